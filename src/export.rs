@@ -95,6 +95,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
             exported
         }
     };
+    session.problems().iter().for_each(|problem| say(&format!("bprec: {problem}")));
     if exported.samples == 0 {
         say("bprec: no sample in the recording matches the options: nothing is written");
         return Ok(Outcome::NothingMatched);

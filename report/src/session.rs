@@ -32,6 +32,14 @@ impl<'a> Session<'a> {
     /// When the recording cannot be read at all. One that can be read in part gives a session whose reports say so
     /// ([`Report::problems`]).
     pub fn open(input: &'a Input) -> Result<Session<'a>> {
+        Session::with(input, Wanted { tasks: true, user_code: true, ..Wanted::default() })
+    }
+
+    /// The same without what tasks had mapped: [`Session::stacks`] and exports of it have no names of code in user space.
+    ///
+    /// # Errors
+    /// Same as [`Session::open`].
+    pub fn open_without_user_code(input: &'a Input) -> Result<Session<'a>> {
         Session::with(input, Wanted { tasks: true, ..Wanted::default() })
     }
 
@@ -252,6 +260,11 @@ impl<'a> Session<'a> {
     /// Name of a program by its number, which [`crate::Charge`] has.
     pub fn program_name(&self, program: u32) -> Option<&str> {
         self.index.programs.list.get(program as usize).map(|program| program.name())
+    }
+
+    /// Problems in reading the recording, in words: what is missing for them is missing in all views and exports.
+    pub fn problems(&self) -> &[String] {
+        &self.index.problems
     }
 
     /// Names of the events, by position.

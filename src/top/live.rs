@@ -145,7 +145,7 @@ impl Live {
     fn read(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         // It is not there yet, or one file is just following another.
         let Ok(input) = Input::open(self.path()) else { return Ok(None) };
-        let Ok(session) = Session::open(&input) else { return Ok(None) };
+        let Ok(session) = Session::open_without_user_code(&input) else { return Ok(None) };
         let settled_ns = now_ns(ClockId::Monotonic).saturating_sub(SETTLE_NS);
         let mut reads: Vec<u64> = session.read_times_ns().into_iter().filter(|at| *at <= settled_ns).collect();
         reads.sort_unstable();
@@ -157,7 +157,9 @@ impl Live {
         }
         let charged = match self.redactor {
             None => self.charge(&session, query, from_ns, to_ns),
-            Some(_) => self.input().and_then(|input| self.charge(&Session::open(&input)?, query, from_ns, to_ns)),
+            Some(_) => self
+                .input()
+                .and_then(|input| self.charge(&Session::open_without_user_code(&input)?, query, from_ns, to_ns)),
         };
         let mut interval = match charged {
             // On a busy machine samples come into the file later than readings.
@@ -173,7 +175,7 @@ impl Live {
     #[cfg(feature = "tui")]
     pub(super) fn again(&mut self, query: &Query, shown: &Interval) -> anyhow::Result<Option<Interval>> {
         let Ok(input) = self.input() else { return Ok(None) };
-        let Ok(session) = Session::open(&input) else { return Ok(None) };
+        let Ok(session) = Session::open_without_user_code(&input) else { return Ok(None) };
         if !session.read_times_ns().contains(&shown.from_ns) {
             return Ok(None);
         }
@@ -214,7 +216,7 @@ impl Live {
     #[cfg(feature = "tui")]
     pub(super) fn file_length(&self) -> Duration {
         let Ok(input) = Input::open(self.path()) else { return Duration::ZERO };
-        let Ok(session) = Session::open(&input) else { return Duration::ZERO };
+        let Ok(session) = Session::open_without_user_code(&input) else { return Duration::ZERO };
         let read = session.read_times_ns();
         let (first, last) = (read.first(), read.last());
         first.zip(last).map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last - first))

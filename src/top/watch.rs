@@ -87,7 +87,7 @@ impl Watched {
             // Taken from the whole newest file: an interval has few samples.
             // It cannot be opened while one file follows another.
             Request::Read(read) => Some(match self.live.input() {
-                Ok(input) => match Session::open(&input) {
+                Ok(input) => match Session::open_without_user_code(&input) {
                     Ok(session) => read.answer(&session),
                     Err(error) => read.refuse(error),
                 },

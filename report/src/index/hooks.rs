@@ -1,88 +1,16 @@
 //! Whose the cost of a hook is: the kernel functions of a call chain tell the hook, and links and attachments the programs on it.
 
 use super::States;
-use super::images::{Attached, Image, ImageKind, TrampolineKey};
+use super::images::{Image, ImageKind, TrampolineKey, TrampolinePrograms};
+use super::kernel::{Candidates, Dispatch, RAW_TRACEPOINTS, TRACEPOINTS, TRACING_EVENTS, UserProbe, XDP_PROGRAMS};
 use super::programs::Program;
-use super::runners::{Group, Runner, Runners};
+use super::runners::{HookGroup, Runner, Runners};
 use super::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::Attachment;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-/// Programs that a hook may run.
-#[derive(Debug, Clone, Copy)]
-struct Candidates {
-    types: &'static [ProgType],
-    /// How they are attached, as `kind` or `kind:target`, either of it perhaps only in part, before `*`. Empty: in any way but by tail calls.
-    ways: &'static [&'static str],
-}
-
-const fn of_type(types: &'static [ProgType]) -> Candidates {
-    Candidates { types, ways: &[] }
-}
-
-const XDP: Candidates = Candidates { types: &[ProgType::XDP], ways: &["xdp"] };
-const TC: Candidates = Candidates { types: &[ProgType::SCHED_CLS, ProgType::SCHED_ACT], ways: &["tc*"] };
-const SOCKOPT: Candidates = of_type(&[ProgType::CGROUP_SOCKOPT]);
-const KPROBE_MULTI: Candidates = Candidates { types: &[ProgType::KPROBE], ways: &["kprobe_multi", "kretprobe_multi"] };
-const UPROBE_MULTI: Candidates = Candidates { types: &[ProgType::KPROBE], ways: &["uprobe_multi", "uretprobe_multi"] };
-const SYSCALL_ENTER: Candidates =
-    Candidates { types: &[ProgType::TRACEPOINT], ways: &["tracepoint:syscalls:sys_enter_*"] };
-const SYSCALL_EXIT: Candidates =
-    Candidates { types: &[ProgType::TRACEPOINT], ways: &["tracepoint:syscalls:sys_exit_*"] };
-const RAW_TRACEPOINTS: Candidates = Candidates {
-    types: &[ProgType::RAW_TRACEPOINT, ProgType::RAW_TRACEPOINT_WRITABLE, ProgType::TRACING],
-    ways: &["raw_tracepoint"],
-};
-const TRACEPOINTS: Candidates = Candidates { types: &[ProgType::TRACEPOINT], ways: &["tracepoint"] };
-/// What is on events of perf that trace.
-const TRACING_EVENTS: Candidates = Candidates {
-    types: &[ProgType::TRACEPOINT, ProgType::KPROBE],
-    ways: &["tracepoint", "kprobe", "kretprobe", "uprobe", "uretprobe"],
-};
-
-/// Kernel functions that run programs of some kind (Linux 6.18). `bpf_prog_run_xdp` (net/xdp.h), `tcx_run` (net/core/dev.c) and `netkit_run`
-/// (drivers/net/netkit.c) are not among them: they are inlined, and in no call chain.
-const BY_NAME: [(&str, Candidates); 25] = [
-    ("__cgroup_bpf_check_dev_permission", of_type(&[ProgType::CGROUP_DEVICE])),
-    ("__cgroup_bpf_run_filter_getsockopt", SOCKOPT),
-    ("__cgroup_bpf_run_filter_getsockopt_kern", SOCKOPT),
-    ("__cgroup_bpf_run_filter_setsockopt", SOCKOPT),
-    ("__cgroup_bpf_run_filter_sk", of_type(&[ProgType::CGROUP_SOCK])),
-    ("__cgroup_bpf_run_filter_skb", of_type(&[ProgType::CGROUP_SKB])),
-    ("__cgroup_bpf_run_filter_sock_addr", of_type(&[ProgType::CGROUP_SOCK_ADDR])),
-    ("__cgroup_bpf_run_filter_sock_ops", of_type(&[ProgType::SOCK_OPS])),
-    ("__cgroup_bpf_run_filter_sysctl", of_type(&[ProgType::CGROUP_SYSCTL])),
-    ("bpf_dispatcher_xdp_func", XDP),
-    ("bpf_flow_dissect", of_type(&[ProgType::FLOW_DISSECTOR])),
-    ("bpf_overflow_handler", Candidates { types: &[ProgType::PERF_EVENT], ways: &["perf_event"] }),
-    ("bpf_prog_run_generic_xdp", XDP),
-    ("cls_bpf_classify", TC),
-    ("do_xdp_generic", XDP),
-    ("kprobe_multi_link_exit_handler", KPROBE_MULTI),
-    ("kprobe_multi_link_handler", KPROBE_MULTI),
-    ("kprobe_multi_link_prog_run", KPROBE_MULTI),
-    ("perf_call_bpf_enter", SYSCALL_ENTER),
-    ("perf_call_bpf_exit", SYSCALL_EXIT),
-    ("perf_syscall_enter", SYSCALL_ENTER),
-    ("perf_syscall_exit", SYSCALL_EXIT),
-    ("uprobe_multi_link_handler", UPROBE_MULTI),
-    ("uprobe_multi_link_ret_handler", UPROBE_MULTI),
-    ("uprobe_prog_run", UPROBE_MULTI),
-];
-
-/// Kernel functions that run programs on probes, and the kind of probe. Which function is probed stands further out, unless it has returned.
-const PROBES: [(&str, &[&str]); 4] = [
-    ("kprobe_dispatcher", &["kprobe"]),
-    ("kprobe_perf_func", &["kprobe"]),
-    ("kretprobe_dispatcher", &["kretprobe"]),
-    ("kretprobe_perf_func", &["kretprobe"]),
-];
-
-/// Kinds of probes of user space. What is probed is where the task was; a function that has returned is not known any more.
-const USER_PROBES: [&str; 2] = ["uprobe", "uretprobe"];
 
 /// An address in a mapped file is as far behind the start of a page as what it maps is in the file.
 const PAGE_OFFSET: u64 = 0xfff;
@@ -128,10 +56,10 @@ impl Hooks {
         programs: &[Program],
         states: &States,
         images: &[Image],
-        attached: &Attached,
+        attached: &TrampolinePrograms,
     ) -> Hooks {
         let mut builder = Builder::new(programs, states);
-        let user_probes = USER_PROBES.map(|way| builder.user_probes(way));
+        let user_probes = UserProbe::NAMES.map(|way| builder.user_probes(way));
         let leads = builder.leads(symbols, user_probes);
         let probed = builder.probed(symbols);
         let uprobed = builder.uprobed();
@@ -192,7 +120,7 @@ impl Hooks {
     }
 
     /// Groups of programs that share a hook, by number.
-    pub(crate) fn groups(&self) -> &[Group] {
+    pub(crate) fn groups(&self) -> &[HookGroup] {
         self.runners.groups()
     }
 
@@ -211,6 +139,8 @@ struct Builder<'a> {
     multi: MultiPrograms<'a>,
     /// The sets of them that there are.
     sets: FxHashMap<Strangers, u32>,
+    /// Hooks by the kinds of programs that they run.
+    candidates: FxHashMap<Candidates, u32>,
     /// Hooks by their programs, set of strangers, and `run_together`.
     hooks: FxHashMap<(Vec<u32>, u32, bool), u32>,
     runners: Runners,
@@ -268,6 +198,7 @@ impl<'a> Builder<'a> {
             strangers: numbered.filter(|(_, program)| is_stranger(program)).map(|(number, _)| number).collect(),
             multi: MultiPrograms::new(programs, states),
             sets: FxHashMap::default(),
+            candidates: FxHashMap::default(),
             hooks: FxHashMap::default(),
             runners: Runners::default(),
         }
@@ -326,15 +257,20 @@ impl<'a> Builder<'a> {
     }
 
     fn candidates(&mut self, candidates: Candidates) -> u32 {
+        if let Some(hook) = self.candidates.get(&candidates) {
+            return *hook;
+        }
         let attached = self.attachments().filter(|(number, attachment)| {
             self.is_of(*number, candidates.types)
-                && match candidates.ways {
+                && match candidates.attached_as {
                     [] => attachment.kind != "tail_call",
-                    ways => ways.iter().any(|way| is_way(way, attachment)),
+                    kinds => kinds.iter().any(|kind| is_attached_as(kind, attachment)),
                 }
         });
         let attached: Vec<u32> = attached.map(|(number, _)| number).collect();
-        self.hook(&attached, Strangers::OfTypes(candidates.types), false)
+        let hook = self.hook(&attached, Strangers::OfTypes(candidates.types), false);
+        self.candidates.insert(candidates, hook);
+        hook
     }
 
     /// All probes of a kind.
@@ -347,7 +283,8 @@ impl<'a> Builder<'a> {
     /// By offset in a page: the hook of the uprobes there.
     fn uprobed(&mut self) -> FxHashMap<u64, u32> {
         let mut on: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == USER_PROBES[0]) {
+        for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == UserProbe::NAMES[0])
+        {
             let offset = attachment.target.rsplit(|byte| *byte == b'+').next().and_then(|it| it.strip_prefix(b"0x"));
             let offset = offset.and_then(|offset| u64::from_str_radix(std::str::from_utf8(offset).ok()?, 16).ok());
             if let Some(offset) = offset {
@@ -363,31 +300,26 @@ impl<'a> Builder<'a> {
     fn leads(&mut self, symbols: &KernelSymbols, [uprobe, uretprobe]: [u32; 2]) -> FxHashMap<u32, Lead> {
         let tracepoints = self.tracepoints(symbols);
         let (any_raw, any_event) = (self.candidates(RAW_TRACEPOINTS), self.candidates(TRACING_EVENTS));
-        let by_name = BY_NAME.map(|(_, candidates)| self.candidates(candidates));
-        let by_probe = PROBES.map(|(_, ways)| self.candidates(Candidates { types: &[ProgType::KPROBE], ways }));
-        let lead = |name: &str| {
-            Some(if let Some(at) = BY_NAME.iter().position(|(function, _)| *function == name) {
-                Lead::Hook(by_name[at])
-            } else if let Some(at) = PROBES.iter().position(|(function, _)| *function == name) {
-                Lead::Perhaps(Way::Probe, by_probe[at])
-            } else if ["uprobe_dispatcher", "uprobe_perf_func"].contains(&name) {
-                Lead::Hook(uprobe)
-            } else if ["uretprobe_dispatcher", "uretprobe_perf_func"].contains(&name) {
-                Lead::Hook(uretprobe)
-            } else if name == "trace_call_bpf" {
-                Lead::Perhaps(Way::Event, any_event)
-            } else if name.starts_with("bpf_trace_run") {
-                Lead::Perhaps(Way::RawTracepoint, any_raw)
-            } else if let Some((way, class)) = class_of(name) {
-                let of_name = tracepoints.hooks.get(&(way, class)).copied();
-                of_name.map_or(Lead::Perhaps(way, tracepoints.of_classes(way)), Lead::Hook)
-            } else {
-                let event = name.strip_prefix("__traceiter_")?;
-                let of = |way| tracepoints.hooks.get(&(way, event)).copied().unwrap_or(tracepoints.nobody(way));
-                Lead::Tracepoint { raw: of(Way::RawTracepoint), perf: of(Way::Event) }
+        let mut lead = |dispatch: Dispatch, subject: &str| {
+            Some(match dispatch {
+                Dispatch::NotSaid => return None,
+                Dispatch::Programs(candidates) => Lead::Hook(self.candidates(candidates)),
+                Dispatch::Probe(candidates) => Lead::Perhaps(Way::Probe, self.candidates(candidates)),
+                Dispatch::UserProbe(UserProbe::Entry) => Lead::Hook(uprobe),
+                Dispatch::UserProbe(UserProbe::Return) => Lead::Hook(uretprobe),
+                Dispatch::AnyEvent => Lead::Perhaps(Way::Event, any_event),
+                Dispatch::AnyRawTracepoint => Lead::Perhaps(Way::RawTracepoint, any_raw),
+                Dispatch::RawTracepoint => tracepoints.of_class(Way::RawTracepoint, subject),
+                Dispatch::Event => tracepoints.of_class(Way::Event, subject),
+                Dispatch::Tracepoint => {
+                    let of = |way| tracepoints.hooks.get(&(way, subject)).copied().unwrap_or(tracepoints.nobody(way));
+                    Lead::Tracepoint { raw: of(Way::RawTracepoint), perf: of(Way::Event) }
+                }
             })
         };
-        symbols.names().filter_map(|(number, name)| Some((number, lead(&name)?))).collect()
+        let leads =
+            symbols.dispatches().filter_map(|(number, dispatch, subject)| Some((number, lead(dispatch, &subject)?)));
+        leads.collect()
     }
 
     fn tracepoints(&mut self, symbols: &KernelSymbols) -> Tracepoints<'a> {
@@ -404,8 +336,13 @@ impl<'a> Builder<'a> {
             }
         }
         // Of an event that has functions of its own name nothing runs through those of a class.
-        let names: Vec<_> = symbols.names().map(|(_, name)| name).collect();
-        let own: FxHashSet<(Way, &str)> = names.iter().filter_map(|name| class_of(name)).collect();
+        let classes: Vec<_> = symbols.dispatches().collect();
+        let own = classes.iter().filter_map(|(_, dispatch, subject)| match dispatch {
+            Dispatch::RawTracepoint => Some((Way::RawTracepoint, &**subject)),
+            Dispatch::Event => Some((Way::Event, &**subject)),
+            _ => None,
+        });
+        let own: FxHashSet<(Way, &str)> = own.collect();
         let mut in_classes = [Vec::new(), Vec::new()];
         let mut hooks = FxHashMap::default();
         for ((way, name), programs) in by_event {
@@ -434,7 +371,7 @@ impl<'a> Builder<'a> {
         symbols.names().filter_map(|(number, name)| Some((number, *hooks.get(name.as_bytes())?))).collect()
     }
 
-    fn images(&mut self, images: &[Image], attached: &Attached) -> Vec<u32> {
+    fn images(&mut self, images: &[Image], attached: &TrampolinePrograms) -> Vec<u32> {
         // The kernel names the image of an operation after its table's type and itself.
         let mut operations: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "struct_ops") {
@@ -456,7 +393,7 @@ impl<'a> Builder<'a> {
             let mut traced = attachments.filter(|it| TRAMPOLINES.contains(&it.kind.as_str()) && !it.target.is_empty());
             traced.next().map(|it| it.target.as_slice())
         };
-        let dispatcher = self.candidates(XDP);
+        let dispatcher = self.candidates(XDP_PROGRAMS);
         let hooks = images.iter().map(|image| match image.kind {
             ImageKind::Dispatcher => dispatcher,
             ImageKind::StructOps => operations.get(&image.name).copied().unwrap_or(no_operation),
@@ -492,8 +429,10 @@ struct Tracepoints<'a> {
 }
 
 impl Tracepoints<'_> {
-    fn of_classes(&self, way: Way) -> u32 {
-        self.of_classes[usize::from(way == Way::Event)]
+    /// The lead of a function that runs the programs of a tracepoint, or of a class of them.
+    fn of_class(&self, way: Way, name: &str) -> Lead {
+        let of_name = self.hooks.get(&(way, name)).copied();
+        of_name.map_or(Lead::Perhaps(way, self.of_classes[usize::from(way == Way::Event)]), Lead::Hook)
     }
 
     fn nobody(&self, way: Way) -> u32 {
@@ -505,16 +444,6 @@ impl Way {
     fn strangers(self) -> Strangers {
         Strangers::OfTypes(if self == Way::RawTracepoint { RAW_TRACEPOINTS.types } else { TRACEPOINTS.types })
     }
-}
-
-/// The class of tracepoints that a kernel function runs programs for, and how those are attached.
-fn class_of(name: &str) -> Option<(Way, &str)> {
-    if let Some(class) = name.strip_prefix("__bpf_trace_") {
-        return Some((Way::RawTracepoint, class));
-    }
-    // The function that all classes have in common has a like name.
-    let class = name.strip_prefix("perf_trace_").filter(|class| *class != "run_bpf_submit");
-    class.map(|class| (Way::Event, class))
 }
 
 /// Kinds of attachment by a trampoline of a kernel function.
@@ -545,15 +474,6 @@ impl<'a> MultiPrograms<'a> {
     }
 }
 
-/// Kinds of attachment of which code that is inlined into its caller runs the programs: no sample shows that it was there.
-const INLINED: [&str; 4] = ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"];
-
-/// Returns true if no sample can be in what runs a program with such attachments.
-pub(crate) fn is_inlined<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
-    let mut kinds = kinds.into_iter().peekable();
-    kinds.peek().is_some() && kinds.all(|kind| INLINED.contains(&kind))
-}
-
 /// Whether it is a tracepoint that is an event of perf.
 pub(crate) fn is_tracepoint(attachment: &Attachment) -> bool {
     attachment.kind == "tracepoint"
@@ -561,11 +481,11 @@ pub(crate) fn is_tracepoint(attachment: &Attachment) -> bool {
 
 /// Whether it is a probe of user space that is an event of perf.
 pub(crate) fn is_user_probe(attachment: &Attachment) -> bool {
-    USER_PROBES.contains(&attachment.kind.as_str())
+    UserProbe::NAMES.contains(&attachment.kind.as_str())
 }
 
-fn is_way(way: &str, attachment: &Attachment) -> bool {
-    let (kind, target) = way.split_once(':').map_or((way, None), |(kind, target)| (kind, Some(target)));
+fn is_attached_as(pattern: &str, attachment: &Attachment) -> bool {
+    let (kind, target) = pattern.split_once(':').map_or((pattern, None), |(kind, target)| (kind, Some(target)));
     let is_like = |pattern: &str, text: &[u8]| match pattern.strip_suffix('*') {
         Some(start) => text.starts_with(start.as_bytes()),
         None => text == pattern.as_bytes(),

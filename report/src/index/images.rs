@@ -74,17 +74,20 @@ impl Image {
 
 /// What programs are attached to by trampolines, for lookup.
 #[derive(Debug, Default)]
-pub(crate) struct Attached {
+pub(crate) struct TrampolinePrograms {
     /// By BTF object and type.
     programs: FxHashMap<(u32, u32), Vec<u32>>,
     /// By program id: the BTF object of the first info that has the id.
     btf_of: FxHashMap<u32, Option<u32>>,
 }
 
-impl Attached {
+impl TrampolinePrograms {
     /// `programs` are those that have an info, each with its number.
-    pub(super) fn new<'i>(infos: &[ProgInfo<'_>], programs: impl Iterator<Item = (u32, &'i ProgInfo<'i>)>) -> Attached {
-        let mut attached = Attached::default();
+    pub(super) fn new<'i>(
+        infos: &[ProgInfo<'_>],
+        programs: impl Iterator<Item = (u32, &'i ProgInfo<'i>)>,
+    ) -> TrampolinePrograms {
+        let mut attached = TrampolinePrograms::default();
         for info in infos {
             if let Some(id) = info.id() {
                 attached.btf_of.entry(id).or_insert_with(|| info.btf_id());
@@ -103,8 +106,8 @@ impl Attached {
 
     /// Programs by BTF object and type that they are attached to; programs' own BTF objects by their id.
     #[cfg(test)]
-    pub(crate) fn of(programs: &[((u32, u32), &[u32])], btf_of: &[(u32, u32)]) -> Attached {
-        Attached {
+    pub(crate) fn of(programs: &[((u32, u32), &[u32])], btf_of: &[(u32, u32)]) -> TrampolinePrograms {
+        TrampolinePrograms {
             programs: programs.iter().map(|(target, programs)| (*target, programs.to_vec())).collect(),
             btf_of: btf_of.iter().map(|(id, btf_id)| (*id, Some(*btf_id))).collect(),
         }

@@ -43,6 +43,11 @@ impl<T> Intervals<T> {
         self.starts.iter().zip(&self.values).map(|(start, (end, value))| (*start..*end, value))
     }
 
+    /// The values in order, to be changed.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.values.iter_mut().map(|(_, value)| value)
+    }
+
     /// The same with other values.
     pub(crate) fn map<U>(self, value: impl Fn(T) -> U) -> Intervals<U> {
         let values = self.values.into_iter().map(|(end, it)| (end, value(it))).collect();

@@ -1,19 +1,15 @@
 //! The first pass: all of the side band, and nothing of the samples but where they are. It knows no filter, so that one index
 //! serves many queries.
 
-pub(crate) mod address;
-pub(crate) mod address_cache;
-pub(crate) mod boot_times;
-pub(crate) mod cells;
+pub(crate) mod code;
 pub(crate) mod dedup;
 pub(crate) mod demangle;
 pub(crate) mod file_functions;
-pub(crate) mod guard;
 pub(crate) mod hooks;
 pub(crate) mod images;
 mod intervals;
+pub(crate) mod kernel;
 pub(crate) mod map_contents;
-pub(crate) mod program_runs;
 pub(crate) mod programs;
 pub(crate) mod runners;
 pub(crate) mod runs;
@@ -25,25 +21,25 @@ pub(crate) mod symbolizer;
 pub(crate) mod symbols;
 pub(crate) mod tail_calls;
 pub(crate) mod tasks;
-pub(crate) mod traces;
 pub(crate) mod workload;
 
-use self::address::{AddressMap, Owner, Range};
+use self::code::user::{UserMaps, UserMapsBuilder};
+use self::code::{Code, CodeMap};
 use self::hooks::Hooks;
+use self::kernel::Role;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
 use self::runs::RunSeries;
-use self::states::{Lost, States};
-use self::symbols::{KernelMaps, KernelSymbols, Kind};
+use self::states::{Lost, States, Traces};
+use self::symbols::{KernelMaps, KernelSymbols};
 use self::tail_calls::TailCalls;
 use self::tasks::{Tasks, TasksBuilder};
 use self::workload::Workloads;
 use crate::index::dedup::DedupLog;
 use crate::index::file_functions::Files;
-use crate::index::traces::Traces;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::input::scan::Scanner;
-use crate::input::threads::{MAX_THREADS, threads_there_are};
+use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Unit;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, OLDEST_INFO_LEN, ProgInfo};
@@ -60,9 +56,8 @@ use std::sync::OnceLock;
 /// Everything that samples are looked up in, and everything else that the side band says.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    pub(crate) map: AddressMap,
-    /// From the first BPF code to the last.
-    pub(crate) bpf_span: Option<(u64, u64)>,
+    /// What code is at an address at a time.
+    pub(crate) code: CodeMap,
     pub(crate) programs: Programs,
     /// By program: whether it runs under the kernel's guard, so that no program on an event sees it.
     pub(crate) guarded: Vec<bool>,
@@ -70,12 +65,12 @@ pub(crate) struct Index {
     pub(crate) cgroups: BTreeMap<u64, String>,
     /// Who runs in these; made when it is asked for.
     pub(crate) workloads: OnceLock<Workloads>,
-    pub(crate) symbols: KernelSymbols,
     /// Functions of files in user space.
     pub(crate) files: Files,
+    /// Files that processes had mapped, if they are wanted.
+    pub(crate) user: UserMaps,
     pub(crate) hooks: Hooks,
     pub(crate) tail_calls: TailCalls,
-    pub(crate) kernel: KernelMaps,
     /// Slice and offset of the records that have snapshots of counters.
     pub(crate) snapshots: Vec<(u32, u64)>,
     /// Runs of programs.
@@ -106,6 +101,8 @@ pub(crate) struct Wanted {
     pub(crate) tasks: bool,
     /// What maps held.
     pub(crate) contents: bool,
+    /// Files that processes had mapped.
+    pub(crate) user_code: bool,
     /// Threads; as many as there are CPUs when not given.
     pub(crate) threads: Option<usize>,
 }
@@ -155,6 +152,19 @@ impl Index {
         walk.finish()
     }
 
+    /// Name of code; `None` where the recording has none.
+    pub(crate) fn code_name(&self, code: Code) -> Option<String> {
+        Some(match code {
+            Code::Function { program, function } => {
+                let function = self.programs.list[program as usize].functions.get(function as usize);
+                function.map_or_else(String::new, |function| function.name.clone())
+            }
+            Code::Image(image) => self.programs.images[image as usize].name.clone(),
+            Code::Kernel { function, .. } => self.code.kernel.name(function?),
+            Code::Unknown => return None,
+        })
+    }
+
     /// When the recording started, if it says so.
     pub(crate) fn start_ns(&self) -> Option<u64> {
         self.states.session.as_ref().map(|session| session.start_ns)
@@ -189,6 +199,7 @@ struct Walk<'r, 'a> {
     symbols: DedupLog<KernelSymbol>,
     functions: DedupLog<state::FileFunctions>,
     maps: DedupLog<KernelMap>,
+    user: UserMapsBuilder,
     missed: DedupLog<state::Missed>,
     attachments: DedupLog<state::Attachment>,
     prog_arrays: DedupLog<state::ProgArray>,
@@ -209,6 +220,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             symbols: DedupLog::default(),
             functions: DedupLog::default(),
             maps: DedupLog::default(),
+            user: UserMapsBuilder::default(),
             missed: DedupLog::default(),
             attachments: DedupLog::default(),
             prog_arrays: DedupLog::default(),
@@ -220,7 +232,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         self.slice = slice;
         let endian = self.recording.endian();
         let recording = self.recording;
-        let (has_state, needs_tasks) = (self.has_state, self.wanted.tasks);
+        let (has_state, needs_tasks, needs_user_code) = (self.has_state, self.wanted.tasks, self.wanted.user_code);
         let is_wanted = |kind, record: &[u8]| match kind {
             // Samples that carry no state are told by their id alone, where they have one.
             RecordType::SAMPLE => has_state && recording.may_hold_state(record),
@@ -232,11 +244,13 @@ impl<'r, 'a> Walk<'r, 'a> {
             | RecordType::THROTTLE
             | RecordType::AUXTRACE_INFO
             | RecordType::AUXTRACE => true,
-            // The kernel's own maps have its mode; tasks' maps are not needed.
+            // The kernel's own maps have its mode.
             RecordType::MMAP | RecordType::MMAP2 => {
-                endian.u16_at(record, 4).is_some_and(|flags| flags & misc::CPUMODE_MASK == misc::KERNEL)
+                needs_user_code
+                    || endian.u16_at(record, 4).is_some_and(|flags| flags & misc::CPUMODE_MASK == misc::KERNEL)
             }
-            RecordType::COMM | RecordType::FORK => needs_tasks,
+            RecordType::COMM => needs_tasks,
+            RecordType::FORK => needs_tasks || needs_user_code,
             _ => false,
         };
         let scanner = Scanner { endian, threads: self.threads, is_wanted: &is_wanted };
@@ -262,15 +276,16 @@ impl<'r, 'a> Walk<'r, 'a> {
                 let is_known = events.all().len() == 1 || id.id.is_some_and(|id| events.index_of_id(id).is_some());
                 self.lost_samples(&lost, is_known.then_some(event));
             }
-            Ok((payload, id)) => self.payload(payload, &id, event),
+            Ok((payload, id)) => self.payload(record, payload, &id, event),
             Err(error) => self.problem(error.to_string()),
         }
     }
 
-    fn payload(&mut self, payload: Payload<'_>, id: &SampleId, event: usize) {
+    fn payload(&mut self, record: &Record<'_>, payload: Payload<'_>, id: &SampleId, event: usize) {
         let time_ns = id.time_ns.unwrap_or(0);
         let place = (id.cpu.unwrap_or(0), id.pid_tid.map_or(0, |(_, tid)| tid));
         let pid = id.pid_tid.map(|(pid, _)| pid);
+        let is_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         self.index.traces.take(&payload);
         let mut side = |kind| self.side.push(SideEvent { time_ns, place, kind });
         match payload {
@@ -286,12 +301,25 @@ impl<'r, 'a> Walk<'r, 'a> {
             Payload::Comm(comm) if comm.tid == 0 && time_ns > 0 => {}
             Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
-            Payload::Fork(task) => self.tasks.forked(time_ns.max(task.time_ns), task.tid, task.ptid),
+            Payload::Fork(task) => {
+                let time_ns = time_ns.max(task.time_ns);
+                self.tasks.forked(time_ns, task.tid, task.ptid);
+                if task.pid != task.ppid {
+                    self.user.forked(task.pid, task.ppid, time_ns);
+                }
+            }
             Payload::Cgroup(cgroup) => {
                 self.index.cgroups.insert(cgroup.id, String::from_utf8_lossy(cgroup.path).into_owned());
             }
-            Payload::Mmap(map) => self.kernel_map(map.addr, map.len_bytes, map.filename),
-            Payload::Mmap2(map) => self.kernel_map(map.addr, map.len_bytes, map.filename),
+            Payload::Mmap(map) if is_kernel => self.kernel_map(map.addr, map.len_bytes, map.filename),
+            Payload::Mmap2(map) if is_kernel => self.kernel_map(map.addr, map.len_bytes, map.filename),
+            Payload::Mmap(map) => {
+                self.user.mapped(map.pid, time_ns, (map.addr, map.len_bytes, map.pgoff), map.filename, None);
+            }
+            Payload::Mmap2(map) => {
+                let addrs = (map.addr, map.len_bytes, map.pgoff);
+                self.user.mapped(map.pid, time_ns, addrs, map.filename, Some(map.file));
+            }
             Payload::Lost(lost) => self.index.lost.records = self.index.lost.records.saturating_add(lost.lost),
             Payload::Throttle(throttle) => {
                 let event = self.recording.events.index_of_id(throttle.id).unwrap_or(event);
@@ -410,26 +438,27 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.states.prog_arrays = self.prog_arrays.into_vec();
         index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
         let mut programs = Programs::join(self.side.into_vec(), &infos, &btf, &index.states);
-        index.symbols = KernelSymbols::new(self.symbols.into_vec());
-        index.files = Files::new(&self.functions.into_vec());
-        index.kernel = KernelMaps::new(self.maps.into_vec());
-        index.tasks = self.tasks.build();
-        let always =
-            |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
-        let hooks = index.symbols.of_kind(Kind::Hook).map(always(Owner::Hook));
+        let mut kernel = KernelSymbols::new(self.symbols.into_vec());
         // Without programs on tracepoints or on probes of user space, what is there is no program's.
-        let has_tracepoints = index.states.attachments.iter().any(hooks::is_tracepoint);
-        let has_user_probes = index.states.attachments.iter().any(hooks::is_user_probe);
-        let events = index.symbols.of_kind(Kind::Event).map(always(Owner::Event));
-        let events = events.filter(|_| has_tracepoints);
-        let user_probes = index.symbols.of_kind(Kind::UserProbe).map(always(Owner::Hook));
-        let user_probes = user_probes.filter(|_| has_user_probes);
-        let interpreter = index.symbols.of_kind(Kind::Interpreter).map(always(Owner::Interpreter));
+        if !index.states.attachments.iter().any(hooks::is_tracepoint) {
+            kernel.ignore(Role::Event);
+        }
+        if !index.states.attachments.iter().any(hooks::is_user_probe) {
+            kernel.ignore(Role::UserProbe);
+        }
         let ranges = std::mem::take(&mut programs.ranges);
-        index.bpf_span = address::span(&ranges);
-        index.map =
-            AddressMap::new(ranges.into_iter().chain(hooks).chain(events).chain(user_probes).chain(interpreter));
-        index.hooks = Hooks::new(&index.symbols, &programs.list, &index.states, &programs.images, &programs.attached);
+        index.hooks = Hooks::new(&kernel, &programs.list, &index.states, &programs.images, &programs.attached);
+        index.code = CodeMap::new(ranges, kernel, KernelMaps::new(self.maps.into_vec()));
+        index.files = Files::new(&self.functions.into_vec());
+        let (user, lost) = self.user.build(&index.files);
+        index.user = user;
+        index.problems.extend(lost);
+        index.tasks = self.tasks.build();
+        if index.code.is_incomplete {
+            let problem =
+                "more code was at one address than on any machine: of some addresses it is not known whose they are";
+            index.problems.push(problem.into());
+        }
         if index.hooks.is_incomplete() {
             index.problems.push(
                 "more programs meet at hooks than are kept: of some hooks it is not known whose their cost is".into(),
@@ -450,7 +479,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             }
         }
         index.runs.settle();
-        index.guarded = programs.list.iter().map(|known| is_guarded(known, &index.states)).collect();
+        index.guarded = programs.list.iter().map(|known| known.is_guarded(&index.states)).collect();
         index.programs = programs;
         index
     }
@@ -513,10 +542,6 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
         good
     }
-}
-
-fn is_guarded(known: &Program, states: &States) -> bool {
-    guard::guards(known.info.and_then(|info| info.prog_type), states.attachments_of(known.id).iter())
 }
 
 /// Whether a state is a snapshot of counters, or says how to read those.

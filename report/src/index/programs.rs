@@ -4,8 +4,11 @@
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
-use crate::index::address::{Owner, Range, interpreter_ranges};
-use crate::index::images::{Attached, Image, lossy, symbol_name};
+mod traits;
+
+pub(crate) use self::traits::TAIL_CALL;
+use crate::index::code::{Code, Range, interpreter_ranges};
+use crate::index::images::{Image, TrampolinePrograms, lossy, symbol_name};
 use crate::index::states::States;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
@@ -113,13 +116,13 @@ pub(crate) struct Programs {
     pub(crate) by_key: FxHashMap<(u32, u64), u32>,
     pub(crate) images: Vec<Image>,
     /// What programs are attached to by trampolines.
-    pub(crate) attached: Attached,
+    pub(crate) attached: TrampolinePrograms,
     pub(crate) ranges: Vec<Range>,
 }
 
 /// A symbol's range before it is known whose it is.
 #[derive(Debug, Clone)]
-struct Symbol {
+struct CodeSymbol {
     addr: u64,
     len_bytes: u32,
     from_ns: u64,
@@ -130,9 +133,9 @@ struct Symbol {
 
 /// Walks the side band in the order of time.
 #[derive(Debug, Default)]
-struct Timeline {
-    symbols: Vec<Symbol>,
-    images: Vec<(Symbol, Image)>,
+struct SideBandWalk {
+    symbols: Vec<CodeSymbol>,
+    images: Vec<(CodeSymbol, Image)>,
     known: Vec<Program>,
     /// Latest program of an id.
     by_id: FxHashMap<u32, u32>,
@@ -161,7 +164,7 @@ impl Programs {
     ) -> Programs {
         // What a tool synthesized has no time and comes first. The sort keeps the order of records of one time.
         side.sort_by_key(|event| event.time_ns);
-        let mut timeline = Timeline::default();
+        let mut timeline = SideBandWalk::default();
         for event in side {
             timeline.step(event);
         }
@@ -169,12 +172,12 @@ impl Programs {
     }
 }
 
-impl Timeline {
+impl SideBandWalk {
     fn step(&mut self, event: SideEvent) {
         let SideEvent { time_ns, place, kind } = event;
         match kind {
             SidebandKind::Symbol { addr, len_bytes, kind: KsymbolKind::BPF, gone, name } => {
-                let symbol = Symbol { addr, len_bytes, from_ns: time_ns, to_ns: u64::MAX, name, program: None };
+                let symbol = CodeSymbol { addr, len_bytes, from_ns: time_ns, to_ns: u64::MAX, name, program: None };
                 match Image::of_symbol(&symbol.name) {
                     Some(image) => self.image(symbol, image, gone),
                     None if gone => self.gone(symbol, place),
@@ -183,8 +186,7 @@ impl Timeline {
             }
             SidebandKind::Symbol { addr, len_bytes, .. } => {
                 let end = addr.saturating_add(len_bytes.into());
-                let owner = Owner::OutOfLine;
-                self.out_of_line.push(Range { start: addr, end, from_ns: 0, to_ns: u64::MAX, owner, announced: false });
+                self.out_of_line.push(Range { announced: false, ..Range::always(addr, end, Code::PLAIN) });
             }
             SidebandKind::Program { kind: BpfEventKind::PROG_LOAD, id, tag, pid } => {
                 self.loaded(time_ns, place, id, tag, pid.filter(|_| time_ns > 0));
@@ -196,7 +198,7 @@ impl Timeline {
         }
     }
 
-    fn image(&mut self, symbol: Symbol, image: Image, gone: bool) {
+    fn image(&mut self, symbol: CodeSymbol, image: Image, gone: bool) {
         let before =
             if gone { self.images_here.remove(&symbol.addr) } else { self.images_here.get(&symbol.addr).copied() };
         if let Some(before) = before {
@@ -210,14 +212,14 @@ impl Timeline {
             }
         }
         if gone {
-            self.images.push((Symbol { from_ns: 0, to_ns: symbol.from_ns, ..symbol }, image));
+            self.images.push((CodeSymbol { from_ns: 0, to_ns: symbol.from_ns, ..symbol }, image));
         } else {
             self.images_here.insert(symbol.addr, self.images.len() as u32);
             self.images.push((symbol, image));
         }
     }
 
-    fn came(&mut self, symbol: Symbol, place: (u32, u32)) {
+    fn came(&mut self, symbol: CodeSymbol, place: (u32, u32)) {
         if symbol.len_bytes == 0 {
             self.interpreters.push(symbol.addr);
             self.interpreted.insert(place, true);
@@ -245,7 +247,7 @@ impl Timeline {
         self.pending.entry((place, false)).or_default().push(index);
     }
 
-    fn gone(&mut self, symbol: Symbol, place: (u32, u32)) {
+    fn gone(&mut self, symbol: CodeSymbol, place: (u32, u32)) {
         let index = match self.here.remove(&symbol.addr) {
             Some(index) => {
                 self.symbols[index as usize].to_ns = symbol.from_ns;
@@ -253,7 +255,7 @@ impl Timeline {
             }
             // It was there before the recording, and nothing said so.
             None => {
-                self.symbols.push(Symbol { from_ns: 0, to_ns: symbol.from_ns, ..symbol });
+                self.symbols.push(CodeSymbol { from_ns: 0, to_ns: symbol.from_ns, ..symbol });
                 self.symbols.len() as u32 - 1
             }
         };
@@ -306,8 +308,13 @@ impl Timeline {
             match again.filter(|_| came_ns > 0 && symbol.program.is_some_and(|of| of != program)) {
                 Some(name) => {
                     symbol.to_ns = came_ns;
-                    let new =
-                        Symbol { name, from_ns: came_ns, to_ns: u64::MAX, program: Some(program), ..symbol.clone() };
+                    let new = CodeSymbol {
+                        name,
+                        from_ns: came_ns,
+                        to_ns: u64::MAX,
+                        program: Some(program),
+                        ..symbol.clone()
+                    };
                     self.here.insert(new.addr, self.symbols.len() as u32);
                     self.symbols.push(new);
                 }
@@ -362,14 +369,14 @@ impl Timeline {
                     announced = true;
                 }
                 if !announced {
-                    let owner = Owner::Function { program, function: at.1 };
+                    let code = Code::Function { program, function: at.1 };
                     let to_ns = self.known[program as usize].unloaded_ns.unwrap_or(u64::MAX);
                     ranges.push(Range {
                         start: range.start,
                         end: range.end,
                         from_ns: since.min(to_ns),
                         to_ns,
-                        owner,
+                        code,
                         announced: false,
                     });
                 }
@@ -526,7 +533,7 @@ impl Timeline {
                 end: symbol.addr.saturating_add(symbol.len_bytes.into()),
                 from_ns: symbol.from_ns,
                 to_ns: symbol.to_ns,
-                owner: Owner::Function { program, function },
+                code: Code::Function { program, function },
                 announced: true,
             });
         }
@@ -560,16 +567,16 @@ impl Programs {
         self.list.get(*self.by_key.get(&(id, load_time_ns))? as usize)
     }
 
-    fn place_images(&mut self, images: Vec<(Symbol, Image)>, infos: &[ProgInfo<'_>]) {
+    fn place_images(&mut self, images: Vec<(CodeSymbol, Image)>, infos: &[ProgInfo<'_>]) {
         let info_of = |(program, known): (usize, &Program)| Some((program as u32, infos.get(known.info?.at)?));
-        self.attached = Attached::new(infos, self.list.iter().enumerate().filter_map(info_of));
+        self.attached = TrampolinePrograms::new(infos, self.list.iter().enumerate().filter_map(info_of));
         for (symbol, image) in images {
             self.ranges.push(Range {
                 start: symbol.addr,
                 end: symbol.addr.saturating_add(symbol.len_bytes.into()),
                 from_ns: symbol.from_ns,
                 to_ns: symbol.to_ns,
-                owner: Owner::Image(self.images.len() as u32),
+                code: Code::Image(self.images.len() as u32),
                 announced: true,
             });
             self.images.push(image);
@@ -580,7 +587,7 @@ impl Programs {
 /// Gives the programs of ranges the numbers that stand at their old ones.
 fn renumber(ranges: &mut [Range], numbers: &[u32]) {
     for range in ranges {
-        if let Owner::Function { program, .. } = &mut range.owner {
+        if let Code::Function { program, .. } = &mut range.code {
             *program = numbers[*program as usize];
         }
     }

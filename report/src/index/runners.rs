@@ -17,7 +17,7 @@ pub(crate) enum Runner {
 
 /// Programs that are on one hook at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Group {
+pub(crate) struct HookGroup {
     /// Their numbers, ascending.
     pub(crate) programs: Box<[u32]>,
     /// The hook runs all of them whenever it is reached.
@@ -31,8 +31,8 @@ pub(crate) struct Runners {
     /// Programs of which it is not known where they are attached, by set: how many there are, and which if it is one.
     strangers: Vec<Timeline<(u32, Option<u32>)>>,
     /// Each once.
-    groups: Vec<Group>,
-    numbers: FxHashMap<Group, u32>,
+    groups: Vec<HookGroup>,
+    numbers: FxHashMap<HookGroup, u32>,
     /// Programs in all groups together.
     members: usize,
     /// Programs that were there at all changes of all hooks together.
@@ -43,14 +43,14 @@ pub(crate) struct Runners {
 
 #[derive(Debug)]
 struct Hook {
-    attached: Timeline<Attached>,
+    attached: Timeline<OnHook>,
     /// The set of those that may be on it, too.
     strangers: u32,
 }
 
 /// What is attached to a hook.
 #[derive(Debug, Clone, Copy)]
-enum Attached {
+enum OnHook {
     Nothing,
     Group(u32),
     /// More than groups may come to.
@@ -85,55 +85,55 @@ impl Runners {
         (self.hooks.len() - 1) as u32
     }
 
-    fn group(&mut self, here: &BTreeSet<u32>, run_together: bool) -> Attached {
+    fn group(&mut self, here: &BTreeSet<u32>, run_together: bool) -> OnHook {
         if here.is_empty() {
-            return Attached::Nothing;
+            return OnHook::Nothing;
         }
         self.looked_at = self.looked_at.saturating_add(here.len());
         if self.looked_at > MAX_LOOKED_AT {
             self.is_incomplete = true;
-            return Attached::TooMany;
+            return OnHook::TooMany;
         }
-        let group = Group { programs: here.iter().copied().collect(), run_together };
+        let group = HookGroup { programs: here.iter().copied().collect(), run_together };
         if let Some(number) = self.numbers.get(&group) {
-            return Attached::Group(*number);
+            return OnHook::Group(*number);
         }
         if self.members.saturating_add(here.len()) > MAX_MEMBERS {
             self.is_incomplete = true;
-            return Attached::TooMany;
+            return OnHook::TooMany;
         }
         self.members += here.len();
         let number = self.groups.len() as u32;
         self.numbers.insert(group.clone(), number);
         self.groups.push(group);
-        Attached::Group(number)
+        OnHook::Group(number)
     }
 
     /// Which program a hook ran at a time.
     pub(crate) fn at(&self, hook: u32, time_ns: u64) -> Runner {
         let Some(hook) = self.hooks.get(hook as usize) else { return Runner::Unknown };
         let strangers = self.strangers.get(hook.strangers as usize).and_then(|strangers| at(strangers, time_ns));
-        match (at(&hook.attached, time_ns).unwrap_or(Attached::Nothing), strangers.unwrap_or_default()) {
+        match (at(&hook.attached, time_ns).unwrap_or(OnHook::Nothing), strangers.unwrap_or_default()) {
             // The hook ran a program: if only one can have been there, it is that one.
-            (Attached::Nothing, (1, Some(stranger))) => Runner::One(stranger),
-            (Attached::Group(number), (strangers, _)) => match &self.groups[number as usize] {
-                Group { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
+            (OnHook::Nothing, (1, Some(stranger))) => Runner::One(stranger),
+            (OnHook::Group(number), (strangers, _)) => match &self.groups[number as usize] {
+                HookGroup { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
                 // How often strangers run is not known, but where each program runs whenever the hook is reached.
-                Group { run_together: false, .. } if strangers > 0 => Runner::Unknown,
-                Group { .. } => Runner::Several { group: number, strangers },
+                HookGroup { run_together: false, .. } if strangers > 0 => Runner::Unknown,
+                HookGroup { .. } => Runner::Several { group: number, strangers },
             },
-            (Attached::Nothing | Attached::TooMany, _) => Runner::Unknown,
+            (OnHook::Nothing | OnHook::TooMany, _) => Runner::Unknown,
         }
     }
 
     /// Whether it is known of a program that it was attached to a hook at a time.
     pub(crate) fn has_any(&self, hook: u32, time_ns: u64) -> bool {
         let attached = self.hooks.get(hook as usize).and_then(|hook| at(&hook.attached, time_ns));
-        attached.is_some_and(|attached| !matches!(attached, Attached::Nothing))
+        attached.is_some_and(|attached| !matches!(attached, OnHook::Nothing))
     }
 
     /// Groups of programs that share a hook, by number.
-    pub(crate) fn groups(&self) -> &[Group] {
+    pub(crate) fn groups(&self) -> &[HookGroup] {
         &self.groups
     }
 

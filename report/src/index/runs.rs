@@ -23,7 +23,7 @@ pub(crate) use slowing::SampledTime;
 use slowing::Slowing;
 
 /// Id and load time of a program.
-pub(crate) type Key = (u32, u64);
+pub(crate) type ProgramKey = (u32, u64);
 
 /// Statistics that are on for less than this part of the time are on in windows.
 const ALWAYS: f64 = 0.98;
@@ -41,18 +41,18 @@ const MOST_CUTS: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct RunSeries {
     moments: Vec<Moment>,
-    programs: FxHashMap<Key, Program>,
+    programs: FxHashMap<ProgramKey, ProgramSeries>,
     /// Points of all programs.
     points: usize,
     /// For how long statistics had been on at the last moment, for us and for others, as it was told.
     told: Option<(u64, u64)>,
-    windows: Vec<Window>,
+    windows: Vec<StatsWindow>,
     /// Moments that all of the time is cut at.
     cuts: Vec<u64>,
     /// Median length of the windows beside gaps.
     usual_ns: f64,
     /// Slowdown of programs by counting, where it is known.
-    slowing: FxHashMap<Key, Slowing>,
+    slowing: FxHashMap<ProgramKey, Slowing>,
 }
 
 /// When counts were read.
@@ -67,7 +67,7 @@ struct Moment {
 
 /// A stretch in which statistics were on.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct StatsWindow {
     /// The moment that it ends at.
     until: u32,
     from_ns: u64,
@@ -78,7 +78,7 @@ struct Window {
 
 /// The counts of a program.
 #[derive(Debug, Default)]
-struct Program {
+struct ProgramSeries {
     /// Where it began before the first moment that it was seen at: when it was loaded, with counts of nothing, or when it was found.
     began: Option<Began>,
     /// Moments at which it was seen first and last.
@@ -218,7 +218,7 @@ impl RunSeries {
 
     /// A program came at that time: it began with nothing. One that came while counts were read may be among them: what it had run by then
     /// was before they were read.
-    pub(crate) fn loaded(&mut self, key: Key, loaded_ns: u64) {
+    pub(crate) fn loaded(&mut self, key: ProgramKey, loaded_ns: u64) {
         if let Some(program) = self.programs.get_mut(&key).filter(|program| !program.points.is_empty()) {
             let time_ns = loaded_ns.min(self.moments[program.first as usize].time_ns.saturating_sub(1));
             program.began = Some(Began { time_ns, ..Began::default() });
@@ -226,7 +226,7 @@ impl RunSeries {
     }
 
     /// Nothing more will be asked of a program.
-    pub(crate) fn forget(&mut self, key: Key) {
+    pub(crate) fn forget(&mut self, key: ProgramKey) {
         self.points -= self.programs.remove(&key).map_or(0, |program| program.points.len());
     }
 
@@ -257,8 +257,8 @@ impl RunSeries {
     }
 
     /// Programs with counts, by id and load time.
-    pub(crate) fn keys(&self) -> Vec<Key> {
-        let mut keys: Vec<Key> = self.programs.keys().copied().collect();
+    pub(crate) fn keys(&self) -> Vec<ProgramKey> {
+        let mut keys: Vec<ProgramKey> = self.programs.keys().copied().collect();
         keys.sort_unstable();
         keys
     }
@@ -275,7 +275,7 @@ impl RunSeries {
     }
 
     /// Runs of a program in an interval between two cuts.
-    pub(crate) fn in_interval(&self, key: Key, interval: u32) -> Known<Stretch> {
+    pub(crate) fn in_interval(&self, key: ProgramKey, interval: u32) -> Known<Stretch> {
         match self.cuts.get(interval as usize..).unwrap_or_default() {
             [from_ns, to_ns, ..] => self.between(key, *from_ns, *to_ns),
             _ => Known::Unknown(Reason::NoSnapshots),
@@ -297,20 +297,20 @@ impl RunSeries {
     }
 
     /// Runs of a program from one moment to another, where its counts are known.
-    pub(crate) fn between(&self, key: Key, from_ns: u64, to_ns: u64) -> Known<Stretch> {
+    pub(crate) fn between(&self, key: ProgramKey, from_ns: u64, to_ns: u64) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let (began_ns, ended_ns) = self.life(program);
         self.over(key, program, &[(from_ns.max(began_ns), to_ns.min(ended_ns))])
     }
 
     /// Runs of a program in the selected time: in each part of it from the first reading to the last, or from when it came.
-    pub(crate) fn within(&self, key: Key, selected: &Selected) -> Known<Stretch> {
+    pub(crate) fn within(&self, key: ProgramKey, selected: &Selected) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         self.over(key, program, &self.readings_in(program, selected))
     }
 
     /// The same from each of `cuts` to the next. Together that is what it did in all of the selected time.
-    pub(crate) fn steps(&self, key: Key, selected: &Selected, cuts: &[u64]) -> Known<Vec<Stretch>> {
+    pub(crate) fn steps(&self, key: ProgramKey, selected: &Selected, cuts: &[u64]) -> Known<Vec<Stretch>> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let ranges = self.readings_in(program, selected);
         // Parts of an unknown whole are unknown.
@@ -330,18 +330,18 @@ impl RunSeries {
         })
     }
 
-    fn program(&self, key: Key) -> Option<&Program> {
+    fn program(&self, key: ProgramKey) -> Option<&ProgramSeries> {
         self.programs.get(&key).filter(|program| !program.points.is_empty())
     }
 
     /// From when to when the counts of a program are known.
-    fn life(&self, program: &Program) -> (u64, u64) {
+    fn life(&self, program: &ProgramSeries) -> (u64, u64) {
         let at = |moment: u32| self.moments[moment as usize].time_ns;
         (program.began.map_or_else(|| at(program.first), |began| began.time_ns), at(program.last))
     }
 
     /// In each part of the selected time from the first reading of a program to the last.
-    fn readings_in(&self, program: &Program, selected: &Selected) -> Vec<(u64, u64)> {
+    fn readings_in(&self, program: &ProgramSeries, selected: &Selected) -> Vec<(u64, u64)> {
         let seen = &self.moments[program.first as usize..=program.last as usize];
         let readings = |(from_ns, to_ns): &(u64, u64)| {
             let first = seen.partition_point(|moment| moment.time_ns < *from_ns);
@@ -355,7 +355,7 @@ impl RunSeries {
         selected.parts().iter().filter_map(readings).collect()
     }
 
-    fn over(&self, key: Key, program: &Program, ranges: &[(u64, u64)]) -> Known<Stretch> {
+    fn over(&self, key: ProgramKey, program: &ProgramSeries, ranges: &[(u64, u64)]) -> Known<Stretch> {
         if let Some(fell) = &program.fell {
             return Known::Impossible(Box::new(Anomaly::SnapshotsDisagree { first: fell.clone(), more: 0 }));
         }
@@ -372,7 +372,7 @@ impl RunSeries {
     }
 
     /// Scales the uncounted part of a stretch by the slowdown of its program.
-    fn beside_windows(&self, key: Key, stretch: Stretch) -> Stretch {
+    fn beside_windows(&self, key: ProgramKey, stretch: Stretch) -> Stretch {
         let Some(Slowing { factor, margin }) = self.slowing.get(&key).copied() else { return stretch };
         let scaled = |all: f64, counted: f64| counted + (all - counted).max(0.0) * factor;
         let wider = |chance: f64, all: f64, counted: f64| (chance * factor).hypot((all - counted).max(0.0) * margin);
@@ -387,7 +387,7 @@ impl RunSeries {
     }
 
     /// Runs of a program in these times, and the number of windows that stand for them.
-    fn measure(&self, program: &Program, ranges: &[(u64, u64)]) -> (usize, Stretch) {
+    fn measure(&self, program: &ProgramSeries, ranges: &[(u64, u64)]) -> (usize, Stretch) {
         let (from_ns, to_ns) = (ranges[0].0, ranges[ranges.len() - 1].1);
         let strata = self.strata(program, from_ns, to_ns);
         let overlap = |from: u64, to: u64| {
@@ -429,7 +429,7 @@ impl RunSeries {
     }
 
     /// The windows that stand for a time of a program's, and those beside them, with what it did in each.
-    fn strata(&self, program: &Program, from_ns: u64, to_ns: u64) -> Vec<Stratum> {
+    fn strata(&self, program: &ProgramSeries, from_ns: u64, to_ns: u64) -> Vec<WindowStratum> {
         let own = self.windows.partition_point(|it| it.until <= program.first)
             ..self.windows.partition_point(|it| it.until <= program.last);
         let before = self.windows.partition_point(|it| it.to_ns <= from_ns).saturating_sub(2);
@@ -442,18 +442,18 @@ impl RunSeries {
             let window = window(from, Moment { on_ns: first.on_ns + lead_ns, ..first }, program.first)?;
             let runs = seen.runs.saturating_sub(began.counts.run_cnt);
             let time_ns = seen.time_ns.saturating_sub(began.counts.run_time_ns);
-            Some(Stratum::new(&window, runs as f64, time_ns as f64))
+            Some(WindowStratum::new(&window, runs as f64, time_ns as f64))
         });
-        let of = |window: &Window| {
+        let of = |window: &StatsWindow| {
             let at = program.points.partition_point(|point| point.moment < window.until);
             let now = program.points.get(at).filter(|point| point.since < window.until);
-            let Some((now, before)) = now.zip(at.checked_sub(1)) else { return Stratum::new(window, 0.0, 0.0) };
+            let Some((now, before)) = now.zip(at.checked_sub(1)) else { return WindowStratum::new(window, 0.0, 0.0) };
             let (runs, time_ns) = now.since(&program.points[before]);
             // Readings of other programs alone cut its time as well.
             let on_ns =
                 |from: u32, to: u32| (self.moments[to as usize].on_ns - self.moments[from as usize].on_ns) as f64;
             let part = on_ns(window.until - 1, window.until) / on_ns(now.since, now.moment);
-            Stratum::new(window, runs as f64 * part, time_ns as f64 * part)
+            WindowStratum::new(window, runs as f64 * part, time_ns as f64 * part)
         };
         let range = before.max(own.start)..behind.min(own.end);
         came.into_iter().chain(self.windows.get(range).unwrap_or_default().iter().map(of)).collect()
@@ -469,7 +469,7 @@ impl RunSeries {
     }
 
     /// Runs that had been refused by then.
-    fn misses_by(&self, program: &Program, time_ns: u64) -> f64 {
+    fn misses_by(&self, program: &ProgramSeries, time_ns: u64) -> f64 {
         let at = |moment: u32| self.moments[moment as usize].time_ns;
         let next = program.points.partition_point(|point| at(point.moment) <= time_ns);
         let before = next.checked_sub(1).map(|before| program.points[before].misses);
@@ -507,13 +507,13 @@ fn on_between(from: (u64, u64), to: (u64, u64), passed_ns: u64) -> u64 {
 }
 
 /// The window from one moment to the next; `None` where statistics were off.
-fn window(from: Moment, to: Moment, until: u32) -> Option<Window> {
+fn window(from: Moment, to: Moment, until: u32) -> Option<StatsWindow> {
     let (length_ns, on_ns) = ((to.time_ns - from.time_ns) as f64, to.on_ns.saturating_sub(from.on_ns) as f64);
     let on_ns = if on_ns >= length_ns * ALWAYS { length_ns } else { on_ns };
-    (on_ns > 0.0).then_some(Window { until, from_ns: from.time_ns, to_ns: to.time_ns, on_ns })
+    (on_ns > 0.0).then_some(StatsWindow { until, from_ns: from.time_ns, to_ns: to.time_ns, on_ns })
 }
 
-impl Program {
+impl ProgramSeries {
     fn add(&mut self, now: &ProgramRuns, moment: u32, is_on: bool, before_ns: u64) {
         let told = (now.run_cnt, now.run_time_ns);
         let misses = now.recursion_misses.unwrap_or(0);
@@ -554,7 +554,7 @@ impl Point {
 
 /// Runs of a program in a window.
 #[derive(Debug, Clone, Copy)]
-struct Stratum {
+struct WindowStratum {
     from_ns: u64,
     to_ns: u64,
     on_ns: f64,
@@ -562,10 +562,10 @@ struct Stratum {
     time_ns: f64,
 }
 
-impl Stratum {
-    fn new(window: &Window, runs: f64, time_ns: f64) -> Stratum {
-        let Window { from_ns, to_ns, on_ns, .. } = *window;
-        Stratum { from_ns, to_ns, on_ns, runs, time_ns }
+impl WindowStratum {
+    fn new(window: &StatsWindow, runs: f64, time_ns: f64) -> WindowStratum {
+        let StatsWindow { from_ns, to_ns, on_ns, .. } = *window;
+        WindowStratum { from_ns, to_ns, on_ns, runs, time_ns }
     }
 
     fn length_ns(&self) -> f64 {

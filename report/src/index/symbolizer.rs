@@ -1,7 +1,7 @@
 //! Functions by address and time: programs, what runs them, and the kernel.
 
 use super::Index;
-use super::address::Owner;
+use super::code::Code;
 use std::borrow::Cow;
 
 /// What of the recording an address belongs to.
@@ -43,23 +43,22 @@ impl<'i> Symbolizer<'i> {
     /// The function that an instruction at `addr` was in at `time_ns` of the recording's clock.
     pub fn find(&self, addr: u64, time_ns: u64) -> Option<Symbol<'i>> {
         let index = self.index;
-        match index.map.find(addr, time_ns) {
-            Some(Owner::Function { program, function }) => {
+        let (start, name, kind) = match index.code.at(addr, time_ns) {
+            Code::Function { program, function } => {
                 let program = index.programs.list.get(program as usize)?;
                 let function = program.functions.get(function as usize)?;
-                let offset = function.addr.and_then(|start| addr.checked_sub(start));
-                let kind = SymbolKind::Program { id: program.id };
-                return Some(Symbol { name: function.name.as_str().into(), offset, kind });
+                (function.addr, function.name.as_str().into(), SymbolKind::Program { id: program.id })
             }
-            Some(Owner::Image(image)) => {
-                let name = index.programs.images.get(image as usize)?.name.as_str().into();
-                return Some(Symbol { name, offset: None, kind: SymbolKind::Image });
+            Code::Image(image) => {
+                (None, index.programs.images.get(image as usize)?.name.as_str().into(), SymbolKind::Image)
             }
-            _ => {}
-        }
-        let number = index.symbols.find(addr)?;
-        let offset = index.symbols.start(number).and_then(|start| addr.checked_sub(start));
-        Some(Symbol { name: index.symbols.name(number).into(), offset, kind: SymbolKind::Kernel })
+            Code::Kernel { function, .. } => {
+                let kernel = &index.code.kernel;
+                (kernel.start(function?), kernel.name(function?).into(), SymbolKind::Kernel)
+            }
+            Code::Unknown => return None,
+        };
+        Some(Symbol { name, offset: start.and_then(|start| addr.checked_sub(start)), kind })
     }
 
     /// The function that a call returns to `addr` in: the instruction before it is asked for, as a call may be the last one.

@@ -1,45 +1,29 @@
 //! The kernel's own code: what the recording names of it, and where its text and modules are.
 
+use super::code::{Code, Range};
 use super::intervals::Intervals;
+use super::kernel::{Dispatch, Role, meaning, stem};
 use bprec_format::state::KernelSymbol;
 use std::borrow::Cow;
 
 /// Name of a function, and how far behind its start an address is.
 pub(crate) type Found<'n> = (&'n [u8], u64);
 
-/// What a kernel function is to the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Nothing special.
-    Plain,
-    /// The CPU waits in it for something to do.
-    Idle,
-    /// It exists to run BPF programs.
-    Hook,
-    /// It exists for events of a tracepoint, of which some run BPF programs.
-    Event,
-    /// It exists for probes of user space, of which some run BPF programs.
-    UserProbe,
-    /// A trampoline calls it around a program.
-    Guard,
-    /// It interprets programs that have no machine code.
-    Interpreter,
-    /// An interrupt enters the kernel through it, whatever ran.
-    Interrupt,
-}
-
 /// Kernel functions by address.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct KernelSymbols {
     /// One per address.
-    functions: Intervals<Function>,
+    functions: Intervals<KernelFunction>,
 }
 
 #[derive(Debug, Clone)]
-struct Function {
+struct KernelFunction {
     /// With the compiler's suffixes, and its module behind a space.
     name: Vec<u8>,
-    kind: Kind,
+    role: Role,
+    dispatch: Dispatch,
+    /// Length of the part of its name that `dispatch` is about, at the end of the stem.
+    subject_len: usize,
 }
 
 /// A symbol without a length reaches no further than this.
@@ -52,8 +36,11 @@ impl KernelSymbols {
         symbols.dedup_by_key(|symbol| symbol.addr);
         let functions = symbols.into_iter().map(|symbol| {
             let len = if symbol.len_bytes == 0 { LEN_LIMIT } else { symbol.len_bytes.into() };
-            let kind = kind(&symbol.name);
-            (symbol.addr..symbol.addr.saturating_add(len), Function { name: symbol.name, kind })
+            let stem = String::from_utf8_lossy(stem(&symbol.name));
+            let (role, dispatch, subject) = meaning(&stem);
+            let subject_len = subject.len();
+            let addrs = symbol.addr..symbol.addr.saturating_add(len);
+            (addrs, KernelFunction { name: symbol.name, role, dispatch, subject_len })
         });
         KernelSymbols { functions: Intervals::new(functions.collect()) }
     }
@@ -90,123 +77,47 @@ impl KernelSymbols {
 
     /// All functions by number, without the compiler's suffixes and the module.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
-        self.functions.iter().enumerate().map(|(number, (_, function))| {
-            let stem = function.name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default();
-            (number as u32, String::from_utf8_lossy(stem))
+        self.functions
+            .iter()
+            .enumerate()
+            .map(|(number, (_, function))| (number as u32, String::from_utf8_lossy(stem(&function.name))))
+    }
+
+    /// Functions that run programs, or lead to what does: number, programs, and the part of the name that says which.
+    pub(super) fn dispatches(&self) -> impl Iterator<Item = (u32, Dispatch, Cow<'_, str>)> {
+        let functions = (0..).zip(self.functions.iter().map(|(_, function)| function));
+        functions.filter(|(_, function)| function.dispatch != Dispatch::NotSaid).map(|(number, function)| {
+            let stem = stem(&function.name);
+            let subject = &stem[stem.len().saturating_sub(function.subject_len)..];
+            (number, function.dispatch, String::from_utf8_lossy(subject))
         })
     }
 
-    /// Kind of the function at an address.
-    pub(crate) fn kind_at(&self, addr: u64) -> Kind {
-        self.functions.at(addr).map_or(Kind::Plain, |(function, _)| function.kind)
+    /// Role of a function by its number.
+    pub(crate) fn role(&self, number: u32) -> Role {
+        self.functions.get(number).map_or(Role::Plain, |(_, function)| function.role)
     }
 
-    /// First address and one past the last of the functions of a kind.
-    pub(crate) fn of_kind(&self, wanted: Kind) -> impl Iterator<Item = (u64, u64)> + '_ {
+    /// Role of the function at an address.
+    pub(crate) fn role_at(&self, addr: u64) -> Role {
+        self.find(addr).map_or(Role::Plain, |number| self.role(number))
+    }
+
+    /// Takes a role for nothing special, where no program runs by it.
+    pub(crate) fn ignore(&mut self, role: Role) {
+        self.functions.values_mut().filter(|function| function.role == role).for_each(|it| it.role = Role::Plain);
+    }
+
+    /// Addresses of the functions that run programs. Each ends where the next function starts.
+    pub(super) fn that_run_programs(&self) -> Vec<Range> {
         let next = self.functions.iter().skip(1).map(|(addrs, _)| addrs.start).chain([u64::MAX]);
-        let of_kind = self.functions.iter().zip(next).filter(move |((_, function), _)| function.kind == wanted);
-        of_kind.map(|((addrs, _), next)| (addrs.start, addrs.end.min(next)))
-    }
-}
-
-/// Functions that the idle task waits in, on the architectures that BPF is compiled for.
-const IDLE: [&str; 18] = [
-    "acpi_idle_enter",
-    "acpi_idle_do_entry",
-    "acpi_safe_halt",
-    "arch_cpu_idle",
-    "cpu_do_idle",
-    "cpu_idle_poll",
-    "cpu_startup_entry",
-    "cpuidle_enter_state",
-    "default_idle",
-    "default_idle_call",
-    "do_idle",
-    "enabled_wait",
-    "haltpoll",
-    "mwait_idle",
-    "native_safe_halt",
-    "poll_idle",
-    "psw_idle",
-    "pv_native_safe_halt",
-];
-
-/// Kernel functions between a hook and its programs.
-const HOOKS: [&str; 20] = [
-    "__bpf_trace_",
-    "__cgroup_bpf_",
-    "__perf_bpf_",
-    "bpf_dispatcher_nop_func",
-    "bpf_flow_dissect",
-    "bpf_overflow_handler",
-    "bpf_prog_run_array",
-    "bpf_prog_run_clear_cb",
-    "bpf_prog_run_generic_xdp",
-    "bpf_trace_run",
-    "cls_bpf_classify",
-    "kprobe_multi_link_handler",
-    "kprobe_multi_link_prog_run",
-    "perf_call_bpf_enter",
-    "perf_call_bpf_exit",
-    "perf_trace_run_bpf_submit",
-    "run_bpf_filter",
-    "trace_call_bpf",
-    "uprobe_multi_link_handler",
-    "uprobe_prog_run",
-];
-
-/// Kernel functions that make an event of perf of a tracepoint, for its programs or for who samples it: beside these, those with the
-/// tracepoint's name or its class's, which begin alike.
-const EVENTS: [&str; 2] = ["perf_syscall_enter", "perf_syscall_exit"];
-const EVENT: &str = "perf_trace_";
-
-/// Kernel functions between a probe of user space and its programs, where it has some.
-const USER_PROBES: [&str; 5] =
-    ["__uprobe_perf_func", "uprobe_dispatcher", "uprobe_perf_func", "uretprobe_dispatcher", "uretprobe_perf_func"];
-
-/// Kernel functions that a trampoline calls around each program.
-const GUARDS: [&str; 4] = ["__bpf_prog_enter", "__bpf_prog_exit", "__bpf_tramp_enter", "__bpf_tramp_exit"];
-
-/// Where interrupts enter the kernel, on the architectures that BPF is compiled for.
-const INTERRUPTS: [&str; 8] = [
-    "asm_common_interrupt",
-    "asm_sysvec_",
-    "common_interrupt",
-    "el1_irq",
-    "el1h_64_irq",
-    "el1h_64_fiq",
-    "ext_int_handler",
-    "io_int_handler",
-];
-
-/// `___bpf_prog_run`, and for each size of stack `__bpf_prog_run32`, `__bpf_prog_run_args32`. Helpers and wrappers of the kernel have
-/// names that begin alike: `__bpf_prog_run_save_cb`.
-fn is_interpreter(name: &str) -> bool {
-    let rest = name.strip_prefix("__bpf_prog_run").map(|rest| rest.strip_prefix("_args").unwrap_or(rest));
-    let is_size = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
-    name == "___bpf_prog_run" || rest.is_some_and(is_size)
-}
-
-fn kind(name: &[u8]) -> Kind {
-    let name = String::from_utf8_lossy(name);
-    // The compiler's suffixes: `.constprop.0`, `.isra.0`, `.cold`.
-    let stem = name.split(['.', ' ']).next().unwrap_or_default();
-    if IDLE.contains(&stem) || stem.starts_with("intel_idle") || stem.starts_with("mwait_idle") {
-        Kind::Idle
-    } else if GUARDS.iter().any(|guard| stem.starts_with(guard)) {
-        Kind::Guard
-    } else if USER_PROBES.contains(&stem) {
-        Kind::UserProbe
-    } else if is_interpreter(stem) {
-        Kind::Interpreter
-    } else if INTERRUPTS.iter().any(|entry| stem.starts_with(entry)) {
-        Kind::Interrupt
-    } else if HOOKS.iter().any(|hook| stem.starts_with(hook)) {
-        Kind::Hook
-    } else if stem.starts_with(EVENT) || EVENTS.contains(&stem) {
-        Kind::Event
-    } else {
-        Kind::Plain
+        let functions = (0..).zip(self.functions.iter().zip(next));
+        let for_programs = functions.filter(|(_, ((_, function), _))| function.role.runs_programs());
+        let ranges = for_programs.map(|(number, ((addrs, function), next))| {
+            let code = Code::Kernel { function: Some(number), role: function.role };
+            Range::always(addrs.start, addrs.end.min(next), code)
+        });
+        ranges.collect()
     }
 }
 
@@ -263,10 +174,12 @@ mod tests {
         assert_eq!(name(0x100f).as_deref(), Some("vfs_read"));
         assert_eq!(name(0x1010), None);
         assert_eq!(name(0x2fff).as_deref(), Some("trace_call_bpf"));
-        assert_eq!(symbols.kind_at(0x1000), Kind::Plain);
-        assert_eq!(symbols.kind_at(0x3010), Kind::Idle);
-        assert_eq!(symbols.kind_at(0x4000), Kind::Guard);
-        assert_eq!(symbols.of_kind(Kind::Hook).collect::<Vec<_>>(), [(0x2000, 0x3000), (0x5000, 0x5040)]);
+        assert_eq!(symbols.role_at(0x1000), Role::Plain);
+        assert_eq!(symbols.role_at(0x3010), Role::Idle);
+        assert_eq!(symbols.role_at(0x4000), Role::Guard);
+        let for_programs = symbols.that_run_programs();
+        let addrs: Vec<_> = for_programs.iter().map(|range| (range.start, range.end)).collect();
+        assert_eq!(addrs, [(0x2000, 0x3000), (0x5000, 0x5040)]);
     }
 
     #[test]
@@ -285,17 +198,6 @@ mod tests {
         for symbols in [vec![one.clone(), other.clone()], vec![other, one]] {
             assert_eq!(KernelSymbols::new(symbols).at(0x1001), Some(((&b"__x64_sys_read"[..], 1), None)));
         }
-    }
-
-    #[test]
-    fn only_the_interpreter_interprets() {
-        for name in ["___bpf_prog_run", "__bpf_prog_run32", "__bpf_prog_run_args512", "___bpf_prog_run.cold"] {
-            assert_eq!(kind(name.as_bytes()), Kind::Interpreter, "{name}");
-        }
-        for name in ["__bpf_prog_run_save_cb", "bpf_prog_run_clear_cb", "__bpf_prog_run_array"] {
-            assert_ne!(kind(name.as_bytes()), Kind::Interpreter, "{name}");
-        }
-        assert_eq!(kind(b"asm_sysvec_apic_timer_interrupt"), Kind::Interrupt);
     }
 
     #[test]

@@ -159,7 +159,7 @@ fn origins(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::images::Attached;
+    use crate::index::images::TrampolinePrograms;
     use crate::index::programs::ProgInfoSummary;
     use crate::index::symbols::KernelSymbols;
     use bprec_format::bpf::names::ProgType;
@@ -193,7 +193,7 @@ mod tests {
     ) -> Option<u32> {
         let symbol = |(at, name): (u64, &str)| KernelSymbol { addr: at << 12, len_bytes: 16, name: name.into() };
         let symbols = KernelSymbols::new((0..).zip(NAMES).map(symbol).collect());
-        let hooks = Hooks::new(&symbols, programs, states, &[], &Attached::default());
+        let hooks = Hooks::new(&symbols, programs, states, &[], &TrampolinePrograms::default());
         let hook = hook.map(|hook| NAMES.iter().position(|name| name.ends_with(hook)).unwrap() as u64);
         let hook = hook.and_then(|at| hooks.of(symbols.find(at << 12)));
         let tail_calls = TailCalls::new(programs, |it| maps[it.id.unwrap() as usize - 10].to_vec(), states);

@@ -74,7 +74,7 @@ const UNITS: [&str; 5] = [".service", ".scope", ".mount", ".socket", ".swap"];
 const SHORT_ID: usize = 12;
 
 #[derive(Default)]
-struct Walk {
+struct CgroupWalk {
     pod: Option<String>,
     container: Option<(String, String)>,
     /// Containers that the innermost one runs in, outermost first.
@@ -86,7 +86,7 @@ struct Walk {
 
 /// Who runs in a cgroup of this path.
 fn of_path(path: &str) -> Workload {
-    let mut walk = Walk::default();
+    let mut walk = CgroupWalk::default();
     let mut parents = ["", ""];
     for component in path.split('/').filter(|component| !component.is_empty()) {
         match component.split(':').collect::<Vec<_>>()[..] {
@@ -102,7 +102,7 @@ fn of_path(path: &str) -> Workload {
     walk.finish(path)
 }
 
-impl Walk {
+impl CgroupWalk {
     fn component(&mut self, name: &str, parents: [&str; 2]) {
         if let Some(pod) = pod_of(name) {
             self.pod = Some(pod);
@@ -121,7 +121,7 @@ impl Walk {
     }
 
     fn finish(self, path: &str) -> Workload {
-        let Walk { pod, container, inside, unit, slice, user } = self;
+        let CgroupWalk { pod, container, inside, unit, slice, user } = self;
         if let Some((runtime, id)) = container {
             let of_pod = pod.as_ref().map(|pod| format!(" pod:{pod}")).unwrap_or_default();
             let name = format!("{runtime}:{}{of_pod}", short(&id));

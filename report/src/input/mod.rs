@@ -9,7 +9,6 @@ pub(crate) mod recording;
 pub(crate) mod scan;
 pub(crate) mod source;
 pub(crate) mod spool;
-pub(crate) mod threads;
 pub(crate) mod unpacked;
 pub(crate) mod window;
 
@@ -26,6 +25,14 @@ use std::sync::Arc;
 
 /// What files that gzip wrote begin with.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Limit on threads that look at a recording: more gain nothing, and each holds a sink.
+pub(crate) const MAX_THREADS: usize = 16;
+
+/// Number of threads that can run side by side.
+pub(crate) fn threads_there_are() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
 
 /// An input that was opened: a file, mapped, with what belongs to it. What cannot be mapped (a pipe, a gzip file) is
 /// spooled into an unlinked temporary file first.

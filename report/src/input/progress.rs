@@ -42,9 +42,9 @@ impl Progress {
     }
 
     /// Counts what is read for a copy; `total_bytes` is 0 where that is not known.
-    pub(super) fn of_copy<R: Read>(&self, from: R, total_bytes: u64) -> Counted<'_, R> {
+    pub(super) fn of_copy<R: Read>(&self, from: R, total_bytes: u64) -> CountedReader<'_, R> {
         self.begin(total_bytes, true);
-        Counted { from, progress: self }
+        CountedReader { from, progress: self }
     }
 
     fn begin(&self, total_bytes: u64, is_copying: bool) {
@@ -59,12 +59,12 @@ impl Progress {
 }
 
 /// A reader that counts.
-pub(super) struct Counted<'p, R> {
+pub(super) struct CountedReader<'p, R> {
     from: R,
     progress: &'p Progress,
 }
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for CountedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.from.read(buffer)?;
         self.progress.add_read(read as u64);

@@ -19,7 +19,7 @@ const GUESS_BYTES: usize = 1 << 16;
 
 /// What was found in a stretch of records. Places are counted from the start of the slice.
 #[derive(Default)]
-struct Stretch {
+struct ScanStretch {
     wanted: Vec<usize>,
     parts: Vec<usize>,
     /// Where the next record starts; before the stretch's end when that one cannot be read.
@@ -90,8 +90,8 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
     }
 
     /// Walks records from one start to the first that is not before `to`, or that cannot be read.
-    fn stretch(&self, bytes: &[u8], from: usize, to: usize) -> Stretch {
-        let mut found = Stretch { end: from, ..Stretch::default() };
+    fn stretch(&self, bytes: &[u8], from: usize, to: usize) -> ScanStretch {
+        let mut found = ScanStretch { end: from, ..ScanStretch::default() };
         let mut next_part = from;
         while found.end < to {
             let at = found.end;

@@ -21,11 +21,11 @@ const READ_BYTES: usize = 256 << 10;
 /// A recording, opened: a file, a directory of files, or a stream.
 pub struct Source {
     path: PathBuf,
-    kind: Kind,
+    kind: SourceKind,
     progress: Arc<Progress>,
 }
 
-enum Kind {
+enum SourceKind {
     /// At hand as a whole.
     Input(Input),
     /// As it arrives.
@@ -63,16 +63,16 @@ impl Source {
         };
         if path == Path::new("-") {
             let kind = match Input::of_redirected_stdin(&path, &progress)? {
-                Some(input) => Kind::Input(input),
-                None => Kind::Stream(Box::new(io::stdin())),
+                Some(input) => SourceKind::Input(input),
+                None => SourceKind::Stream(Box::new(io::stdin())),
             };
             return Ok(Source { kind, path, progress });
         }
         let file_type = std::fs::metadata(&path).map_err(failed("stat"))?.file_type();
         let kind = if file_type.is_dir() || file_type.is_file() {
-            Kind::Input(Input::open_with(&path, &progress)?)
+            SourceKind::Input(Input::open_with(&path, &progress)?)
         } else {
-            Kind::Stream(Box::new(OsFile::open(&path).map_err(failed("open"))?))
+            SourceKind::Stream(Box::new(OsFile::open(&path).map_err(failed("open"))?))
         };
         Ok(Source { path, kind, progress })
     }
@@ -84,12 +84,12 @@ impl Source {
 
     /// A recording that was opened before.
     pub fn of(input: Input) -> Source {
-        Source { path: input.path().to_owned(), progress: Arc::clone(input.progress()), kind: Kind::Input(input) }
+        Source { path: input.path().to_owned(), progress: Arc::clone(input.progress()), kind: SourceKind::Input(input) }
     }
 
     /// A stream from anywhere, called `name` in messages.
     pub fn from_reader(name: impl Into<PathBuf>, reader: impl Read + 'static) -> Source {
-        Source { path: name.into(), kind: Kind::Stream(Box::new(reader)), progress: Arc::default() }
+        Source { path: name.into(), kind: SourceKind::Stream(Box::new(reader)), progress: Arc::default() }
     }
 
     /// Where it comes from.
@@ -104,14 +104,14 @@ impl Source {
 
     /// Whether it is read as it arrives. It may yet have to be kept in a temporary file.
     pub fn is_stream(&self) -> bool {
-        matches!(self.kind, Kind::Stream(_))
+        matches!(self.kind, SourceKind::Stream(_))
     }
 
     /// What can be read again; `None` for a stream.
     pub(crate) fn lasting(&self) -> Option<&Input> {
         match &self.kind {
-            Kind::Input(input) => Some(input),
-            Kind::Stream(_) => None,
+            SourceKind::Input(input) => Some(input),
+            SourceKind::Stream(_) => None,
         }
     }
 
@@ -120,18 +120,18 @@ impl Source {
     /// # Errors
     /// When it cannot be read, or the temporary file not be written.
     pub(crate) fn whole(&mut self) -> Result<&Input> {
-        if let Kind::Stream(reader) = &mut self.kind {
-            self.kind = Kind::Input(Input::spooled(&self.path, reader, &self.progress)?);
+        if let SourceKind::Stream(reader) = &mut self.kind {
+            self.kind = SourceKind::Input(Input::spooled(&self.path, reader, &self.progress)?);
         }
         match &self.kind {
-            Kind::Input(input) => Ok(input),
-            Kind::Stream(_) => unreachable!("it was replaced"),
+            SourceKind::Input(input) => Ok(input),
+            SourceKind::Stream(_) => unreachable!("it was replaced"),
         }
     }
 
     /// Finds out what arrives: a recording that is no stream can only be read as a whole.
     fn settle(&mut self) -> Result<()> {
-        let Kind::Stream(reader) = &mut self.kind else { return Ok(()) };
+        let SourceKind::Stream(reader) = &mut self.kind else { return Ok(()) };
         let mut head = Vec::new();
         let failed = |source| Error::Io { call: "read", path: self.path.clone(), source };
         reader.take(PIPE_HEADER_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
@@ -154,11 +154,11 @@ impl Source {
         self.settle()?;
         let (path, progress) = (&self.path, &self.progress);
         let input: &'a Input = match &mut self.kind {
-            Kind::Stream(reader) => {
+            SourceKind::Stream(reader) => {
                 progress.begin_pass(0);
                 return read_stream(path, reader, progress, visitor);
             }
-            Kind::Input(input) => input,
+            SourceKind::Input(input) => input,
         };
         let files: Vec<(&Path, &'a [u8])> =
             [input].into_iter().chain(input.parts()).map(|input| (input.path(), input.bytes())).collect();

@@ -35,7 +35,7 @@ pub(crate) type Slice<'r> = Result<Records<'r>, Error>;
 
 /// A part of a recording, in slices: what lies in its files as it is, and what was unpacked.
 #[derive(Debug, Default)]
-struct Block {
+struct UnpackedBlock {
     unpacked: Vec<u8>,
     slices: Vec<Result<BlockSlice, Error>>,
     /// What all that is unpacked will come to, if it goes on as it did so far.
@@ -50,12 +50,12 @@ enum BlockSlice {
     Unpacked(Range<usize>, u64),
 }
 
-impl Block {
+impl UnpackedBlock {
     /// It, to be filled anew.
-    fn emptied(mut self) -> Block {
+    fn emptied(mut self) -> UnpackedBlock {
         self.unpacked.clear();
         self.slices.clear();
-        Block { expected_bytes: 0, ..self }
+        UnpackedBlock { expected_bytes: 0, ..self }
     }
 
     /// The memory that it takes.
@@ -74,7 +74,7 @@ pub(crate) struct Unpacked<'a> {
     /// The most that a compressed record may hold.
     limit_bytes: Option<u64>,
     /// All of it, once it was unpacked; `None` when that is too much.
-    kept: OnceLock<Option<Vec<Block>>>,
+    kept: OnceLock<Option<Vec<UnpackedBlock>>>,
 }
 
 impl<'a> Unpacked<'a> {
@@ -126,7 +126,7 @@ impl<'a> Unpacked<'a> {
         self.streams.iter().map(|(bytes, _)| bytes.len()).sum()
     }
 
-    fn slices<'r>(&'r self, block: &'r Block) -> Vec<Slice<'r>> {
+    fn slices<'r>(&'r self, block: &'r UnpackedBlock) -> Vec<Slice<'r>> {
         let records = |slice: &Result<BlockSlice, Error>| match slice {
             Ok(BlockSlice::Plain(file, range)) => {
                 let (bytes, offset) = self.streams[*file];
@@ -141,7 +141,7 @@ impl<'a> Unpacked<'a> {
     }
 
     /// Unpacks everything, and hands it over while it goes on, if there can be a thread for that. Blocks that come back are used again.
-    fn unpack(&self, visit: &mut dyn FnMut(Block) -> Option<Block>) {
+    fn unpack(&self, visit: &mut dyn FnMut(UnpackedBlock) -> Option<UnpackedBlock>) {
         let has_thread = std::thread::scope(|scope| {
             let (done, blocks) = sync_channel(WAITING_BLOCKS);
             let (free, used) = channel();
@@ -164,16 +164,16 @@ impl<'a> Unpacked<'a> {
             true
         });
         if !has_thread {
-            self.produce(&mut |block| Some(visit(block).map(Block::emptied).unwrap_or_default()));
+            self.produce(&mut |block| Some(visit(block).map(UnpackedBlock::emptied).unwrap_or_default()));
         }
     }
 
     /// Makes blocks: `exchange` takes one that is full for one that is empty.
-    fn produce(&self, exchange: &mut dyn FnMut(Block) -> Option<Block>) {
+    fn produce(&self, exchange: &mut dyn FnMut(UnpackedBlock) -> Option<UnpackedBlock>) {
         let total_bytes = self.packed_bytes();
         let block_bytes = (total_bytes / BLOCK_PART).clamp(BLOCK_MIN_BYTES, BLOCK_BYTES);
         let (mut packed_bytes, mut unpacked_bytes) = (0, 0);
-        let mut block = Block::default();
+        let mut block = UnpackedBlock::default();
         for (file, (bytes, offset)) in self.streams.iter().enumerate() {
             let mut chunks = Chunks::new(bytes, *offset, self.endian, self.limit_bytes);
             let (mut released, mut counted) = (0, *offset);

@@ -6,13 +6,11 @@
 //! chain that has no program but looks as if there should be one goes to a line of its own.
 
 use crate::index::Index;
-use crate::index::address::{AddressMap, Owner};
-use crate::index::address_cache::AddressCache;
+use crate::index::code::{Code, CodeCache, KernelFrame};
 use crate::index::images::{ImageKind, TrampolineKey};
+use crate::index::kernel::Role;
 use crate::index::runners::Runner;
-use crate::index::symbols::Kind;
-use crate::pass::frames::{KernelFrame, kernel_frames, kernel_words, words_of_leaf};
-use std::ops::Range;
+use crate::pass::frames::{kernel_frames, kernel_words, words_of_leaf};
 
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 
@@ -146,63 +144,14 @@ impl Inside {
 /// Decides where samples belong.
 pub(crate) struct Attributor<'i> {
     index: &'i Index,
-    area: Area,
+    codes: CodeCache<'i>,
     /// Programs of the last chain.
     inside: Inside,
-    /// By cell of the address map; of many cells by the lowest bits of their numbers.
-    owners: Box<[CellOwner]>,
-    places: AddressCache<Place>,
 }
-
-/// Whose a cell of the address map is, and from when to when, as far as that was asked for.
-#[derive(Debug, Clone, Default)]
-struct CellOwner {
-    cell: u32,
-    lasts: Range<u64>,
-    owner: Option<Owner>,
-}
-
-/// Cells of which the owner is remembered, at most.
-const OWNERS_MAX: usize = 1 << 16;
-
-/// Where BPF code can be; no bytes where that is not known.
-#[derive(Debug, Clone, Copy, Default)]
-struct Area {
-    low: u64,
-    bytes: u64,
-}
-
-/// What the code at an address is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Of the kernel, and of no BPF program.
-    Plain,
-    /// Where BPF code can be, and nobody's.
-    UnknownCode,
-    Owned(Owner),
-}
-
-/// Packs of programs are allocated in units of this size: around known code there may be other of its kind.
-const PACK_BYTES: u64 = 2 << 20;
 
 impl<'i> Attributor<'i> {
     pub(crate) fn new(index: &'i Index) -> Attributor<'i> {
-        // Without the kernel's maps nothing can be told from code that is not accounted for.
-        let spans = index.kernel.module_area().into_iter().chain(index.bpf_span);
-        let area = spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)));
-        let area = area.filter(|_| !index.kernel.is_empty());
-        let cells = index.map.cells();
-        Attributor {
-            index,
-            area: area.map_or(Area::default(), |(low, high)| {
-                let low = low.saturating_sub(PACK_BYTES);
-                Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
-            }),
-            inside: Inside::default(),
-            owners: vec![CellOwner::default(); cells.len().min(OWNERS_MAX)].into(),
-            // Where cells tell, few addresses are looked up often.
-            places: AddressCache::new(if cells.is_complete() { 0 } else { index.map.len() }, Place::Plain),
-        }
+        Attributor { index, codes: CodeCache::new(&index.code), inside: Inside::default() }
     }
 
     /// The attribution on a sample whose leaf in the kernel is `leaf`, if it was there, and whose chain is `chain`.
@@ -228,11 +177,9 @@ impl<'i> Attributor<'i> {
     #[inline]
     fn walk(&mut self, leaf: u64, words: &[u8], endian: Endian, time_ns: u64) -> Charge {
         let chain = Some(Callchain::new(words, endian));
-        let (map, area) = (&self.index.map, self.area);
-        // Whether an address, or a return address, can be nothing but plain kernel code. Most are. A return address is behind
-        // the call; the map's quick answer is for both.
-        let is_plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && !area.contains(addr);
-        let mut found = Found::Open(Line::Elsewhere);
+        let test = self.index.code.plain_test();
+        let is_plain = |addr: u64| test.is_plain(addr);
+        let mut found = Walked::Open(Clue::Elsewhere);
         if !is_plain(leaf) {
             found = self.frame(found, KernelFrame { addr: leaf, is_exact: true }, None, time_ns);
         }
@@ -260,17 +207,18 @@ impl<'i> Attributor<'i> {
             inner = addr.wrapping_sub(1);
         }
         match found {
-            Found::Settled(charge) => charge,
-            Found::Open(Line::Elsewhere) => Charge::Elsewhere,
-            Found::Open(Line::UnknownCode) => Charge::UnknownCode,
-            Found::Open(Line::Event) => self.event(leaf, chain, time_ns),
-            Found::Open(Line::Hook) => self.hook(leaf, chain, time_ns),
+            Walked::Settled(charge) => charge,
+            Walked::Open(Clue::Elsewhere) => Charge::Elsewhere,
+            Walked::Open(Clue::UnknownCode) => Charge::UnknownCode,
+            Walked::Open(Clue::Event) => self.event(leaf, chain, time_ns),
+            Walked::Open(Clue::Hook) => self.hook(leaf, chain, time_ns),
         }
     }
 
     /// The attribution on a chain through what makes an event, and not on to what runs programs of it: it is theirs if it has some.
     fn event(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
-        match self.index.hooks.of_event(self.functions(leaf, &chain, time_ns), time_ns) {
+        let index = self.index;
+        match index.hooks.of_event(self.functions(leaf, &chain, time_ns), time_ns) {
             Some(hook) => self.entry(Some(hook), None, time_ns),
             None => Charge::Elsewhere,
         }
@@ -290,14 +238,14 @@ impl<'i> Attributor<'i> {
     }
 
     /// Numbers of the kernel functions of a chain, innermost first.
-    fn functions<'c>(
-        &self,
+    fn functions<'s>(
+        &'s mut self,
         leaf: u64,
-        chain: &Option<Callchain<'c>>,
+        chain: &Option<Callchain<'s>>,
         time_ns: u64,
-    ) -> impl Iterator<Item = u32> + use<'i, 'c> {
-        let symbols = &self.index.symbols;
-        kernel_frames(self.index, leaf, chain, time_ns).filter_map(|frame| symbols.find(frame.code_addr()))
+    ) -> impl Iterator<Item = u32> + use<'s, 'i> {
+        let frames = kernel_frames(self.index, leaf, chain, time_ns);
+        frames.filter_map(move |frame| self.codes.of_frame(frame, time_ns).kernel_function())
     }
 
     /// The attribution on what a hook does for its programs.
@@ -316,103 +264,47 @@ impl<'i> Attributor<'i> {
     }
 
     /// Goes one frame out. `called` is the frame before, which this one called; `None` for the leaf.
-    fn frame(&mut self, found: Found, frame: KernelFrame, called: Option<u64>, time_ns: u64) -> Found {
-        match self.place(frame.addr, frame.is_exact, time_ns) {
-            Place::Plain => found,
-            Place::UnknownCode => match found {
-                Found::Open(Line::Elsewhere) => Found::Open(Line::UnknownCode),
-                _ => found,
-            },
-            Place::Owned(owner) => self.owned_frame(found, owner, frame.addr, called, time_ns),
-        }
-    }
-
-    /// What the code at the address of a frame is, as remembered or looked up.
-    #[inline]
-    fn place(&mut self, addr: u64, is_leaf: bool, time_ns: u64) -> Place {
-        let (index, area, owners) = (self.index, self.area, &mut self.owners);
-        self.places.find(addr, is_leaf, time_ns, || {
-            // As `find_frame` has it: a return address is behind the call.
-            let code = if is_leaf { addr } else { addr.wrapping_sub(1) };
-            if let Some(cell) = index.map.cells().find(code) {
-                let known = &mut owners[cell as usize % OWNERS_MAX];
-                if let (Some(owner), lasts) = known.of(cell, &index.map, code, time_ns) {
-                    return (Place::Owned(owner), lasts);
-                }
-            }
-            let (owner, lasts) = index.map.find_frame(addr, is_leaf, time_ns);
-            let place = match owner {
-                Some(owner) => Place::Owned(owner),
-                None if area.is_unknown_code(index, addr) => Place::UnknownCode,
-                None => Place::Plain,
-            };
-            (place, lasts)
-        })
-    }
-
-    fn owned_frame(&mut self, found: Found, owner: Owner, addr: u64, called: Option<u64>, time_ns: u64) -> Found {
-        let Found::Open(line) = found else {
-            if let Owner::Function { program, function } = owner {
+    fn frame(&mut self, found: Walked, frame: KernelFrame, called: Option<u64>, time_ns: u64) -> Walked {
+        let code = self.codes.of_frame(frame, time_ns);
+        let Walked::Open(clue) = found else {
+            if let Code::Function { program, function } = code {
                 self.inside.add(program, Some(function));
             }
             return found;
         };
-        match owner {
-            Owner::Function { program, function } => {
+        match code {
+            Code::Function { program, function } => {
                 self.inside.add(program, Some(function));
-                self.inside.frame = Some(addr);
+                self.inside.frame = Some(frame.addr);
                 let column = if called.is_some() { Column::Helper } else { Column::Own };
-                Found::Settled(Charge::Program { program, function: Some(function), column, called })
+                Walked::Settled(Charge::Program { program, function: Some(function), column, called })
             }
-            Owner::Image(image) => self.image(line, image, called, time_ns),
-            Owner::Interpreter => Found::Settled(Charge::Interpreted),
-            Owner::Hook => Found::Open(Line::Hook),
-            Owner::Event if line == Line::Elsewhere => Found::Open(Line::Event),
-            Owner::Event | Owner::OutOfLine => found,
+            Code::Image(image) => self.image(clue, image, called, time_ns),
+            Code::Kernel { role: Role::Interpreter, .. } => Walked::Settled(Charge::Interpreted),
+            Code::Kernel { role: Role::Hook | Role::UserProbe, .. } => Walked::Open(Clue::Hook),
+            Code::Kernel { role: Role::Event, .. } if clue == Clue::Elsewhere => Walked::Open(Clue::Event),
+            Code::Unknown if clue == Clue::Elsewhere => Walked::Open(Clue::UnknownCode),
+            Code::Kernel { .. } | Code::Unknown => found,
         }
     }
 
     /// A frame in an image. The image also calls what it instruments: only what it does for its programs is entry.
-    fn image(&mut self, line: Line, image: u32, called: Option<u64>, time_ns: u64) -> Found {
+    fn image(&mut self, clue: Clue, image: u32, called: Option<u64>, time_ns: u64) -> Walked {
         let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,
             // What it instruments is a program, and would have been met before it.
             (Some(_), ImageKind::Trampoline(TrampolineKey::Program { .. })) => true,
             (Some(called), ImageKind::Trampoline(TrampolineKey::Kernel { .. })) => {
-                self.index.symbols.kind_at(called) == Kind::Guard
+                self.index.code.kernel.role_at(called) == Role::Guard
             }
             // It calls nothing but what enters and leaves the program, and that.
             (Some(_), ImageKind::StructOps) => true,
             (Some(_), ImageKind::Dispatcher) => false,
         };
         if !for_programs {
-            return Found::Open(line);
+            return Walked::Open(clue);
         }
-        Found::Settled(self.entry(self.index.hooks.of_image(image), called, time_ns))
-    }
-}
-
-impl CellOwner {
-    /// Whose this cell is, which `addr` lies in, and from when to when.
-    #[inline]
-    fn of(&mut self, cell: u32, map: &AddressMap, addr: u64, time_ns: u64) -> (Option<Owner>, Range<u64>) {
-        if self.cell != cell || !self.lasts.contains(&time_ns) {
-            let (owner, lasts) = map.find_lasting(addr, time_ns);
-            *self = CellOwner { cell, lasts, owner };
-        }
-        (self.owner, self.lasts.clone())
-    }
-}
-
-impl Area {
-    #[inline]
-    fn contains(self, addr: u64) -> bool {
-        addr.wrapping_sub(self.low) < self.bytes
-    }
-
-    /// Whether an address that belongs to nothing is where BPF code can be.
-    fn is_unknown_code(self, index: &Index, addr: u64) -> bool {
-        self.contains(addr) && index.kernel.find(addr).is_none() && index.symbols.find(addr).is_none()
+        Walked::Settled(self.entry(self.index.hooks.of_image(image), called, time_ns))
     }
 }
 
@@ -424,16 +316,16 @@ fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
 
 /// What is known of a sample when some of its frames have been seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum Walked {
     /// No program yet.
-    Open(Line),
+    Open(Clue),
     /// The attribution.
     Settled(Charge),
 }
 
 /// What decides the attribution on a sample, unless a frame further out is a program's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum Clue {
     Elsewhere,
     UnknownCode,
     /// It is in what makes an event, for programs or for others.

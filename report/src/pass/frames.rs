@@ -6,25 +6,8 @@
 //! The chain then begins with one more exact address.
 
 use crate::index::Index;
-use crate::index::address::Owner;
+use crate::index::code::KernelFrame;
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
-
-/// A kernel frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KernelFrame {
-    /// The address as the sample has it.
-    pub(crate) addr: u64,
-    /// The processor was at the address. Otherwise a call returns to it.
-    pub(crate) is_exact: bool,
-}
-
-impl KernelFrame {
-    /// An address in the instruction that ran: a call ends before its return address, which may be the next function's.
-    #[inline]
-    pub(crate) fn code_addr(self) -> u64 {
-        if self.is_exact { self.addr } else { self.addr.wrapping_sub(1) }
-    }
-}
 
 /// The kernel frames of a sample: `leaf`, which is its ip, and those of its chain further out.
 pub(crate) fn kernel_frames<'c>(
@@ -69,27 +52,14 @@ pub(crate) fn words_of_leaf(index: &Index, leaf: u64, chain: &Option<Callchain<'
 
 #[inline(never)]
 fn words_of_precise_leaf(index: &Index, leaf: u64, first: u64, second: Option<u64>, time_ns: u64) -> usize {
-    let code = code(index, leaf, time_ns);
     // Two addresses without a name are taken for one function's.
-    if self::code(index, first, time_ns) == code {
+    let code = |addr| Some(index.code.at(addr, time_ns)).filter(|code| code.is_named());
+    let of_leaf = code(leaf);
+    if code(first) == of_leaf {
         1
-    } else if code.is_some() && second.is_some_and(|addr| self::code(index, addr, time_ns) == code) {
+    } else if of_leaf.is_some() && second.is_some_and(|addr| code(addr) == of_leaf) {
         2
     } else {
         0
-    }
-}
-
-/// Identity of the function or image at an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Code {
-    Bpf(Owner),
-    Kernel(u32),
-}
-
-fn code(index: &Index, addr: u64, time_ns: u64) -> Option<Code> {
-    match index.map.find(addr, time_ns) {
-        Some(owner @ (Owner::Function { .. } | Owner::Image(_))) => Some(Code::Bpf(owner)),
-        _ => index.symbols.find(addr).map(Code::Kernel),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::annotate::{self, frames, lines};
 use super::by_prog::advice;
-use super::by_prog::facts::{Facts, Wanted};
-use super::by_prog::over_time::Intervals;
+use super::by_prog::facts::{Facts, WantedFacts};
+use super::by_prog::over_time::IntervalQuery;
 use super::by_prog::{payers, tree};
 use super::counters;
 use super::overview::Parts;
@@ -12,7 +12,6 @@ use crate::input::recording::Recording;
 use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
-use crate::pass::sinks::mappings::Mappings;
 use crate::pass::sinks::stacks::{Kept, StacksSink};
 use crate::pass::sinks::tree::TreeSink;
 use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
@@ -26,10 +25,9 @@ pub(crate) fn profile(
     options: &Options,
     keeps_samples: bool,
 ) -> Result<Profile> {
-    let maps = Mappings::of(recording, &index.files);
-    let wanted = Wanted { comm: true, intervals: keeps_samples, ..Wanted::default() };
+    let wanted = WantedFacts { comm: true, intervals: keeps_samples, ..WantedFacts::default() };
     let kept = Kept { samples: keeps_samples, addresses: !keeps_samples };
-    let stacks = |selection: &Selection<'_>| StacksSink::new(index, &maps, selection.asked.clone(), kept);
+    let stacks = |selection: &Selection<'_>| StacksSink::new(index, selection.asked.clone(), kept);
     let (facts, stacks) = Facts::gather(recording, index, options, wanted, stacks)?;
     let lines = frames::lines(recording, index, stacks.addresses());
     let samples = stacks.named(recording, &facts.selection.events, options, &lines)?;
@@ -42,17 +40,16 @@ const LEAST_PART_PERCENT: f64 = 0.5;
 
 /// Everything that a page shows of an event: of the first that is asked for and has samples.
 pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Page> {
-    let maps = Mappings::of(recording, &index.files);
     let events = recording.events.all().len();
-    let intervals = Intervals::new(recording, index, options, None)?;
-    let mut wanted = Wanted { comm: true, ..intervals.wanted() };
+    let intervals = IntervalQuery::new(recording, index, options, None)?;
+    let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
     let keys = vec![Payer::Comm];
     wanted.pivots.push(payers::key(keys.clone()));
     // Advice is about helpers.
     let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
-        let stacks = StacksSink::new(index, &maps, asked.clone(), Kept::default());
+        let stacks = StacksSink::new(index, asked.clone(), Kept::default());
         (stacks, (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events)))
     };
     let (mut facts, (stacks, (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;

@@ -47,7 +47,7 @@ fn hooks(programs: &[Program], attachments: &[Attachment]) -> Hooks {
         attachments: attachments.to_vec(),
         ..States::default()
     };
-    Hooks::new(&symbols, programs, &states, &[], &Attached::default())
+    Hooks::new(&symbols, programs, &states, &[], &TrampolinePrograms::default())
 }
 
 /// Whom a chain of these functions is charged to at a time: numbers of programs, and how many strangers.
@@ -157,7 +157,7 @@ fn programs_are_on_hooks_while_they_are_loaded() {
 fn of_recordings_without_attachments_the_only_program_is_told() {
     let symbols = |name: &str| KernelSymbols::new(vec![KernelSymbol { addr: 0, len_bytes: 16, name: name.into() }]);
     let of = |name: &str, programs: &[Program]| {
-        let hooks = Hooks::new(&symbols(name), programs, &States::default(), &[], &Attached::default());
+        let hooks = Hooks::new(&symbols(name), programs, &States::default(), &[], &TrampolinePrograms::default());
         hooks.runner(hooks.of([0]).unwrap(), 5)
     };
     let xdp = program(10, ProgType::XDP);
@@ -210,7 +210,7 @@ fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
     };
     // Trampolines of vfs_read with program 10 on it, of do_exit with 11 on it, and of a function without another program.
     let images = [image(100), image(200), image(300)];
-    let at = Attached::of(&[((1, 100), &[0]), ((1, 200), &[1])], &[]);
+    let at = TrampolinePrograms::of(&[((1, 100), &[0]), ((1, 200), &[1])], &[]);
     let ordinary = [attached(10, "fentry", "vfs_read"), attached(11, "fexit", "do_exit")];
     let runners = |multi: &[Attachment]| {
         let states = States {

@@ -19,10 +19,10 @@ fn code_of_another_program_at_the_same_place_is_not_the_first_ones() {
     let owners = |id| {
         let side = first.iter().cloned().chain(again(id)).collect();
         let programs = Programs::join(side, &[], &BTreeMap::new(), &States::default());
-        let times = programs.ranges.iter().map(|range| (range.from_ns, range.to_ns, range.owner));
+        let times = programs.ranges.iter().map(|range| (range.from_ns, range.to_ns, range.code));
         (times.collect::<Vec<_>>(), programs.list.iter().map(|it| it.name().to_owned()).collect::<Vec<_>>())
     };
-    let owner = |program| Owner::Function { program, function: 0 };
+    let owner = |program| Code::Function { program, function: 0 };
     let (ranges, names) = owners(20);
     assert_eq!(ranges, [(0, 50, owner(0)), (50, u64::MAX, owner(1))]);
     assert_eq!(names, ["a", "b"]);

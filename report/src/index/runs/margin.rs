@@ -1,6 +1,6 @@
 //! Margins of runs that were counted in windows, from the differences of neighbouring windows.
 
-use super::Stratum;
+use super::WindowStratum;
 use crate::index::student::Quantiles;
 
 /// With fewer windows chance may have it that they hardly differ.
@@ -9,7 +9,7 @@ const FEW_FOR_A_MARGIN: usize = 5;
 const NONE_SEEN: f64 = 3.0;
 
 /// Half of the 95 % interval of the runs in a time for which each window `stands` for so much, of which so much was `seen`; `None` of one window.
-pub(super) fn margin(strata: &[Stratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
+pub(super) fn margin(strata: &[WindowStratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     if all().all(|at| strata[at].runs == 0.0) {
         let unseen_ns: f64 = all().map(|at| stands[at] - seen[at]).sum();
@@ -20,17 +20,23 @@ pub(super) fn margin(strata: &[Stratum], stands: &[f64], seen: &[f64]) -> Option
 }
 
 /// The same of the time in them; `None` of no runs, too.
-pub(super) fn time_margin_ns(strata: &[Stratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
+pub(super) fn time_margin_ns(strata: &[WindowStratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
     let counted = strata.iter().zip(stands).filter(|(_, stands)| **stands > 0.0).map(|(it, _)| it);
     let (runs, time_ns) = counted.fold((0.0, 0.0), |(runs, time_ns), it| (runs + it.runs, time_ns + it.time_ns));
     if runs > 0.0 { margin_of(strata, stands, seen, time_ns / runs, |it| it.time_ns) } else { None }
 }
 
 /// Margin of `value`, which is `each` per run.
-fn margin_of(strata: &[Stratum], stands: &[f64], seen: &[f64], each: f64, value: fn(&Stratum) -> f64) -> Option<f64> {
+fn margin_of(
+    strata: &[WindowStratum],
+    stands: &[f64],
+    seen: &[f64],
+    each: f64,
+    value: fn(&WindowStratum) -> f64,
+) -> Option<f64> {
     let weight = |at: usize| stands[at] * (stands[at] - seen[at]).max(0.0);
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
-    let rate = |it: &Stratum| value(it) / it.on_ns;
+    let rate = |it: &WindowStratum| value(it) / it.on_ns;
     let last = strata.len() - 1;
     // A window in the middle has two neighbours to be compared with.
     let weight_of_pair = |at: usize| weight(at) / if at > 0 && at < last { 2.0 } else { 1.0 };

@@ -6,7 +6,7 @@
 //! - Samples are taken all of the time. A program's sampled time, by the time of a run that is its own, says how often it ran in all, and so beside
 //!   the windows. Their number and how well that time is known make that a likelihood, and `p` a mean and a variance.
 
-use super::{Key, Program, RunSeries};
+use super::{ProgramKey, ProgramSeries, RunSeries};
 use rustc_hash::FxHashMap;
 
 /// Part of the cost of counting that is inside the measured time of a run: 47 of 82 ns, measured.
@@ -63,9 +63,9 @@ impl RunSeries {
 
     /// Takes in how much counting slows each program: by what it adds to a run, and by the samples of the whole recording; `None` where these are not
     /// of all that ran.
-    pub(crate) fn correct(&mut self, run_ns: u64, sampled: Option<&FxHashMap<Key, SampledTime>>) {
+    pub(crate) fn correct(&mut self, run_ns: u64, sampled: Option<&FxHashMap<ProgramKey, SampledTime>>) {
         let added_ns = IN_THE_RUN * run_ns as f64;
-        let slowing = |(key, taken): (Key, f64)| {
+        let slowing = |(key, taken): (ProgramKey, f64)| {
             let most = 1.0 / (1.0 - taken.min(MOST_TAKEN));
             let beside = sampled.and_then(|sampled| {
                 let sampled = sampled.get(&key).filter(|sampled| sampled.samples >= FEW_SAMPLES)?;
@@ -86,8 +86,8 @@ impl RunSeries {
     }
 
     /// By program: the part of a CPU that counting took while it ran.
-    fn taken(&self, run_ns: u64) -> Vec<(Key, f64)> {
-        let grown = |program: &Program| {
+    fn taken(&self, run_ns: u64) -> Vec<(ProgramKey, f64)> {
+        let grown = |program: &ProgramSeries| {
             let points = program.points.windows(2);
             points.map(|pair| (pair[1].moment, pair[1].since(&pair[0]).0 as f64)).collect::<Vec<_>>()
         };
@@ -99,7 +99,7 @@ impl RunSeries {
         for (moment, taken) in &mut windows {
             *taken = on_ns.get(moment).map_or(0.0, |on_ns| *taken * run_ns as f64 / on_ns);
         }
-        let of = |(key, program): (&Key, &Program)| {
+        let of = |(key, program): (&ProgramKey, &ProgramSeries)| {
             let (mut runs, mut taken) = (0.0, 0.0);
             for (moment, grown) in grown(program) {
                 runs += grown;

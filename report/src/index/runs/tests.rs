@@ -1,6 +1,6 @@
 use super::*;
 
-const KEY: Key = (7, 100);
+const KEY: ProgramKey = (7, 100);
 
 /// A reading of one program, with for how long statistics had been on.
 fn reading(time_ns: u64, on_ns: Option<u64>, run_cnt: u64, misses: Option<u64>) -> RunStats {

@@ -1,9 +1,9 @@
 //! Hand-made chains with known answers.
 
 use super::*;
-use crate::index::address::{AddressMap, Range};
+use crate::index::code::{CodeMap, Range};
 use crate::index::hooks::Hooks;
-use crate::index::images::{Attached, Image};
+use crate::index::images::{Image, TrampolinePrograms};
 use crate::index::programs::{ProgInfoSummary, Program, Programs};
 use crate::index::states::States;
 use crate::index::symbols::{KernelMaps, KernelSymbols};
@@ -32,22 +32,19 @@ const TRAMP_PROG: u64 = 0xffff_c000_1800;
 const MODULE: (u64, u64) = (0xffff_c010_0000, 0xffff_c011_0000);
 
 fn index(with_symbols: bool) -> Index {
-    let range = |start: u64, len: u64, owner| Range {
-        start,
-        end: start + len,
-        from_ns: 0,
-        to_ns: u64::MAX,
-        owner,
-        announced: true,
-    };
-    let function = |program, function| Owner::Function { program, function };
-    let mut ranges = vec![
+    index_with(with_symbols, true)
+}
+
+fn index_with(with_symbols: bool, with_maps: bool) -> Index {
+    let range = |start: u64, len: u64, code| Range::always(start, start + len, code);
+    let function = |program, function| Code::Function { program, function };
+    let ranges = vec![
         range(PROG_A, 0x80, function(0, 0)),
         range(PROG_A_SUB, 0x40, function(0, 1)),
         range(PROG_B, 0x80, function(1, 0)),
         range(PROG_C, 0x80, function(2, 0)),
-        range(TRAMP_KERNEL, 0x1000, Owner::Image(0)),
-        range(TRAMP_PROG, 0x1000, Owner::Image(1)),
+        range(TRAMP_KERNEL, 0x1000, Code::Image(0)),
+        range(TRAMP_PROG, 0x1000, Code::Image(1)),
     ];
     let symbol = |addr, name: &str| KernelSymbol { addr, len_bytes: 0x100, name: name.into() };
     let symbols = KernelSymbols::new(if with_symbols {
@@ -60,24 +57,23 @@ fn index(with_symbols: bool) -> Index {
     } else {
         Vec::new()
     });
-    ranges.extend(symbols.of_kind(Kind::Hook).map(|(start, end)| range(start, end - start, Owner::Hook)));
+    let maps = if with_maps {
+        vec![(KERNEL_TEXT.0, KERNEL_TEXT.1, "[kernel.kallsyms]_text".into()), (MODULE.0, MODULE.1, "[ext4]".into())]
+    } else {
+        Vec::new()
+    };
+    let maps = KernelMaps::new(maps);
     let image = |kind| Image { name: String::new(), kind };
     let kernel_key = TrampolineKey::Kernel { btf_obj_id: 1, btf_id: 7 };
     let prog_key = TrampolineKey::Program { id: 10, btf_id: 3 };
     let images = vec![image(ImageKind::Trampoline(kernel_key)), image(ImageKind::Trampoline(prog_key))];
-    let attached = Attached::of(&[((1, 7), &[2]), ((5, 3), &[3, 4])], &[(10, 5)]);
+    let attached = TrampolinePrograms::of(&[((1, 7), &[2]), ((5, 3), &[3, 4])], &[(10, 5)]);
     let info = |at| Some(ProgInfoSummary { at, prog_type: None, load_time_ns: 0, uid: None });
     let list: Vec<Program> = (0..5).map(|at| Program { info: info(at), ..Program::default() }).collect();
     Index {
-        map: AddressMap::new(ranges),
-        bpf_span: Some((PROG_A, TRAMP_PROG + 0x1000)),
         hooks: Hooks::new(&symbols, &list, &States::default(), &images, &attached),
         programs: Programs { list, images, ..Programs::default() },
-        symbols,
-        kernel: KernelMaps::new(vec![
-            (KERNEL_TEXT.0, KERNEL_TEXT.1, "[kernel.kallsyms]_text".into()),
-            (MODULE.0, MODULE.1, "[ext4]".into()),
-        ]),
+        code: CodeMap::new(ranges, symbols, maps),
         ..Index::default()
     }
 }
@@ -193,8 +189,7 @@ fn code_that_nothing_accounts_for_is_told_where_bpf_code_can_be() {
     assert_eq!(attribution(&index, &[PROG_C + 0x90, PROG_A + 8]).0, helper(0, 0, PROG_C + 0x90));
     assert_eq!(attribution(&index, &[MODULE.0 + 8]).0, Charge::Elsewhere, "a module's");
     assert_eq!(attribution(&index, &[0xffff_8000_0000]).0, Charge::Elsewhere, "where there is no BPF");
-    let mut without_maps = self::index(true);
-    without_maps.kernel = KernelMaps::default();
+    let without_maps = index_with(true, false);
     assert_eq!(attribution(&without_maps, &[PROG_C + 0x90]).0, Charge::Elsewhere);
 }
 
@@ -283,17 +278,12 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
         let (kind, target) = ("tracepoint".into(), target.as_bytes().to_vec());
         let attachments = vec![Attachment { prog_id: 10, link_id: None, kind, target }];
         let states = States { attachments, ..States::default() };
-        let range =
-            |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
-        let hooks = symbols.of_kind(Kind::Hook).map(range(Owner::Hook));
-        let mut ranges: Vec<Range> = hooks.chain(symbols.of_kind(Kind::Event).map(range(Owner::Event))).collect();
-        ranges.push(range(Owner::Function { program: 0, function: 0 })((PROG_A, PROG_A + 0x80)));
+        let ranges = vec![Range::always(PROG_A, PROG_A + 0x80, Code::Function { program: 0, function: 0 })];
         let list = vec![program];
         let index = Index {
-            map: AddressMap::new(ranges),
-            hooks: Hooks::new(&symbols, &list, &states, &[], &Attached::default()),
+            hooks: Hooks::new(&symbols, &list, &states, &[], &TrampolinePrograms::default()),
             programs: Programs { list, ..Programs::default() },
-            symbols,
+            code: CodeMap::new(ranges, symbols, KernelMaps::default()),
             ..Index::default()
         };
         attribution(&index, frames).0
@@ -335,19 +325,10 @@ fn what_runs_a_uprobe_is_its_programs_where_the_task_was_at_it() {
         });
         let states = States { attachments: attachments.collect(), ..States::default() };
         let list: Vec<Program> = [10, 11].map(|id| Program { id: Some(id), ..Program::default() }).into();
-        let ranges = symbols.of_kind(Kind::UserProbe).map(|(start, end)| Range {
-            start,
-            end,
-            from_ns: 0,
-            to_ns: u64::MAX,
-            owner: Owner::Hook,
-            announced: true,
-        });
         let index = Index {
-            map: AddressMap::new(ranges),
-            hooks: Hooks::new(&symbols, &list, &states, &[], &Attached::default()),
+            hooks: Hooks::new(&symbols, &list, &states, &[], &TrampolinePrograms::default()),
             programs: Programs { list, ..Programs::default() },
-            symbols,
+            code: CodeMap::new(Vec::new(), symbols, KernelMaps::default()),
             ..Index::default()
         };
         attribution(&index, &[VFS_READ + 4, ENTER + 8, TRACE_CALL + 8]).0

@@ -1,7 +1,7 @@
 //! Where in the code of programs samples were: counts by address.
 
 use crate::index::Index;
-use crate::index::symbols::Kind;
+use crate::index::kernel::Role;
 use crate::model::Count;
 use crate::pass::attribution::{Attribution, Charge, Column};
 use crate::pass::sinks::by_event::ByEvent;
@@ -45,7 +45,7 @@ impl Sink for InstructionsSink<'_> {
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let Charge::Program { program, function, column, called } = attribution.charge else { return Ok(()) };
         let Some(addr) = attribution.frame().filter(|_| self.asked.has(program)) else { return Ok(()) };
-        let is_interrupt = || called.is_some_and(|called| self.index.symbols.kind_at(called) == Kind::Interrupt);
+        let is_interrupt = || called.is_some_and(|called| self.index.code.kernel.role_at(called) == Role::Interrupt);
         let site = match column {
             Column::Own => Site::At(addr),
             Column::Helper if is_interrupt() => Site::Interrupted(addr),

@@ -1,7 +1,7 @@
 //! The ledger: what is charged to each program, by column.
 
 use crate::index::Index;
-use crate::index::symbols::Kind;
+use crate::index::kernel::Role;
 use crate::model::Count;
 use crate::pass::attribution::{Attribution, Charge};
 use crate::pass::sinks::by_event::ByEvent;
@@ -258,7 +258,7 @@ impl<'i> LedgerSink<'i> {
     /// counts as that.
     fn is_idle(&self, sample: &SampleView<'_>) -> bool {
         let Some(ip) = sample.kernel_ip.filter(|_| sample.pid_tid == (0, 0)) else { return false };
-        self.index.symbols.is_empty() || self.index.symbols.kind_at(ip) == Kind::Idle
+        self.index.code.kernel.is_empty() || self.index.code.kernel.role_at(ip) == Role::Idle
     }
 }
 

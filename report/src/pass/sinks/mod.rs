@@ -3,10 +3,8 @@
 pub(crate) mod by_event;
 pub(crate) mod instructions;
 pub(crate) mod ledger;
-pub(crate) mod mappings;
 pub(crate) mod pivot;
 pub(crate) mod sharing;
 pub(crate) mod slowed;
 pub(crate) mod stacks;
-mod task_maps;
 pub(crate) mod tree;

@@ -3,11 +3,12 @@
 use super::by_event::ByEvent;
 use super::sharing::{HookWeights, Sharers, share_out};
 use crate::index::Index;
-use crate::index::symbols::Kind;
+use crate::index::code::{Code, CodeCache};
+use crate::index::kernel::Role;
 use crate::model::Count;
 use crate::options::Payer;
 use crate::pass::attribution::{Attribution, Charge, Column};
-use crate::pass::frames::{KernelFrame, kernel_frames};
+use crate::pass::frames::kernel_frames;
 use crate::pass::{SampleView, Sink};
 use bprec_format::Callchain;
 use rustc_hash::FxHashMap;
@@ -172,23 +173,54 @@ impl KeyNumbers {
     }
 }
 
+/// Row and key of a cell in one number, so that finding a cell hashes one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct CellKey(u64);
+
+impl CellKey {
+    const ENTRY: u32 = u32::MAX;
+    const INTERPRETED: u32 = u32::MAX - 1;
+
+    #[inline]
+    fn new(charged: Charged, key: u32) -> CellKey {
+        let row = match charged {
+            Charged::Program(program) => program,
+            Charged::Entry => CellKey::ENTRY,
+            Charged::Interpreted => CellKey::INTERPRETED,
+        };
+        CellKey(u64::from(row) << 32 | u64::from(key))
+    }
+
+    fn charged(self) -> Charged {
+        match (self.0 >> 32) as u32 {
+            CellKey::ENTRY => Charged::Entry,
+            CellKey::INTERPRETED => Charged::Interpreted,
+            program => Charged::Program(program),
+        }
+    }
+
+    fn key(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// Charges of an event while samples come.
 #[derive(Debug, Clone, Default)]
 struct EventCharges {
     /// By key: all samples.
     all: FxHashMap<u32, Count>,
-    cells: FxHashMap<(Charged, u32), Charges>,
+    cells: FxHashMap<CellKey, Charges>,
     /// In what runs several programs, until it is shared between them.
     shared: FxHashMap<(Sharers, u32), Count>,
 }
 
 /// Charges samples by event, by whom and by a key.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Pivot<'i> {
     index: &'i Index,
     by: Arc<KeyBy>,
-    /// Functions through which interrupts enter the kernel, by address.
-    interrupts: Arc<[(u64, u64)]>,
+    /// To look for interrupts further out, where that matters.
+    codes: Option<CodeCache<'i>>,
     keys: KeyNumbers,
     events: ByEvent<EventCharges>,
 }
@@ -237,8 +269,8 @@ pub(crate) struct Pivoted {
 impl<'i> Pivot<'i> {
     pub(crate) fn new(index: &'i Index, by: KeyBy, events: usize) -> Pivot<'i> {
         let needs_interrupts = matches!(by, KeyBy::Payers { is_whole: true, .. });
-        let interrupts = index.symbols.of_kind(Kind::Interrupt).filter(|_| needs_interrupts).collect();
-        Pivot { index, by: Arc::new(by), interrupts, keys: KeyNumbers::default(), events: ByEvent::new(events) }
+        let codes = needs_interrupts.then(|| CodeCache::new(&index.code));
+        Pivot { index, by: Arc::new(by), codes, keys: KeyNumbers::default(), events: ByEvent::new(events) }
     }
 
     /// Shares what hooks of several programs cost between those, and puts all in order.
@@ -256,7 +288,7 @@ impl<'i> Pivot<'i> {
             let has_totals = matches!(*self.by, KeyBy::Payers { .. } | KeyBy::Intervals { .. } | KeyBy::Moments(_));
             share_out(parts, weights, |program, (_, key), share| {
                 let charged = program.map_or(Charged::Entry, Charged::Program);
-                let charges = cells.entry((charged, *key)).or_default();
+                let charges = cells.entry(CellKey::new(charged, *key)).or_default();
                 match program {
                     Some(_) => charges.add_shared_entry(share),
                     None => charges.entry.merge(share),
@@ -265,7 +297,8 @@ impl<'i> Pivot<'i> {
                     charges.total.merge(share);
                 }
             });
-            let cells = cells.into_iter().map(|((charged, key), charges)| Cell { charged, key: number(key), charges });
+            let cells =
+                cells.into_iter().map(|(at, charges)| Cell { charged: at.charged(), key: number(at.key()), charges });
             let mut cells: Vec<Cell> = cells.collect();
             cells.sort_unstable_by_key(|cell| (cell.charged, cell.key));
             EventCells { all: all.into_iter().map(|(key, count)| (number(key), count)).collect(), cells }
@@ -277,12 +310,21 @@ impl<'i> Pivot<'i> {
     #[inline]
     fn key(&mut self, sample: &SampleView<'_>, charge: Charge) -> bprec_format::Result<Option<u32>> {
         let key = match &*self.by {
-            KeyBy::Payers { payers, is_whole } => {
+            KeyBy::Payers { payers, .. } => {
                 let mut number = None;
                 for payer in payers {
                     number = Some(self.keys.number(number, payer_key(self.index, *payer, sample)?));
                 }
-                if *is_whole && charge != Charge::Elsewhere && self.is_in_interrupt(sample)? {
+                if let Some(codes) = self.codes.as_mut().filter(|_| charge != Charge::Elsewhere)
+                    && let Some(leaf) = sample.kernel_ip
+                    && is_in_interrupt(
+                        self.index,
+                        codes,
+                        leaf,
+                        &sample.callchain()?,
+                        sample.time_ns.unwrap_or(u64::MAX),
+                    )
+                {
                     number = Some(self.keys.number(number, Key::Interrupt));
                 }
                 return Ok(number);
@@ -311,24 +353,15 @@ impl<'i> Pivot<'i> {
         match charge {
             Charge::Program { column: Column::Own, .. } => Key::Code,
             Charge::Program { column: Column::Helper, called: Some(called), .. } => {
-                match self.index.symbols.find(called) {
-                    Some(_) if self.index.symbols.kind_at(called) == Kind::Interrupt => Key::Interrupt,
-                    symbol => symbol.map_or(Key::Unknown, Key::Kernel),
+                let kernel = &self.index.code.kernel;
+                match kernel.find(called) {
+                    Some(function) if kernel.role(function) == Role::Interrupt => Key::Interrupt,
+                    function => function.map_or(Key::Unknown, Key::Kernel),
                 }
             }
             Charge::Program { column: Column::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
             _ => Key::Unknown,
         }
-    }
-
-    /// Returns true if the program that a sample is charged to ran in an interrupt.
-    fn is_in_interrupt(&self, sample: &SampleView<'_>) -> bprec_format::Result<bool> {
-        if self.interrupts.is_empty() {
-            return Ok(false);
-        }
-        let Some(leaf) = sample.kernel_ip else { return Ok(false) };
-        let (chain, time_ns) = (sample.callchain()?, sample.time_ns.unwrap_or(u64::MAX));
-        Ok(is_in_interrupt(self.index, &self.interrupts, leaf, &chain, time_ns))
     }
 }
 
@@ -352,27 +385,25 @@ fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_form
 /// ran is further in.
 fn is_in_interrupt(
     index: &Index,
-    interrupts: &[(u64, u64)],
+    codes: &mut CodeCache<'_>,
     leaf: u64,
     chain: &Option<Callchain<'_>>,
     time_ns: u64,
 ) -> bool {
-    let frames = || kernel_frames(index, leaf, chain, time_ns).map(KernelFrame::code_addr);
-    let is_interrupt = |addr: u64| {
-        let at = interrupts.partition_point(|(start, _)| *start <= addr);
-        at.checked_sub(1).is_some_and(|at| addr < interrupts[at].1)
-    };
-    let Some(outermost) = frames().enumerate().filter(|(_, addr)| is_interrupt(*addr)).map(|(nth, _)| nth).last()
-    else {
-        return false;
-    };
-    frames().take(outermost).any(|addr| index.map.find(addr, time_ns).is_some())
+    let (mut is_in_interrupt, mut was_in_bpf) = (false, false);
+    for frame in kernel_frames(index, leaf, chain, time_ns) {
+        let code = codes.of_frame(frame, time_ns);
+        is_in_interrupt |= was_in_bpf && matches!(code, Code::Kernel { role: Role::Interrupt, .. });
+        was_in_bpf |= code.is_bpf();
+    }
+    is_in_interrupt
 }
 
 impl Sink for Pivot<'_> {
     fn fork(&self) -> Self {
         let (keys, events) = (KeyNumbers::default(), ByEvent::new(self.events.len()));
-        Pivot { index: self.index, by: Arc::clone(&self.by), interrupts: Arc::clone(&self.interrupts), keys, events }
+        let codes = self.codes.as_ref().map(|_| CodeCache::new(&self.index.code));
+        Pivot { index: self.index, by: Arc::clone(&self.by), codes, keys, events }
     }
 
     #[inline]
@@ -399,7 +430,7 @@ impl Sink for Pivot<'_> {
         };
         let mut left = charged;
         let mut add = |program: u32, of_program: u32| {
-            let cell = event.cells.entry((Charged::Program(program), of_program)).or_default();
+            let cell = event.cells.entry(CellKey::new(Charged::Program(program), of_program)).or_default();
             cell.total.merge(count);
             if let Some((_, column)) = left.take_if(|it| it.0 == Charged::Program(program) && key == of_program) {
                 cell.column(column).merge(count);
@@ -415,7 +446,7 @@ impl Sink for Pivot<'_> {
             _ => attribution.programs().iter().for_each(|program| add(*program, key)),
         }
         if let Some((charged, column)) = left {
-            event.cells.entry((charged, key)).or_default().column(column).merge(count);
+            event.cells.entry(CellKey::new(charged, key)).or_default().column(column).merge(count);
         }
         Ok(())
     }
@@ -430,8 +461,8 @@ impl Sink for Pivot<'_> {
         let number = |key: u32| numbers[key as usize];
         self.events.merge(other.events, |mine, theirs| {
             theirs.all.into_iter().for_each(|(key, it)| mine.all.entry(number(key)).or_default().merge(it));
-            for ((charged, key), charges) in theirs.cells {
-                mine.cells.entry((charged, number(key))).or_default().merge(&charges);
+            for (at, charges) in theirs.cells {
+                mine.cells.entry(CellKey::new(at.charged(), number(at.key()))).or_default().merge(&charges);
             }
             for ((sharers, key), count) in theirs.shared {
                 mine.shared.entry((sharers, number(key))).or_default().merge(count);
@@ -442,8 +473,8 @@ impl Sink for Pivot<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::address::{AddressMap, Owner, Range};
-    use crate::index::symbols::KernelSymbols;
+    use crate::index::code::{CodeMap, Range};
+    use crate::index::symbols::{KernelMaps, KernelSymbols};
     use crate::input::window::Window;
     use bprec_format::state::KernelSymbol;
     use bprec_format::{Endian, context};
@@ -455,8 +486,7 @@ mod tests {
     const SYSCALL: u64 = 0xffff_0000_4000;
 
     fn index() -> Index {
-        let owner = Owner::Function { program: 0, function: 0 };
-        let range = Range { start: PROG, end: PROG + 0x80, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
+        let program = Range::always(PROG, PROG + 0x80, Code::Function { program: 0, function: 0 });
         let symbol = |addr, name: &str| KernelSymbol { addr, len_bytes: 0x100, name: name.into() };
         let symbols = vec![
             symbol(TIMER, "asm_sysvec_apic_timer_interrupt"),
@@ -464,14 +494,15 @@ mod tests {
             symbol(HELPER, "htab_map_lookup_elem"),
             symbol(SYSCALL, "entry_SYSCALL_64_after_hwframe"),
         ];
-        Index { map: AddressMap::new([range]), symbols: KernelSymbols::new(symbols), ..Index::default() }
+        let code = CodeMap::new(vec![program], KernelSymbols::new(symbols), KernelMaps::default());
+        Index { code, ..Index::default() }
     }
 
     /// The last frame of each is the outermost.
     #[test]
     fn interrupts_further_out_than_the_program_count() {
         let index = index();
-        let interrupts: Vec<_> = index.symbols.of_kind(Kind::Interrupt).collect();
+        let mut codes = CodeCache::new(&index.code);
         let cases: [(&[u64], bool); 7] = [
             (&[PROG + 8, SYSCALL + 8], false),
             (&[PROG + 8, SOFTIRQ + 8, TIMER + 8, SYSCALL + 8], true),
@@ -487,8 +518,8 @@ mod tests {
         for (frames, expected) in cases {
             let words = [context::KERNEL].iter().chain(frames).chain(&[context::USER, TIMER + 8]);
             let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
-            let chain = Callchain::new(&bytes, Endian::Little);
-            assert_eq!(is_in_interrupt(&index, &interrupts, frames[0], &Some(chain), 5), expected, "{frames:x?}");
+            let chain = Some(Callchain::new(&bytes, Endian::Little));
+            assert_eq!(is_in_interrupt(&index, &mut codes, frames[0], &chain, 5), expected, "{frames:x?}");
         }
     }
 
@@ -505,7 +536,7 @@ mod tests {
                 let key = sink.keys.number(Some(comm), *cpu);
                 let event = sink.events.of(0);
                 event.all.entry(key).or_default().merge(count(*samples));
-                event.cells.entry((Charged::Program(7), key)).or_default().own.merge(count(*samples));
+                event.cells.entry(CellKey::new(Charged::Program(7), key)).or_default().own.merge(count(*samples));
             }
             sink
         };

@@ -1,7 +1,7 @@
 //! Cost of hooks that several programs are on, shared between those in the ratio of their runs: no unit is added or lost.
 
 use crate::index::Index;
-use crate::index::runners::Group;
+use crate::index::runners::HookGroup;
 use crate::input::window::Window;
 use crate::model::Count;
 use std::cell::OnceCell;
@@ -40,7 +40,7 @@ impl<'i> HookWeights<'i> {
     /// The weights of a group's programs in an interval: by their runs in it, where those are known, or else by their runs in all of the window. Where
     /// not all of these are known either, or none of the programs ran, programs that run together have run as often as each other; of others
     /// nothing is known.
-    fn of(&self, group: &Group, interval: Option<u32>) -> Option<Vec<u64>> {
+    fn of(&self, group: &HookGroup, interval: Option<u32>) -> Option<Vec<u64>> {
         let known = |rates: Option<Vec<u64>>| rates.filter(|rates| rates.iter().any(|rate| *rate > 0));
         let runs = &self.index.runs;
         let in_interval = |program: &u32, interval: u32| {
@@ -85,8 +85,8 @@ pub(crate) fn share_out<K: Ord>(
 
 fn share_by<K: Ord>(
     mut parts: Vec<(Sharers, K, Count)>,
-    groups: &[Group],
-    weights: impl Fn(&Group, Option<u32>) -> Option<Vec<u64>>,
+    groups: &[HookGroup],
+    weights: impl Fn(&HookGroup, Option<u32>) -> Option<Vec<u64>>,
     mut give: impl FnMut(Option<u32>, &K, Count),
 ) {
     parts.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
@@ -199,11 +199,11 @@ mod tests {
         for _ in 0..200 {
             let programs: Box<[u32]> = (10..11 + below(6) as u32).collect();
             let sharers = programs.len();
-            let groups = [Group { programs, run_together: true }];
+            let groups = [HookGroup { programs, run_together: true }];
             let strangers = below(3) as u32;
             let ratios: Vec<Vec<u64>> =
                 (0..1 + below(9)).map(|_| (0..sharers).map(|at| below(50) + u64::from(at == 0)).collect()).collect();
-            let weights = |_: &Group, interval: Option<u32>| Some(ratios[interval? as usize].clone());
+            let weights = |_: &HookGroup, interval: Option<u32>| Some(ratios[interval? as usize].clone());
             let mut parts = Vec::new();
             for interval in 0..ratios.len() as u32 {
                 let sharers = Sharers { group: 0, strangers, interval: Some(interval) };
@@ -266,7 +266,8 @@ mod tests {
         let window = Window::everything();
         let rates = vec![Some(150_000), Some(100_000), Some(0), None];
         let weights = HookWeights::of_rates(&index, &window, rates);
-        let of = |programs: &[u32], run_together| weights.of(&Group { programs: programs.into(), run_together }, None);
+        let of =
+            |programs: &[u32], run_together| weights.of(&HookGroup { programs: programs.into(), run_together }, None);
         assert_eq!(of(&[0, 1], false), Some(vec![150_000, 100_000]));
         assert_eq!(of(&[0, 2], true), Some(vec![150_000, 0]));
         assert_eq!(of(&[2], false), None, "it did not run");

@@ -1,29 +1,25 @@
 //! Call chains, counted: the same samples as the ledger's, by all that was on the stack.
 
 use crate::index::Index;
-use crate::index::address::Owner;
+use crate::index::code::{Code, CodeCache, KernelFrame};
 use crate::index::demangle::function_name;
 use crate::input::recording::Recording;
 use crate::model::{Count, Frame, FrameKind, FrameSource, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
 use crate::pass::attribution::Attribution;
-use crate::pass::sinks::mappings::Mappings;
 use crate::pass::{self, Asked, SampleView, Selection, Sink};
 use crate::{Error, Options, Result};
 use bprec_format::{CONTEXT_MAX, context, misc};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a frame is in.
+/// Place that a frame of a stack is counted under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Place {
+enum StackFrame {
     /// The task, outermost: number of its name, or the thread when it has none.
     Comm(u32),
     Thread(u32),
-    /// A function of a program, by their numbers, and the address in it where that is kept, or else 0.
-    Program(u32, u32, u64),
-    Image(u32),
-    /// A kernel function, by its number.
-    Kernel(u32),
+    /// Code of the kernel or of a program that has a name, and the address in a program where that is kept, or else 0.
+    Code(Code, u64),
     /// An address in the kernel or a module.
     KernelAddr(u64),
     /// A function of a mapped file, by their numbers.
@@ -34,11 +30,10 @@ enum Place {
     User,
 }
 
-impl Place {
-    /// True if both are the same function.
-    fn is_same_function(self, other: Place) -> bool {
-        let function =
-            |place| if let Place::Program(number, at, _) = place { Place::Program(number, at, 0) } else { place };
+impl StackFrame {
+    /// Returns true if both are the same function.
+    fn is_same_function(self, other: StackFrame) -> bool {
+        let function = |frame| if let StackFrame::Code(code, _) = frame { StackFrame::Code(code, 0) } else { frame };
         function(self) == function(other)
     }
 }
@@ -64,9 +59,8 @@ enum Space {
 
 /// The call chains of the first event that is asked for and has samples.
 pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Stacks> {
-    let maps = Mappings::of(recording, &index.files);
     let selection = Selection { needs_comm: true, ..Selection::new(recording, index, options)? };
-    let sink = StacksSink::new(index, &maps, selection.asked.clone(), Kept::default());
+    let sink = StacksSink::new(index, selection.asked.clone(), Kept::default());
     let (sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
     Ok(sink.named(recording, &selection.events, options, &FxHashMap::default())?.stacks)
 }
@@ -74,19 +68,19 @@ pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) ->
 /// Counts call chains of one event: of the first that has samples.
 pub(crate) struct StacksSink<'i> {
     index: &'i Index,
-    maps: &'i Mappings<'i>,
+    codes: CodeCache<'i>,
     /// Programs that a chain has to go through one of, unless all are asked for.
     asked: Asked,
     /// The first event that has samples so far.
     event: Option<usize>,
     /// Outermost last; what each was counted with is in [`StacksSink::counts`].
-    stacks: FxHashMap<Box<[Place]>, u32>,
+    stacks: FxHashMap<Box<[StackFrame]>, u32>,
     counts: Vec<Count>,
     kept: Kept,
     /// One by one, where that is asked for.
     samples: Vec<Taken>,
     /// Memory for the chain at hand.
-    chain: Vec<Place>,
+    chain: Vec<StackFrame>,
 }
 
 /// A sample, and its stack by the number that the sink gave it. In the order of threads and time.
@@ -102,10 +96,10 @@ struct Taken {
 }
 
 impl<'i> StacksSink<'i> {
-    pub(crate) fn new(index: &'i Index, maps: &'i Mappings<'i>, asked: Asked, kept: Kept) -> StacksSink<'i> {
+    pub(crate) fn new(index: &'i Index, asked: Asked, kept: Kept) -> StacksSink<'i> {
         StacksSink {
             index,
-            maps,
+            codes: CodeCache::new(&index.code),
             asked,
             event: None,
             stacks: FxHashMap::default(),
@@ -128,7 +122,7 @@ impl<'i> StacksSink<'i> {
     }
 
     /// Counts a stack. Its number.
-    fn count(&mut self, chain: &[Place], count: Count) -> u32 {
+    fn count(&mut self, chain: &[StackFrame], count: Count) -> u32 {
         match self.stacks.get(chain) {
             Some(number) => {
                 self.counts[*number as usize].merge(count);
@@ -162,7 +156,7 @@ impl<'i> StacksSink<'i> {
                 is_exact = true;
                 // What follows is no address, but tells which record has the rest.
                 if word == context::USER_DEFERRED {
-                    self.chain.push(Place::User);
+                    self.chain.push(StackFrame::User);
                     break;
                 }
                 continue;
@@ -172,21 +166,22 @@ impl<'i> StacksSink<'i> {
                 continue;
             }
             repeats_leaf |= self.chain.is_empty() && sample.ip() == Some(word);
-            let addr = if is_exact { word } else { word.wrapping_sub(1) };
+            let frame = self.frame(space, KernelFrame { addr: word, is_exact }, pid, time_ns);
             is_exact = false;
-            self.chain.push(self.place(space, addr, pid, time_ns));
+            self.chain.push(frame);
         }
         if let Some(ip) = sample.ip().filter(|_| !repeats_leaf) {
-            self.set_leaf(self.place(leaf_space, ip, pid, time_ns));
+            let leaf = self.frame(leaf_space, KernelFrame { addr: ip, is_exact: true }, pid, time_ns);
+            self.set_leaf(leaf);
         }
-        self.chain.push(sample.comm.map_or(Place::Thread(sample.pid_tid.1), Place::Comm));
+        self.chain.push(sample.comm.map_or(StackFrame::Thread(sample.pid_tid.1), StackFrame::Comm));
         Ok(())
     }
 
-    /// Puts the leaf of a precise event in place of the chain's first frames that stand for it, as [`crate::pass::frames`] does.
-    fn set_leaf(&mut self, leaf: Place) {
-        let is_unnamed = |place: &Place| matches!(place, Place::KernelAddr(_));
-        let is_function = matches!(leaf, Place::Program(..) | Place::Image(_) | Place::Kernel(_) | Place::Function(..));
+    /// Puts the leaf of a precise event in frame of the chain's first frames that stand for it, as [`crate::pass::frames`] does.
+    fn set_leaf(&mut self, leaf: StackFrame) {
+        let is_unnamed = |frame: &StackFrame| matches!(frame, StackFrame::KernelAddr(_));
+        let is_function = matches!(leaf, StackFrame::Code(..) | StackFrame::Function(..));
         match self.chain.as_mut_slice() {
             [first, ..] if first.is_same_function(leaf) || is_unnamed(first) && is_unnamed(&leaf) => *first = leaf,
             [_, second, ..] if second.is_same_function(leaf) && is_function => {
@@ -197,29 +192,28 @@ impl<'i> StacksSink<'i> {
         }
     }
 
-    fn place(&self, space: Space, addr: u64, pid: u32, time_ns: u64) -> Place {
+    fn frame(&mut self, space: Space, frame: KernelFrame, pid: u32, time_ns: u64) -> StackFrame {
         if space == Space::User {
-            return match self.maps.find(pid, addr, time_ns) {
-                Some((file, mapped)) => {
-                    self.maps.function(file, mapped).map_or(Place::File(file), |number| Place::Function(file, number))
-                }
-                None => Place::User,
+            return match self.index.user.find(pid, frame.code_addr(), time_ns) {
+                Some((file, mapped)) => match self.index.user.function(&self.index.files, file, mapped) {
+                    Some(number) => StackFrame::Function(file, number),
+                    None => StackFrame::File(file),
+                },
+                None => StackFrame::User,
             };
         }
-        match self.index.map.find(addr, time_ns) {
-            Some(Owner::Function { program, function }) => {
-                Place::Program(program, function, if self.kept.addresses { addr } else { 0 })
-            }
-            Some(Owner::Image(image)) => Place::Image(image),
-            _ => self.index.symbols.find(addr).map_or(Place::KernelAddr(addr), Place::Kernel),
+        let code = self.codes.of_frame(frame, time_ns);
+        match code {
+            Code::Function { .. } if self.kept.addresses => StackFrame::Code(code, frame.code_addr()),
+            code if code.is_named() => StackFrame::Code(code, 0),
+            _ => StackFrame::KernelAddr(frame.code_addr()),
         }
     }
 
     /// Addresses in programs that stacks have.
     pub(crate) fn addresses(&self) -> BTreeSet<CodeAddress> {
-        let places = self.stacks.keys().flatten();
-        let in_programs = places.filter_map(|place| match *place {
-            Place::Program(program, function, addr) => Some((program, function, addr)),
+        let in_programs = self.stacks.keys().flatten().filter_map(|frame| match *frame {
+            StackFrame::Code(Code::Function { program, function }, addr) => Some((program, function, addr)),
             _ => None,
         });
         in_programs.collect()
@@ -239,11 +233,11 @@ impl<'i> StacksSink<'i> {
         let event = self.event.or_else(|| events.iter().position(|is_asked| *is_asked));
         let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
         let event = event.ok_or_else(no_event)?;
-        let mut names = Names::default();
-        // Several places may have one name: an unknown address is one of its module's.
+        let mut names = FrameNumbers::default();
+        // Several frames may have one name: an unknown address is one of its module's.
         let mut stacks: BTreeMap<Vec<u32>, (Count, Vec<u32>)> = BTreeMap::new();
-        for (places, number) in &self.stacks {
-            let frames = places.iter().rev().map(|place| names.number(*place, || self.name(*place, options, lines)));
+        for (frames, number) in &self.stacks {
+            let frames = frames.iter().rev().map(|frame| names.number(*frame, || self.name(*frame, options, lines)));
             let (count, numbers) = stacks.entry(frames.collect()).or_default();
             count.merge(self.counts[*number as usize]);
             numbers.push(*number);
@@ -291,46 +285,53 @@ impl<'i> StacksSink<'i> {
         threads.collect()
     }
 
-    fn name(&self, place: Place, options: &Options, lines: &FxHashMap<CodeAddress, FrameSource>) -> Frame {
+    fn name(&self, of: StackFrame, options: &Options, lines: &FxHashMap<CodeAddress, FrameSource>) -> Frame {
         let index = self.index;
         let frame = |name: String, kind| Frame { name, kind, source: None };
-        match place {
-            Place::Comm(number) => frame(index.tasks.name(number).to_owned(), FrameKind::Task),
-            Place::Thread(tid) => frame(format!("[thread {tid}]"), FrameKind::Task),
-            Place::Program(number, function, addr) => {
-                let program = &index.programs.list[number as usize];
-                let name = program.functions.get(function as usize).map_or("", |function| &function.name);
-                let kind = FrameKind::Program {
-                    id: program.id,
-                    name: program.name().to_owned(),
-                    prog_type: program.info.and_then(|info| info.prog_type),
-                    tag: program.tag.map(bprec_format::bpf::Tag),
+        match of {
+            StackFrame::Comm(number) => frame(index.tasks.name(number).to_owned(), FrameKind::Task),
+            StackFrame::Thread(tid) => frame(format!("[thread {tid}]"), FrameKind::Task),
+            StackFrame::Code(code, addr) => {
+                let kind = match code {
+                    Code::Function { program, .. } => {
+                        let program = &index.programs.list[program as usize];
+                        FrameKind::Program {
+                            id: program.id,
+                            name: program.name().to_owned(),
+                            prog_type: program.info.and_then(|info| info.prog_type),
+                            tag: program.tag.map(bprec_format::bpf::Tag),
+                        }
+                    }
+                    Code::Image(_) => FrameKind::Image,
+                    Code::Kernel { .. } | Code::Unknown => FrameKind::Kernel,
                 };
-                Frame { source: lines.get(&(number, function, addr)).cloned(), ..frame(name.to_owned(), kind) }
+                let source = match code {
+                    Code::Function { program, function } => lines.get(&(program, function, addr)).cloned(),
+                    _ => None,
+                };
+                Frame { source, ..frame(index.code_name(code).unwrap_or_default(), kind) }
             }
-            Place::Image(image) => frame(index.programs.images[image as usize].name.clone(), FrameKind::Image),
-            Place::Kernel(number) => frame(index.symbols.name(number), FrameKind::Kernel),
-            Place::KernelAddr(addr) => {
-                let module = index.kernel.find(addr).map(|module| module.trim_matches(['[', ']']));
+            StackFrame::KernelAddr(addr) => {
+                let module = index.code.maps.find(addr).map(|module| module.trim_matches(['[', ']']));
                 frame(format!("[{}]", module.unwrap_or("kernel")), FrameKind::Kernel)
             }
-            Place::Function(file, number) => {
-                let kind = FrameKind::User { file: Some(self.maps.file(file).to_owned()) };
-                frame(function_name(self.maps.function_name(file, number), options), kind)
+            StackFrame::Function(file, number) => {
+                let kind = FrameKind::User { file: Some(index.user.path(file).to_owned()) };
+                frame(function_name(index.user.function_name(&index.files, file, number), options), kind)
             }
-            Place::File(file) => {
-                let path = self.maps.file(file);
+            StackFrame::File(file) => {
+                let path = index.user.path(file);
                 let name = path.rsplit('/').next().unwrap_or(path).trim_matches(['[', ']']);
                 frame(format!("[{name}]"), FrameKind::User { file: Some(path.to_owned()) })
             }
-            Place::User => frame("[unknown]".to_owned(), FrameKind::User { file: None }),
+            StackFrame::User => frame("[unknown]".to_owned(), FrameKind::User { file: None }),
         }
     }
 }
 
 impl Sink for StacksSink<'_> {
     fn fork(&self) -> Self {
-        StacksSink::new(self.index, self.maps, self.asked.clone(), self.kept)
+        StacksSink::new(self.index, self.asked.clone(), self.kept)
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
@@ -366,14 +367,14 @@ impl Sink for StacksSink<'_> {
 
 /// Frames by number, each once.
 #[derive(Default)]
-struct Names {
-    by_place: FxHashMap<Place, u32>,
+struct FrameNumbers {
+    by_frame: FxHashMap<StackFrame, u32>,
     numbers: BTreeMap<Frame, u32>,
 }
 
-impl Names {
-    fn number(&mut self, place: Place, name: impl FnOnce() -> Frame) -> u32 {
-        *self.by_place.entry(place).or_insert_with(|| {
+impl FrameNumbers {
+    fn number(&mut self, frame: StackFrame, name: impl FnOnce() -> Frame) -> u32 {
+        *self.by_frame.entry(frame).or_insert_with(|| {
             let next = self.numbers.len() as u32;
             *self.numbers.entry(name()).or_insert(next)
         })

@@ -122,7 +122,7 @@ impl FunctionCosts {
 
 /// What costs of a program are parts of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whole {
+pub(super) struct ProgramWhole {
     pub(super) cost: Cost,
     pub(super) charged: u64,
     pub(super) has_chains: bool,
@@ -130,7 +130,7 @@ pub(super) struct Whole {
     pub(super) is_blind: bool,
 }
 
-impl Whole {
+impl ProgramWhole {
     /// `None` where samples do not tell, as for all of these.
     pub(super) fn own(&self, count: Count) -> Option<PartOfProgram> {
         let part = PartOfProgram { count, percent: percent(count.weight, self.cost.own.weight) };

@@ -1,6 +1,6 @@
 //! Source lines of addresses in programs.
 
-use super::Code;
+use super::ProgramCode;
 use crate::index::Index;
 use crate::input::recording::Recording;
 use crate::model::FrameSource;
@@ -20,7 +20,7 @@ pub(crate) fn lines(
         programs.entry(program).or_default().entry(function).or_default().push(addr);
     }
     // Instructions are not looked at: a line has the addresses from its own to that of the next.
-    let code = Code::new(recording, index, &programs.keys().copied().collect::<Vec<u32>>(), None);
+    let code = ProgramCode::new(recording, index, &programs.keys().copied().collect::<Vec<u32>>(), None);
     let mut lines = FxHashMap::default();
     for (program, functions) in &programs {
         let mut sources = code.sources(*program);

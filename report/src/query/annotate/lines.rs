@@ -1,6 +1,6 @@
 //! What source lines cost, over all programs.
 
-use super::Code;
+use super::ProgramCode;
 use super::charges::{Cost, EventCosts, FunctionCosts, percent};
 use crate::index::Index;
 use crate::input::recording::Recording;
@@ -31,7 +31,7 @@ pub(crate) fn report(
     numbers.sort_unstable();
     numbers.dedup();
     let arch = recording.text(Feature::ARCH);
-    let code = Code::new(recording, index, &numbers, arch.as_deref());
+    let code = ProgramCode::new(recording, index, &numbers, arch.as_deref());
     let events = costs.iter().map(|event| {
         let rows = rows(index, &code, event);
         let kept = options.limit.unwrap_or(usize::MAX).min(rows.len());
@@ -60,7 +60,7 @@ pub(crate) fn report(
 type FileAndLine = (Arc<str>, u32);
 
 /// The lines that have samples in an event, the costliest first.
-fn rows(index: &Index, code: &Code<'_>, event: &EventCosts) -> Vec<(Cost, LineRow)> {
+fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost, LineRow)> {
     let mut rows = Vec::new();
     for (number, cost) in &event.programs {
         let program = &index.programs.list[*number as usize];

@@ -30,7 +30,7 @@ pub(super) struct Listing<'a> {
     /// Slots of the function's own.
     pub(super) slots: Option<Range<u32>>,
     /// In the order of the BPF instructions: each slot, and each machine instruction, is in one.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ListedLine>,
     /// The line table has entries of the function.
     pub(super) has_lines: bool,
     /// Lines have addresses.
@@ -39,7 +39,7 @@ pub(super) struct Listing<'a> {
 
 /// What one entry of the line table stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ListedLine {
     /// `None` for code before the first entry, or without any.
     pub(super) info: Option<LineInfo>,
     /// Slots of its BPF instructions.
@@ -52,7 +52,7 @@ pub(super) struct Line {
 
 /// Where in a listing a sample belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ListedAt {
     pub(super) line: usize,
     /// Position of the machine instruction, where there are any.
     pub(super) insn: Option<usize>,
@@ -195,7 +195,7 @@ impl<'a> Listing<'a> {
     fn cut(&mut self, entries: &[(LineInfo, Option<u32>)]) {
         let all = self.slots.clone().unwrap_or(0..0);
         let first = entries.first().map_or(all.end, |(line, _)| line.insn_off).clamp(all.start, all.end);
-        let line = |info, slots, from| Line { info, slots, from, insns: 0..0 };
+        let line = |info, slots, from| ListedLine { info, slots, from, insns: 0..0 };
         if first > all.start {
             self.lines.push(line(None, all.start..first, None));
         }
@@ -229,7 +229,7 @@ impl<'a> Listing<'a> {
     }
 
     /// Where a sample belongs; `None` for an address that is in none of the function's instructions.
-    pub(super) fn place(&self, site: Site) -> Option<Place> {
+    pub(super) fn place(&self, site: Site) -> Option<ListedAt> {
         let addr = match site {
             Site::At(addr) | Site::Return(addr) | Site::Interrupted(addr) => addr,
         };
@@ -243,7 +243,7 @@ impl<'a> Listing<'a> {
         }
         let insn = self.insn_at(offset);
         let line = self.line_of(insn.map_or(offset, |insn| self.insns[insn].offset))?;
-        Some(Place { line, insn })
+        Some(ListedAt { line, insn })
     }
 
     /// An offset in the instruction that returns to another: the call before it. Where what is before it does not call, an interrupt came
@@ -263,7 +263,7 @@ impl<'a> Listing<'a> {
     }
 
     /// The BPF instructions of a line: the slot of each, and the slot behind it.
-    pub(super) fn bpf(&self, line: &Line) -> Vec<(u32, Insn, Option<Insn>)> {
+    pub(super) fn bpf(&self, line: &ListedLine) -> Vec<(u32, Insn, Option<Insn>)> {
         let Some(xlated) = &self.xlated else { return Vec::new() };
         let mut insns = Vec::new();
         let mut slots = line.slots.clone();
@@ -276,7 +276,7 @@ impl<'a> Listing<'a> {
     }
 
     /// To which of the BPF instructions of a line its machine instructions belong.
-    pub(super) fn proof(&self, line: &Line, bpf: &[(u32, Insn, Option<Insn>)], isa: Option<Isa>) -> Proof {
+    pub(super) fn proof(&self, line: &ListedLine, bpf: &[(u32, Insn, Option<Insn>)], isa: Option<Isa>) -> Proof {
         const EXIT: u8 = 0x95;
         // A function begins with what makes its frame. It ends with what takes that down, if anything but an exit is its last.
         let has_prologue = line.from.is_none_or(|from| from == 0);
@@ -298,7 +298,7 @@ impl<'a> Listing<'a> {
     /// should: they are in the same order. `functions` are the addresses of the program's functions.
     pub(super) fn calls(
         &self,
-        line: &Line,
+        line: &ListedLine,
         bpf: &[(u32, Insn, Option<Insn>)],
         functions: &[Option<u64>],
     ) -> Vec<PairedCall> {

@@ -24,18 +24,18 @@ use crate::model::{
 use crate::options::glob;
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
-use crate::query::by_prog::facts::{Facts, Wanted};
+use crate::query::by_prog::facts::{Facts, WantedFacts};
 use crate::{AnnotateOptions, Error, Options, Result};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::prog_info::{Function, ProgInfo};
 use bprec_format::feature::Feature;
-use charges::{Cost, EventCosts, FunctionCosts, ProgramCost, Whole, percent};
+use charges::{Cost, EventCosts, FunctionCosts, ProgramCost, ProgramWhole, percent};
 use listing::{LineStarts, Listing, PairedCall, Proof, slots_of_functions};
 use machine::{Isa, hex};
-use names::Names;
+use names::CodeNames;
 use rustc_hash::FxHashMap;
-use source::Sources;
+use source::SourceFiles;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ fn gather<'f>(
 ) -> Result<(Facts<'f>, InstructionsSink<'f>)> {
     let events = recording.events.all().len();
     let sites = |selection: &Selection<'_>| InstructionsSink::new(index, selection.asked.clone(), events);
-    Facts::gather(recording, index, options, Wanted::default(), sites)
+    Facts::gather(recording, index, options, WantedFacts::default(), sites)
 }
 
 /// Lists the programs that are asked for, by the first of these events that has samples in one of them, or else the first.
@@ -84,7 +84,7 @@ pub(crate) fn of_first(
     let weight = |number: &u32| costs.programs.get(number).map_or(0, |cost| cost.charged().weight);
     numbers.sort_by_key(|number| (Reverse(weight(number)), *number));
     let arch = recording.text(Feature::ARCH);
-    let code = Code::new(recording, index, &numbers, arch.as_deref());
+    let code = ProgramCode::new(recording, index, &numbers, arch.as_deref());
     let call_base = names::call_base(index);
     // Programs without a sample of what they do, which may have run all the same.
     let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
@@ -106,7 +106,7 @@ pub(crate) fn of_first(
 }
 
 /// The code that the recording has of some programs.
-struct Code<'a> {
+struct ProgramCode<'a> {
     index: &'a Index,
     isa: Option<Isa>,
     /// By number of the program.
@@ -114,8 +114,8 @@ struct Code<'a> {
     btf: BTreeMap<u32, Btf<'a>>,
 }
 
-impl<'a> Code<'a> {
-    fn new(recording: &'a Recording<'_>, index: &'a Index, numbers: &[u32], arch: Option<&str>) -> Code<'a> {
+impl<'a> ProgramCode<'a> {
+    fn new(recording: &'a Recording<'_>, index: &'a Index, numbers: &[u32], arch: Option<&str>) -> ProgramCode<'a> {
         let position = |number: &u32| Some((index.programs.list[*number as usize].info?.at, *number));
         let wanted: FxHashMap<usize, u32> = numbers.iter().filter_map(position).collect();
         let infos = prog_infos(recording.sections(), recording.endian()).enumerate();
@@ -123,11 +123,11 @@ impl<'a> Code<'a> {
             infos.filter_map(|(at, info)| Some((*wanted.get(&at)?, info))).collect();
         let types: BTreeSet<u32> = infos.values().filter_map(ProgInfo::btf_id).collect();
         let btf = btf_with(recording.sections(), recording.endian(), &types);
-        Code { index, isa: arch.and_then(Isa::of), infos, btf }
+        ProgramCode { index, isa: arch.and_then(Isa::of), infos, btf }
     }
 
-    fn sources(&self, number: u32) -> Sources<'_> {
-        Sources::new(self.infos.get(&number).and_then(|info| self.btf.get(&info.btf_id()?)))
+    fn sources(&self, number: u32) -> SourceFiles<'_> {
+        SourceFiles::new(self.infos.get(&number).and_then(|info| self.btf.get(&info.btf_id()?)))
     }
 
     /// The functions of a program, each with its code if the recording has its `bpf_prog_info`.
@@ -151,7 +151,7 @@ impl<'a> Code<'a> {
 
 struct Annotator<'a> {
     index: &'a Index,
-    code: &'a Code<'a>,
+    code: &'a ProgramCode<'a>,
     costs: &'a EventCosts,
     /// By number of the program, why nothing is known of its costs.
     blind: FxHashMap<u32, Reason>,
@@ -178,7 +178,7 @@ impl<'a> Annotator<'a> {
         let has_chains = self.costs.has_chains;
         let blind = self.blind.get(&number);
         let is_blind = blind.is_some();
-        let whole = Whole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
+        let whole = ProgramWhole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
         // What runs it may have samples where the program itself has none.
         let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
         let entry = has_chains && charged.is_some();
@@ -213,11 +213,11 @@ impl<'a> Annotator<'a> {
         }
     }
 
-    fn names(&self, program: &'a Program, joined: &[Joined<'_>]) -> Names<'a> {
+    fn names(&self, program: &'a Program, joined: &[Joined<'_>]) -> CodeNames<'a> {
         let calls = joined.iter().flat_map(|function| &function.calls);
         let helpers = calls.clone().filter_map(|(call, distance)| Some((*call, (*distance)?)));
         let base = self.call_base.or_else(|| names::call_base_of(helpers));
-        let mut names = Names::new(self.index, program, self.code.isa, base);
+        let mut names = CodeNames::new(self.index, program, self.code.isa, base);
         // A call that does not go where its distance says is not the one that it looks like.
         let is_right = |call: &PairedCall, distance: Option<i32>| {
             base.zip(distance).is_none_or(|(base, distance)| base.wrapping_add_signed(distance.into()) == call.target)
@@ -232,9 +232,9 @@ impl<'a> Annotator<'a> {
         program: &Program,
         joined: &Joined<'_>,
         shown: &[bool],
-        names: &Names<'_>,
-        sources: &mut Sources<'_>,
-        whole: &Whole,
+        names: &CodeNames<'_>,
+        sources: &mut SourceFiles<'_>,
+        whole: &ProgramWhole,
     ) -> AnnotatedFunction {
         let known = program.functions.get(joined.number as usize);
         let costs = &joined.costs;
@@ -308,9 +308,9 @@ impl<'a> Annotator<'a> {
         listing: &Listing<'_>,
         at: usize,
         costs: &FunctionCosts,
-        names: &Names<'_>,
-        sources: &mut Sources<'_>,
-        whole: &Whole,
+        names: &CodeNames<'_>,
+        sources: &mut SourceFiles<'_>,
+        whole: &ProgramWhole,
     ) -> CodeLine {
         let line = &listing.lines[at];
         let bpf = listing.bpf(line);
@@ -351,7 +351,14 @@ impl<'a> Annotator<'a> {
         }
     }
 
-    fn machine(&self, listing: &Listing<'_>, at: usize, cost: Cost, names: &Names<'_>, whole: &Whole) -> MachineInsn {
+    fn machine(
+        &self,
+        listing: &Listing<'_>,
+        at: usize,
+        cost: Cost,
+        names: &CodeNames<'_>,
+        whole: &ProgramWhole,
+    ) -> MachineInsn {
         let insn = listing.insns[at];
         let bytes = listing.code.get(insn.offset as usize..insn.end() as usize).unwrap_or_default();
         let addr = listing.start.unwrap_or(0).wrapping_add(insn.offset.into());

@@ -4,17 +4,16 @@ use super::listing::PairedCall;
 use super::machine::Isa;
 use super::xlated::Operand;
 use crate::index::Index;
+use crate::index::kernel::CALL_BASE;
 use crate::index::programs::Program;
 use crate::index::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
-/// What the kernel counts helpers from.
-const CALL_BASE: &str = "__bpf_call_base";
-
 /// Address of [`CALL_BASE`], if the recording has it.
 pub(super) fn call_base(index: &Index) -> Option<u64> {
-    let number = index.symbols.names().find(|(_, name)| name == CALL_BASE).map(|(number, _)| number);
-    number.and_then(|number| index.symbols.start(number))
+    let kernel = &index.code.kernel;
+    let number = kernel.names().find(|(_, name)| name == CALL_BASE).map(|(number, _)| number);
+    number.and_then(|number| kernel.start(number))
 }
 
 /// The same from calls of helpers, of which machine code has the addresses and BPF instructions the distances: one that fits all.
@@ -25,7 +24,7 @@ pub(super) fn call_base_of(calls: impl Iterator<Item = (PairedCall, i32)>) -> Op
 }
 
 /// Looks up names for the code of a program.
-pub(super) struct Names<'i> {
+pub(super) struct CodeNames<'i> {
     index: &'i Index,
     program: &'i Program,
     symbolizer: Symbolizer<'i>,
@@ -37,11 +36,16 @@ pub(super) struct Names<'i> {
     pub(super) calls: FxHashMap<u32, PairedCall>,
 }
 
-impl<'i> Names<'i> {
-    pub(super) fn new(index: &'i Index, program: &'i Program, isa: Option<Isa>, call_base: Option<u64>) -> Names<'i> {
+impl<'i> CodeNames<'i> {
+    pub(super) fn new(
+        index: &'i Index,
+        program: &'i Program,
+        isa: Option<Isa>,
+        call_base: Option<u64>,
+    ) -> CodeNames<'i> {
         let time_ns = program.unloaded_ns.map_or(u64::MAX - 1, |gone_ns| gone_ns.saturating_sub(1));
         let symbolizer = Symbolizer::new(index);
-        Names { index, program, symbolizer, isa, call_base, time_ns, calls: FxHashMap::default() }
+        CodeNames { index, program, symbolizer, isa, call_base, time_ns, calls: FxHashMap::default() }
     }
 
     /// The function at an address, and how far behind its start that is.

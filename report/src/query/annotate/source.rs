@@ -10,14 +10,14 @@ use std::sync::Arc;
 const MAX_CHARS: usize = 240;
 
 /// The texts of a BTF blob, each once.
-pub(super) struct Sources<'b> {
+pub(super) struct SourceFiles<'b> {
     btf: Option<&'b Btf<'b>>,
     texts: FxHashMap<u32, Arc<str>>,
 }
 
-impl<'b> Sources<'b> {
-    pub(super) fn new(btf: Option<&'b Btf<'b>>) -> Sources<'b> {
-        Sources { btf, texts: FxHashMap::default() }
+impl<'b> SourceFiles<'b> {
+    pub(super) fn new(btf: Option<&'b Btf<'b>>) -> SourceFiles<'b> {
+        SourceFiles { btf, texts: FxHashMap::default() }
     }
 
     /// The place in the source that an entry of the line table stands for.

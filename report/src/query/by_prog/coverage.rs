@@ -1,7 +1,7 @@
 //! Share of the machine's time that the samples of an event stand for, and why it is not all of it.
 
 use super::facts::Facts;
-use super::shares::{Whole, percent};
+use super::shares::{EventWhole, percent};
 use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
 use crate::model::{Aggregated, Count, Known, LateTicks, MissingTicks, Reason};
@@ -86,7 +86,7 @@ impl Facts<'_> {
             && !throttled
     }
 
-    pub(super) fn aggregated(&self, event: usize, whole: &Whole<'_>) -> Option<Aggregated> {
+    pub(super) fn aggregated(&self, event: usize, whole: &EventWhole<'_>) -> Option<Aggregated> {
         let account = self.index.aggregations.get(&event)?;
         let options = self.options;
         // Nor is a part all that is left of a recording: one that was cut off, or a part that was written as one.

@@ -5,7 +5,7 @@ use super::blinded;
 use super::groups::Grouping;
 use super::rows::{Basis, programs};
 use super::sampler::main_event;
-use super::shares::{Whole, Zeros};
+use super::shares::{EventWhole, Zeros};
 use super::traits::{Common, WithoutSamples, traits};
 use super::{missing, notes};
 use crate::index::Index;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 /// Sinks that a query needs beside the ledger.
 #[derive(Default)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedFacts {
     /// Tables of charges, each by a key.
     pub(crate) pivots: Vec<KeyBy>,
     /// Names of tasks, for another sink.
@@ -83,7 +83,7 @@ pub(crate) struct EventFacts<'f> {
     pub(super) charges: Charges,
     /// All that is charged to BPF.
     pub(crate) bpf: Count,
-    pub(super) whole: Whole<'f>,
+    pub(super) whole: EventWhole<'f>,
     pub(super) basis: Basis,
     /// Some program may be reached by tail calls.
     pub(super) tail_calls: bool,
@@ -115,7 +115,7 @@ impl<'f> Facts<'f> {
         recording: &'f Recording<'_>,
         index: &'f Index,
         options: &'f Options,
-        wanted: Wanted,
+        wanted: WantedFacts,
         sink: impl FnOnce(&Selection<'_>) -> S,
     ) -> Result<(Facts<'f>, S)> {
         let mut selection = Selection::new(recording, index, options)?;
@@ -208,7 +208,7 @@ impl<'f> Facts<'f> {
         };
         let idle = if !attr.sample_type.contains(SampleType::TID) {
             Known::Unknown(Reason::NoTaskIds)
-        } else if ledger.has_foreign_tasks && self.index.symbols.is_empty() {
+        } else if ledger.has_foreign_tasks && self.index.code.kernel.is_empty() {
             Known::Unknown(Reason::ForeignTasks)
         } else {
             Known::Value(ledger.idle)
@@ -218,7 +218,7 @@ impl<'f> Facts<'f> {
         let bpf = charges.sum() + ledger.entry + ledger.interpreted;
         let has_chains = self.index.has_chains(self.recording, event);
         EventFacts {
-            whole: Whole {
+            whole: EventWhole {
                 samples: ledger.samples.weight,
                 machine: machine.value().copied(),
                 capacity_ns: capacity_ns.value().copied(),
@@ -346,7 +346,7 @@ fn recorded(
             }),
         }),
         unfinished: recording.cut_off().is_some_and(CutOff::is_unfinished),
-        has_kernel_symbols: !index.symbols.is_empty(),
+        has_kernel_symbols: !index.code.kernel.is_empty(),
     }
 }
 

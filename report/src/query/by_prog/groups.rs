@@ -2,7 +2,7 @@
 
 use super::facts::{EventFacts, Facts};
 use super::rows::{ProgramRow, counts_others};
-use super::shares::Whole;
+use super::shares::EventWhole;
 use super::traits::happened;
 use crate::index::{Index, programs};
 use crate::model::{GroupRow, Known, Program, Reason, Runs, RunsEstimate};
@@ -252,7 +252,7 @@ impl Grouped {
     }
 
     /// The group with its shares.
-    pub(super) fn row(&self, grouping: &Grouping, members: &[Members], whole: &Whole<'_>) -> GroupRow {
+    pub(super) fn row(&self, grouping: &Grouping, members: &[Members], whole: &EventWhole<'_>) -> GroupRow {
         let members = &members[self.number];
         let line = match &self.why_unseen {
             Some(reason) if self.unseen == self.programs => {

@@ -21,16 +21,16 @@ use crate::input::recording::Recording;
 use crate::model::{Count, EventReport, JSON_VERSION, Known, Note, Others, Program, Reason, Report, SourceRow, Unit};
 use crate::pass::sinks::pivot::Charges;
 use crate::{Options, Result};
-use facts::{Facts, Wanted};
+use facts::{Facts, WantedFacts};
 use groups::{Grouped, grouped};
 use rows::{Basis, ProgramRow, program_rows};
-use shares::Whole;
+use shares::EventWhole;
 use std::sync::Arc;
 use traits::{ROWS_WITHOUT_SAMPLES, WithoutSamples};
 
 /// Makes the report.
 pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Report> {
-    Ok(Facts::gather(recording, index, options, Wanted::default(), |_| ())?.0.report())
+    Ok(Facts::gather(recording, index, options, WantedFacts::default(), |_| ())?.0.report())
 }
 
 impl Facts<'_> {
@@ -95,12 +95,12 @@ impl Facts<'_> {
             }
         };
         chosen.quiet += quiet;
-        let unknown_kernel_code = match self.index.kernel.is_empty() {
+        let unknown_kernel_code = match self.index.code.maps.is_empty() {
             false => Known::Value(ledger.unknown_code),
             true => Known::Unknown(Reason::NoKernelMap),
         };
         // Without the names of what leads to programs, none found is not none.
-        let has_symbols = !self.index.symbols.is_empty();
+        let has_symbols = !self.index.code.kernel.is_empty();
         let told = |count: Count| match has_symbols || count.samples > 0 {
             true => Known::Value(count),
             false => Known::Unknown(Reason::NoKernelSymbols),
@@ -161,7 +161,7 @@ impl Facts<'_> {
     }
 
     /// Which rows are shown, and what the rest adds up to.
-    fn choose(&self, mut rows: Vec<ProgramRow>, whole: &Whole<'_>) -> Chosen {
+    fn choose(&self, mut rows: Vec<ProgramRow>, whole: &EventWhole<'_>) -> Chosen {
         let (options, asked) = (self.options, &self.selection.asked);
         let mut chosen = Chosen::default();
         let mut shown = 0;
@@ -197,13 +197,13 @@ impl Facts<'_> {
     }
 
     /// True if a cost is known to be less of all samples than is shown; `is_partial`: some of it is unknown.
-    fn is_small(&self, cost: Count, is_partial: bool, whole: &Whole<'_>) -> bool {
+    fn is_small(&self, cost: Count, is_partial: bool, whole: &EventWhole<'_>) -> bool {
         let Some(limit) = self.options.percent_limit else { return false };
         !is_partial && whole.share(cost).percent.is_some_and(|percent| percent < limit)
     }
 
     /// Which groups are shown; the others are added to what is not.
-    fn choose_groups(&self, groups: Vec<Grouped>, chosen: &mut Chosen, whole: &Whole<'_>) -> Vec<Grouped> {
+    fn choose_groups(&self, groups: Vec<Grouped>, chosen: &mut Chosen, whole: &EventWhole<'_>) -> Vec<Grouped> {
         let options = self.options;
         let is_asked = !self.selection.asked.is_all();
         let mut shown = Vec::new();

@@ -1,8 +1,8 @@
 //! The ledger from interval to interval.
 
-use super::facts::{Facts, Wanted, time_span};
+use super::facts::{Facts, WantedFacts, time_span};
 use crate::index::Index;
-use crate::index::runs::{Key, Stretch};
+use crate::index::runs::{ProgramKey, Stretch};
 use crate::input::recording::Recording;
 use crate::input::window::Window;
 use crate::model::{
@@ -10,7 +10,7 @@ use crate::model::{
     Known, OverTime, Program, Reason, Report, RowOverTime,
 };
 use crate::pass::Asked;
-use crate::pass::sinks::pivot::{Cell, Charged, Key as CellKey, KeyBy};
+use crate::pass::sinks::pivot::{Cell, Charged, Key, KeyBy};
 use crate::query::counters::CounterHistory;
 use crate::query::counters::per_interval::{Counted, counted as counted_between};
 use crate::{Options, Result};
@@ -31,7 +31,7 @@ pub(crate) fn over_time(
     options: &Options,
     interval_ns: Option<u64>,
 ) -> Result<OverTime> {
-    let intervals = Intervals::new(recording, index, options, interval_ns)?;
+    let intervals = IntervalQuery::new(recording, index, options, interval_ns)?;
     let (facts, ()) = Facts::gather(recording, index, options, intervals.wanted(), |_| ())?;
     Ok(intervals.report(&facts, 0, options.limit, &facts.selection.asked))
 }
@@ -42,18 +42,18 @@ pub(crate) fn by_prog_over_time(
     index: &Index,
     options: &Options,
 ) -> Result<(Report, OverTime)> {
-    let intervals = Intervals::new(recording, index, options, None)?;
+    let intervals = IntervalQuery::new(recording, index, options, None)?;
     let (facts, ()) = Facts::gather(recording, index, options, intervals.wanted(), |_| ())?;
     Ok((facts.report(), intervals.report(&facts, 0, None, &Asked::default())))
 }
 
 /// Intervals of one length.
-pub(crate) struct Intervals {
+pub(crate) struct IntervalQuery {
     span: (u64, u64),
     length_ns: u64,
 }
 
-impl Intervals {
+impl IntervalQuery {
     /// Intervals of this length; `None`: of one that people like to read.
     ///
     /// # Errors
@@ -63,11 +63,11 @@ impl Intervals {
         index: &Index,
         options: &Options,
         length_ns: Option<u64>,
-    ) -> Result<Intervals> {
+    ) -> Result<IntervalQuery> {
         let span = time_span(recording, index, || recording.sampled_span());
         let elapsed_ns = Window::of(&options.time, recording, index.start_ns())?.length_ns(span.0, span.1);
         let length_ns = length_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
-        Ok(Intervals { span, length_ns })
+        Ok(IntervalQuery { span, length_ns })
     }
 
     fn key(&self) -> KeyBy {
@@ -75,8 +75,8 @@ impl Intervals {
     }
 
     /// Sinks that they need.
-    pub(crate) fn wanted(&self) -> Wanted {
-        Wanted { pivots: vec![self.key()], intervals: true, span: Some(self.span), ..Wanted::default() }
+    pub(crate) fn wanted(&self) -> WantedFacts {
+        WantedFacts { pivots: vec![self.key()], intervals: true, span: Some(self.span), ..WantedFacts::default() }
     }
 
     /// Charges of each interval, in the events that are asked for, from the pivot at this position in the facts.
@@ -84,7 +84,7 @@ impl Intervals {
         let (interval_ns, recorded) = (self.length_ns, &facts.recorded);
         let elapsed_ns = recorded.elapsed_ns.unwrap_or(0);
         let window = &facts.selection.window;
-        let spread = Spread {
+        let spread = SpreadCounts {
             history: &facts.history,
             index: facts.index,
             window,
@@ -96,7 +96,7 @@ impl Intervals {
         };
         let pivot = &facts.pivots[pivot];
         let interval = |cell: &Cell| match pivot.keys[cell.key as usize][..] {
-            [CellKey::Interval(interval)] => Some(interval),
+            [Key::Interval(interval)] => Some(interval),
             _ => None,
         };
         let events = facts.events().map(|event| {
@@ -166,7 +166,7 @@ fn row(
 }
 
 /// Spreads what was counted between snapshots over intervals.
-struct Spread<'s> {
+struct SpreadCounts<'s> {
     history: &'s CounterHistory,
     index: &'s Index,
     window: &'s Window,
@@ -181,16 +181,16 @@ struct Spread<'s> {
 
 /// What is in an interval.
 #[derive(Default, Clone)]
-struct Piece {
+struct IntervalPiece {
     runs: u64,
     time_ns: Option<f64>,
     events: Vec<Option<f64>>,
     is_estimate: bool,
 }
 
-impl Piece {
-    fn empty(events: usize) -> Piece {
-        Piece { runs: 0, time_ns: Some(0.0), events: vec![Some(0.0); events], is_estimate: false }
+impl IntervalPiece {
+    fn empty(events: usize) -> IntervalPiece {
+        IntervalPiece { runs: 0, time_ns: Some(0.0), events: vec![Some(0.0); events], is_estimate: false }
     }
 
     /// Adds so many of the runs that were counted, with their part of the time and the events.
@@ -211,7 +211,7 @@ impl Piece {
     }
 }
 
-impl Spread<'_> {
+impl SpreadCounts<'_> {
     /// What was counted of a program, from the source that the ledger has its runs from.
     fn counted(&self, program: &Program) -> Known<CountedOverTime> {
         let Some(key) = program.id.zip(program.load_time_ns) else {
@@ -233,8 +233,8 @@ impl Spread<'_> {
             return Known::Unknown(Reason::NoSnapshots);
         };
         let events = counted.iter().map(|it| it.events.len()).max().unwrap_or(0);
-        let mut pieces: BTreeMap<u64, Piece> = BTreeMap::new();
-        let mut sum = Piece::empty(events);
+        let mut pieces: BTreeMap<u64, IntervalPiece> = BTreeMap::new();
+        let mut sum = IntervalPiece::empty(events);
         for it in &counted {
             sum.add(it, it.runs);
             sum.is_estimate |= self.spread(it, &mut pieces, events);
@@ -267,7 +267,7 @@ impl Spread<'_> {
     }
 
     /// Run statistics of a program.
-    fn runs(&self, key: Key) -> Known<CountedOverTime> {
+    fn runs(&self, key: ProgramKey) -> Known<CountedOverTime> {
         let runs = &self.index.runs;
         let ends = runs.within(key, self.window).map(|all| (self.interval(all.span.0), self.interval(all.span.1), all));
         ends.and_then(|(first, last, all)| {
@@ -317,7 +317,7 @@ impl Spread<'_> {
     }
 
     /// Spreads what was counted between two snapshots evenly over the time between them; whether that is more than one interval.
-    fn spread(&self, counted: &Counted, pieces: &mut BTreeMap<u64, Piece>, events: usize) -> bool {
+    fn spread(&self, counted: &Counted, pieces: &mut BTreeMap<u64, IntervalPiece>, events: usize) -> bool {
         let (first, last) =
             (self.interval(counted.from_ns), self.interval(counted.to_ns.saturating_sub(1).max(counted.from_ns)));
         let length_ns = u128::from(counted.to_ns.saturating_sub(counted.from_ns).max(1));
@@ -328,7 +328,7 @@ impl Spread<'_> {
             let passed = if number == last { length_ns } else { u128::from(end_ns.saturating_sub(counted.from_ns)) };
             // Rounded up to here, so that the parts add up to the whole.
             let runs = (u128::from(counted.runs) * passed / length_ns) as u64;
-            let piece = pieces.entry(number).or_insert_with(|| Piece::empty(events));
+            let piece = pieces.entry(number).or_insert_with(|| IntervalPiece::empty(events));
             piece.add(counted, runs - runs_before);
             piece.is_estimate |= is_spread;
             runs_before = runs;
@@ -364,7 +364,7 @@ mod tests {
 
     fn pieces(counted: &[(u64, u64, u64)]) -> (Vec<Shown>, bool) {
         let history = CounterHistory::default();
-        let spread = Spread {
+        let spread = SpreadCounts {
             history: &history,
             index: &Index::default(),
             window: &Window::everything(),

@@ -1,6 +1,6 @@
 //! The ledger by payer.
 
-use super::facts::{EventFacts, Facts, Wanted};
+use super::facts::{EventFacts, Facts, WantedFacts};
 use super::rows::payer_name;
 use super::shares::percent;
 use crate::index::Index;
@@ -57,7 +57,7 @@ pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options
     let keys = distinct(keys);
     // The ledger beside it is for the total and what shares are of.
     let options = Options { by: None, ..options.clone() };
-    let wanted = Wanted { pivots: vec![key(keys.clone())], ..Wanted::default() };
+    let wanted = WantedFacts { pivots: vec![key(keys.clone())], ..WantedFacts::default() };
     let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
     Ok(Payers {
         format: "bprec payers",
@@ -74,10 +74,10 @@ pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options
 /// The events that are asked for, by the table at this position among those of the facts.
 pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
     let pivot = &facts.pivots[pivot];
-    facts.events().map(|event| Maker::new(facts, pivot, event).event(event)).collect()
+    facts.events().map(|event| PayersBuilder::new(facts, pivot, event).event(event)).collect()
 }
 
-struct Maker<'m> {
+struct PayersBuilder<'m> {
     facts: &'m Facts<'m>,
     event: EventFacts<'m>,
     /// Each payer's keys, in order.
@@ -85,21 +85,21 @@ struct Maker<'m> {
     /// All samples, by payer.
     all: Vec<Count>,
     /// The costliest first: what is charged to whom, by payer.
-    charges: Vec<Charges>,
+    charges: Vec<PayerCharges>,
     /// The recording names the functions through which interrupts enter the kernel.
     has_interrupts: bool,
 }
 
 /// A program's charges by payer: its position, the sum, and each payer's.
-struct Charges {
+struct PayerCharges {
     program: Option<usize>,
     name: &'static str,
     sum: Count,
     payers: Vec<(u32, Paid)>,
 }
 
-impl<'m> Maker<'m> {
-    fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> Maker<'m> {
+impl<'m> PayersBuilder<'m> {
+    fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> PayersBuilder<'m> {
         // Its cost in interrupts is behind a key of its own.
         let mut payers: Vec<&[Key]> = Vec::new();
         let of_key = pivot.keys.iter().map(|keys| {
@@ -127,12 +127,12 @@ impl<'m> Maker<'m> {
                 Charged::Program(number) => (Some(number as usize), ""),
                 _ => (None, charged.name()),
             };
-            Charges { program, name, sum: payers.iter().map(|(_, paid)| paid.count).sum(), payers }
+            PayerCharges { program, name, sum: payers.iter().map(|(_, paid)| paid.count).sum(), payers }
         });
-        let mut charges: Vec<Charges> = charges.filter(|charges| !charges.payers.is_empty()).collect();
+        let mut charges: Vec<PayerCharges> = charges.filter(|charges| !charges.payers.is_empty()).collect();
         charges.sort_by_key(|it| (Reverse(it.sum.weight), it.program.is_none(), it.program, it.name));
-        let has_interrupts = !facts.index.symbols.is_empty();
-        Maker { facts, event: facts.event(event), payers, all, charges, has_interrupts }
+        let has_interrupts = !facts.index.code.kernel.is_empty();
+        PayersBuilder { facts, event: facts.event(event), payers, all, charges, has_interrupts }
     }
 
     fn event(self, number: usize) -> EventPayers {

@@ -2,10 +2,10 @@
 
 use super::facts::{EventFacts, Facts};
 use super::sampled::per_run;
-use super::shares::Whole;
+use super::shares::EventWhole;
 use super::traits::{Traits, WithoutSamples, happened};
 use crate::index::Index;
-use crate::index::hooks::is_inlined;
+use crate::index::kernel::is_inlined;
 use crate::index::programs;
 use crate::input::window::{Window, since};
 use crate::model::{
@@ -206,7 +206,7 @@ impl ProgramRow {
     pub(super) fn row(
         &self,
         programs: &[Program],
-        whole: &Whole<'_>,
+        whole: &EventWhole<'_>,
         without_samples: &Arc<Line>,
         options: &Options,
     ) -> Row {
@@ -416,7 +416,7 @@ fn part_name(index: &Index, program: u32, key: Key) -> String {
             .functions
             .get(function as usize)
             .map_or_else(String::new, |f| f.name.clone()),
-        Key::Kernel(symbol) => index.symbols.name(symbol),
+        Key::Kernel(symbol) => index.code.kernel.name(symbol),
         Key::Interrupt => "(interrupt)".into(),
         Key::Comm(_)
         | Key::Thread(_)

@@ -1,6 +1,6 @@
 //! Events whose samples our sampling program made, and what such a program cannot see.
 //!
-//! It cannot see what runs under the kernel's [guard](crate::index::guard). The main events carry no program, so that their samples say
+//! It cannot see what runs under the kernel's guard ([`Program::is_guarded`](crate::index::programs::Program::is_guarded)). The main events carry no program, so that their samples say
 //! how much that is.
 
 use super::facts::Facts;

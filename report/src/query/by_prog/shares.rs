@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// What the lines of an event are shares of.
 #[derive(Debug, Clone)]
-pub(super) struct Whole<'z> {
+pub(super) struct EventWhole<'z> {
     /// Weight of all samples.
     pub(super) samples: u64,
     /// Weight that shares of the machine are of.
@@ -39,7 +39,7 @@ pub(super) fn percent(part: u64, whole: Option<u64>) -> Option<f64> {
     whole.filter(|whole| *whole > 0).map(|whole| part as f64 * 100.0 / whole as f64)
 }
 
-impl Whole<'_> {
+impl EventWhole<'_> {
     /// A count as a share of all samples.
     pub(super) fn share(&self, count: Count) -> Share {
         Share { count, percent: percent(count.weight, Some(self.samples)) }

@@ -3,23 +3,11 @@
 use super::groups::{Grouping, Members};
 use crate::Options;
 use crate::index::Index;
-use crate::index::program_runs::TAIL_CALL;
+use crate::index::kernel::has_interrupts_off;
+use crate::index::programs::TAIL_CALL;
 use crate::model::{Known, Note, Program, Reason};
 use crate::pass::Asked;
 use rustc_hash::FxHashMap;
-
-/// Tracepoints, and the families of them, that fire with interrupts off.
-const IRQS_OFF: [&str; 9] = [
-    "sched_switch",
-    "sched_wakeup",
-    "sched_waking",
-    "sched_stat_",
-    "sched_migrate_task",
-    "hrtimer_",
-    "irq_handler_",
-    "local_timer_",
-    "irq_disable",
-];
 
 /// Returns true if a program did something by what is known without samples.
 pub(super) fn happened(program: &Program) -> bool {
@@ -83,7 +71,7 @@ pub(super) fn traits(
         };
         let irqs_off = program.attachments.iter().find_map(|attachment| {
             let name = attachment.rsplit(':').next()?;
-            IRQS_OFF.iter().any(|prefix| name.starts_with(prefix)).then(|| name.to_owned())
+            has_interrupts_off(name).then(|| name.to_owned())
         });
         let is_tail_called =
             program.attachments.iter().any(|attachment| attachment.split(':').next() == Some(TAIL_CALL));

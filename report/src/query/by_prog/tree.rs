@@ -1,14 +1,15 @@
 //! The ledger as trees.
 
-use super::facts::{Facts, Wanted};
+use super::facts::{Facts, WantedFacts};
 use super::shares::percent;
 use crate::index::Index;
+use crate::index::code::Code;
 use crate::input::recording::Recording;
 use crate::model::{
     Count, EventReport, EventTrees, JSON_VERSION, NodeKind, OtherProgram, Program, ProgramName, Row, TailCallChain,
     TailCallOrigin, Tree, TreeNode, Trees,
 };
-use crate::pass::sinks::tree::{self, Node, Place, TreeSink};
+use crate::pass::sinks::tree::{self, Node, Step, TreeSink};
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
     let ledger_options = Options { by: None, ..options.clone() };
     let events = recording.events.all().len();
     let (facts, mut sink) =
-        Facts::gather(recording, index, &ledger_options, Wanted::default(), |_| TreeSink::new(index, events))?;
+        Facts::gather(recording, index, &ledger_options, WantedFacts::default(), |_| TreeSink::new(index, events))?;
     share_entries(&facts, &mut sink);
     let (report, selected) = (facts.report(), facts.events().collect::<Vec<usize>>());
     drop(facts);
-    let maker = Maker { index, programs: &report.programs, percent_limit };
+    let maker = TreesBuilder { index, programs: &report.programs, percent_limit };
     let events = report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at])).collect();
     Ok(Trees {
         format: "bprec tree",
@@ -53,10 +54,10 @@ pub(crate) fn of_event(
     percent_limit: f64,
 ) -> EventTrees {
     share_entries(facts, sink);
-    Maker { index: facts.index, programs: &facts.programs, percent_limit }.event(event, &sink.events[number])
+    TreesBuilder { index: facts.index, programs: &facts.programs, percent_limit }.event(event, &sink.events[number])
 }
 
-struct Maker<'m> {
+struct TreesBuilder<'m> {
     index: &'m Index,
     programs: &'m [Program],
     percent_limit: f64,
@@ -90,22 +91,22 @@ impl<'s> Sums<'s> {
         let mut root_programs = Vec::with_capacity(nodes.len());
         // A node's number is larger than its parent's.
         for node in nodes {
-            let own_tree = |place| if let Place::Program(program) = place { Some(program) } else { None };
-            let root = node.parent.map_or_else(|| own_tree(node.place), |parent| root_programs[parent as usize]);
-            if let (Some(_), Some(outer), Some(inner)) = (node.parent, root, own_tree(node.place)) {
+            let own_tree = |step| if let Step::Program(program) = step { Some(program) } else { None };
+            let root = node.parent.map_or_else(|| own_tree(node.step), |parent| root_programs[parent as usize]);
+            if let (Some(_), Some(outer), Some(inner)) = (node.parent, root, own_tree(node.step)) {
                 sums.inside.entry(outer).or_default().entry(inner).or_default().merge(node.own);
             }
             root_programs.push(root);
         }
         for (number, node) in nodes.iter().enumerate().rev() {
-            match (node.parent, node.place) {
+            match (node.parent, node.step) {
                 (Some(parent), _) => {
                     let (charged, total) = (sums.charged[number], sums.totals[number]);
                     sums.charged[parent as usize].merge(charged);
                     sums.totals[parent as usize].merge(total);
                     sums.children[parent as usize].push(number as u32);
                 }
-                (None, Place::Program(program)) => drop(sums.roots.insert(program, number as u32)),
+                (None, Step::Program(program)) => drop(sums.roots.insert(program, number as u32)),
                 (None, _) => {}
             }
         }
@@ -152,8 +153,8 @@ impl Chains {
     }
 }
 
-impl Maker<'_> {
-    fn event(&self, event: &EventReport, trees: &tree::EventTrees) -> EventTrees {
+impl TreesBuilder<'_> {
+    fn event(&self, event: &EventReport, trees: &tree::EventWays) -> EventTrees {
         let sums = Sums::new(&trees.nodes);
         let count = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
         let bpf = event.total.count;
@@ -230,13 +231,13 @@ impl Maker<'_> {
     /// Appends what a node called, what that called behind each.
     fn push_children(&self, making: &mut Making<'_>, parent: u32, depth: u32) {
         let sums = making.sums;
-        let parent_place = sums.nodes[parent as usize].place;
+        let parent_step = sums.nodes[parent as usize].step;
         let children = sums.children[parent as usize].iter();
         let mut children: Vec<(String, u32)> = children.map(|child| (self.name(sums, *child), *child)).collect();
         children.sort_by(|a, b| {
             let total = |child: u32| sums.totals[child as usize];
-            let by_place = || sums.nodes[a.1 as usize].place.cmp(&sums.nodes[b.1 as usize].place);
-            total(b.1).cmp_weight(total(a.1)).then_with(|| a.0.cmp(&b.0)).then_with(by_place)
+            let by_step = || sums.nodes[a.1 as usize].step.cmp(&sums.nodes[b.1 as usize].step);
+            total(b.1).cmp_weight(total(a.1)).then_with(|| a.0.cmp(&b.0)).then_with(by_step)
         });
         let (charged, whole) = (making.charged.weight, making.total.weight);
         let of_charged = |count: Count| percent(count.weight, Some(charged));
@@ -253,16 +254,16 @@ impl Maker<'_> {
                 continue;
             }
             let is_of_others = node.is_of_others();
-            let kind = match (node.place, parent_place) {
+            let kind = match (node.step, parent_step) {
                 _ if is_of_others => NodeKind::Other,
-                (Place::Entry, _) => NodeKind::Entry,
-                (Place::Function { .. } | Place::Program(_), _) => NodeKind::Function,
-                (_, Place::Function { .. }) => NodeKind::Helper,
+                (Step::Entry, _) => NodeKind::Entry,
+                (Step::Code(Code::Function { .. }) | Step::Program(_), _) => NodeKind::Function,
+                (_, Step::Code(Code::Function { .. })) => NodeKind::Helper,
                 _ => NodeKind::Kernel,
             };
             let own = if is_of_others { Count::default() } else { node.own };
-            let id = match node.place {
-                Place::Program(program) => self.index.programs.list[program as usize].id,
+            let id = match node.step {
+                Step::Program(program) => self.index.programs.list[program as usize].id,
                 _ => None,
             };
             making.nodes.push(TreeNode {
@@ -296,17 +297,11 @@ impl Maker<'_> {
     }
 
     fn name(&self, sums: &Sums<'_>, node: u32) -> String {
-        match sums.nodes[node as usize].place {
-            Place::Entry => "(entry)".into(),
-            Place::Function { program, function } => {
-                let known = self.index.programs.list[program as usize].functions.get(function as usize);
-                known.map_or_else(String::new, |function| function.name.clone())
-            }
-            Place::Kernel(symbol) => self.index.symbols.name(symbol),
-            Place::Image(image) => self.index.programs.images[image as usize].name.clone(),
-            Place::Program(program) => self.program_name(program).name,
-            Place::OtherPrograms => "(programs, no telling which)".into(),
-            Place::Unnamed => "[unknown]".into(),
+        match sums.nodes[node as usize].step {
+            Step::Entry => "(entry)".into(),
+            Step::Program(program) => self.program_name(program).name,
+            Step::OtherPrograms => "(programs, no telling which)".into(),
+            Step::Code(code) => self.index.code_name(code).unwrap_or_else(|| "[unknown]".into()),
         }
     }
 }

@@ -172,7 +172,7 @@ pub(super) fn exact(
     let spread = track.times.variance();
     let overhead = overhead_of(counting, track);
     let overhead_ns = overhead[0];
-    let time = match anomalies.iter().find(|(metric, _)| *metric == Metric::Time) {
+    let time = match anomalies.iter().find(|(metric, _)| *metric == ExactMetric::Time) {
         Some((_, anomaly)) => Known::Impossible(Box::new(anomaly.clone())),
         None => Known::or_unknown(track.time.mean(), Reason::NoRunMeasured).map(|mean| {
             let error = spread.and_then(|variance| track.time.error_of_variance(variance));
@@ -222,9 +222,9 @@ fn counted(
     sum: &RunCounts,
     overhead: Option<f64>,
     is_estimate: bool,
-    anomalies: &[(Metric, Anomaly)],
+    anomalies: &[(ExactMetric, Anomaly)],
 ) -> Known<EventPerRun> {
-    if let Some((_, anomaly)) = anomalies.iter().find(|(metric, _)| *metric == Metric::Event(at)) {
+    if let Some((_, anomaly)) = anomalies.iter().find(|(metric, _)| *metric == ExactMetric::Event(at)) {
         return Known::Impossible(Box::new(anomaly.clone()));
     }
     let Some(mean) = strata.mean() else {
@@ -251,7 +251,7 @@ pub(super) fn is_estimate(counts: &RunCounts, gated: bool) -> bool {
 
 /// What an anomaly is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Metric {
+pub(super) enum ExactMetric {
     Runs,
     Time,
     Event(usize),
@@ -270,18 +270,18 @@ pub(super) fn anomalies(
     elapsed_ns: u64,
     cpus: Option<u32>,
     events: &[CountedEvent],
-) -> Vec<(Metric, Anomaly)> {
+) -> Vec<(ExactMetric, Anomaly)> {
     let mut anomalies = Vec::new();
     let slack = |ns: u64| ns.saturating_add(ns / 1000).saturating_add(SNAPSHOT_NS);
     let machine_ns = cpus.map(|cpus| elapsed_ns.saturating_mul(cpus.into()));
     let too_much = |ns: u64| machine_ns.filter(|machine_ns| ns > slack(*machine_ns));
     if counts.measured > counts.runs.saturating_add(counts.runs / 1000 + 64) {
         let (measured, runs) = (counts.measured, counts.runs);
-        anomalies.push((Metric::Runs, Anomaly::MoreMeasuredThanRan { measured, runs }));
+        anomalies.push((ExactMetric::Runs, Anomaly::MoreMeasuredThanRan { measured, runs }));
     }
     if let Some(machine_ns) = too_much(counts.time_ns) {
         let time_ns = counts.time_ns;
-        anomalies.push((Metric::Time, Anomaly::TimeExceedsMachine { time_ns, machine_ns }));
+        anomalies.push((ExactMetric::Time, Anomaly::TimeExceedsMachine { time_ns, machine_ns }));
     }
     for (at, reading) in counts.readings.iter().enumerate() {
         let known = events.get(at);
@@ -300,7 +300,7 @@ pub(super) fn anomalies(
             }
             Anomaly::EventExceedsTime { event, value, cpu_ns }
         };
-        anomalies.push((Metric::Event(at), anomaly));
+        anomalies.push((ExactMetric::Event(at), anomaly));
     }
     anomalies
 }
@@ -342,13 +342,13 @@ mod tests {
         };
         assert_eq!(found(&counts(200_000_000, 200_000_000, 200_000_000, 200_000_000)), []);
         assert_eq!(found(&counts(200_300_000, 200_300_000, 200_300_000, 200_300_000)), [], "read a moment later");
-        assert_eq!(found(&counts(0, 0, 0, 210_000_000)), [Metric::Time]);
-        assert_eq!(found(&counts(210_000_000, 10, 10, 0)), [Metric::Event(0)], "more ns than there were");
-        assert_eq!(found(&counts(20_000_000_000, 10, 10, 0)), [Metric::Event(0), Metric::Event(1)]);
-        assert_eq!(found(&counts(1, 100_000_000, 110_000_000, 0)), [Metric::Event(0), Metric::Event(1)]);
-        assert_eq!(found(&counts(1, 210_000_000, 1, 0)), [Metric::Event(0), Metric::Event(1)]);
+        assert_eq!(found(&counts(0, 0, 0, 210_000_000)), [ExactMetric::Time]);
+        assert_eq!(found(&counts(210_000_000, 10, 10, 0)), [ExactMetric::Event(0)], "more ns than there were");
+        assert_eq!(found(&counts(20_000_000_000, 10, 10, 0)), [ExactMetric::Event(0), ExactMetric::Event(1)]);
+        assert_eq!(found(&counts(1, 100_000_000, 110_000_000, 0)), [ExactMetric::Event(0), ExactMetric::Event(1)]);
+        assert_eq!(found(&counts(1, 210_000_000, 1, 0)), [ExactMetric::Event(0), ExactMetric::Event(1)]);
         let mut more = counts(0, 0, 0, 0);
         more.measured = 100;
-        assert_eq!(found(&more), [Metric::Runs]);
+        assert_eq!(found(&more), [ExactMetric::Runs]);
     }
 }

@@ -2,11 +2,11 @@
 //! all of the time.
 
 use super::notes;
-use super::over_time::{About, Scale, says_something, target_of};
+use super::over_time::{About, CounterScale, says_something, target_of};
 use super::track::Track;
 use super::{CounterHistory, Target};
-use crate::index::boot_times::BootTimes;
-use crate::index::runs::{Key, RunSeries, Stretch};
+use crate::index::runs::{ProgramKey, RunSeries, Stretch};
+use crate::index::states::BootTimes;
 use crate::index::states::counters_note;
 use crate::input::window::{Window, since};
 use crate::model::{
@@ -27,11 +27,11 @@ pub struct StatAccumulator {
     read_ns: u64,
     session: Option<Session>,
     boot_times: BootTimes,
-    names: BTreeMap<(u32, u64), Name>,
+    names: BTreeMap<(u32, u64), TargetName>,
     /// When everyone else had let go of a program.
     released: BTreeMap<(u32, u64), u64>,
     /// The same programs, the one first that was first to go.
-    ended: VecDeque<Key>,
+    ended: VecDeque<ProgramKey>,
     missed: VecDeque<Missed>,
     /// Number of programs that have ended or were not captured and are not kept any more.
     forgotten: u64,
@@ -43,7 +43,7 @@ pub struct StatAccumulator {
 }
 
 #[derive(Debug)]
-struct Name {
+struct TargetName {
     name: String,
     prog_type: String,
 }
@@ -75,9 +75,9 @@ impl StatRow {
 }
 
 /// What rows are sorted by, and joined by.
-type RowKey = (&'static str, u64, Option<u64>, u32, Option<u32>);
+type LiveRowKey = (&'static str, u64, Option<u64>, u32, Option<u32>);
 
-fn key_of(target: &CounterTarget) -> RowKey {
+fn key_of(target: &CounterTarget) -> LiveRowKey {
     (target.kind, target.id, target.load_time_ns, target.function, target.cpu)
 }
 
@@ -103,7 +103,7 @@ impl StatAccumulator {
 
     /// What a program is called.
     pub fn name(&mut self, id: u32, load_time_ns: u64, name: String, prog_type: String) {
-        self.names.insert((id, load_time_ns), Name { name, prog_type });
+        self.names.insert((id, load_time_ns), TargetName { name, prog_type });
     }
 
     /// Takes a state in.
@@ -175,7 +175,7 @@ impl StatAccumulator {
         if more == 0 {
             return;
         }
-        let keys: BTreeSet<Key> = self.ended.drain(..more).collect();
+        let keys: BTreeSet<ProgramKey> = self.ended.drain(..more).collect();
         self.history.targets.retain(|(id, load_time_ns, _), _| !keys.contains(&(*id, *load_time_ns)));
         self.history.cpu_targets.retain(|((id, load_time_ns, _), _), _| !keys.contains(&(*id, *load_time_ns)));
         for key in &keys {
@@ -204,13 +204,13 @@ impl StatAccumulator {
 
     fn snapshot(&self, is_total: bool, from_ns: u64, to_ns: u64) -> StatSnapshot {
         let session = self.session.as_ref();
-        let scale = Scale {
+        let scale = CounterScale {
             start_ns: session.map_or(0, |session| session.start_ns),
             cpus: session.map(|session| session.cpus_online).filter(|cpus| *cpus > 0),
         };
         let exact = self.history.counting();
         let shared = self.history.shared_counting();
-        let mut rows: BTreeMap<RowKey, StatRow> = BTreeMap::new();
+        let mut rows: BTreeMap<LiveRowKey, StatRow> = BTreeMap::new();
         let none = Counting::default();
         let empty = |target: &CounterTarget, prog_type: &str, unloaded_ns: Option<i64>| StatRow {
             target: target.clone(),
@@ -280,7 +280,7 @@ impl StatAccumulator {
     }
 
     /// Runs of a program in the interval, or altogether.
-    fn ran(&self, key: Key, is_total: bool) -> Known<Stretch> {
+    fn ran(&self, key: ProgramKey, is_total: bool) -> Known<Stretch> {
         if is_total {
             return self.runs.within(key, &self.window);
         }
@@ -292,7 +292,13 @@ impl StatAccumulator {
     }
 
     /// One source's part of a row; `None` when there is nothing of it in the interval.
-    fn row(&self, is_total: bool, scale: &Scale, about: &About<'_>, counting: &Counting) -> Option<Known<CounterRow>> {
+    fn row(
+        &self,
+        is_total: bool,
+        scale: &CounterScale,
+        about: &About<'_>,
+        counting: &Counting,
+    ) -> Option<Known<CounterRow>> {
         let target: &Target = about.counted;
         if !target.counted {
             return Some(Known::Unknown(Reason::recorder(&target.reason)));
@@ -307,7 +313,7 @@ impl StatAccumulator {
     }
 
     /// Name and type of a program, and when it was unloaded.
-    fn known(&self, key: (u32, u64), scale: &Scale) -> (&str, &str, Option<i64>) {
+    fn known(&self, key: (u32, u64), scale: &CounterScale) -> (&str, &str, Option<i64>) {
         let name = self.names.get(&key);
         let unloaded = self.released.get(&key).map(|time| since(*time, scale.start_ns));
         (name.map_or("", |it| &it.name), name.map_or("", |it| &it.prog_type), unloaded)

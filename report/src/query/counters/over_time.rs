@@ -5,7 +5,7 @@ use super::notes;
 use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
 use crate::index::Index;
-use crate::index::runs::{Key, Stretch};
+use crate::index::runs::{ProgramKey, Stretch};
 use crate::input::recording::Recording;
 use crate::input::window::{Window, since};
 use crate::model::text::UNNAMED;
@@ -41,10 +41,10 @@ pub(crate) fn report(
     let snapshots = history.targets.values().chain(history.shared_targets.values());
     let first = snapshots.filter_map(|target| target.track.span).map(|(from_ns, _)| from_ns);
     let first = first.chain(index.runs.moments_ns().find(|time_ns| window.contains(*time_ns))).min();
-    let mut maker = Maker {
+    let mut maker = RowsBuilder {
         index,
         options,
-        scale: Scale {
+        scale: CounterScale {
             start_ns: session.map(|session| session.start_ns).or(first).unwrap_or(0),
             cpus: cpus.filter(|cpus| *cpus > 0),
         },
@@ -78,10 +78,10 @@ pub(crate) fn report(
     report
 }
 
-struct Maker<'m> {
+struct RowsBuilder<'m> {
     index: &'m Index,
     options: &'m Options,
-    scale: Scale,
+    scale: CounterScale,
     exact: Option<Counting>,
     shared: Option<Counting>,
     rows: Vec<CounterRow>,
@@ -97,7 +97,7 @@ pub(super) struct About<'a> {
 }
 
 /// A program by its entry function.
-pub(super) fn target_of((id, load_time_ns): Key, program: &str) -> CounterTarget {
+pub(super) fn target_of((id, load_time_ns): ProgramKey, program: &str) -> CounterTarget {
     let load_time_ns = Some(load_time_ns);
     CounterTarget { kind: "program", id: id.into(), load_time_ns, function: 0, cpu: None, name: program.to_owned() }
 }
@@ -123,14 +123,14 @@ impl<'a> About<'a> {
 
 /// What numbers are held against.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Scale {
+pub(super) struct CounterScale {
     /// Where times count from, ns of the clock.
     pub(super) start_ns: u64,
     /// CPUs that were online.
     pub(super) cpus: Option<u32>,
 }
 
-impl Scale {
+impl CounterScale {
     /// Returns the runs of a program; `None` where nothing was read.
     pub(super) fn known_runs(
         &self,
@@ -211,7 +211,7 @@ impl Scale {
     }
 }
 
-impl Maker<'_> {
+impl RowsBuilder<'_> {
     fn fill(&mut self, history: &CounterHistory, window: &Window) {
         let cuts = self.index.runs.cut_at(usize::MAX);
         let ended = history.stats_off.as_ref().map(|off| off.reason.as_str());
@@ -231,12 +231,12 @@ impl Maker<'_> {
         self.rows.sort_by_key(|row| (row.from_ns, row.to_ns));
     }
 
-    fn name(&self, (id, load_time_ns): Key) -> &str {
+    fn name(&self, (id, load_time_ns): ProgramKey) -> &str {
         self.index.programs.by_key(id, load_time_ns).map_or("", |program| program.name())
     }
 
-    fn is_asked(&self, program: Option<Key>) -> bool {
-        let matches = |(id, load_time_ns): Key| {
+    fn is_asked(&self, program: Option<ProgramKey>) -> bool {
+        let matches = |(id, load_time_ns): ProgramKey| {
             let tag = self.index.programs.by_key(id, load_time_ns).and_then(|program| program.tag);
             let name = self.name((id, load_time_ns));
             self.options.programs.iter().any(|filter| filter.matches(Some(id), tag, name))
@@ -245,7 +245,7 @@ impl Maker<'_> {
     }
 
     /// Run statistics of a program.
-    fn runs(&mut self, key: Key, window: &Window, cuts: &[u64], ended: Option<&str>) {
+    fn runs(&mut self, key: ProgramKey, window: &Window, cuts: &[u64], ended: Option<&str>) {
         if !self.is_asked(Some(key)) {
             return;
         }
@@ -261,7 +261,7 @@ impl Maker<'_> {
         self.totals.extend(total);
     }
 
-    fn target(&mut self, about: &About<'_>, program: Option<Key>, counting: &Counting) {
+    fn target(&mut self, about: &About<'_>, program: Option<ProgramKey>, counting: &Counting) {
         if !self.is_asked(program) {
             return;
         }

@@ -1,9 +1,9 @@
 //! What was counted of a program from snapshot to snapshot, for views with intervals of their own.
 
 use super::CounterHistory;
-use super::over_time::{About, Scale};
+use super::over_time::{About, CounterScale};
 use super::track::Track;
-use crate::index::runs::Key;
+use crate::index::runs::ProgramKey;
 
 /// What a program did between two snapshots.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,11 +23,11 @@ pub(crate) struct Counted {
 }
 
 /// What was counted exactly of a program; `None` when snapshots do not follow from each other, or there are none.
-pub(crate) fn counted(history: &CounterHistory, key: Key, cpus: Option<u32>) -> Option<Vec<Counted>> {
+pub(crate) fn counted(history: &CounterHistory, key: ProgramKey, cpus: Option<u32>) -> Option<Vec<Counted>> {
     let key = (key.0, key.1, 0);
     let (target, counting) = (history.targets.get(&key)?, history.counting()?);
     let about = About::program(key, "", target);
-    let scale = Scale { start_ns: 0, cpus };
+    let scale = CounterScale { start_ns: 0, cpus };
     let intervals = target.track.intervals.iter().map(|interval| {
         let runs = interval.counts.as_ref().ok()?.runs;
         let row = scale.row(&about, &Track::of(std::slice::from_ref(interval)), &counting);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// What happened between two snapshots.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Interval {
+pub(crate) struct TrackInterval {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
     /// Which calibration holds for it.
@@ -40,7 +40,7 @@ pub(crate) struct Track {
     /// Snapshots that do not follow from each other, and how many more of them.
     pub(crate) broken: Option<(SnapshotFault, u64)>,
     /// All of them, when they are kept.
-    pub(crate) intervals: Vec<Interval>,
+    pub(crate) intervals: Vec<TrackInterval>,
 }
 
 impl Track {
@@ -71,7 +71,7 @@ impl Track {
             };
             self.fold(from_ns, time_ns, period, &counts);
             if keep_intervals && (from_ns < time_ns || counts.is_err()) {
-                self.intervals.push(Interval { from_ns, to_ns: time_ns, period, counts });
+                self.intervals.push(TrackInterval { from_ns, to_ns: time_ns, period, counts });
             }
         }
         if window.contains(time_ns) {
@@ -80,7 +80,7 @@ impl Track {
     }
 
     /// Some intervals alone.
-    pub(crate) fn of(intervals: &[Interval]) -> Track {
+    pub(crate) fn of(intervals: &[TrackInterval]) -> Track {
         let mut track = Track::default();
         for interval in intervals {
             track.fold(interval.from_ns, interval.to_ns, interval.period, &interval.counts);

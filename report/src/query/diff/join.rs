@@ -40,7 +40,7 @@ pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recor
     eras.is_some_and(|eras| eras.len() <= 1)
 }
 
-type Side = BTreeMap<Identity, Vec<Option<RecordedProgram>>>;
+type SidePrograms = BTreeMap<Identity, Vec<Option<RecordedProgram>>>;
 
 /// Takes the programs out of the recordings and puts those together that are the same. `has_places`: where programs are attached tells them
 /// apart.
@@ -48,9 +48,9 @@ pub(super) fn join(base: &mut [Recorded], new: &mut [Recorded], has_places: bool
     put_together(side(base, has_places), side(new, has_places), has_tags)
 }
 
-fn put_together(mut base: Side, new: Side, has_tags: bool) -> Vec<Joined> {
+fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Vec<Joined> {
     let mut joined = Vec::new();
-    let mut come: Side = BTreeMap::new();
+    let mut come: SidePrograms = BTreeMap::new();
     for (identity, programs) in new {
         match base.remove(&identity) {
             Some(before) => {
@@ -87,13 +87,13 @@ fn put_together(mut base: Side, new: Side, has_tags: bool) -> Vec<Joined> {
 
 /// Puts together what one alone on each side has in common.
 fn pair<K: Ord>(
-    base: &mut Side,
-    new: &mut Side,
+    base: &mut SidePrograms,
+    new: &mut SidePrograms,
     joined: &mut Vec<Joined>,
     status: Status,
     key: impl Fn(&Identity, &[Option<RecordedProgram>]) -> Option<K>,
 ) {
-    let by_key = |side: &Side| {
+    let by_key = |side: &SidePrograms| {
         let mut by_key: BTreeMap<K, Vec<Identity>> = BTreeMap::new();
         for (identity, programs) in side {
             if let Some(key) = key(identity, programs) {
@@ -112,9 +112,9 @@ fn pair<K: Ord>(
 }
 
 /// The programs of a side, per recording.
-fn side(recordings: &mut [Recorded], has_places: bool) -> Side {
+fn side(recordings: &mut [Recorded], has_places: bool) -> SidePrograms {
     let count = recordings.len();
-    let mut side: Side = BTreeMap::new();
+    let mut side: SidePrograms = BTreeMap::new();
     for (at, recorded) in recordings.iter_mut().enumerate() {
         let mut programs = std::mem::take(&mut recorded.programs);
         if !has_places {
@@ -134,7 +134,7 @@ mod tests {
     use crate::query::diff::recorded::RecordedProgram;
 
     /// Programs by name, type, place and tag.
-    fn side_of(programs: &[(&str, &str, &str, u8)]) -> Side {
+    fn side_of(programs: &[(&str, &str, &str, u8)]) -> SidePrograms {
         let identity = |name: &str, prog_type: &str, place: &str| Identity {
             name: name.into(),
             prog_type: prog_type.into(),

@@ -8,7 +8,7 @@ use crate::model::{Count, DiffRecording, Identity, Known, Program, Reason, Unit}
 use crate::options::diff::DiffOptions;
 use crate::pass::Selection;
 use crate::pass::sinks::pivot::{Cell, Charges, Key, KeyBy};
-use crate::query::by_prog::facts::{EventFacts, Facts, Wanted};
+use crate::query::by_prog::facts::{EventFacts, Facts, WantedFacts};
 use crate::{Options, Result};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{Feature, SampleTime};
@@ -92,14 +92,14 @@ pub(super) struct RecordedEvent {
     pub(super) lost: Known<u64>,
     pub(super) throttled: u64,
     /// All that is charged to BPF.
-    pub(super) bpf: Charged,
+    pub(super) bpf: ChargedOverTime,
     /// CPU time of the machine meanwhile, ns.
     machine_ns: Option<f64>,
 }
 
 /// What is charged in an event.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Charged {
+pub(super) struct ChargedOverTime {
     pub(super) count: Count,
     /// From moment to moment; empty where nothing is.
     intervals: Vec<u64>,
@@ -128,9 +128,9 @@ struct Ran {
 
 #[derive(Debug, Clone)]
 struct OfEvent {
-    charged: Known<Charged>,
+    charged: Known<ChargedOverTime>,
     /// Of its runs, without what runs it.
-    inside: Known<Charged>,
+    inside: Known<ChargedOverTime>,
 }
 
 impl Recorded {
@@ -150,12 +150,12 @@ impl Recorded {
             moments = evenly(span(recording, index));
         }
         let lengths_ns: Vec<f64> = moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
-        let wanted = Wanted { pivots: vec![KeyBy::Moments(moments)], ..Wanted::default() };
+        let wanted = WantedFacts { pivots: vec![KeyBy::Moments(moments)], ..WantedFacts::default() };
         let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
         // Events are compared by name: of several with one name, the first.
         let mut names = FxHashSet::default();
         let of_name = facts.events().filter(|event| names.insert(&recording.names[*event]));
-        let maker = Maker {
+        let maker = SideBuilder {
             facts: &facts,
             runs: has_run_intervals.then_some(&index.runs),
             intervals: lengths_ns.len(),
@@ -192,13 +192,13 @@ impl Recorded {
     }
 
     /// What is charged, per second and CPU.
-    pub(super) fn cost(&self, event: usize, charged: &Charged) -> Known<Uncertain> {
+    pub(super) fn cost(&self, event: usize, charged: &ChargedOverTime) -> Known<Uncertain> {
         // Per second of a CPU: of clocks, of which weights are ns, ns of a second.
         self.rate(event, charged, 1e9)
     }
 
     /// What is charged of the machine, in per cent; of clocks alone.
-    pub(super) fn share(&self, event: usize, charged: &Charged) -> Known<Uncertain> {
+    pub(super) fn share(&self, event: usize, charged: &ChargedOverTime) -> Known<Uncertain> {
         match self.events[event].unit {
             Unit::Nanoseconds => self.rate(event, charged, 100.0),
             Unit::Events => Known::Unknown(Reason::CapacityUnknown),
@@ -206,7 +206,7 @@ impl Recorded {
     }
 
     /// Weight by CPU time of the machine, times `scale`.
-    fn rate(&self, event: usize, charged: &Charged, scale: f64) -> Known<Uncertain> {
+    fn rate(&self, event: usize, charged: &ChargedOverTime, scale: f64) -> Known<Uncertain> {
         let event = &self.events[event];
         let (Some(machine_ns), Some(elapsed_ns)) = (event.machine_ns, self.facts.elapsed_ns) else {
             return Known::Unknown(Reason::LengthUnknown);
@@ -248,7 +248,7 @@ impl RecordedEvent {
     }
 
     /// The least variance of a sum of weights: samples come by chance, none as one might.
-    fn least(&self, charged: &Charged) -> f64 {
+    fn least(&self, charged: &ChargedOverTime) -> f64 {
         let of = if charged.count.samples > 0 { charged.count } else { self.samples };
         let mean = of.weight as f64 / of.samples.max(1) as f64;
         charged.count.samples.max(1) as f64 * mean * mean
@@ -257,7 +257,7 @@ impl RecordedEvent {
 
 impl RecordedProgram {
     /// What is charged to it in an event.
-    pub(super) fn charged(&self, event: usize) -> &Known<Charged> {
+    pub(super) fn charged(&self, event: usize) -> &Known<ChargedOverTime> {
         &self.events[event].charged
     }
 
@@ -323,8 +323,8 @@ impl RecordedProgram {
         self.runs = both(std::mem::replace(&mut self.runs, Known::Unknown(Reason::NoRuns)), other.runs, Ran::and);
         for (mine, theirs) in self.events.iter_mut().zip(other.events) {
             let nothing = || Known::Unknown(Reason::NoSamples);
-            mine.charged = both(std::mem::replace(&mut mine.charged, nothing()), theirs.charged, Charged::and);
-            mine.inside = both(std::mem::replace(&mut mine.inside, nothing()), theirs.inside, Charged::and);
+            mine.charged = both(std::mem::replace(&mut mine.charged, nothing()), theirs.charged, ChargedOverTime::and);
+            mine.inside = both(std::mem::replace(&mut mine.inside, nothing()), theirs.inside, ChargedOverTime::and);
         }
     }
 }
@@ -358,13 +358,13 @@ impl Ran {
     }
 }
 
-impl Charged {
+impl ChargedOverTime {
     /// Weights from moment to moment, without an end.
     fn weights(&self) -> impl Iterator<Item = f64> {
         self.intervals.iter().map(|weight| *weight as f64).chain(std::iter::repeat(0.0))
     }
 
-    fn and(mut self, other: Charged) -> Charged {
+    fn and(mut self, other: ChargedOverTime) -> ChargedOverTime {
         self.count = self.count + other.count;
         self.intervals.resize(self.intervals.len().max(other.intervals.len()), 0);
         for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
@@ -375,7 +375,7 @@ impl Charged {
 }
 
 /// Makes programs and events of the facts of a recording.
-struct Maker<'m> {
+struct SideBuilder<'m> {
     facts: &'m Facts<'m>,
     /// Where they are known from moment to moment.
     runs: Option<&'m RunSeries>,
@@ -385,7 +385,7 @@ struct Maker<'m> {
     events: Vec<(usize, EventFacts<'m>)>,
 }
 
-impl Maker<'_> {
+impl SideBuilder<'_> {
     /// By identity; those that count others are left out.
     fn programs(&self) -> Vec<(Identity, RecordedProgram)> {
         let of = self.facts.programs.iter().enumerate().filter(|(_, program)| !program.counts_others);
@@ -420,8 +420,10 @@ impl Maker<'_> {
             return OfEvent { charged: Known::Unknown(why.clone()), inside: Known::Unknown(why.clone()) };
         }
         let cells = self.facts.pivots[0].events[number].of(at as u32);
-        let charged =
-            |count: fn(&Charges) -> Count| Charged { count: count(&charges), intervals: self.series(cells, count) };
+        let charged = |count: fn(&Charges) -> Count| ChargedOverTime {
+            count: count(&charges),
+            intervals: self.series(cells, count),
+        };
         let inside = match &row.sampled_per_run {
             // None is a number, too.
             Known::Value(_) | Known::Unknown(Reason::NoSamples) if event.has_chains => {
@@ -459,7 +461,7 @@ impl Maker<'_> {
             samples: event.ledger.samples,
             lost: facts.lost(number),
             throttled: facts.throttled(number),
-            bpf: Charged { count: event.bpf, intervals: self.series(cells, Charges::sum) },
+            bpf: ChargedOverTime { count: event.bpf, intervals: self.series(cells, Charges::sum) },
             machine_ns: ticked_ns.or(elapsed_ns),
         }
     }

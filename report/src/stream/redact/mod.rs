@@ -18,7 +18,7 @@ use bprec_format::feature::tracing::TracingData;
 use bprec_format::feature::{BuildIds, EventDesc, Feature, GroupDesc, Payload as _, Text, TextList};
 use bprec_format::{Endian, EventAttr, FeatureSection, FileAttr, Metadata, SampleType, event_type, misc, software};
 
-use names::{Kind, Names};
+use names::{Names, SecretKind};
 use rustc_hash::FxHashSet;
 use shift::Shift;
 
@@ -64,7 +64,7 @@ impl Redactor {
 
     /// What a recording is called whose file has this path.
     pub(crate) fn recording_name(&mut self, path: &Path) -> PathBuf {
-        let name = self.names.replace(Kind::Recording, path.as_os_str().as_encoded_bytes());
+        let name = self.names.replace(SecretKind::Recording, path.as_os_str().as_encoded_bytes());
         PathBuf::from(String::from_utf8_lossy(&name).into_owned())
     }
 
@@ -139,11 +139,11 @@ impl Redactor {
         Some(match section.feature {
             Feature::HOSTNAME => {
                 let name = Text::parse(bytes, offset, endian).ok()?.value.0;
-                Text(&self.names.replace(Kind::Host, name)).to_bytes(endian)
+                Text(&self.names.replace(SecretKind::Host, name)).to_bytes(endian)
             }
             Feature::CMDLINE => {
                 let words = TextList::parse(bytes, offset, endian).ok()?.value.0;
-                TextList(vec![&self.names.replace(Kind::Command, &words.join(&b' '))]).to_bytes(endian)
+                TextList(vec![&self.names.replace(SecretKind::Command, &words.join(&b' '))]).to_bytes(endian)
             }
             Feature::BUILD_ID => {
                 let mut ids = BuildIds::parse(bytes, offset, endian).ok()?.value;

@@ -9,7 +9,7 @@ use super::shift::Shift;
 
 /// What a secret is; each kind is counted for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum SecretKind {
     Host,
     Command,
     Comm,
@@ -34,26 +34,26 @@ pub(super) enum Kind {
     Attachment,
 }
 
-impl Kind {
+impl SecretKind {
     fn prefix(self) -> &'static str {
         match self {
-            Kind::Host => "host-",
-            Kind::Command => "command-",
-            Kind::Comm => "comm-",
-            Kind::Path => "/path-",
-            Kind::Cgroup => "/cgroup-",
-            Kind::Text => "text-",
-            Kind::Program => "prog-",
-            Kind::Map => "map-",
-            Kind::File => "file-",
-            Kind::Recording => "recording-",
-            Kind::Event => "event-",
-            Kind::Network => "netns-",
-            Kind::Namespace => "ns-",
-            Kind::Table => "table-",
-            Kind::Chain => "chain-",
-            Kind::Target => "target-",
-            Kind::Attachment => "kind-",
+            SecretKind::Host => "host-",
+            SecretKind::Command => "command-",
+            SecretKind::Comm => "comm-",
+            SecretKind::Path => "/path-",
+            SecretKind::Cgroup => "/cgroup-",
+            SecretKind::Text => "text-",
+            SecretKind::Program => "prog-",
+            SecretKind::Map => "map-",
+            SecretKind::File => "file-",
+            SecretKind::Recording => "recording-",
+            SecretKind::Event => "event-",
+            SecretKind::Network => "netns-",
+            SecretKind::Namespace => "ns-",
+            SecretKind::Table => "table-",
+            SecretKind::Chain => "chain-",
+            SecretKind::Target => "target-",
+            SecretKind::Attachment => "kind-",
         }
     }
 }
@@ -68,14 +68,14 @@ const ADDRESS_DIGITS: usize = 9;
 /// Secrets and their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    numbers: FxHashMap<(Kind, Vec<u8>), u32>,
-    counts: FxHashMap<Kind, u32>,
+    numbers: FxHashMap<(SecretKind, Vec<u8>), u32>,
+    counts: FxHashMap<SecretKind, u32>,
     /// Its keys are random: nobody finds a build id by trying.
     keyed: std::hash::RandomState,
 }
 
 impl Names {
-    fn number(&mut self, kind: Kind, secret: &[u8]) -> u32 {
+    fn number(&mut self, kind: SecretKind, secret: &[u8]) -> u32 {
         let count = self.counts.entry(kind).or_default();
         *self.numbers.entry((kind, secret.to_vec())).or_insert_with(|| {
             *count += 1;
@@ -84,7 +84,7 @@ impl Names {
     }
 
     /// What stands for a secret; for none, none.
-    pub(super) fn replace(&mut self, kind: Kind, secret: &[u8]) -> Vec<u8> {
+    pub(super) fn replace(&mut self, kind: SecretKind, secret: &[u8]) -> Vec<u8> {
         if secret.is_empty() {
             return Vec::new();
         }
@@ -94,12 +94,12 @@ impl Names {
 
     /// The name of a task; the idle tasks are the kernel's.
     pub(super) fn comm(&mut self, comm: &[u8]) -> Vec<u8> {
-        if comm == b"swapper" { comm.to_vec() } else { self.replace(Kind::Comm, comm) }
+        if comm == b"swapper" { comm.to_vec() } else { self.replace(SecretKind::Comm, comm) }
     }
 
     /// The path of a cgroup; the root is everyone's.
     pub(super) fn cgroup(&mut self, path: &[u8]) -> Vec<u8> {
-        if path == b"/" { path.to_vec() } else { self.replace(Kind::Cgroup, path) }
+        if path == b"/" { path.to_vec() } else { self.replace(SecretKind::Cgroup, path) }
     }
 
     /// The name of a program's function, of which the kernel keeps so much in one place and all in another.
@@ -109,7 +109,7 @@ impl Names {
         if name.starts_with(b"bprec_") {
             return name.to_vec();
         }
-        self.replace(Kind::Program, &name[..name.len().min(KERNEL_NAME_BYTES)])
+        self.replace(SecretKind::Program, &name[..name.len().min(KERNEL_NAME_BYTES)])
     }
 
     /// A tag of the same length.
@@ -119,7 +119,7 @@ impl Names {
 
     /// What a mapping in a process is of.
     pub(super) fn mapping(&mut self, name: &[u8]) -> Vec<u8> {
-        if COMMON_MAPPINGS.contains(&name) { name.to_vec() } else { self.replace(Kind::Path, name) }
+        if COMMON_MAPPINGS.contains(&name) { name.to_vec() } else { self.replace(SecretKind::Path, name) }
     }
 
     /// What a mapping in the kernel is of: itself, or a module, of which the file keeps its name.
@@ -130,7 +130,7 @@ impl Names {
         let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let is_module = file.windows(3).any(|part| part == b".ko");
         let Some(directory) = name.strip_suffix(file).filter(|_| is_module) else { return self.mapping(name) };
-        let mut path = self.replace(Kind::Path, directory);
+        let mut path = self.replace(SecretKind::Path, directory);
         path.push(b'/');
         path.extend_from_slice(file);
         path
@@ -144,7 +144,7 @@ impl Names {
             Mmap2File::Inode { major, minor, inode, generation } => {
                 let numbers = [u64::from(*major), u64::from(*minor), *inode, *generation];
                 let secret: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-                let inode = self.number(Kind::File, &secret).into();
+                let inode = self.number(SecretKind::File, &secret).into();
                 Mmap2File::Inode { major: 0, minor: 0, inode, generation: 0 }
             }
             Mmap2File::BuildId(id) => Mmap2File::BuildId(BuildId::new(&self.build_id(id.as_bytes()))),
@@ -159,7 +159,7 @@ impl Names {
 
     /// The number of a namespace.
     pub(super) fn namespace(&mut self, inode: u64) -> u64 {
-        self.number(Kind::Namespace, &inode.to_le_bytes()).into()
+        self.number(SecretKind::Namespace, &inode.to_le_bytes()).into()
     }
 
     /// A message of the recorder's. Addresses in it are moved. A path may have blanks, so that nothing tells where it ends: the message ends
@@ -172,7 +172,7 @@ impl Names {
             let start = at + word.len() - bare.len();
             let bare = bare.trim_end_matches(is_edge);
             if bare.contains('/') && event(bare, shift).is_none() {
-                let path = self.replace(Kind::Path, &text.as_bytes()[start..]);
+                let path = self.replace(SecretKind::Path, &text.as_bytes()[start..]);
                 return kept + &text[at..start] + &String::from_utf8_lossy(&path);
             }
             kept += &moved(word, shift);
@@ -184,7 +184,7 @@ impl Names {
     /// The name of an event. One that is neither a word nor of the form `pmu/terms/modifiers` is replaced.
     pub(super) fn event(&mut self, name: &str, shift: &Shift) -> String {
         event(name, shift)
-            .unwrap_or_else(|| String::from_utf8_lossy(&self.replace(Kind::Event, name.as_bytes())).into_owned())
+            .unwrap_or_else(|| String::from_utf8_lossy(&self.replace(SecretKind::Event, name.as_bytes())).into_owned())
     }
 }
 

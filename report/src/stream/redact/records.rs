@@ -8,7 +8,7 @@ use bprec_format::{
 };
 
 use super::Redactor;
-use super::names::{Kind, is_identifier};
+use super::names::{SecretKind, is_identifier};
 use crate::input::event_kind::EventKind;
 
 /// Why a record is left out.
@@ -153,7 +153,7 @@ impl Redactor {
     pub(super) fn event_name(&mut self, name: &[u8], is_output: bool) -> Vec<u8> {
         let text = String::from_utf8_lossy(name);
         if is_output && self.programs && ![state::EVENT_NAME, sampler::EVENT_NAME].contains(&&*text) {
-            return self.names.replace(Kind::Map, name);
+            return self.names.replace(SecretKind::Map, name);
         }
         self.event(&text).into_bytes()
     }

@@ -5,7 +5,7 @@ use bprec_format::state::State;
 use bprec_format::{Secret, Secrets};
 
 use super::Redactor;
-use super::names::Kind;
+use super::names::SecretKind;
 use super::records::REMOVED;
 
 impl Redactor {
@@ -29,20 +29,20 @@ impl Secrets for Redactor {
             Secret::Comm => self.names.comm(text),
             Secret::CommOrCgroup if !text.starts_with(b"/") => self.names.comm(text),
             Secret::Cgroup | Secret::CommOrCgroup => self.names.cgroup(text),
-            Secret::Path => self.names.replace(Kind::Path, text),
+            Secret::Path => self.names.replace(SecretKind::Path, text),
             Secret::Mapping => self.names.mapping(text),
             Secret::Target if is_plain_target(text) => return,
-            Secret::Target => self.names.replace(Kind::Command, text),
+            Secret::Target => self.names.replace(SecretKind::Command, text),
             Secret::Tier if [&b"exact"[..], b"stats", b"off"].contains(&&text[..]) => return,
             Secret::Event => self.event(&String::from_utf8_lossy(text)).into_bytes(),
             Secret::Symbol => self.symbol(text),
             Secret::Program if self.programs => self.names.program(text),
-            Secret::Map if self.programs => self.names.replace(Kind::Map, text),
+            Secret::Map if self.programs => self.names.replace(SecretKind::Map, text),
             Secret::Program | Secret::Map => return,
             Secret::Message if self.programs && !text.is_empty() => b"redacted".to_vec(),
             Secret::Message => self.names.message(&String::from_utf8_lossy(text), &self.shift).into_bytes(),
             // A value, or a kind of a later version.
-            _ => self.names.replace(Kind::Text, text),
+            _ => self.names.replace(SecretKind::Text, text),
         }
     }
 

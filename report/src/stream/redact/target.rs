@@ -5,7 +5,7 @@ use bprec_format::bpf::names::{AttachType, LinkType};
 use bprec_format::state::Attachment;
 
 use super::Redactor;
-use super::names::{Kind, is_identifier};
+use super::names::{SecretKind, is_identifier};
 
 /// Form of the text for a kind of attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,8 +109,8 @@ impl Redactor {
     /// Attach target of a program.
     pub(super) fn attachment(&mut self, attachment: Attachment) -> Attachment {
         let Some(form) = Form::of(&attachment.kind) else {
-            let kind = self.text(Kind::Attachment, &attachment.kind);
-            let target = self.names.replace(Kind::Target, &attachment.target);
+            let kind = self.text(SecretKind::Attachment, &attachment.kind);
+            let target = self.names.replace(SecretKind::Target, &attachment.target);
             return Attachment { kind, target, ..attachment };
         };
         let target = match std::str::from_utf8(&attachment.target) {
@@ -118,7 +118,8 @@ impl Redactor {
             Ok(target) => self.target(form, target),
             Err(_) => None,
         };
-        let target = target.map_or_else(|| self.names.replace(Kind::Target, &attachment.target), String::into_bytes);
+        let target =
+            target.map_or_else(|| self.names.replace(SecretKind::Target, &attachment.target), String::into_bytes);
         Attachment { target, ..attachment }
     }
 
@@ -144,7 +145,7 @@ impl Redactor {
                     None => (rest, ""),
                 };
                 let (path, offset) = split_offset(rest);
-                Some(format!("{}{offset}{more}{process}", self.text(Kind::Path, path)))
+                Some(format!("{}{offset}{more}{process}", self.text(SecretKind::Path, path)))
             }
             Form::Interface => {
                 if target.starts_with("interface ") {
@@ -241,7 +242,7 @@ impl Redactor {
         }
         let label = text.strip_prefix(" in ")?;
         if let Some(name) = label.strip_prefix("netns ") {
-            return Some(format!(" in netns {}", self.text(Kind::Network, name)));
+            return Some(format!(" in netns {}", self.text(SecretKind::Network, name)));
         }
         let (number, process) = label.split_at(label.find(' ')?);
         let (pid, comm) = process.strip_prefix(" of process ")?.strip_suffix(')')?.split_once(" (")?;
@@ -269,16 +270,16 @@ impl Redactor {
         if !FAMILIES.contains(&family) || !is_decimal(number) {
             return None;
         }
-        let table = if TABLES.contains(&table) { table.to_owned() } else { self.text(Kind::Table, table) };
-        let chain = if CHAINS.contains(&chain) { chain.to_owned() } else { self.text(Kind::Chain, chain) };
+        let table = if TABLES.contains(&table) { table.to_owned() } else { self.text(SecretKind::Table, table) };
+        let chain = if CHAINS.contains(&chain) { chain.to_owned() } else { self.text(SecretKind::Chain, chain) };
         Some(format!("{family} {table} {chain} rule {number} {kind}{network}"))
     }
 
     fn map(&mut self, name: &str) -> String {
-        if self.programs { self.text(Kind::Map, name) } else { name.to_owned() }
+        if self.programs { self.text(SecretKind::Map, name) } else { name.to_owned() }
     }
 
-    pub(super) fn text(&mut self, kind: Kind, secret: &str) -> String {
+    pub(super) fn text(&mut self, kind: SecretKind, secret: &str) -> String {
         String::from_utf8_lossy(&self.names.replace(kind, secret.as_bytes())).into_owned()
     }
 

@@ -20,7 +20,7 @@ use crate::input::spool::Spool;
 use crate::stream::redact::{Redact, Redactor};
 use crate::{CpuList, Error, Input, ProgFilter, Progress, Result, TimeRange};
 
-use selection::{KeptReadings, Selection, Sieve};
+use selection::{KeptReadings, RecordSelection, Sieve};
 
 /// Bytes are written out when this many are there.
 const WRITE_BYTES: usize = 256 << 10;
@@ -114,7 +114,7 @@ fn copy(
     out: &mut (impl Write + Seek),
 ) -> Result<RewriteSummary> {
     let path = source.path().to_owned();
-    let selection = Selection::new(source, options)?;
+    let selection = RecordSelection::new(source, options)?;
     let care = if options.repair { Care::Repair } else { Care::Keep };
     let mut copy = Copy {
         care,
@@ -130,7 +130,7 @@ fn copy(
     };
     let problems = source.for_each(care, &mut copy)?;
     let mut summary = copy.summary;
-    summary.matched_programs = selection.as_ref().and_then(Selection::matched_programs);
+    summary.matched_programs = selection.as_ref().and_then(RecordSelection::matched_programs);
     summary.problems.extend(problems);
     Ok(summary)
 }
@@ -138,7 +138,7 @@ fn copy(
 struct Copy<'o, W> {
     care: Care,
     /// `None` when all is kept.
-    selection: Option<&'o Selection>,
+    selection: Option<&'o RecordSelection>,
     redactor: Option<&'o mut Redactor>,
     /// The record at hand, redacted.
     redacted: Vec<u8>,

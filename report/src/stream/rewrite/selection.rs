@@ -13,29 +13,29 @@ use crate::pass::readings::{Counter, Readings};
 use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
 
 /// What is asked for, worked out for one recording.
-pub(super) struct Selection {
+pub(super) struct RecordSelection {
     window: Window,
     cpus: Option<CpuList>,
-    programs: Option<Chosen>,
+    programs: Option<ChosenPrograms>,
 }
 
 /// Programs of the recording, and what tells which samples are theirs.
-struct Chosen {
+struct ChosenPrograms {
     index: Index,
     /// By number of the program.
     asked: Vec<bool>,
 }
 
-impl Selection {
+impl RecordSelection {
     /// Works out `options`; `None` when they ask for everything. Percentages and programs need a look at all of the
     /// recording first.
-    pub(super) fn new(source: &mut Source, options: &RewriteOptions) -> Result<Option<Selection>> {
+    pub(super) fn new(source: &mut Source, options: &RewriteOptions) -> Result<Option<RecordSelection>> {
         if options.cpus.is_none() && options.time == TimeRange::All && options.programs.is_empty() {
             return Ok(None);
         }
         let window = crate::stream::window(source, &options.time)?;
         let programs = if options.programs.is_empty() { None } else { Some(look(source.whole()?, options)?) };
-        Ok(Some(Selection { window, cpus: options.cpus.clone(), programs }))
+        Ok(Some(RecordSelection { window, cpus: options.cpus.clone(), programs }))
     }
 
     /// How many programs of the recording are asked for, if any in particular are.
@@ -45,18 +45,18 @@ impl Selection {
     }
 }
 
-fn look(input: &Input, options: &RewriteOptions) -> Result<Chosen> {
+fn look(input: &Input, options: &RewriteOptions) -> Result<ChosenPrograms> {
     let index = Recording::open_with_events(input).map(|recording| Index::build(&recording, Wanted::default()));
     let index = input.checked(index)?;
     let is_asked = |filter: &ProgFilter, known: &Program| filter.matches(known.id, known.tag, known.name());
     let known = index.programs.list.iter();
     let asked = known.map(|known| options.programs.iter().any(|filter| is_asked(filter, known))).collect();
-    Ok(Chosen { index, asked })
+    Ok(ChosenPrograms { index, asked })
 }
 
 /// Tells which samples are selected.
 pub(super) struct Sieve<'s> {
-    selection: &'s Selection,
+    selection: &'s RecordSelection,
     attributor: Option<Attributor<'s>>,
     /// By event.
     kinds: Vec<EventKind>,
@@ -64,7 +64,7 @@ pub(super) struct Sieve<'s> {
 
 impl<'s> Sieve<'s> {
     /// For a recording with these events.
-    pub(super) fn new(selection: &'s Selection, events: &Events, metadata: &Metadata<'_>) -> Sieve<'s> {
+    pub(super) fn new(selection: &'s RecordSelection, events: &Events, metadata: &Metadata<'_>) -> Sieve<'s> {
         let kinds = EventKind::of_all(events, &metadata.event_names());
         let attributor = selection.programs.as_ref().map(|chosen| Attributor::new(&chosen.index));
         Sieve { selection, attributor, kinds }
@@ -85,7 +85,7 @@ impl<'s> Sieve<'s> {
     }
 
     fn selects(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
-        let Selection { window, cpus, .. } = self.selection;
+        let RecordSelection { window, cpus, .. } = self.selection;
         (window.whole || sample.time_ns().is_some_and(|time| window.contains(time)))
             && cpus.as_ref().is_none_or(|cpus| sample.cpu().is_some_and(|cpu| cpus.contains(cpu)))
             && self.is_in_program(record, sample, event)

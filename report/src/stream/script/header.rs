@@ -1,7 +1,7 @@
 //! What a recording says about its machine and about itself, one line each, as perf prints it.
 
 use crate::index::sections::{btf_of, symbol_of};
-use crate::index::traces::Traces;
+use crate::index::states::Traces;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::model::Header;

@@ -52,9 +52,9 @@ pub(crate) struct Stamp<'a> {
 }
 
 /// One sample of one event: a READ group makes one of each member.
-pub(crate) struct Line<'a> {
+pub(crate) struct PrintedLine<'a> {
     pub(crate) attr: &'a EventAttr,
-    pub(crate) plan: &'a EventPlan,
+    pub(crate) plan: &'a LinePlan,
     pub(crate) fields: &'a SampleFields<'a>,
     pub(crate) period: Option<u64>,
     pub(crate) misc: u16,
@@ -67,7 +67,7 @@ pub(crate) struct Line<'a> {
 }
 
 /// What the lines of an event have in common.
-pub(crate) struct EventPlan {
+pub(crate) struct LinePlan {
     pub(crate) name: Cow<'static, str>,
     pub(crate) kind: EventKind,
     /// Of a tracepoint.
@@ -75,8 +75,8 @@ pub(crate) struct EventPlan {
 }
 
 /// Of an event of which nothing is known but that it is there.
-pub(super) static UNKNOWN_EVENT: EventPlan =
-    EventPlan { name: Cow::Borrowed("[unknown]"), kind: EventKind::Other, format: None };
+pub(super) static UNKNOWN_EVENT: LinePlan =
+    LinePlan { name: Cow::Borrowed("[unknown]"), kind: EventKind::Other, format: None };
 
 /// The fields of a tracepoint, which are shown one by one.
 pub(crate) struct TracepointFormat {
@@ -146,13 +146,13 @@ impl Style {
     }
 
     /// Appends a sample, its newline included.
-    pub(super) fn sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &Line<'_>) {
+    pub(super) fn sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &PrintedLine<'_>) {
         let style = Style { fields: self.fields.of_event(line.attr), ..*self };
         style.event_sample(out, (tasks, texts), line);
     }
 
     /// Appends a sample with these fields, whatever its event.
-    fn event_sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &Line<'_>) {
+    fn event_sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &PrintedLine<'_>) {
         let has = |field| self.fields.has(field);
         let fields = line.fields;
         let chain = fields.callchain.filter(|_| self.chains && has(Field::Ip));

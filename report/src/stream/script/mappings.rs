@@ -12,7 +12,7 @@ use bprec_format::records::Mmap2File;
 
 /// A mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mapping {
+pub(super) struct TaskMapping {
     /// Where it started before others took from it.
     pub(super) start: u64,
     pub(super) end: u64,
@@ -24,21 +24,21 @@ pub(super) struct Mapping {
 
 /// The mappings of a process: no two of them overlap.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Mappings(Tree);
+pub(super) struct Mappings(MapTree);
 
-type Tree = Option<Arc<Node>>;
+type MapTree = Option<Arc<MapNode>>;
 
 /// Ordered by address from left to right, and by priority from the top down.
 #[derive(Debug, Clone)]
-struct Node {
+struct MapNode {
     /// Where it starts now.
     addr: u64,
-    mapping: Mapping,
+    mapping: TaskMapping,
     priority: u32,
     /// Nodes of it and below.
     len: u32,
-    left: Tree,
-    right: Tree,
+    left: MapTree,
+    right: MapTree,
 }
 
 impl Mappings {
@@ -51,7 +51,7 @@ impl Mappings {
     }
 
     /// The last mapping that starts at or before an address.
-    pub(super) fn before(&self, addr: u64) -> Option<&Mapping> {
+    pub(super) fn before(&self, addr: u64) -> Option<&TaskMapping> {
         let (mut tree, mut found) = (&self.0, None);
         while let Some(node) = tree {
             tree = if node.addr <= addr {
@@ -65,7 +65,7 @@ impl Mappings {
     }
 
     /// Adds a mapping. What was mapped there before is gone, but for what sticks out on either side.
-    pub(super) fn insert(&mut self, mapping: Mapping) {
+    pub(super) fn insert(&mut self, mapping: TaskMapping) {
         let (addr, end) = (mapping.start, mapping.end.max(mapping.start.saturating_add(1)));
         let (mut below, rest) = split(self.0.take(), addr);
         let (covered, above) = split(rest, end);
@@ -75,7 +75,7 @@ impl Mappings {
         let sticks_out = last(&covered).map(|node| &node.mapping).or(last_below.as_ref().map(|(_, mapping)| mapping));
         let rest_of = sticks_out.filter(|mapping| mapping.end > end).cloned();
         if let Some((start, mapping)) = last_below {
-            below = merge(split(below, start).0, leaf(start, Mapping { end: addr, ..mapping }));
+            below = merge(split(below, start).0, leaf(start, TaskMapping { end: addr, ..mapping }));
         }
         let above = match rest_of {
             Some(rest) => merge(leaf(end, rest), split(above, end.saturating_add(1)).1),
@@ -85,11 +85,11 @@ impl Mappings {
     }
 }
 
-fn len(tree: &Tree) -> u32 {
+fn len(tree: &MapTree) -> u32 {
     tree.as_ref().map_or(0, |node| node.len)
 }
 
-fn last(tree: &Tree) -> Option<&Node> {
+fn last(tree: &MapTree) -> Option<&MapNode> {
     let mut node = tree.as_deref()?;
     while let Some(right) = node.right.as_deref() {
         node = right;
@@ -97,8 +97,8 @@ fn last(tree: &Tree) -> Option<&Node> {
     Some(node)
 }
 
-fn leaf(addr: u64, mapping: Mapping) -> Tree {
-    Some(Arc::new(Node { addr, mapping, priority: priority(addr), len: 1, left: None, right: None }))
+fn leaf(addr: u64, mapping: TaskMapping) -> MapTree {
+    Some(Arc::new(MapNode { addr, mapping, priority: priority(addr), len: 1, left: None, right: None }))
 }
 
 /// As good as random, so that the tree is about twice as deep as it must be; and not to be foretold, so that nobody can make addresses
@@ -113,7 +113,7 @@ fn priority(addr: u64) -> u32 {
 }
 
 /// The nodes before an address, and the others.
-fn split(tree: Tree, addr: u64) -> (Tree, Tree) {
+fn split(tree: MapTree, addr: u64) -> (MapTree, MapTree) {
     let Some(mut top) = tree else { return (None, None) };
     let node = Arc::make_mut(&mut top);
     if node.addr < addr {
@@ -130,7 +130,7 @@ fn split(tree: Tree, addr: u64) -> (Tree, Tree) {
 }
 
 /// One tree of two, all of the first before all of the second.
-fn merge(first: Tree, second: Tree) -> Tree {
+fn merge(first: MapTree, second: MapTree) -> MapTree {
     let (mut first, mut second) = match (first, second) {
         (Some(first), Some(second)) => (first, second),
         (first, None) => return first,
@@ -149,7 +149,7 @@ fn merge(first: Tree, second: Tree) -> Tree {
     }
 }
 
-impl Node {
+impl MapNode {
     fn count(&mut self) {
         self.len = 1 + len(&self.left) + len(&self.right);
     }
@@ -160,8 +160,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn mapping(start: u64, end: u64, pgoff: u64) -> Mapping {
-        Mapping { start, end, pgoff, name: Arc::from(&b"file"[..]), file: None }
+    fn mapping(start: u64, end: u64, pgoff: u64) -> TaskMapping {
+        TaskMapping { start, end, pgoff, name: Arc::from(&b"file"[..]), file: None }
     }
 
     /// One byte at a time, it is the last that was mapped there.
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    fn nodes(tree: &Tree, found: &mut BTreeSet<*const Node>) {
+    fn nodes(tree: &MapTree, found: &mut BTreeSet<*const MapNode>) {
         if let Some(node) = tree
             && found.insert(Arc::as_ptr(node))
         {

@@ -26,7 +26,7 @@ use bprec_format::{Events, Metadata, RecordType, TimeOrder};
 
 use crate::index::stream_symbols::{SectionSymbols, SymbolsAhead};
 use crate::input::source::{Arrival, Source, Visitor};
-use crate::input::threads::{MAX_THREADS, threads_there_are};
+use crate::input::{MAX_THREADS, threads_there_are};
 use crate::{CpuList, Error, Result, TimeRange};
 
 pub use fields::{Field, Fields};
@@ -34,7 +34,7 @@ pub use header::header;
 pub use side::Show;
 
 use naming::Naming;
-use printer::{Batch, Printed, Printer, Share, Sink};
+use printer::{Batch, Printed, Printer, Sink, WorkShare};
 use team::Team;
 use text::Text;
 
@@ -284,7 +284,7 @@ impl Script<'_, '_, '_> {
         match &mut self.printers {
             Printers::Alone(printer) => {
                 let mut sink = Direct { out: self.out, result: Ok(()) };
-                printer.batch(&batch, Share::ALL, &mut sink);
+                printer.batch(&batch, WorkShare::ALL, &mut sink);
                 sink.result
             }
             Printers::Team(team) => team.submit(batch, self.out),

@@ -8,7 +8,7 @@ use bprec_format::feature::tracing::TracingData;
 use bprec_format::feature::{Feature, Partial, Payload as _, Text};
 use bprec_format::{EventAttr, Metadata, event_type, sampler};
 
-use super::line::{EventPlan, TracepointFormat};
+use super::line::{LinePlan, TracepointFormat};
 use crate::index::stream_symbols::SectionSymbols;
 use crate::input::event_kind::EventKind;
 
@@ -19,7 +19,7 @@ const EVENT_WIDTH_MAX: usize = 128;
 #[derive(Default)]
 pub(super) struct Naming {
     /// By event.
-    pub(super) plans: Vec<EventPlan>,
+    pub(super) plans: Vec<LinePlan>,
     /// What registers are called on the machine that was recorded, where that is known.
     pub(super) registers: &'static [&'static str],
     /// Width of the column for names of events: as wide as the longest, but for very long ones.
@@ -39,7 +39,7 @@ impl Naming {
         let event_width = names.iter().map(String::len).max().unwrap_or(0).min(EVENT_WIDTH_MAX);
         let formats = formats(metadata);
         let plans = metadata.attrs().iter().zip(names).zip(formats);
-        let plans = plans.map(|((event, name), format)| EventPlan {
+        let plans = plans.map(|((event, name), format)| LinePlan {
             kind: EventKind::of(&event.attr, &name),
             name: name.into(),
             format,

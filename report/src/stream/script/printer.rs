@@ -11,7 +11,7 @@ use bprec_format::{
 use super::deferred::{self, Deferred, Waiting};
 use super::fields::Field;
 use super::frames::FrameTexts;
-use super::line::{Line, Stamp, Style, UNKNOWN_EVENT};
+use super::line::{PrintedLine, Stamp, Style, UNKNOWN_EVENT};
 use super::naming::Naming;
 use super::tasks::{self, Tasks};
 use super::text::Text;
@@ -55,16 +55,16 @@ impl Batch<'_> {
 
 /// Which blocks of a batch are a printer's own: each `of`th, from number `index` on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Share {
+pub(super) struct WorkShare {
     pub(super) index: usize,
     pub(super) of: usize,
 }
 
-impl Share {
+impl WorkShare {
     /// All of them.
-    pub(super) const ALL: Share = Share { index: 0, of: 1 };
+    pub(super) const ALL: WorkShare = WorkShare { index: 0, of: 1 };
     /// None of them.
-    pub(super) const NONE: Share = Share { index: 1, of: 1 };
+    pub(super) const NONE: WorkShare = WorkShare { index: 1, of: 1 };
 }
 
 /// What a printer has printed.
@@ -155,7 +155,7 @@ impl<'o> Printer<'o> {
     }
 
     /// Prints the blocks of a batch that are its own, and learns from all of it.
-    pub(super) fn batch(&mut self, batch: &Batch<'_>, share: Share, sink: &mut dyn Sink) {
+    pub(super) fn batch(&mut self, batch: &Batch<'_>, share: WorkShare, sink: &mut dyn Sink) {
         self.name(&batch.naming);
         let events = &batch.events;
         for (block, entries) in batch.run.entries.chunks(BLOCK_RECORDS).enumerate() {
@@ -365,7 +365,7 @@ impl<'o> Printer<'o> {
         let payload = fields.raw.filter(|_| plan.kind == EventKind::BpfSampler);
         let payload = payload.and_then(|raw| sampler::Payload::parse(raw, record.offset, events.endian()).ok());
         let merged = payload.as_ref().map(|payload| sampled::merged(fields, payload));
-        let line = Line {
+        let line = PrintedLine {
             attr: &events.all()[index].attr,
             plan,
             fields: merged.as_ref().unwrap_or(fields),

@@ -11,7 +11,7 @@ use crate::index::file_functions::Mapped;
 use crate::index::stream_symbols::{SectionSymbols, StreamSymbols};
 use crate::index::symbols::Found;
 
-use super::mappings::{Mapping, Mappings};
+use super::mappings::{Mappings, TaskMapping};
 
 /// The most tasks that are remembered. A machine has at most 4 Mi pids; a stream that goes on for ever meets them all.
 const TASKS_MAX: usize = 1 << 17;
@@ -26,7 +26,7 @@ const KERNEL_NAME: &[u8] = b"[kernel.kallsyms]";
 
 /// What a process has mapped.
 #[derive(Debug, Clone, Default)]
-struct Space {
+struct TaskSpace {
     maps: Mappings,
     /// The same for two spaces only if the same lies in them.
     version: u32,
@@ -36,7 +36,7 @@ struct Space {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     comms: FxHashMap<u32, Arc<[u8]>>,
-    spaces: FxHashMap<u32, Space>,
+    spaces: FxHashMap<u32, TaskSpace>,
     cgroups: FxHashMap<u64, Arc<[u8]>>,
     symbols: StreamSymbols,
     /// Tasks, mappings or cgroups were forgotten because there were too many.
@@ -48,7 +48,7 @@ pub(crate) struct Tasks {
 }
 
 /// Code at an address.
-pub(crate) struct Place<'t> {
+pub(crate) struct NamedAddress<'t> {
     /// Name and offset behind its start.
     pub(crate) symbol: Option<Found<'t>>,
     /// What it is mapped from.
@@ -134,14 +134,14 @@ impl Tasks {
     }
 
     /// What lies at an address of a process, or of the kernel.
-    pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> Place<'_> {
+    pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> NamedAddress<'_> {
         if kernel && let Some((name, offset)) = self.symbols.bpf(ip) {
-            return Place { symbol: Some((name, offset)), dso: Some(name) };
+            return NamedAddress { symbol: Some((name, offset)), dso: Some(name) };
         }
         let pid = if kernel { KERNEL_PID } else { pid };
         let map = self.spaces.get(&pid).and_then(|space| space.maps.before(ip));
         // The kernel's own code goes on behind the part that is mapped as its text: initial code, per-CPU entry code.
-        let covers = |map: &Mapping| ip < map.end || kernel && &*map.name == KERNEL_NAME;
+        let covers = |map: &TaskMapping| ip < map.end || kernel && &*map.name == KERNEL_NAME;
         let map = map.filter(|map| covers(map));
         let dso = map.map(|map| &*map.name);
         let in_file = map.and_then(|map| {
@@ -149,10 +149,10 @@ impl Tasks {
         });
         match in_file {
             None if kernel => match self.symbols.kernel(ip) {
-                Some((symbol, module)) => Place { symbol: Some(symbol), dso: dso.or(module) },
-                None => Place { symbol: None, dso },
+                Some((symbol, module)) => NamedAddress { symbol: Some(symbol), dso: dso.or(module) },
+                None => NamedAddress { symbol: None, dso },
             },
-            symbol => Place { symbol, dso },
+            symbol => NamedAddress { symbol, dso },
         }
     }
 
@@ -179,7 +179,7 @@ impl Tasks {
             space.maps.clear();
             self.forgot = true;
         }
-        space.maps.insert(Mapping { start: addr, end: addr.saturating_add(len), pgoff, name: name.into(), file });
+        space.maps.insert(TaskMapping { start: addr, end: addr.saturating_add(len), pgoff, name: name.into(), file });
     }
 
     /// Versions come back after four thousand million changes; no text is kept for so long.

@@ -8,7 +8,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use bprec_format::Events;
 
-use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, Share, Sink};
+use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, Sink, WorkShare};
 use super::text::Text;
 use crate::Result;
 
@@ -22,7 +22,7 @@ const PIECES: usize = 8;
 /// Work of a thread.
 enum Job<'a> {
     /// Print its blocks of a batch.
-    Print(Arc<Batch<'a>>, Share),
+    Print(Arc<Batch<'a>>, WorkShare),
     /// Print what still waits, as one more block.
     End(Arc<Events>),
 }
@@ -147,7 +147,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
         self.under_way.push_back((batch.run.entries.len().div_ceil(BLOCK_RECORDS), of));
         let batch = Arc::new(batch);
         for (index, member) in self.members.iter().enumerate() {
-            let share = if index < of { Share { index, of } } else { Share::NONE };
+            let share = if index < of { WorkShare { index, of } } else { WorkShare::NONE };
             // A thread that is gone has panicked, which is passed on when it is waited for.
             let _ = member.jobs.send(Job::Print(batch.clone(), share));
         }

@@ -1,0 +1,248 @@
+//! Rules about announced, reused and overlapping code: whose an address is at each time.
+//!
+//! Programs come and go, and the kernel reuses their addresses: an entry is a range of addresses with the time it was
+//! there. Images (trampolines, dispatchers, struct_ops stubs) claim a whole page although others live in it: an address
+//! belongs to the nearest start before it among those that are there at the time, so that a claim ends at the next start.
+
+use super::Code;
+use super::cells::Cells;
+
+/// Code at an address for a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// First address.
+    pub(crate) start: u64,
+    /// One past the last address it claims.
+    pub(crate) end: u64,
+    /// When it came; 0 when it was there before the recording.
+    pub(crate) from_ns: u64,
+    /// When it went; `u64::MAX` when it stayed.
+    pub(crate) to_ns: u64,
+    pub(crate) code: Code,
+    /// The recording says when it came. Otherwise only that it was there at some time, and a range that is known to be
+    /// there at the time goes before it.
+    pub(crate) announced: bool,
+}
+
+impl Range {
+    /// Code that is there through all of the time.
+    pub(crate) fn always(start: u64, end: u64, code: Code) -> Range {
+        Range { start, end, from_ns: 0, to_ns: u64::MAX, code, announced: true }
+    }
+
+    /// Returns true if it holds any address at any time.
+    pub(super) fn is_any(&self) -> bool {
+        self.start < self.end && self.from_ns <= self.to_ns
+    }
+
+    /// The times at which it becomes or stops being a candidate, or a better one.
+    fn changes(&self) -> [u64; 4] {
+        let freed = self.to_ns.saturating_add(FREE_DELAY_NS).saturating_add(1);
+        [self.from_ns.saturating_sub(CLOCK_SKEW_NS), self.from_ns, self.to_ns, freed]
+    }
+}
+
+/// A range is still executed for a while after its unload was announced: the memory is freed after a grace period.
+const FREE_DELAY_NS: u64 = 10_000_000_000;
+/// Clocks of two CPUs may differ by this much.
+const CLOCK_SKEW_NS: u64 = 1_000_000;
+/// Limit on starts per address (hostile files): an image claims a page, in which there are at most 64 programs.
+const MAX_STEPS: usize = 256;
+/// Limit on ranges per start and time (hostile files). A search examines the newest 64 that came before the time and, as ranges without an
+/// announced load time sort first, the oldest 64.
+const MAX_VERSIONS: usize = 64;
+/// Limits per range on all searches and on all segments (hostile files), and what is allowed beside them. Recordings of machines have
+/// about four of each.
+const SEARCHED_PER_RANGE: usize = 256;
+const SEGMENTS_PER_RANGE: usize = 16;
+const SPARE: usize = 1 << 16;
+
+/// Length of an entry of the interpreter, about: there is one per stack size, side by side.
+const INTERPRETER_BYTES: u64 = 256;
+
+/// Ranges of the interpreter, which entries of it start, through all of the time.
+pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = Range> {
+    entries.sort_unstable();
+    entries.dedup();
+    let range = |start: u64| Range::always(start, start.saturating_add(INTERPRETER_BYTES), Code::INTERPRETER);
+    entries.into_iter().map(range)
+}
+
+/// Compiles ranges. With the cells, false if some code was left out, as the ranges are from no machine.
+pub(super) fn compile(ranges: Vec<Range>) -> (Cells<Option<Code>>, bool) {
+    let mut bounds: Vec<u64> = ranges.iter().flat_map(|range| [range.start, range.end]).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let max_searched = ranges.len().saturating_mul(SEARCHED_PER_RANGE).saturating_add(SPARE);
+    let max_segments = ranges.len().saturating_mul(SEGMENTS_PER_RANGE).saturating_add(SPARE);
+    let overlaps = Overlaps::new(ranges);
+    let mut cells: Cells<Option<Code>> = Cells::default();
+    let (mut below, mut searched) = (0, 0);
+    for addr in bounds {
+        while overlaps.starts.get(below).is_some_and(|start| *start <= addr) {
+            below += 1;
+        }
+        cells.begin(addr);
+        let (mut time_ns, mut before) = (0, None);
+        loop {
+            let answer = overlaps.search(addr, below, time_ns);
+            if before != Some(answer.code) {
+                cells.push(time_ns, answer.code);
+            }
+            (before, time_ns) = (Some(answer.code), answer.until_ns);
+            searched += answer.steps;
+            if time_ns == u64::MAX {
+                break;
+            }
+            if searched > max_searched || cells.segments() > max_segments {
+                return (cells, false);
+            }
+        }
+    }
+    (cells, true)
+}
+
+/// Ranges by their starts, for search.
+#[derive(Debug, Default)]
+struct Overlaps {
+    /// Distinct starts, ascending.
+    starts: Vec<u64>,
+    /// Position in `ranges` of the first range of each start; one more at the end.
+    first: Vec<u32>,
+    /// By start, then by the time they came.
+    ranges: Vec<Range>,
+    /// For each of them the latest time at which it, or one before it of the same start, went.
+    gone_by_ns: Vec<u64>,
+    /// The highest end among all ranges up to each start.
+    reach: Vec<u64>,
+    /// Times at which the answer for each start may change, ascending, and the position of the first of each start.
+    changes: Vec<u64>,
+    first_change: Vec<u32>,
+}
+
+/// Code at an address and a time.
+struct Answer {
+    code: Option<Code>,
+    /// Until when the answer is the same, at least.
+    until_ns: u64,
+    /// Number of starts that were looked at.
+    steps: usize,
+}
+
+impl Overlaps {
+    fn new(mut ranges: Vec<Range>) -> Overlaps {
+        // The sort keeps the order of ranges of one start and time: the recording's.
+        ranges.sort_by_key(|range| (range.start, range.from_ns));
+        let mut overlaps = Overlaps::default();
+        let (mut reach, mut first, mut changes) = (0, 0, Vec::new());
+        for versions in ranges.chunk_by(|a, b| a.start == b.start) {
+            reach = versions.iter().fold(reach, |reach, range| reach.max(range.end));
+            changes.clear();
+            changes.extend(versions.iter().flat_map(Range::changes));
+            changes.sort_unstable();
+            changes.dedup();
+            overlaps.first_change.push(overlaps.changes.len() as u32);
+            overlaps.changes.extend_from_slice(&changes);
+            overlaps.starts.extend(versions.first().map(|range| range.start));
+            overlaps.first.push(first);
+            first += versions.len() as u32;
+            overlaps.reach.push(reach);
+            let mut gone_by_ns = 0;
+            overlaps.gone_by_ns.extend(versions.iter().map(|range| {
+                gone_by_ns = range.to_ns.max(gone_by_ns);
+                gone_by_ns
+            }));
+        }
+        overlaps.first.push(first);
+        overlaps.first_change.push(overlaps.changes.len() as u32);
+        overlaps.ranges = ranges;
+        overlaps
+    }
+
+    /// The code at an address at a time. `below` is the number of starts up to the address.
+    fn search(&self, addr: u64, below: usize, time_ns: u64) -> Answer {
+        let mut second_best: Option<((u8, u64), Code)> = None;
+        let (mut until_ns, mut steps) = (u64::MAX, 1);
+        for at in (0..below).rev().take(MAX_STEPS).take_while(|at| self.reach[*at] > addr) {
+            steps += 1;
+            until_ns = until_ns.min(self.next_change(at, time_ns));
+            if let Some(here) = self.announced_at(at, time_ns) {
+                if addr < here.end {
+                    return Answer { code: Some(here.code), until_ns, steps };
+                }
+                break;
+            }
+            if let Some((rank, code)) = self.likeliest_at(at, addr, time_ns)
+                && second_best.is_none_or(|(best, _)| rank < best)
+            {
+                second_best = Some((rank, code));
+            }
+        }
+        Answer { code: second_best.map(|(_, code)| code), until_ns, steps }
+    }
+
+    /// The first time after this one at which the answer for a start may change.
+    fn next_change(&self, at: usize, time_ns: u64) -> u64 {
+        let changes = &self.changes[self.first_change[at] as usize..self.first_change[at + 1] as usize];
+        changes.get(changes.partition_point(|change| *change <= time_ns)).copied().unwrap_or(u64::MAX)
+    }
+
+    /// Of the ranges of a start those that had come by `time_ns`, or come within `early_ns` after it, the newest first, each with the latest
+    /// time at which it or an older one went. Of many, those far from that time are left out, but for the oldest.
+    fn newest_first(&self, at: usize, time_ns: u64, early_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
+        let of_start = self.first[at] as usize..self.first[at + 1] as usize;
+        let (versions, gone_by_ns) = (&self.ranges[of_start.clone()], &self.gone_by_ns[of_start]);
+        let come = versions.partition_point(|range| range.from_ns <= time_ns);
+        let soon = come.saturating_add(MAX_VERSIONS).min(versions.len());
+        let latest_ns = time_ns.saturating_add(early_ns);
+        let early = versions[come..soon].partition_point(|range| range.from_ns <= latest_ns);
+        let newest = come.saturating_sub(MAX_VERSIONS)..come + early;
+        let oldest = 0..newest.start.min(MAX_VERSIONS);
+        newest.rev().chain(oldest.rev()).map(|version| (&versions[version], gone_by_ns[version]))
+    }
+
+    /// The newest range of a start that is known to be there at the time.
+    fn announced_at(&self, at: usize, time_ns: u64) -> Option<&Range> {
+        let mut there = self.newest_first(at, time_ns, 0).take_while(|(_, gone_by_ns)| time_ns < *gone_by_ns);
+        there.find(|(range, _)| range.announced && time_ns < range.to_ns).map(|(range, _)| range)
+    }
+
+    /// The likeliest of a start's ranges that hold an address, when none is known to be there; of equals the oldest.
+    fn likeliest_at(&self, at: usize, addr: u64, time_ns: u64) -> Option<((u8, u64), Code)> {
+        let mut best: Option<((u8, u64), Code)> = None;
+        for (range, gone_by_ns) in self.newest_first(at, time_ns, CLOCK_SKEW_NS) {
+            // All that is left went earlier, and is the less likely the earlier.
+            let is_late = time_ns.checked_sub(gone_by_ns).is_some_and(|late| match best {
+                Some(((1, best), _)) => late > best,
+                Some(((0, _), _)) => true,
+                _ => late > FREE_DELAY_NS,
+            });
+            if is_late {
+                break;
+            }
+            if addr < range.end
+                && let Some(rank) = rank_elsewhen(range, time_ns)
+                && best.is_none_or(|(best, _)| rank <= best)
+            {
+                best = Some((rank, range.code));
+            }
+        }
+        best
+    }
+}
+
+/// How likely a range is the one when none is known to be there: the lower the likelier.
+fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
+    if time_ns < range.from_ns {
+        let early = range.from_ns - time_ns;
+        return (early <= CLOCK_SKEW_NS).then_some((2, early));
+    }
+    if time_ns < range.to_ns {
+        return Some((0, 0));
+    }
+    let late = time_ns - range.to_ns;
+    (late <= FREE_DELAY_NS).then_some((1, late))
+}
+
+#[cfg(test)]
+mod tests;

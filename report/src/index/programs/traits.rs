@@ -1,0 +1,95 @@
+//! Facts of single programs, by their types and attachments: their runs in the selected time, and what they run under.
+
+use super::Program;
+use crate::index::Index;
+use crate::index::runs::Stretch;
+use crate::index::states::States;
+use crate::input::window::Window;
+use crate::model::{Known, Reason};
+use bprec_format::bpf::names::ProgType;
+use bprec_format::state::Attachment;
+
+/// The kind of attachment of programs in program arrays: the kernel counts no run of those.
+pub(crate) const TAIL_CALL: &str = "tail_call";
+
+impl Index {
+    /// Runs of a program in the selected time, on all CPUs.
+    pub(crate) fn runs_of(&self, known: &Program, window: &Window) -> Known<Stretch> {
+        let is_read = self.runs.is_in(window);
+        if let Some(off) = self.states.stats_off.as_ref().filter(|off| !is_read || window.contains(off.time_ns)) {
+            // What was counted until then is not of all of the time.
+            return Known::Unknown(Reason::recorder(&off.reason));
+        }
+        if !is_read {
+            return Known::Unknown(match &self.states.session {
+                None => Reason::NoRunStatistics,
+                Some(session) if session.counters_note.is_empty() => {
+                    Reason::CountersAre { counters: session.counters.clone() }
+                }
+                Some(session) => Reason::recorder(&session.counters_note),
+            });
+        }
+        let Some(key) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
+        match self.runs.within(key, window) {
+            // That is no count of its runs.
+            Known::Value(runs) if runs.count() == 0 && (self.is_tail_called(known) || known.is_extension()) => {
+                Known::Unknown(Reason::NotEntered)
+            }
+            runs => runs,
+        }
+    }
+
+    /// Returns true if nothing but tail calls runs a program.
+    pub(crate) fn is_tail_called(&self, known: &Program) -> bool {
+        let attachments = self.states.attachments_of(known.id);
+        !attachments.is_empty() && attachments.iter().all(|it| it.kind == TAIL_CALL)
+    }
+}
+
+impl Program {
+    /// Returns true if it runs in place of a function of another program.
+    pub(crate) fn is_extension(&self) -> bool {
+        self.info.and_then(|info| info.prog_type) == Some(ProgType::EXT)
+    }
+
+    /// Returns true if it runs under the kernel's guard against nesting (`bpf_prog_active`). While a kprobe, tracepoint or perf_event program runs, the
+    /// kernel runs no perf_event program on that CPU: a sample that such a program would have got is dropped, and not counted.
+    pub(crate) fn is_guarded(&self, states: &States) -> bool {
+        guards(self.info.and_then(|info| info.prog_type), states.attachments_of(self.id).iter())
+    }
+}
+
+fn guards<'a>(prog_type: Option<ProgType>, attachments: impl Iterator<Item = &'a Attachment>) -> bool {
+    match prog_type {
+        Some(ProgType::TRACEPOINT | ProgType::PERF_EVENT) => true,
+        // Programs on user probes are of the same type, and run without the guard.
+        Some(ProgType::KPROBE) => {
+            let mut kinds = attachments.map(|attachment| attachment.kind.as_str()).peekable();
+            kinds.peek().is_none() || kinds.any(|kind| !kind.starts_with('u'))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_probes_run_without_the_guard() {
+        let on = |kind: &str| Attachment { kind: kind.into(), ..Attachment::default() };
+        let guards = |prog_type, kinds: &[&str]| {
+            let attachments: Vec<Attachment> = kinds.iter().map(|kind| on(kind)).collect();
+            guards(Some(prog_type), attachments.iter())
+        };
+        assert!(guards(ProgType::KPROBE, &[]));
+        assert!(guards(ProgType::KPROBE, &["kretprobe_multi"]));
+        assert!(guards(ProgType::KPROBE, &["uprobe", "kprobe"]));
+        assert!(!guards(ProgType::KPROBE, &["uprobe", "uretprobe_multi"]));
+        assert!(guards(ProgType::TRACEPOINT, &["tracepoint"]));
+        assert!(guards(ProgType::PERF_EVENT, &["perf_event"]));
+        for free in [ProgType::RAW_TRACEPOINT, ProgType::TRACING, ProgType::XDP] {
+            assert!(!guards(free, &["raw_tracepoint"]));
+        }
+    }
+}
