@@ -142,7 +142,7 @@ pub(crate) struct Args {
     #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS)]
     pub(super) counter_event: Vec<String>,
 
-    /// Time between snapshots of the run counts: milliseconds, or 1s.
+    /// Milliseconds (or 1s) between snapshots of run counts.
     #[arg(short = 'I', long, value_name = "MS", default_value = "1000", value_parser = interval, help_heading = COUNTERS)]
     pub(super) interval: Duration,
 
@@ -217,7 +217,7 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(1..=22), help_heading = OUTPUT)]
     pub(crate) compression_level: Option<u8>,
 
-    /// Start sampling this long after the command: milliseconds, or 2s.
+    /// Start sampling MS milliseconds (or 2s) after the command.
     #[arg(short = 'D', long, value_name = "MS", value_parser = delay, allow_negative_numbers = true, help_heading = RUNNING)]
     pub(super) delay: Option<Duration>,
 

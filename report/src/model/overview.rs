@@ -19,7 +19,7 @@ pub struct Overview {
     pub payers: Vec<PayerSlice>,
     /// Cost of the programs to the payers, by position in both.
     pub flows: Vec<Flow>,
-    /// Length of an interval of [`Slice::intervals`], and of all together, ns.
+    /// Length of an interval of [`ProgramSlice::intervals`], and of all together, ns.
     pub interval_ns: u64,
     /// The last interval may be shorter.
     pub elapsed_ns: u64,
