@@ -38,8 +38,8 @@ fn number_and_unit(text: &str) -> (Option<f64>, &str) {
     (value, &text[number.len()..])
 }
 
-/// A length of time above 0: a number with a unit, or `bare` seconds for each of one without.
-fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
+/// A length of time above 0: a number with a unit; one without counts `bare` seconds each.
+pub(crate) fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
     let (number, unit) = number_and_unit(text);
     let unit_seconds = match unit {
         "" => bare?,
@@ -54,39 +54,9 @@ fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
     Duration::try_from_secs_f64(number? * unit_seconds).ok().filter(|time| !time.is_zero())
 }
 
-/// A time, in seconds where it has no unit.
-pub(crate) fn seconds(text: &str) -> Result<Duration, &'static str> {
-    time(text, Some(1.0)).ok_or("expected seconds, or a time with a unit: 500ms, 10s, 5m, 1h, 1d")
-}
-
-/// A time, in milliseconds where it has no unit, as perf's options have it.
-pub(crate) fn milliseconds(text: &str) -> Result<Duration, &'static str> {
-    time(text, Some(1e-3)).ok_or("expected milliseconds, or a time with a unit: 500ms, 10s")
-}
-
-/// An interval between readings: at least 10 ms, in milliseconds where it has no unit.
-pub(crate) fn interval(text: &str) -> Result<Duration, &'static str> {
-    milliseconds(text)?
-        .checked_sub(Duration::from_millis(10))
-        .map_or(Err("expected at least 10 milliseconds"), |_| milliseconds(text))
-}
-
 /// A time with its unit.
 pub(crate) fn time_with_unit(text: &str) -> Result<Duration, &'static str> {
     time(text, None).ok_or("expected a time with a unit: 500us, 100ms, 1s")
-}
-
-/// A number of bytes, with B, K, M or G; `None` where there is no unit, or no number in front of it.
-pub(crate) fn bytes_with_unit(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let shift = match unit {
-        "B" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok().filter(|number| *number > 0)?.checked_mul(1 << shift)
 }
 
 /// The id of a process or of a thread.
@@ -121,39 +91,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_one_grammar() {
-        for (text, ms) in [
-            ("5", 5000),
-            ("0.25", 250),
-            ("500ms", 500),
-            ("10s", 10_000),
-            ("1.5m", 90_000),
-            ("1h", 3_600_000),
-            ("1d", 86_400_000),
-        ] {
-            assert_eq!(seconds(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        assert_eq!((milliseconds("5"), milliseconds("5s")), (Ok(Duration::from_millis(5)), Ok(Duration::from_secs(5))));
-        assert_eq!((interval("10"), interval("9").is_err()), (Ok(Duration::from_millis(10)), true));
-        assert_eq!((time_with_unit("500us"), time_with_unit("5").is_err()), (Ok(Duration::from_micros(500)), true));
-        for wrong in ["", "0", "-1", "s", "5w", "5 s", "1e99", "nan", "inf", "µs"] {
-            assert!(seconds(wrong).is_err() && milliseconds(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn names_that_are_close_are_found() {
         let names = ["sched_switch", "account_syscall_enter", "account_syscall_exit", "xdp_count"];
         assert_eq!(near("shed_switch", names.into_iter()), ["sched_switch"]);
         assert_eq!(near("*syscall*", names.into_iter()), ["account_syscall_enter", "account_syscall_exit"]);
         assert!(near("nosuch*", names.into_iter()).is_empty());
-    }
-
-    #[test]
-    fn sizes_have_capital_units_as_times_have_small_ones() {
-        assert_eq!((bytes_with_unit("4M"), bytes_with_unit("512K")), (Some(4 << 20), Some(512 << 10)));
-        for none in ["4m", "4", "0M", "M", "4X", "-1G", "99999999999G"] {
-            assert_eq!(bytes_with_unit(none), None, "{none}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod summary;
+pub(crate) mod values;
 
 use std::fs::File;
 use std::io::{self, IsTerminal};

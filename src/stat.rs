@@ -12,8 +12,9 @@ use bprec_record::{Budget, Moment, StatOptions, StatTarget, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 
-use crate::args::{OUTPUT, RUNNING, SELECTION, interval, seconds, task_id};
+use crate::args::{OUTPUT, RUNNING, SELECTION, task_id};
 use crate::draft::sync_directory;
+use crate::record::values::{interval, seconds};
 use crate::record::{COUNTERS, budget, cpus, exit_code, notify, show};
 use crate::terminal::ColorArgs;
 use crate::terminal::{UNBOUNDED, columns};

@@ -15,8 +15,9 @@ use bprec_report::{Options as Query, ProgFilter, Redactor, Sort, TextStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Outcome;
-use crate::args::{OUTPUT, RUNNING, SELECTION, seconds};
+use crate::args::{OUTPUT, RUNNING, SELECTION};
 use crate::opening::RedactArgs;
+use crate::record::values::seconds;
 use crate::record::{COUNTERS, budget, notify, show};
 #[cfg(feature = "tui")]
 use crate::screen::Terminal;

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, UserChains, WantedMap};
 
-use crate::args::{
-    OUTPUT, RUNNING, SELECTION, bytes_with_unit, interval, milliseconds, seconds, task_id, time_with_unit,
-};
+use super::values::{bytes_with_unit, interval, milliseconds, seconds};
+use crate::args::{OUTPUT, RUNNING, SELECTION, task_id, time_with_unit};
 
 /// Heading of options that say what takes samples, and how often.
 const SAMPLING: &str = "Sampling";
