@@ -80,7 +80,7 @@ fn samples(bytes: &[u8]) -> Result<(usize, Vec<u8>), String> {
     Ok((count, whole))
 }
 
-/// Whether perf can read it only once it is recovered: compressed records without the feature that a file has at its end.
+/// True if perf can read it only once it is recovered: compressed records without the feature that a file has at its end.
 fn is_compressed_and_cut_off(bytes: &[u8]) -> bool {
     File::parse(bytes).is_ok_and(|file| {
         let is_compressed = |record: &Record<'_>| record.kind == RecordType::COMPRESSED;
@@ -254,12 +254,12 @@ impl Case<'_> {
     }
 }
 
-/// Whether it is to be a recording; beside one is its journal.
+/// True if it is to be a recording; beside one is its journal.
 fn is_recording(name: &str) -> bool {
     name.contains("perf.data") && !name.ends_with(".journal")
 }
 
-/// Whether every step is to be tried, not the first and the last of each kind only.
+/// True if every step is to be tried, not the first and the last of each kind only.
 fn is_thorough() -> bool {
     std::env::var("BPREC_DISK_STEPS").is_ok_and(|which| which == "all")
 }
@@ -316,7 +316,7 @@ impl Way {
         }
     }
 
-    /// Whether the program may give up.
+    /// True if the program may give up.
     fn is_error(self, step: &Step) -> bool {
         self == Way::Gone || self == Way::Once && *step != Step::Refused
     }
@@ -333,7 +333,7 @@ fn recorder(directory: &Path, options: &[&str]) -> Command {
 /// Options of recordings that are written in ways of their own.
 const WAYS_TO_WRITE: [&[&str]; 2] = [&[], &["-z"]];
 
-/// Whether every file of a recording is complete, and nothing else is left.
+/// True if every file of a recording is complete, and nothing else is left.
 fn is_complete(directory: &Path) -> Result<(), String> {
     let mut parts = 0;
     for (name, (_, bytes)) in files(directory) {

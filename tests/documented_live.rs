@@ -73,7 +73,7 @@ fn run_beside_load(desk: &Desk, shown: &str, ours: &[(&'static str, String)]) ->
     Output { status, stdout: std::fs::read(out).unwrap(), stderr: Vec::new() }
 }
 
-/// Whether `bprec` has set up what ends it: it catches SIGINT, or has blocked it to read it. While a thread or a process is made, all signals
+/// True if `bprec` has set up what ends it: it catches SIGINT, or has blocked it to read it. While a thread or a process is made, all signals
 /// are blocked for a moment.
 fn takes_interrupts(id: u32) -> bool {
     const INTERRUPT: u64 = 1 << 1;
@@ -109,7 +109,7 @@ fn masked(line: &str) -> String {
     masked
 }
 
-/// Whether a line is what is shown, where `…` stands for anything.
+/// True if a line is what is shown, where `…` stands for anything.
 fn fits(shown: &str, line: &str) -> bool {
     let (shown, line) = (masked(shown), masked(line));
     let mut parts: Vec<_> = shown.split('…').map(str::trim).collect();

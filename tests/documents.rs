@@ -53,7 +53,7 @@ const STAND_INS: &[(&str, &str)] = &[
     ("pool.data", "perf.data"),
 ];
 
-/// Whether a word stands for what a user puts there: `FORMAT`.
+/// True if a word stands for what a user puts there: `FORMAT`.
 fn is_a_stand_in(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_uppercase())
 }

@@ -61,7 +61,7 @@ fn ids(section: &[u8], offset: u64) -> Vec<u32> {
     programs.map(|program| program.unwrap().id().unwrap()).collect()
 }
 
-/// Whether a recording has samples so far.
+/// True if a recording has samples so far.
 fn has_samples(path: &Path) -> bool {
     let bytes = fs::read(path).unwrap();
     File::parse(&bytes).is_ok_and(|file| {

@@ -16,7 +16,7 @@ const LOOPS: [(&str, u64); 3] = [("loop_of_100", 100), ("loop_of_1000", 1000), (
 const RUNS: u64 = 1000;
 const RUNS_OF_THE_SHORTEST: u64 = 200;
 
-/// Whether counters here are such that they can be held against each other; says so when not.
+/// True if counters here are such that they can be held against each other; says so if not.
 fn counters_repeat(test: &str) -> bool {
     if !root(test) {
         return false;

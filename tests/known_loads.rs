@@ -44,7 +44,7 @@ fn calls_for(time: Duration) {
     }
 }
 
-/// Whether `heavy` is `factor` times `light`, within three standard deviations of two Poisson counts.
+/// True if `heavy` is `factor` times `light`, within three standard deviations of two Poisson counts.
 fn in_proportion(name: &str, heavy: u64, light: u64, factor: f64) -> Result<(), String> {
     let (heavy, light) = (heavy as f64, light as f64);
     // A busy machine gives the load less time; so few would prove nothing.

@@ -92,7 +92,7 @@ fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
     programs.find(|program| program["name"] == name && is_own(&program["id"])).unwrap()
 }
 
-/// Whether the kernel is rid of a program, within a while: it frees them from workers, and other recordings that saw the program
+/// True if the kernel is rid of a program, within a while: it frees them from workers, and other recordings that saw the program
 /// hold it to their end.
 fn is_gone(program: &Value) -> bool {
     let id = program["id"].as_u64().unwrap();

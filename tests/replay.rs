@@ -282,7 +282,7 @@ fn program(report: &Value, id: u64) -> Option<&Value> {
     report["programs"].as_array().unwrap().iter().find(|program| program["id"] == id && program["captured"] == true)
 }
 
-/// Whether every program of the load was loaded and unloaded while recording.
+/// True if every program of the load was loaded and unloaded while recording.
 fn loads_happen_during(recording: &str) -> bool {
     ["loaded-during", "shortlived", "churn"].iter().any(|name| recording.ends_with(name))
 }

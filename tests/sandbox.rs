@@ -29,7 +29,7 @@ fn status(process: &Child, member: &str) -> String {
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// Whether this kernel filters system calls; says so when not.
+/// True if this kernel filters system calls; says so if not.
 fn has_seccomp(test: &str) -> bool {
     let has = Path::new("/proc/sys/kernel/seccomp/actions_avail").exists();
     if !has {

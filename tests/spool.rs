@@ -16,7 +16,7 @@ use support::{Scratch, root, wait_for};
 /// Nobody, who is neither the owner nor of its group.
 const STRANGER: &str = "65534";
 
-/// Whether a stranger can read a file.
+/// True if a stranger can read a file.
 fn stranger_reads(path: &Path) -> bool {
     let ids = ["--reuid", STRANGER, "--regid", STRANGER, "--clear-groups", "cat"];
     let output = Command::new("setpriv").args(ids).arg(path).stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -1,8 +1,8 @@
-//! Whether more privilege would help where the kernel refuses.
+//! True if more privilege would help where the kernel refuses.
 
 use bprec_host::Capability;
 
-/// Whether this process has the privilege that loading and attaching tracing programs takes. Where they are refused all the same, more of
+/// True if this process has the privilege that loading and attaching tracing programs takes. Where they are refused all the same, more of
 /// it does not help.
 pub fn may_trace() -> bool {
     Capability::SYS_ADMIN.is_effective() || Capability::BPF.is_effective() && Capability::PERFMON.is_effective()

@@ -124,7 +124,7 @@ impl Reader {
         (fs::read(directory.path().join(self.output)).unwrap(), kept)
     }
 
-    /// Whether an output that was not written to its end is what it may be.
+    /// True if an output that was not written to its end is what it may be.
     fn is_allowed(&self, bytes: &[u8], expected: &[u8], kept: &[Vec<u8>]) -> bool {
         match self.kind {
             Kind::Redirected => expected.starts_with(bytes),

@@ -145,7 +145,7 @@ pub(crate) fn run(directory: &Path, mut command: Command, answer: &mut dyn FnMut
 struct Watch {
     directory: PathBuf,
     child: u32,
-    /// Whether a thread is one of the program's.
+    /// True if a thread is one of the program's.
     threads: HashMap<u32, bool>,
     /// Files that have been seen, to be read also when they have no name any more.
     files: HashMap<Inode, File>,

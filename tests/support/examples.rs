@@ -93,7 +93,7 @@ pub(crate) fn words(command: &str) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Whether a command line is named without all that it needs.
+/// True if a command line is named without all that it needs.
 pub(crate) fn lacks_a_value(error: &clap::Error) -> bool {
     match error.kind() {
         ErrorKind::MissingRequiredArgument => true,

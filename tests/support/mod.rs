@@ -32,7 +32,7 @@ pub(crate) fn skip(test: &str, reason: &str) {
     println!("SKIP {test}: {reason}");
 }
 
-/// Whether this is root; says so when not.
+/// True if this is root; says so if not.
 pub(crate) fn root(test: &str) -> bool {
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     if !root {
@@ -41,7 +41,7 @@ pub(crate) fn root(test: &str) -> bool {
     root
 }
 
-/// Whether perf is installed; says so when not.
+/// True if perf is installed; says so if not.
 pub(crate) fn perf_installed(test: &str) -> bool {
     let found = Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
@@ -79,7 +79,7 @@ pub(crate) fn wait_for_checkpoint(path: &Path) {
     wait_for(&format!("a checkpoint in {}", path.display()), || has_checkpoint(path).then_some(()));
 }
 
-/// Whether the header says that there are more records than the one which the file begins with.
+/// True if the header says that there are more records than the one which the file begins with.
 pub(crate) fn has_checkpoint(path: &Path) -> bool {
     let data_bytes = || {
         let bytes = std::fs::read(path).ok()?;
@@ -153,14 +153,14 @@ pub(crate) fn bpf_ids(what: &str) -> Vec<u64> {
     ids
 }
 
-/// Whether the kernel is at least this one.
+/// True if the kernel is at least this one.
 pub(crate) fn kernel_is(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
 }
 
-/// Whether the kernel counts runs of BPF programs for everyone.
+/// True if the kernel counts runs of BPF programs for everyone.
 pub(crate) fn stats_sysctl() -> String {
     std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap().trim().to_owned()
 }

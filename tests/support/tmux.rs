@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::support::{Scratch, skip, wait_for};
 
-/// Whether tmux is installed; says so when not.
+/// True if tmux is installed; says so if not.
 pub(crate) fn tmux_installed(test: &str) -> bool {
     let is_there = Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success());
     if !is_there {

@@ -51,7 +51,7 @@ impl StatsGuard {
     }
 }
 
-/// Whether the sysctl `kernel.bpf_stats_enabled` is on; None when this kernel does not say.
+/// True if the sysctl `kernel.bpf_stats_enabled` is on; None when this kernel does not say.
 ///
 /// It does not tell of statistics that somebody else's descriptor keeps on.
 pub fn stats_sysctl() -> Option<bool> {

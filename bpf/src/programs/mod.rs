@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::inspect::Program;
 
 impl Program {
-    /// Whether it is of the kind that we load to count: around others' programs, or at context switches.
+    /// True if it is of the kind that we load to count: around others' programs, or at context switches.
     ///
     /// # Errors
     /// When the kernel does not tell its name.

@@ -37,7 +37,7 @@ pub fn has_jit(test: &str) -> bool {
     !is_off
 }
 
-/// Whether the running kernel is of this version or younger.
+/// True if the running kernel is of this version or younger.
 pub fn kernel_is(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));

@@ -124,7 +124,7 @@ impl Workload {
         }
     }
 
-    /// Whether it has ended, be it that nobody can say how any more.
+    /// True if it has ended, be it that nobody can say how any more.
     pub(crate) fn has_ended(&mut self) -> bool {
         if let State::Running(child) = &mut self.state {
             match child.try_wait() {

@@ -1,4 +1,4 @@
-//! Whether tasks that are recorded are still there.
+//! True if tasks that are recorded are still there.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Liveness {
         })
     }
 
-    /// Whether all have ended.
+    /// True if all have ended.
     pub(crate) fn are_gone(&mut self) -> bool {
         for task in &mut self.tasks {
             let has_ended = match task {
@@ -69,7 +69,7 @@ pub(super) fn are_gone(workload: Option<&mut Workload>, liveness: Option<&mut Li
     }
 }
 
-/// Whether a descriptor has something to read now.
+/// True if a descriptor has something to read now.
 pub(super) fn is_readable(fd: &impl AsFd) -> bool {
     let mut fds = [sys::poll_in(fd)];
     sys::poll(&mut fds, Some(Duration::ZERO)).is_ok() && !fds[0].revents().is_empty()

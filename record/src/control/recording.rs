@@ -362,7 +362,7 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Whether a round of records follows each pass over the rings. Weighted samples are as old as their interval, and end the
+    /// True if a round of records follows each pass over the rings. Weighted samples are as old as their interval, and end the
     /// rounds themselves; those of rings that are overwritten are as old as the file.
     fn has_rounds(&self) -> bool {
         self.options.aggregate.is_none() && !self.options.overwrite

@@ -55,7 +55,7 @@ impl Rotation {
         self.next
     }
 
-    /// Whether the file is to end now. `was_signalled` is SIGUSR2.
+    /// True if the file is to end now. `was_signalled` is SIGUSR2.
     pub(super) fn is_due(&self, now: Instant, written_bytes: u64, was_signalled: bool) -> bool {
         self.next.is_some_and(|next| next <= now)
             || self.how.size_bytes.is_some_and(|size_bytes| written_bytes >= size_bytes.max(self.least_bytes))

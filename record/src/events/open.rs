@@ -265,7 +265,7 @@ impl OpenEvents {
         Ok(())
     }
 
-    /// Whether an event is one of those that sample, ours or the user's.
+    /// True if an event is one of those that sample, ours or the user's.
     pub(crate) fn is_sampling(&self, event: usize) -> bool {
         event < self.side_band
     }

@@ -37,7 +37,7 @@ pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
 /// What stands in the same list for names in user space: reading what processes of others have mapped, and those files.
 const USER_SYMBOLS: &str = "--user-symbols";
 
-/// Whether names in user space may be had with the rights of this process: they lend none, or root has allowed it.
+/// True if names in user space may be had with the rights of this process: they lend none, or root has allowed it.
 pub(crate) fn allows_user_symbols() -> bool {
     !sys::has_more_rights_than_caller() || allowed(Path::new(ALLOWED)).iter().any(|line| line == USER_SYMBOLS)
 }

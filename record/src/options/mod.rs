@@ -217,7 +217,7 @@ pub enum RingSize {
 const RING_MAX_BYTES: usize = 1 << 30;
 
 impl RingSize {
-    /// Whether each CPU of this machine can have such a ring: all of them together may have half of the memory.
+    /// True if each CPU of this machine can have such a ring: all of them together may have half of the memory.
     pub fn is_possible(self) -> bool {
         let wanted = match self {
             RingSize::Default => return true,

@@ -112,7 +112,7 @@ fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Whether something stands at a journal's path that no recorder has written, and that is nobody's to delete.
+/// True if something stands at a journal's path that no recorder has written, and that is nobody's to delete.
 pub(super) fn is_foreign(path: &Path) -> bool {
     let Ok(about) = fs::symlink_metadata(path) else { return false };
     // One that is empty was being begun.

@@ -92,7 +92,7 @@ fn clear_spare(spare: &Path, old: &Path) {
     }
 }
 
-/// Whether two names are of one file.
+/// True if two names are of one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let inode = |path: &Path| fs::symlink_metadata(path).map(|about| (about.dev(), about.ino())).ok();
     inode(one).is_some_and(|one| inode(other) == Some(one))
@@ -188,7 +188,7 @@ fn condition(path: &Path) -> Condition {
     }
 }
 
-/// Whether there are samples of anything but the recorder's states; `None` when that cannot be told.
+/// True if there are samples of anything but the recorder's states; `None` when that cannot be told.
 fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> {
     let role = |carries_states| if carries_states { SampleRole::Other } else { SampleRole::Main };
     let roles = recording.attrs().iter().map(|event| role(bprec::carries_states(event))).collect();
@@ -209,7 +209,7 @@ fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> 
     (at >= end).then_some(false)
 }
 
-/// Whether a journal is that of a recording.
+/// True if a journal is that of a recording.
 fn belongs(journal: &Path, recording: &Path) -> bool {
     let Ok((_, head)) = head(recording) else { return false };
     let (Ok(file), Ok(journal)) = (bprec_format::File::parse(&head), read(journal)) else { return false };

@@ -68,7 +68,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     out.read_exact_at(&mut head, 0).map_err(failed)?;
     let file = File::parse(&head).map_err(format)?;
     let endian = file.endian();
-    // Whether another recorder's lacks its end only cannot be told so quickly.
+    // True if another recorder's lacks its end only cannot be told so quickly.
     if !bprec::is_unfinished(&file) || !bprec::is_recording(&file) || endian != Endian::NATIVE {
         return Ok(Recovered::Unproven);
     }
@@ -139,7 +139,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     Ok(Recovered::Mended { data_bytes, dropped_bytes, programs })
 }
 
-/// Whether what stands behind the records is the begin of the features that we are about to write: mending was begun once, and cut off.
+/// True if what stands behind the records is the begin of the features that we are about to write: mending was begun once, and cut off.
 fn is_begun(file: &fs::File, at: u64, bytes: u64, features: &[u8]) -> io::Result<bool> {
     let Some(features) = usize::try_from(bytes).ok().and_then(|bytes| features.get(..bytes)) else { return Ok(false) };
     let mut there = vec![0; features.len()];
@@ -147,7 +147,7 @@ fn is_begun(file: &fs::File, at: u64, bytes: u64, features: &[u8]) -> io::Result
     Ok(there == features)
 }
 
-/// Whether there is a journal, and the system cannot give it to us. What is no file, but a link or a pipe, is none.
+/// True if there is a journal, and the system cannot give it to us. What is no file, but a link or a pipe, is none.
 fn is_unreadable(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| ![libc::ENOENT, libc::ELOOP, libc::ENXIO].contains(&errno))
 }

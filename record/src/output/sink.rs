@@ -92,7 +92,7 @@ fn current_name(path: &Path, inode: Inode) -> Option<PathBuf> {
     std::iter::once(path.to_owned()).chain(std::iter::once_with(others).flatten()).find(|path| is_still(path, inode))
 }
 
-/// Whether a program was started without this descriptor: Rust's runtime has put /dev/null there, for reading and writing, so that no
+/// True if a program was started without this descriptor: Rust's runtime has put /dev/null there, for reading and writing, so that no
 /// other file becomes it.
 fn is_closed(descriptor: &impl AsFd) -> bool {
     let Ok(file) = descriptor.as_fd().try_clone_to_owned().map(File::from) else { return true };

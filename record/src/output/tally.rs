@@ -171,7 +171,7 @@ impl Tally {
         Ok(read - kept as u64)
     }
 
-    /// Whether every COMPRESSED record so far could be unpacked.
+    /// True if every COMPRESSED record so far could be unpacked.
     pub(crate) fn is_unpacked(&self) -> bool {
         self.unpacker.is_some()
     }

@@ -113,7 +113,7 @@ impl Clocks {
         if since_ns == 0 { self.mapped_ns } else { since_ns }
     }
 
-    /// Whether what a file says of a time is not after that of a mapping.
+    /// True if what a file says of a time is not after that of a mapping.
     fn is_before(&self, (seconds, ns): (i64, i64), since_ns: u64) -> bool {
         i128::from(seconds) * 1_000_000_000 + i128::from(ns) <= i128::from(self.mapped(since_ns)) + self.to_unix_ns
     }
@@ -181,7 +181,7 @@ fn checked(file: File, hits: &FileHits, clocks: &Clocks, is_mapping: bool) -> Op
     }
 }
 
-/// Whether the process that has the number now is the one that had the mapping: it started before that.
+/// True if the process that has the number now is the one that had the mapping: it started before that.
 fn is_same_process(mapper: &Mapper, clocks: &Clocks) -> bool {
     let started = bprec_host::start_ticks(mapper.pid);
     let mapped_ns = clocks.mapped(mapper.since_ns).saturating_add_signed(clocks.to_boottime_ns);

@@ -171,7 +171,7 @@ pub(crate) fn return_large_blocks() {
     }
 }
 
-/// Whether the kernel gave this process rights at its start that its caller has not: by capabilities of the file, or set-user-ID.
+/// True if the kernel gave this process rights at its start that its caller has not: by capabilities of the file, or set-user-ID.
 pub(crate) fn has_more_rights_than_caller() -> bool {
     // SAFETY: it reads what the kernel has put into this process's memory before its start.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

@@ -32,7 +32,7 @@ pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Res
     }
 }
 
-/// Whether the other side of a descriptor is gone or in error: it would never let [`poll`] wait again.
+/// True if the other side of a descriptor is gone or in error: it would never let [`poll`] wait again.
 pub(crate) fn is_hung_up(fd: &PollFd<'_>) -> bool {
     fd.revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
@@ -62,7 +62,7 @@ impl Waker {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Whether it was readable; it is not any more.
+    /// True if it was readable; it is not any more.
     pub(crate) fn take(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }

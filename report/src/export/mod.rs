@@ -41,7 +41,7 @@ impl FromStr for ExportFormat {
 }
 
 impl ExportFormat {
-    /// Whether it is bytes that no terminal shows.
+    /// True if it is bytes that no terminal shows.
     pub fn is_binary(self) -> bool {
         matches!(self, ExportFormat::Pprof | ExportFormat::Firefox)
     }

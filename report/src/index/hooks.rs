@@ -474,12 +474,12 @@ impl<'a> MultiPrograms<'a> {
     }
 }
 
-/// Whether it is a tracepoint that is an event of perf.
+/// True if it is a tracepoint that is an event of perf.
 pub(crate) fn is_tracepoint(attachment: &Attachment) -> bool {
     attachment.kind == "tracepoint"
 }
 
-/// Whether it is a probe of user space that is an event of perf.
+/// True if it is a probe of user space that is an event of perf.
 pub(crate) fn is_user_probe(attachment: &Attachment) -> bool {
     UserProbe::NAMES.contains(&attachment.kind.as_str())
 }

@@ -125,7 +125,7 @@ impl Index {
         }
     }
 
-    /// Whether an event's samples have the kernel's call chains.
+    /// True if an event's samples have the kernel's call chains.
     pub(crate) fn has_chains(&self, recording: &Recording<'_>, event: usize) -> bool {
         let attr = &recording.event(event).attr;
         // What our sampling program makes is of the event that carries it.
@@ -544,7 +544,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 }
 
-/// Whether a state is a snapshot of counters, or says how to read those.
+/// True if a state is a snapshot of counters, or says how to read those.
 fn is_snapshot(state: &State) -> bool {
     matches!(state, State::StatsOff(_) | State::CounterEvents(_) | State::ProgramCounters(_) | State::SharedCounters(_))
 }

@@ -126,7 +126,7 @@ impl Runners {
         }
     }
 
-    /// Whether it is known of a program that it was attached to a hook at a time.
+    /// True if it is known of a program that it was attached to a hook at a time.
     pub(crate) fn has_any(&self, hook: u32, time_ns: u64) -> bool {
         let attached = self.hooks.get(hook as usize).and_then(|hook| at(&hook.attached, time_ns));
         attached.is_some_and(|attached| !matches!(attached, OnHook::Nothing))

@@ -65,7 +65,7 @@ impl TailCalls {
         TailCalls { reached, origins, lifetimes: programs.iter().map(lifetime).collect() }
     }
 
-    /// Whether tail calls can reach a program.
+    /// True if tail calls can reach a program.
     pub(crate) fn reach(&self, program: u32) -> bool {
         self.reached.get(program as usize) == Some(&true)
     }

@@ -186,7 +186,7 @@ fn container_of<'n>(name: &'n str, [grandparent, parent]: [&str; 2]) -> Option<(
     (is_build || is_garden || is_whole_id).then(|| (of(&PARENTS).unwrap_or("container"), name.to_owned()))
 }
 
-/// Whether it may be a container's id: hexadecimal, and of such a length that no word is.
+/// True if it may be a container's id: hexadecimal, and of such a length that no word is.
 fn is_id(text: &str) -> bool {
     (SHORT_ID..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

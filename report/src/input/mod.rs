@@ -209,7 +209,7 @@ impl Input {
         }
     }
 
-    /// Whether it came through a pipe, which may be longer than memory is large: whoever reads it lets go of what was read.
+    /// True if it came through a pipe, which may be longer than memory is large: whoever reads it lets go of what was read.
     pub(crate) fn is_spooled(&self) -> bool {
         self.spooled
     }

@@ -20,7 +20,7 @@ impl Progress {
         self.pass.load(Ordering::Relaxed)
     }
 
-    /// Whether it is being copied into a temporary file.
+    /// True if it is being copied into a temporary file.
     pub fn is_copying(&self) -> bool {
         self.is_copying.load(Ordering::Relaxed)
     }

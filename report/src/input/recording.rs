@@ -203,7 +203,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Whether a sample, header included, may be of an event that carries states: where samples have ids, they tell.
+    /// True if a sample, header included, may be of an event that carries states: where samples have ids, they tell.
     #[inline]
     pub(crate) fn may_hold_state(&self, record: &[u8]) -> bool {
         match self.id_at.and_then(|at| self.endian.u64_at(record, at)) {

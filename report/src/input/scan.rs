@@ -30,7 +30,7 @@ struct ScanStretch {
 pub(crate) struct Scanner<'w, W> {
     pub(crate) endian: Endian,
     pub(crate) threads: usize,
-    /// Whether a record, header included, is to be looked at.
+    /// True if a record, header included, is to be looked at.
     pub(crate) is_wanted: &'w W,
 }
 

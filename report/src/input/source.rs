@@ -102,7 +102,7 @@ impl Source {
         &self.progress
     }
 
-    /// Whether it is read as it arrives. It may yet have to be kept in a temporary file.
+    /// True if it is read as it arrives. It may yet have to be kept in a temporary file.
     pub fn is_stream(&self) -> bool {
         matches!(self.kind, SourceKind::Stream(_))
     }

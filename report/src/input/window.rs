@@ -63,7 +63,7 @@ impl Window {
         Ok(Window { parts: merged(parts), whole: false })
     }
 
-    /// Whether a time is in it.
+    /// True if a time is in it.
     #[inline]
     pub(crate) fn contains(&self, time_ns: u64) -> bool {
         self.whole || self.parts.iter().any(|(from, to)| (*from..=*to).contains(&time_ns))
@@ -74,7 +74,7 @@ impl Window {
         &self.parts
     }
 
-    /// Whether all of the time between two moments is in it.
+    /// True if all of the time between two moments is in it.
     pub(crate) fn holds(&self, from_ns: u64, to_ns: u64) -> bool {
         let has_both = |(from, to): &(u64, u64)| (*from..=*to).contains(&from_ns) && (*from..=*to).contains(&to_ns);
         self.parts.iter().any(has_both)

@@ -76,7 +76,7 @@ impl Bound {
 }
 
 impl Selector {
-    /// Whether a program is one of these.
+    /// True if a program is one of these.
     pub(crate) fn matches(&self, name: &str, prog_type: &str, owners: &[String]) -> bool {
         match self {
             Selector::Name(pattern) => glob::matches(pattern, name),
@@ -88,7 +88,7 @@ impl Selector {
 }
 
 impl Metric {
-    /// Whether it is a count, which is what it is: chance has no part in it that the recording could tell.
+    /// True if it is a count, which is what it is: chance has no part in it that the recording could tell.
     pub(crate) fn is_count(&self) -> bool {
         matches!(self, Metric::Samples | Metric::Lost)
     }

@@ -15,7 +15,7 @@ impl Glob {
     }
 }
 
-/// Whether `text` as a whole matches `pattern`.
+/// True if `text` as a whole matches `pattern`.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     Glob::new(pattern).matches(text)
 }

@@ -347,7 +347,7 @@ impl ProgMatcher {
 pub struct CpuList(Vec<(u32, u32)>);
 
 impl CpuList {
-    /// Whether the CPU is in it.
+    /// True if the CPU is in it.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.iter().any(|(first, last)| (*first..=*last).contains(&cpu))
     }

@@ -5,7 +5,7 @@
 pub struct TextStyle {
     /// Columns of the screen, in characters; more than that is written only where less would say too little.
     pub width: usize,
-    /// Whether it has colours.
+    /// True if it has colours.
     pub paint: Paint,
 }
 
@@ -23,9 +23,9 @@ pub struct TableStyle {
     pub text: TextStyle,
     /// Which columns there are.
     pub columns: TableColumns,
-    /// Whether there is a column of what each program and those that it leads to cost together.
+    /// True if there is a column of what each program and those that it leads to cost together.
     pub inclusive: bool,
-    /// Whether what columns and marks mean is said below the table.
+    /// True if what columns and marks mean is said below the table.
     pub legend: bool,
 }
 
@@ -64,7 +64,7 @@ impl TableColumns {
         }
     }
 
-    /// Whether samples over time are among them ([`crate::Session::by_prog_over_time`]).
+    /// True if samples over time are among them ([`crate::Session::by_prog_over_time`]).
     pub fn has_spark(&self) -> bool {
         match self {
             TableColumns::Fitting => false,
@@ -75,7 +75,7 @@ impl TableColumns {
     }
 }
 
-/// Whether text for people has colours.
+/// True if text for people has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Paint {
     /// Text alone.

@@ -99,7 +99,7 @@ impl Attribution<'_> {
         &self.inside.functions
     }
 
-    /// Whether the chain goes through a program that runs under the kernel's guard.
+    /// True if the chain goes through a program that runs under the kernel's guard.
     #[inline]
     pub(crate) fn is_guarded(&self) -> bool {
         self.functions().iter().any(|(program, _)| self.index.guarded.get(*program as usize) == Some(&true))

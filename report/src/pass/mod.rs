@@ -279,7 +279,7 @@ impl<'o> Selection<'o> {
         Ok(Selection { window, options, asked, events, comms, needs_comm })
     }
 
-    /// Whether a sample counts.
+    /// True if a sample counts.
     #[inline]
     pub(crate) fn admits(&self, time_ns: Option<u64>, cpu: Option<u32>, comm: Option<u32>) -> bool {
         (self.window.whole || time_ns.is_some_and(|time| self.window.contains(time)))

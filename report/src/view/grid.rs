@@ -120,7 +120,7 @@ impl Column {
         &self.name
     }
 
-    /// Whether numbers are in it.
+    /// True if numbers are in it.
     pub(super) fn is_number(&self) -> bool {
         self.align == Align::Right
     }

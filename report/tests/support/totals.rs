@@ -1,4 +1,4 @@
-//! Whether all outputs of a recording have the same totals, for tests and for the fuzzers.
+//! True if all outputs of a recording have the same totals, for tests and for the fuzzers.
 
 use std::io::Read;
 

@@ -25,7 +25,7 @@ fn layout(feature: u32) -> Option<&'static str> {
     })
 }
 
-/// Whether the converter knows the feature.
+/// True if the converter knows the feature.
 pub(super) fn is_known(feature: u32) -> bool {
     layout(feature).is_some() || matches!(feature, 1 | 2 | 12 | 13 | 18 | 22 | 25 | 26)
 }

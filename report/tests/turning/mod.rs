@@ -123,7 +123,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Whether nothing is left but the padding of a record.
+    /// True if nothing is left but the padding of a record.
     pub(crate) fn is_at_end(&mut self) -> bool {
         let rest = self.peek(usize::MAX);
         self.bytes(rest.len());

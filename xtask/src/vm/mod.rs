@@ -211,7 +211,7 @@ const OLDEST: Guest = Guest {
 };
 
 impl Guest {
-    /// Whether it runs a test program of a crate.
+    /// True if it runs a test program of a crate.
     pub(crate) fn tests(&self, program: &str) -> bool {
         let is_meant = |wanted: &str| match wanted {
             "" => true,

@@ -157,7 +157,7 @@ impl AttrMap {
         }
     }
 
-    /// Whether it is this map that is pinned at its path.
+    /// True if it is this map that is pinned at its path.
     fn is_pinned(&self) -> bool {
         let pinned = sys::obj_get(&self.path).and_then(|fd| sys::FdInfo::of_own(fd.as_fd()));
         pinned.is_ok_and(|info| info.map_id == Some(self.id))

@@ -185,7 +185,7 @@ impl Leader {
     }
 }
 
-/// Whether a link with this id is there.
+/// True if a link with this id is there.
 pub(super) fn link_is_there(id: u32) -> bool {
     !sys::fd_by_id(Kind::Link, id).is_err_and(|error| error.is_gone())
 }

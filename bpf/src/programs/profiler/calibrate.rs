@@ -56,7 +56,7 @@ impl Profiler {
         Err(unfit("run statistics were switched on and off meanwhile".to_owned()))
     }
 
-    /// Whether run statistics are on, whoever switched them on.
+    /// True if run statistics are on, whoever switched them on.
     ///
     /// # Errors
     /// When a program of our own cannot be run.

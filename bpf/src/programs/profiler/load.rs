@@ -148,7 +148,7 @@ impl Profiler {
         refusal::kernel_reason()
     }
 
-    /// Whether one session is attached to each function, and not a pair.
+    /// True if one session is attached to each function, and not a pair.
     pub fn has_sessions(&self) -> bool {
         self.templates.iter().any(|template| template.name == names::SESSION)
     }

@@ -80,7 +80,7 @@ impl Refusals {
     }
 }
 
-/// Whether the program may leave by a tail call: what that runs is then in its own counts. True when its instructions
+/// True if the program may leave by a tail call: what that runs is then in its own counts. True when its instructions
 /// are not shown.
 pub fn makes_tail_calls(info: &ProgInfo<'_>) -> bool {
     info.xlated_insns().is_none_or(|insns| {
@@ -103,7 +103,7 @@ fn is_dispatcher(name: &str) -> bool {
     name == "dispatcher" || name.ends_with("_dispatcher")
 }
 
-/// Whether a function behind the entry is global, is given one pointer, and does nothing with it: such functions are there for
+/// True if a function behind the entry is global, is given one pointer, and does nothing with it: such functions are there for
 /// extensions to take their place, by whatever name the program goes.
 fn has_place_for_extension(info: &ProgInfo<'_>, btf: &Btf<'_>) -> bool {
     let Some(insns) = info.xlated_insns() else { return false };
@@ -145,7 +145,7 @@ fn does_nothing(insns: &[u8]) -> bool {
     })
 }
 
-/// Whether trampolines of this kernel count tail calls, so that these end.
+/// True if trampolines of this kernel count tail calls, so that these end.
 pub fn tail_calls_are_counted(release: &str) -> bool {
     bprec_host::version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
 }

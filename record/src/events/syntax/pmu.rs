@@ -66,7 +66,7 @@ impl Pmu {
         parse_cpu_list(&read("cpus").or_else(|| read("cpumask"))?)
     }
 
-    /// Whether `events/` has this name.
+    /// True if `events/` has this name.
     pub(super) fn has_event(&self, name: &str) -> bool {
         is_file_name(name) && self.dir.join("events").join(name).exists()
     }

@@ -29,7 +29,7 @@ impl Calibrations {
         Ok(())
     }
 
-    /// Whether it was found out, with statistics or without them.
+    /// True if it was found out, with statistics or without them.
     pub(super) fn has(&self, with_stats: bool) -> bool {
         self.of(with_stats).is_some()
     }

@@ -345,7 +345,7 @@ impl Exact {
         State::CounterEvents(self.described.clone())
     }
 
-    /// Whether run statistics are on, and so what counting costs and adds. True when that has changed.
+    /// True if run statistics are on, and so what counting costs and adds. True when that has changed.
     fn look_at_stats(&mut self, statistics: &Statistics) -> bool {
         let before = self.with_stats;
         // On for a small part of the time they are as good as off.

@@ -78,7 +78,7 @@ impl Pattern {
         Pattern { parts: text.unwrap_or("*").split(',').map(str::trim).filter(|it| !it.is_empty()).map(part).collect() }
     }
 
-    /// Whether a program is asked for, or some function of it.
+    /// True if a program is asked for, or some function of it.
     pub(crate) fn matches(&self, known: Known<'_>) -> bool {
         let name = known.name();
         self.parts.iter().any(|(program, _)| is_program(program, &name, known.id()))
@@ -135,7 +135,7 @@ impl Pattern {
     }
 }
 
-/// Whether a program has the name or the id that is asked for.
+/// True if a program has the name or the id that is asked for.
 fn is_program(pattern: &str, name: &str, id: u32) -> bool {
     glob(pattern, name) || pattern.parse::<u32>().is_ok_and(|asked| asked == id)
 }

@@ -507,7 +507,7 @@ impl Programs {
         self.btfs.get(id)
     }
 
-    /// Whether a program is of type perf_event.
+    /// True if a program is of type perf_event.
     pub(crate) fn is_perf_event(&self, prog_id: u32) -> bool {
         let entry = self.entries.get(&prog_id);
         entry.is_some_and(|entry| entry.snapshot.info.view().prog_type() == Some(ProgType::PERF_EVENT))

@@ -254,7 +254,7 @@ impl<'i> LedgerSink<'i> {
         self.events
     }
 
-    /// Whether the idle task was waiting. Without the kernel's symbols all that it does in the kernel, but run programs,
+    /// True if the idle task was waiting. Without the kernel's symbols all that it does in the kernel, but run programs,
     /// counts as that.
     fn is_idle(&self, sample: &SampleView<'_>) -> bool {
         let Some(ip) = sample.kernel_ip.filter(|_| sample.pid_tid == (0, 0)) else { return false };

@@ -33,7 +33,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether what is counted here is charged to others than the program of the tree.
+    /// True if what is counted here is charged to others than the program of the tree.
     pub(crate) fn is_of_others(&self) -> bool {
         matches!((self.parent, self.step), (Some(_), Step::Program(_) | Step::OtherPrograms))
     }

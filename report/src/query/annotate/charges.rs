@@ -126,7 +126,7 @@ pub(super) struct ProgramWhole {
     pub(super) cost: Cost,
     pub(super) charged: u64,
     pub(super) has_chains: bool,
-    /// Whether samples say nothing of what the program does.
+    /// True if samples say nothing of what the program does.
     pub(super) is_blind: bool,
 }
 

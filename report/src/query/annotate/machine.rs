@@ -24,7 +24,7 @@ pub(super) struct Insn {
     pub(super) call: Call,
 }
 
-/// Whether an instruction calls.
+/// True if an instruction calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     No,
@@ -53,7 +53,7 @@ impl Isa {
         }
     }
 
-    /// Whether instructions are shown as such, not as bytes.
+    /// True if instructions are shown as such, not as bytes.
     pub(super) fn is_decoded(self) -> bool {
         matches!(self, Isa::X86_64 | Isa::Arm64)
     }

@@ -113,7 +113,7 @@ fn no_owner(report: &Report) -> Vec<Finding> {
     programs.map(|program| Finding::NoOwner { program: program.label_with_id() }).collect()
 }
 
-/// Whether the recorder has looked who holds programs and their maps.
+/// True if the recorder has looked who holds programs and their maps.
 fn looked_for_holders(report: &Report) -> bool {
     report.recording.target.is_some() && !report.recording.unfinished
 }

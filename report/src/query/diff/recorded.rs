@@ -298,7 +298,7 @@ impl RecordedProgram {
         })
     }
 
-    /// Whether it ran, or was hit.
+    /// True if it ran, or was hit.
     pub(super) fn happened(&self) -> bool {
         let hit = self.events.iter().filter_map(|event| event.charged.value()).any(|it| it.count.samples > 0);
         hit || self.ran()

@@ -35,7 +35,7 @@ pub struct MapsOptions {
     pub json: bool,
     /// With what the header of the recording says in that document.
     pub header: Option<Header>,
-    /// Whether text has colours.
+    /// True if text has colours.
     pub paint: Paint,
 }
 

@@ -73,7 +73,7 @@ impl Shift {
         if number >= KERNEL { self.of(number) } else { number }
     }
 
-    /// Whether a number in code is an address of the kernel by its value.
+    /// True if a number in code is an address of the kernel by its value.
     pub(super) fn is_kernel(number: u64) -> bool {
         (0xff00_0000_0000_0000..X86_MODULES.end).contains(&number)
     }

@@ -86,7 +86,7 @@ impl Redacting {
         Ok(Redacting { source, spool })
     }
 
-    /// Whether the recording arrives as a stream. It may yet have to be kept in a temporary file of its own.
+    /// True if the recording arrives as a stream. It may yet have to be kept in a temporary file of its own.
     pub fn is_stream(&self) -> bool {
         self.source.is_stream()
     }

@@ -70,7 +70,7 @@ impl<'s> Sieve<'s> {
         Sieve { selection, attributor, kinds }
     }
 
-    /// Whether a sample stays, and its time if it was selected. What a recorder says about the machine in samples of an event
+    /// True if a sample stays, and its time if it was selected. What a recorder says about the machine in samples of an event
     /// of its own stays: without it the others could not be understood.
     pub(super) fn keeps(&mut self, record: &Record<'_>, events: &Events) -> (bool, Option<u64>) {
         let Some(index) = events.index_of(record) else { return (false, None) };
@@ -91,7 +91,7 @@ impl<'s> Sieve<'s> {
             && self.is_in_program(record, sample, event)
     }
 
-    /// Whether one of the programs is in the sample's kernel call chain, or all samples are asked for.
+    /// True if one of the programs is in the sample's kernel call chain, or all samples are asked for.
     fn is_in_program(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
         let (Some(attributor), Some(chosen)) = (&mut self.attributor, &self.selection.programs) else { return true };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;

@@ -351,7 +351,7 @@ impl Style {
         };
     }
 
-    /// Whether the lack of a field is worth a word.
+    /// True if the lack of a field is worth a word.
     fn misses(&self, field: Field) -> bool {
         self.fields.is_named(field)
     }

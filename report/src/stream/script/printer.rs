@@ -45,7 +45,7 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Whether text depends on samples before it: then one thread prints all of them.
+    /// True if text depends on samples before it: then one thread prints all of them.
     pub(super) fn is_sequential(&self) -> bool {
         self.events.all().iter().any(|event| {
             event.attr.sample_type.contains(SampleType::READ) || event.attr.flags.contains(AttrFlags::DEFER_CALLCHAIN)
