@@ -1,4 +1,4 @@
-//! What can go wrong between us and the kernel, said with the call, the object, the kernel's answer and the remedy.
+//! Errors between us and the kernel: the call, the object, the kernel's answer and the remedy.
 
 use std::fmt;
 use std::io;
@@ -18,11 +18,11 @@ pub enum Error {
     Syscall {
         /// The call and its command, in the kernel's words ("bpf(BPF_PROG_GET_FD_BY_ID)").
         call: &'static str,
-        /// What it was about.
+        /// Object of the call.
         object: Object,
         /// The kernel's answer.
         errno: i32,
-        /// What would make it work, where that is known.
+        /// Remedy, where one is known.
         remedy: Option<&'static str>,
     },
     /// A file under /proc or /sys could not be read.
@@ -44,9 +44,9 @@ pub enum Error {
     Answer {
         /// The call and its command.
         call: &'static str,
-        /// What it was about.
+        /// Object of the call.
         object: Object,
-        /// What is wrong with the answer.
+        /// Defect of the answer.
         problem: String,
     },
     /// One of our own programs could not be loaded or attached; `log` is libbpf's account of it.
@@ -56,7 +56,7 @@ pub enum Error {
         program: &'static str,
         /// libbpf's error.
         source: libbpf_rs::Error,
-        /// What libbpf and the verifier printed, possibly empty.
+        /// Output of libbpf and the verifier, possibly empty.
         log: String,
     },
     /// An object of the user's cannot be used.
@@ -74,7 +74,7 @@ pub enum Error {
         id: u32,
         /// The kernel's answer.
         errno: i32,
-        /// What the verifier said last, or what the answer means; possibly empty.
+        /// Last words of the verifier, or the meaning of the answer; possibly empty.
         words: String,
     },
 }
@@ -111,7 +111,7 @@ impl Error {
     }
 }
 
-/// What a call was about.
+/// Object of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Object {

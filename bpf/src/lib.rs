@@ -1,4 +1,4 @@
-//! What the running kernel knows about its BPF programs.
+//! Facts of the running kernel about its BPF programs.
 //!
 //! Programs, maps, links and BTF are asked for by raw `bpf(2)`, one object at a time and each failing alone with its
 //! reason; who holds them, what they are attached to without a link, and where they are pinned comes from `/proc`,

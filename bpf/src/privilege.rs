@@ -8,7 +8,7 @@ pub fn may_trace() -> bool {
     Capability::SYS_ADMIN.is_effective() || Capability::BPF.is_effective() && Capability::PERFMON.is_effective()
 }
 
-/// What to do where the kernel refuses to load or to attach a program of ours for lack of permission.
+/// Remedy if the kernel refuses to load or to attach a program of ours for lack of permission.
 pub(crate) fn permission_remedy() -> &'static str {
     if may_trace() {
         "EPERM despite sufficient privileges: forbidden by kernel lockdown, a security module or the container"

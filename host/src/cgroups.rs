@@ -94,7 +94,7 @@ pub enum CgroupError {
     /// It is not there, or is no directory.
     #[error("{}: {source}", directory.display())]
     Directory {
-        /// Where it would be.
+        /// Path that it would have.
         directory: PathBuf,
         /// Why it is not.
         source: io::Error,

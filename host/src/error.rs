@@ -1,4 +1,4 @@
-//! What the machine did not tell.
+//! Errors of facts that the machine did not tell.
 
 use std::io;
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use crate::error::{Error, Result};
 
 const PATH: &str = "/proc/kallsyms";
-/// What is read at once while looking for the first symbol of a module.
+/// Bytes that are read at once in the search for the first symbol of a module.
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// One line: `<hex address> <type> <name>[\t[module]]`.
@@ -31,9 +31,9 @@ pub struct Symbol<'a> {
 /// A function, as far as the next symbol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Where it starts.
+    /// First address.
     pub addr: u64,
-    /// How far the next symbol is.
+    /// Distance to the next symbol.
     pub len_bytes: u32,
     /// `name`, or `name [module]`.
     pub name: Vec<u8>,
@@ -90,12 +90,12 @@ impl SymbolReader<BufReader<File>> {
 }
 
 impl<R: BufRead> SymbolReader<R> {
-    /// Those in this text.
+    /// Symbols in this text.
     pub fn new(lines: R) -> SymbolReader<R> {
         SymbolReader { lines, line: Vec::new() }
     }
 
-    /// What `pick` makes of the first symbol that it wants; None at the end.
+    /// Result of `pick` for the first symbol that it wants; None at the end.
     pub fn find_map<T>(&mut self, mut pick: impl FnMut(Symbol<'_>) -> Option<T>) -> Option<T> {
         loop {
             self.line.clear();
@@ -214,7 +214,7 @@ impl Kallsyms {
         functions
     }
 
-    /// What functions can start and end at, by address; of several names for one address the best first.
+    /// Symbols at which functions can start and end, by address; the best of several names for one address first.
     fn sorted(&self) -> Vec<(u64, usize)> {
         let mut at = 0;
         let lines = self.text.split(|byte| *byte == b'\n').filter_map(|line| {

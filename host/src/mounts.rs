@@ -1,4 +1,4 @@
-//! Where file systems are mounted, and mounting one for this process alone.
+//! Mount points of file systems, and mounting one for this process alone.
 
 use std::ffi::{CStr, OsString};
 use std::fs;
@@ -11,7 +11,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::error::{Error, Result};
 
-/// Where file systems of this type are mounted as a whole, each once, as far as this mount namespace shows.
+/// Mount points of whole file systems of a type, each once, as far as this mount namespace shows.
 ///
 /// # Errors
 /// When the list of mounts cannot be read.

@@ -14,7 +14,7 @@ use crate::process::{comm, process_ids};
 /// The initial pid namespace, by its number, which no other ever gets (`PROC_PID_INIT_INO`).
 const INITIAL_PIDS: &str = "pid:[4026531836]";
 const INITIAL_USERS: &str = "user:[4026531837]";
-/// Where `ip netns` and container runtimes keep namespaces by name.
+/// Directory in which `ip netns` and container runtimes keep namespaces by name.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
 /// True if task numbers of this process are those that the kernel itself uses; `None` when that is not told.
@@ -38,9 +38,9 @@ pub struct NetworkNamespace {
 /// The network namespaces that this thread is not in.
 #[derive(Debug, Default)]
 pub struct NetworkNamespaces {
-    /// Those that could be opened.
+    /// Namespaces that could be opened.
     pub others: Vec<NetworkNamespace>,
-    /// How many are there beside these: too many, or not for us.
+    /// Number of others: too many, or not for us.
     pub not_opened: usize,
 }
 
@@ -54,7 +54,7 @@ impl NetworkNamespaces {
         let Some(own) = number(Path::new("/proc/thread-self/ns/net")) else { return found };
         let mut seen = HashSet::from([own]);
         let mut add = |path: &Path, label: &dyn Fn(u64) -> String| {
-            // What is mounted over in `/run/netns` may be of another file system, and have any number.
+            // Other file systems may be mounted over files in `/run/netns`, and have any number.
             let Some(number) = number(path).filter(|number| number.0 == own.0) else { return };
             if !seen.insert(number) {
                 return;
@@ -86,7 +86,7 @@ impl NetworkNamespaces {
 }
 
 impl NetworkNamespace {
-    /// What it is called: by its name, or by its number and a process that is in it.
+    /// Its description: a name, or its number and a process that is in it.
     pub fn label(&self) -> &str {
         &self.label
     }

@@ -1,4 +1,4 @@
-//! What this process may do, and what the kernel hides from it.
+//! Privileges of this process, and the facts that the kernel hides from it.
 
 use std::fs;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-/// Who a process is. All of it can change while the process lives, and the number goes to another process after it.
+/// Identity of a process. All of it can change while the process lives, and the number goes to another process after it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Process {
     /// Its number in this pid namespace.

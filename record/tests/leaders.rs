@@ -95,7 +95,7 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
         println!("SKIP {test}: bpftool cannot create maps");
         return;
     }
-    // Of an older perf, with room for one event and the two names that it has.
+    // Map of an older perf, with room for one event and the two names that it has.
     let first = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     let second = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[CounterTarget::Machine]), say).unwrap();
     assert_eq!(programs_of(&first), programs_of(&second)[..1]);
@@ -104,7 +104,7 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
     assert!(values(&second.finish(), 0)[0] > 0);
     drop(first);
     assert!(bpf.map().exists(), "it is not ours to remove");
-    // What was ours in it is gone: there is room again.
+    // Our entries in it are gone: there is room again.
     let third = Shared::start(&options(&bpf, "page-faults", &[CounterTarget::Machine]), say).unwrap();
     assert!(third.events().note.contains("other sessions can share"), "{}", third.events().note);
     drop(third);

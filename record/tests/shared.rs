@@ -179,7 +179,7 @@ fn a_slice_that_is_in_progress_at_both_ends_is_counted_to_the_moment() {
     }
 }
 
-/// Where the unified hierarchy is mounted.
+/// Mount point of the unified hierarchy.
 fn cgroup_root() -> Option<PathBuf> {
     bprec_bpf::mounts_of_type(b"cgroup2").unwrap().into_iter().next()
 }

@@ -1,4 +1,4 @@
-//! How long it takes to put ours around a hundred programs, and to take it away.
+//! Time to attach our programs to a hundred others, and to detach them.
 
 use std::os::fd::AsFd;
 use std::thread;

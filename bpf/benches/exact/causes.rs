@@ -10,7 +10,7 @@ use crate::cost::{Held, MIXED, NEVER, ours, possible_cpus};
 use crate::load::{Load, Work};
 
 const PROGRAM: &str = "loop_of_100";
-/// Of which each part is measured at a time.
+/// Number of measurements of each part at a time.
 const SLICE: Duration = Duration::from_millis(500);
 
 /// What is switched on: a pair that measures one in so many, and the kernel's run statistics.

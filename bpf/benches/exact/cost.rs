@@ -28,7 +28,7 @@ pub(crate) struct Event {
     /// `PERF_COUNT_SW_*`
     config: u64,
     name: &'static str,
-    /// What bpftool calls it, when it is built with this event in the place of a hardware event.
+    /// bpftool's name of it, if it is built with this event in the place of a hardware event.
     metric: Option<&'static str>,
     source: Source,
 }
@@ -53,14 +53,14 @@ const NUMBERS: [Event; 4] = [
 ];
 const SETS: [&[Event]; 4] = [&[MIXED[0]], &[NUMBERS[0]], &MIXED, &NUMBERS];
 
-/// How long a tool may take to attach.
+/// Limit on the time that a tool takes to attach.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A way of counting, on a program of its own.
 struct Way {
     name: String,
     target: Loaded,
-    /// What has to stay so that it goes on counting.
+    /// Descriptors that keep it counting.
     _held: Held,
     times: Vec<Duration>,
 }
@@ -160,7 +160,7 @@ pub(crate) fn bench(perf: &Path, bpftool: &Path) -> Result<()> {
     yardsticks()
 }
 
-/// What takes as long with trampolines as without, to compare machines by.
+/// Work that takes as long with trampolines as without, to compare machines by.
 pub(crate) fn yardsticks() -> Result<()> {
     let target = Fixture::IDLE.open()?.load()?;
     for (name, unit, units) in
@@ -216,7 +216,7 @@ fn as_hardware(events: &[Event]) -> Vec<Event> {
     events.iter().enumerate().map(|(index, event)| Event { source: source(index), ..*event }).collect()
 }
 
-/// How programs of ours are loaded: as sessions where there are some, or as pairs.
+/// Form in which programs of ours are loaded: sessions where the kernel has them, or pairs.
 pub(crate) type Load = fn(&[Source], u32, u32) -> bprec_bpf::Result<Profiler>;
 
 /// The kinds that this kernel has.

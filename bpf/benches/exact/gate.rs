@@ -1,4 +1,4 @@
-//! What a gate does to the numbers, and what a budget does to the machine.
+//! Effect of a gate on the numbers, and of a budget on the machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -46,7 +46,7 @@ pub(crate) fn accuracy() -> Result<()> {
     Ok(())
 }
 
-/// How long `bprec stat` takes to attach, and to see how often a program runs.
+/// Time that `bprec stat` takes to attach, and to see how often a program runs.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// What the machine gets done while a program is counted under a budget, and while it is not: once that has settled, and in the second

@@ -12,7 +12,7 @@ use crate::load::Load;
 
 const PROGRAM: &str = "loop_of_1000";
 
-/// What one counting said of the clock: its total, the sum of its intervals where it has any, and the time it counted for.
+/// Clock of one counting: its total, the sum of its intervals where it has any, and the time it counted for.
 struct Said {
     total_ns: f64,
     intervals_ns: Option<f64>,

@@ -1,4 +1,4 @@
-//! What is around programs: maps, attachments, owners, pins, metadata, gathered in one scan of the machine.
+//! Surroundings of programs: maps, attachments, owners, pins, metadata, gathered in one scan of the machine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
@@ -25,16 +25,16 @@ const MAX_SLOTS_OF_ALL: u32 = 1 << 16;
 /// Names and values, as [`state::Program`] has them.
 type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What one scan found around some programs. Whatever could not be looked at is missing and listed with the reason.
+/// Findings of one scan around some programs. Objects that could not be read are missing and listed with the reason.
 #[derive(Debug, Default)]
 pub struct Attachments {
     /// Attachments sorted by program, those of programs that were not asked about included.
     pub attachments: Vec<Attachment>,
     /// The maps that the programs use, by id.
     pub maps: Vec<state::Map>,
-    /// What the program arrays among them held.
+    /// Contents of the program arrays among them.
     pub prog_arrays: Vec<ProgArray>,
-    /// What could not be looked at, and why.
+    /// Objects that could not be read, and why.
     pub problems: Vec<String>,
     holders: Holders,
     pins: Pins,
@@ -75,7 +75,7 @@ impl Attachments {
         &self.attachments[start..behind]
     }
 
-    /// What is known of one of the programs that the scan was for.
+    /// Facts about one of the programs that the scan was for.
     pub fn program(&self, snapshot: &ProgSnapshot, loaded_during: bool) -> state::Program {
         let info = snapshot.info.view();
         let id = info.id().unwrap_or(0);
@@ -216,13 +216,13 @@ fn metadata(map: &Map, btfs: &BtfCache) -> Option<Metadata> {
     Some(variables.into_iter().map(|(name, value)| (name.to_vec(), value.into_bytes())).collect())
 }
 
-/// What these program arrays hold now; of those that are gone, nothing.
+/// Current contents of these program arrays; nothing of those that are gone.
 pub fn prog_arrays(map_ids: impl IntoIterator<Item = u32>) -> Vec<ProgArray> {
     let mut slots_left = MAX_SLOTS_OF_ALL;
     map_ids.into_iter().filter_map(|id| Some(prog_array(&Map::take(id).ok()?, &mut slots_left))).collect()
 }
 
-/// What a program array holds, as far as there are slots left that may be looked at.
+/// Contents of a program array, as far as slots may be read.
 fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
     let looked_at = map.about().max_entries.min(MAX_SLOTS).min(*slots_left);
     *slots_left -= looked_at;

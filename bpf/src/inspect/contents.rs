@@ -1,4 +1,4 @@
-//! What a map holds, read entry by entry without changing it.
+//! Contents of a map, read entry by entry without changing it.
 //!
 //! Only lookups are made that leave the map as it is: they neither take elements out of queues nor count as a use in LRU
 //! maps. Programs go on writing meanwhile, so that entries are each as they were at one moment, but not all at the same.
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::inspect::maps::Map;
 use crate::sys::{Cursor, Entries};
 
-/// How much of a map is read at most.
+/// Limits on what is read of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Entries.
@@ -30,7 +30,7 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Entries of a batch at most.
 const BATCH_ENTRIES: usize = 4096;
 
-/// How the entries of a type can be had.
+/// Ways to read the entries of a type.
 enum Way {
     /// By batches, or key by key.
     Walk,
@@ -65,7 +65,7 @@ impl Map {
     /// nothing could be read. `clock_ns` is the recording's.
     ///
     /// # Errors
-    /// Those of `put` alone.
+    /// Errors of `put` alone.
     pub fn read_contents<E>(
         &self,
         bounds: &Bounds,

@@ -1,4 +1,4 @@
-//! Who holds programs: one walk over the descriptors of all processes, for all programs at once.
+//! Holders of programs: one walk over the descriptors of all processes, for all programs at once.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -129,13 +129,13 @@ fn descriptors(pid: u32, path: &Path) -> Vec<(u32, Descriptor)> {
     found
 }
 
-/// Who a process is, as recordings have it; `None` when it is gone.
+/// Identity of a process, as recordings have it; `None` if it is gone.
 fn owner(pid: u32) -> Option<Owner> {
     let Process { pid, comm, uid, cgroup } = Process::of(pid)?;
     Some(Owner { pid, comm, uid, cgroup })
 }
 
-/// What the kernel tells about a perf event that has a program.
+/// Facts that the kernel tells about a perf event that has a program.
 fn probe(task_fd: &sys::TaskFd, names: &Names) -> Option<Attachment> {
     let kind = match task_fd.fd_type {
         1 => Probe::Tracepoint,

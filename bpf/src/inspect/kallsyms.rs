@@ -1,4 +1,4 @@
-//! What `/proc/kallsyms` says of BPF: the images that the kernel makes beside programs, and programs' functions.
+//! BPF in `/proc/kallsyms`: the images that the kernel makes beside programs, and programs' functions.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +72,7 @@ impl Kallsyms {
         for program in programs {
             let view = program.view();
             let insns = view.xlated().into_iter().flat_map(|insns| insns.iter());
-            // Where it withholds addresses, the kernel puts 0 there.
+            // The kernel puts 0 in the place of addresses that it withholds.
             let calls = insns.filter(|insn| insn.is_call() && is_near(insn) && insn.imm != 0 && !insn.is_tail_call());
             called.extend(calls.map(|insn| base.wrapping_add_signed(insn.imm.into())));
         }

@@ -19,7 +19,7 @@ use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 pub struct Found {
     /// One per program and place.
     pub attachments: Vec<Attachment>,
-    /// What could not be looked at, and why.
+    /// Objects that could not be read, and why.
     pub problems: Vec<String>,
 }
 
@@ -98,11 +98,11 @@ pub(crate) fn extended() -> Result<HashSet<u32>> {
     Ok(extended)
 }
 
-/// What the kernel tells of a link.
+/// Facts that the kernel tells about a link.
 struct Info {
     info: LinkInfo,
     arrays: LinkArrays,
-    /// What it traces, for tracing links.
+    /// Traced object, for tracing links.
     target: Option<Target>,
 }
 
@@ -195,7 +195,7 @@ impl Info {
 
 const FREPLACE: &str = "freplace";
 
-/// How and to what a link is attached. An empty target: the kernel does not tell.
+/// Kind and target of a link. An empty target: the kernel does not tell.
 fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, String) {
     let field = |at| info.u32(at).unwrap_or(0);
     let plain = |kind: &str, target: Option<String>| (kind.to_owned(), target.unwrap_or_default());
@@ -242,7 +242,7 @@ fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, St
 }
 
 fn interface(info: &Info, names: &Names) -> Option<String> {
-    // That of XDP, tcx and netkit stands at one place; the first has no attach type.
+    // The target of XDP, tcx and netkit stands at one place; XDP has no attach type.
     let index = info.u32(link_field!(tcx.ifindex)).filter(|index| *index != 0)?;
     let attach_type = info.u32(link_field!(tcx.attach_type)).unwrap_or(0);
     Some(names.interface(index, info.link_type(), attach_type, info.prog_id()))
@@ -309,7 +309,7 @@ impl Probe {
         }
     }
 
-    /// What such an event is placed on: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
+    /// Place of such an event: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
     pub(crate) fn target(self, name: Option<&str>, offset: u64, addr: u64, names: &Names) -> String {
         match (self, name.filter(|name| !name.is_empty())) {
             (Probe::Tracepoint, name) => name.map(|name| names.tracepoint(name)).unwrap_or_default(),

@@ -41,7 +41,7 @@ impl Map {
         Ok(Map { fd, about })
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn about(&self) -> &state::Map {
         &self.about
     }

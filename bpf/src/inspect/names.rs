@@ -37,12 +37,12 @@ impl Names {
         self.interfaces.get_or_init(|| net::interfaces().unwrap_or_default())
     }
 
-    /// What is attached in other network namespaces.
+    /// Attachments in other network namespaces.
     pub(crate) fn other_networks(&self) -> &OtherNetworks {
         self.other_networks.get_or_init(OtherNetworks::look)
     }
 
-    /// What could not be looked at for those names that were looked up.
+    /// Namespaces that could not be read for names that were looked up.
     pub(crate) fn problems(&self) -> &[String] {
         self.other_networks.get().map(|networks| networks.problems.as_slice()).unwrap_or_default()
     }

@@ -17,14 +17,14 @@ use crate::inspect::net::{self, Interface};
 
 /// The most namespaces that are entered.
 const NAMESPACES_MAX: usize = 512;
-/// How long they may take together.
+/// Limit on the time that they take together.
 const PATIENCE: Duration = Duration::from_millis(1000);
 
-/// What is attached in other network namespaces.
+/// Attachments in other network namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct OtherNetworks {
     networks: Vec<Network>,
-    /// What could not be looked at, and why.
+    /// Objects that could not be read, and why.
     pub(crate) problems: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
         match looked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Ok(network)) => found.push(network),
             Ok(Err(problem)) => {
-                // What refuses one refuses all.
+                // A refusal of one is a refusal of all.
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }

@@ -12,12 +12,12 @@ use crate::sys::FdInfo;
 /// The most pins that are opened: a limit for machines where something pins without end.
 const MAX_PINS: usize = 50_000;
 
-/// What is pinned in the bpf file systems mounted where this process can see them.
+/// Pins in the bpf file systems mounted where this process can see them.
 #[derive(Debug, Default)]
 pub struct Pins {
     /// Paths of each program: its own and those of its links.
     pub by_prog: HashMap<u32, Vec<PathBuf>>,
-    /// What could not be looked at, and why.
+    /// Objects that could not be read, and why.
     pub problems: Vec<String>,
 }
 

@@ -51,7 +51,7 @@ impl Program {
         sys::prog_summary(self.fd(), self.id).map(|(info, _)| info.load_time)
     }
 
-    /// What it is for: one system call, no allocation.
+    /// Its type: one system call, no allocation.
     pub(crate) fn prog_type(&self) -> Result<ProgType> {
         sys::prog_summary(self.fd(), self.id).map(|(info, _)| ProgType(info.type_))
     }
@@ -98,6 +98,6 @@ pub struct ProgSnapshot {
     pub info: ProgInfoBuf,
     /// Its BTF, if it has any.
     pub btf: Option<Arc<[u8]>>,
-    /// What it has and the kernel does not show, why not, and what would show it; empty when nothing.
+    /// Parts of it that the kernel does not show, why not, and what would show them; may be empty.
     pub withheld: String,
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::inspect::programs::Program;
 use crate::sys;
 
-/// How often a program ran and how long that took, since it was loaded, counted only while statistics were on.
+/// Runs of a program and their time since it was loaded, counted only while statistics were on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunStats {
     /// Time spent in the program, helpers included.

@@ -1,4 +1,4 @@
-//! What tracing programs trace: functions of the kernel and its modules, and of other programs, named through BTF.
+//! Targets of tracing programs: functions of the kernel and its modules, and of other programs, named through BTF.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use crate::inspect::btf::BtfCache;
 use crate::inspect::programs::Program;
 use crate::sys::{self, Kind};
 
-/// What a tracing link points to.
+/// Target of a tracing link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// A type of the BTF of the kernel or a module: (BTF id, type id).

@@ -1,4 +1,4 @@
-//! What the kernel shows of programs' code and names, and what hides it.
+//! Parts of programs' code and names that the kernel shows, and what hides them.
 
 use bprec_host::{hidden_addresses, sysctl_number};
 

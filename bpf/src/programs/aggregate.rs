@@ -39,10 +39,10 @@ const KEY_BYTES: usize = 56;
 const ENTRY_BYTES: usize = 24 + 8 * WORDS;
 /// Bytes of `struct per_cpu_stats`: `samples u64 · period u64 · overflow_samples u64 · overflow_period u64`.
 const STATS_BYTES: usize = 32;
-/// How often a table is tried again that another CPU holds a lock of.
+/// Number of attempts at a table that another CPU holds a lock of.
 const TRIES: usize = 1000;
 
-/// How the program finds registers and period (`config.machine` in aggregate.bpf.c).
+/// Way in which the program finds registers and period (`config.machine` in aggregate.bpf.c).
 const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
     Some(1)
 } else if cfg!(target_arch = "aarch64") {
@@ -67,7 +67,7 @@ pub struct Aggregator {
     chain: Vec<u64>,
 }
 
-/// What samples are told apart by, beside thread, CPU, cgroup and kernel call chain.
+/// Keys of samples beside thread, CPU, cgroup and kernel call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserDetail {
     /// User call chains.
@@ -79,7 +79,7 @@ pub struct UserDetail {
 /// Samples that were taken by one thread on one CPU at one place, with one call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stack<'a> {
-    /// Where the CPU was.
+    /// Instruction pointer.
     pub ip: u64,
     /// Process and thread, in the initial pid namespace.
     pub pid_tid: (u32, u32),
@@ -87,7 +87,7 @@ pub struct Stack<'a> {
     pub cpu: u32,
     /// Cgroup (v2).
     pub cgroup: u64,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
     /// The sum of their periods.
     pub period: u64,
@@ -97,7 +97,7 @@ pub struct Stack<'a> {
     pub chain: &'a [u64],
 }
 
-/// What the program saw on one CPU since it was loaded.
+/// Counts of the program on one CPU since it was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerCpuStats {
     /// All samples.

@@ -15,7 +15,7 @@ impl Layout {
         Layout::in_btf(elf, |btf| btf.find(Kind::STRUCT, name.as_bytes()).map(|it| it.id()))
     }
 
-    /// What the variable of this name is.
+    /// Value of the variable of this name.
     pub(crate) fn of_variable(elf: &[u8], name: &str) -> Option<Layout> {
         Layout::in_btf(elf, |btf| btf.find(Kind::VAR, name.as_bytes())?.target())
     }
@@ -45,7 +45,7 @@ impl Layout {
         Some(Layout { members: members.collect(), bytes: btf.size_of(structure.id())? as usize })
     }
 
-    /// Where a member starts, in bytes.
+    /// Offset of a member, in bytes.
     pub(crate) fn offset(&self, member: &str) -> Option<usize> {
         self.members.iter().find(|(name, _)| name == member).map(|(_, offset)| *offset)
     }

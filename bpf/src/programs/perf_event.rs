@@ -20,7 +20,7 @@ pub struct Attached {
     link: Option<OwnedFd>,
 }
 
-/// How a program was put on an event.
+/// Method by which a program was attached to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// A link (Linux 5.15): it has a cookie, others see it, and it can be taken off.
@@ -58,7 +58,7 @@ impl Attached {
         Ok(Attached { link: None })
     }
 
-    /// How it is attached.
+    /// Method of its attachment.
     pub fn way(&self) -> Way {
         if self.link.is_some() { Way::Link } else { Way::Ioctl }
     }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::PrintLevel;
 
-/// What libbpf printed while programs were loaded.
+/// Output of libbpf while programs were loaded.
 static LOG: Mutex<String> = Mutex::new(String::new());
 /// Held while libbpf's printing is redirected, which is one switch for the whole process.
 static QUIET: Mutex<()> = Mutex::new(());

@@ -32,7 +32,7 @@ const MACHINE_WORDS: Option<(u32, u32)> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// What a sample is to have.
+/// Parts that a sample has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recipe {
     /// The parts of each payload.
@@ -96,7 +96,7 @@ impl SamplerProgram {
         map.ok_or_else(missing).and_then(set).map_err(|source| refused((source, String::new())))
     }
 
-    /// What became of all runs until now, on all CPUs.
+    /// Results of all runs until now, on all CPUs.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -43,11 +43,11 @@ pub(crate) struct Entries<'fd> {
     key_bytes: usize,
     value_bytes: usize,
     cpus: Vec<u32>,
-    /// What the kernel copies for the values of one entry.
+    /// Bytes that the kernel copies for the values of one entry.
     copied_bytes: usize,
 }
 
-/// Where a walk by batches goes on.
+/// Position at which a walk by batches goes on.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor(Option<Vec<u8>>);
 
@@ -62,7 +62,7 @@ pub(crate) struct Batch {
 }
 
 impl<'fd> Entries<'fd> {
-    /// Of the map behind `fd`, whose id is `id`.
+    /// Layout of the map behind `fd`, which has this `id`.
     pub(crate) fn of(fd: &'fd OwnedFd, id: u32) -> Result<Entries<'fd>> {
         let fd = fd.as_fd();
         let info = map_info(fd, id)?;
@@ -187,7 +187,7 @@ impl<'fd> Entries<'fd> {
     pub(crate) fn batch(&self, cursor: &mut Cursor, count: u32) -> Result<Batch> {
         // A hash table's cursor is the number of a bucket, any other's is a key.
         let mut next = vec![0u8; self.key_bytes.max(4)];
-        // Of another map, it would be too short to be read.
+        // Another map's would be too short.
         let from = cursor.0.take().filter(|from| from.len() == next.len());
         let room = count as usize;
         let mut batch = Batch {
@@ -222,7 +222,7 @@ impl<'fd> Entries<'fd> {
         Ok(batch)
     }
 
-    /// Where the kernel is to read a key; it wants none where keys are empty.
+    /// Address of a key for the kernel; none where keys are empty.
     fn pointer(&self, key: &[u8]) -> u64 {
         if key.is_empty() { 0 } else { key.as_ptr() as u64 }
     }

@@ -34,7 +34,7 @@ impl FdInfo {
         info
     }
 
-    /// That of a descriptor of this process.
+    /// Object of a descriptor of this process.
     pub(crate) fn of_own(fd: BorrowedFd<'_>) -> Result<FdInfo> {
         let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
         fs::read_to_string(&path).map(|text| FdInfo::parse(&text)).map_err(|source| Error::file(path, source))

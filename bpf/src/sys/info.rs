@@ -16,7 +16,7 @@ use crate::error::{Error, Object, Result};
 
 const CALL: &str = "bpf(BPF_OBJ_GET_INFO_BY_FD)";
 
-/// How often an object whose arrays grew between the two calls is asked again.
+/// Number of requests to an object whose arrays grew between the two calls.
 const ATTEMPTS: usize = 8;
 
 /// Asks for `info`, which is in and out. Answers with the number of bytes of it that this kernel knows.
@@ -40,7 +40,7 @@ unsafe fn info_by_fd(fd: BorrowedFd<'_>, info: &mut [u8]) -> Result<usize, i32> 
 ///
 /// # Safety
 ///
-/// As [`info_by_fd`]; and `T` is a structure of integers.
+/// The same as [`info_by_fd`]; `T` is a structure of integers.
 unsafe fn info_of<T>(fd: BorrowedFd<'_>, info: &mut T, bytes: usize) -> Result<usize, i32> {
     let bytes = bytes.min(size_of::<T>());
     // SAFETY: it is borrowed exclusively for the length of the call, as long, and any bytes make one.
@@ -66,11 +66,11 @@ fn put_buffer(info: &mut [u8], at: usize, buffer: &mut [u8]) {
 enum Element {
     /// Always this many bytes.
     Bytes(usize),
-    /// As many bytes as the `u32` at this offset of the info says.
+    /// Reserves as many bytes as the `u32` at this offset of the info says.
     SizeAt(usize),
 }
 
-/// Where `struct bpf_prog_info` speaks of one of its arrays.
+/// Offsets in `struct bpf_prog_info` of the fields of one of its arrays.
 #[derive(Debug, Clone, Copy)]
 struct ProgArray {
     pointer_at: usize,
@@ -225,7 +225,7 @@ pub(crate) struct BtfInfo {
     pub(crate) is_kernel: bool,
 }
 
-/// What the kernel tells about a BTF blob; its bytes only if `with_blob`.
+/// Facts that the kernel tells about a BTF blob; its bytes only if `with_blob`.
 pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<BtfInfo> {
     for _ in 0..ATTEMPTS {
         let mut info = bpf_btf_info::default();
@@ -257,7 +257,7 @@ pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<B
     Err(Error::Grew { object: Object::Btf(id) })
 }
 
-/// What the kernel tells about a map; zeros where this kernel is too old to say. What comes after `map_extra` is not asked for.
+/// Facts that the kernel tells about a map; zeros where this kernel is too old to say. Fields after `map_extra` are not asked for.
 pub(crate) fn map_info(fd: BorrowedFd<'_>, id: u32) -> Result<bpf_map_info> {
     let mut info = bpf_map_info::default();
     // SAFETY: the block holds no pointers up to there.
@@ -269,7 +269,7 @@ pub(crate) fn map_info(fd: BorrowedFd<'_>, id: u32) -> Result<bpf_map_info> {
 /// Bytes of `struct bpf_link_info` as of Linux 6.18.
 const LINK_INFO_BYTES: usize = size_of::<bpf_link_info>();
 
-/// Where a field of `struct bpf_link_info` is: of what all links have, or, by the member of its union, of one type of link.
+/// Offset of a field of `struct bpf_link_info`: of what all links have, or, by the member of its union, of one type of link.
 macro_rules! link_field {
     (all.$field:ident) => {
         std::mem::offset_of!(libbpf_rs::libbpf_sys::bpf_link_info, $field)

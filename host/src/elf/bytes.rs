@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 /// Something that bytes are read of at offsets.
 pub trait ReadAt {
-    /// So many bytes from an offset on; `None` when not all of them are there, in which case no memory is reserved for them.
+    /// Bytes from an offset on; `None` if not all of them are there, in which case no memory is reserved for them.
     fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
 }
 

@@ -1,4 +1,4 @@
-//! Where the symbols of a file are: in itself, in a file of debugging information beside it, or packed within it.
+//! Sources of a file's symbols: itself, a file of debugging information beside it, or a packed one within it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,7 +17,7 @@ const PACKED_MAX_BYTES: u64 = 8 << 20;
 const UNPACKED_MAX_BYTES: usize = 64 << 20;
 /// Nor those whose unpacking needs a larger dictionary; `xz -6` has 8 MiB.
 const DICTIONARY_MAX_BYTES: usize = 16 << 20;
-/// Where debugging information is.
+/// Directory of debugging information.
 const DEBUG_ROOT: &str = "usr/lib/debug";
 
 /// The functions that are at offsets of a file, each once, by offset. `root` and `path` say where the file is, for what lies beside it:
@@ -97,7 +97,7 @@ fn is_plain(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/') && name != b".."
 }
 
-/// What xz has packed; `None` when it is damaged, or larger than what is looked at.
+/// Content that xz has packed; `None` if it is damaged, or larger than the limit.
 fn unpack(packed: &[u8], is_over: &dyn Fn() -> bool) -> Option<Vec<u8>> {
     let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, DICTIONARY_MAX_BYTES);
     let (mut at, mut unpacked, mut piece) = (0, Vec::new(), vec![0; 64 << 10]);

@@ -23,7 +23,7 @@ const SHORT_NAME_BYTES: usize = 256;
 /// A function of an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ElfFunction {
-    /// Where it starts, bytes from the start of the file.
+    /// First byte, from the start of the file.
     pub offset: u64,
     /// Its length in bytes.
     pub len_bytes: u64,
@@ -38,16 +38,16 @@ struct Candidate {
     /// One past the last address that it can hold: by its length, or by where its section ends.
     limit: u64,
     rank: Rank,
-    /// Where its name is in the table of strings.
+    /// Offset of its name in the table of strings.
     name_at: u32,
     /// The name, once it was needed to choose.
     name: Option<Vec<u8>>,
 }
 
-/// What makes one of several symbols of an address the better one: a length, a strong and then a global binding.
+/// Rank of a symbol among several of an address: a length, a strong and then a global binding.
 type Rank = (bool, bool, bool);
 
-/// What the symbols of a file say about addresses, kept while its tables are gone through: never more than one function for each address.
+/// Functions at the wanted addresses, kept while a file's tables are read: never more than one for each address.
 #[derive(Debug)]
 pub(super) struct Search {
     /// The addresses that are looked up, ascending.
@@ -117,7 +117,7 @@ impl Search {
                 continue;
             }
             let len_bytes: u64 = symbol.st_size(endian).into();
-            // What has no length ends with its section: procedure linkage follows on `_init`.
+            // A function without a length ends with its section: procedure linkage follows on `_init`.
             let limit = match elf.sections.get(usize::from(section)) {
                 Some(section) if len_bytes == 0 => section.vaddr.saturating_add(section.bytes),
                 Some(_) => start.saturating_add(len_bytes),
@@ -130,7 +130,7 @@ impl Search {
                 None => true,
                 Some(known) if known.start != start => known.start < start,
                 Some(known) if known.rank != rank => known.rank < rank,
-                // Of equals, the name with fewer underscores in front, and then the longer one.
+                // Among equals, the name with fewer underscores in front wins, and then the longer one.
                 Some(known) => preference(known.name(elf, strings)) < preference(found.name(elf, strings)),
             };
             if is_better {
@@ -205,7 +205,7 @@ fn name<S: ReadAt>(elf: &Elf<S>, strings: &Section, at: u32) -> Option<Vec<u8>> 
     None
 }
 
-/// What makes one of several names of a function the better one.
+/// Rank of a name among several of a function.
 fn preference(name: &[u8]) -> (bool, Reverse<usize>, usize) {
     (!name.is_empty(), Reverse(name.iter().take_while(|byte| **byte == b'_').count()), name.len())
 }

@@ -115,7 +115,7 @@ impl<S: ReadAt> Elf<S> {
         })
     }
 
-    /// What a section holds, if that is not more than so many bytes.
+    /// Content of a section, if that is not more than a limit.
     fn contents(&self, name: &[u8], bytes_max: u64) -> Option<Vec<u8>> {
         let section = self.section(name).filter(|section| section.bytes <= bytes_max)?;
         self.source.read_at(section.offset, section.bytes as usize)
@@ -131,7 +131,7 @@ impl<S: ReadAt> Elf<S> {
     }
 }
 
-/// What a file begins with; `None` when that is not for an ELF file of this class.
+/// Header of a file; `None` if it is no ELF file of this class.
 fn header<S: ReadAt, H: FileHeader<Endian = Endianness>>(source: &S) -> Option<(H, Endianness)> {
     let bytes = source.read_at(0, size_of::<H>())?;
     let (header, _) = from_bytes::<H>(&bytes).ok()?;
@@ -144,7 +144,7 @@ fn program_headers<S: ReadAt, H: FileHeader>(source: &S, header: &H, endian: H::
     table::<S, H::ProgramHeader>(source, header.e_phoff(endian).into(), header.e_phnum(endian).min(SEGMENTS_MAX))
 }
 
-/// So many items of a table; none where the file does not have all of them.
+/// Items of a table; none if the file does not have all of them.
 fn table<S: ReadAt, T>(source: &S, offset: u64, count: u16) -> Option<Vec<u8>> {
     source.read_at(offset, usize::from(count) * size_of::<T>())
 }
@@ -166,10 +166,10 @@ mod tests {
     const LABEL: u8 = 0;
     const GLOBAL: u8 = 1 << 4;
     const WEAK: u8 = 2 << 4;
-    /// Where the segment of the file is, and as what it is loaded.
+    /// Offset of the segment in the file, and its address.
     const OFFSET: u64 = 0x1000;
     const VADDR: u64 = 0x40_2000;
-    /// Of the one section of code.
+    /// Offset and length of the one section of code.
     const SECTION_BYTES: u64 = 0x800;
 
     fn file(symbols: Symbols<'_>) -> Vec<u8> {
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What its own tools say of a real file, this test.
+    /// This test's own program, judged by readelf.
     #[test]
     fn the_functions_of_this_program_are_those_that_nm_lists() {
         let exe = std::env::current_exe().unwrap();

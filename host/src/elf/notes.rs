@@ -8,7 +8,7 @@ use super::{ReadAt, header, items, program_headers};
 
 /// A segment of notes beyond this is not looked through.
 const NOTES_MAX_BYTES: u64 = 64 << 10;
-/// How the kernel aligns its notes.
+/// Alignment of the kernel's notes.
 const NOTE_ALIGN: u32 = 4;
 
 /// The build id of an ELF file; `None` when it has none or is no ELF file.

@@ -154,7 +154,7 @@ impl<'a> Recording<'a> {
         let online = machine::online_cpus();
         let exact = match &options.counters {
             Counters::Exact(asked) => match exact::open_events(asked, options.notify, &online) {
-                // What was asked for cannot be meant; that is no matter of the machine.
+                // The request itself is wrong; the machine has no part in it.
                 Err(error @ Error::Event { .. }) => return Err(error),
                 counting => Some(ExactCounters::new(asked.clone(), counting, Some(Level::Warning))),
             },

@@ -42,7 +42,7 @@ pub struct Finding {
     pub name: &'static str,
     /// How it stands.
     pub status: Status,
-    /// What was found.
+    /// Findings.
     pub found: String,
     /// What stands in the way, if anything does.
     pub limits: Vec<Limit>,

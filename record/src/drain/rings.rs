@@ -122,7 +122,7 @@ impl Rings {
     /// has its turn first the next time; returns false then.
     ///
     /// # Errors
-    /// What `take` says.
+    /// Result of `take`.
     pub(super) fn take_main(&mut self, take: impl FnMut(&Unread<'_>) -> Result<bool>) -> Result<bool> {
         self.main.take(take)
     }

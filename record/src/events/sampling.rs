@@ -23,9 +23,9 @@ const CYCLES: u64 = 0;
 /// An event that samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampler {
-    /// As it was asked for; the name is changed along with the attr.
+    /// Event as it was asked for; the name is changed along with the attr.
     pub(crate) spec: EventSpec,
-    /// What the kernel is asked for.
+    /// Event that the kernel is asked for.
     pub(crate) attr: EventAttr,
     /// Why it is not what was asked for; empty when it is.
     pub(crate) note: String,
@@ -99,7 +99,7 @@ impl Sampler {
     /// Opens it on the first of its places, changing it until the kernel takes it or nothing is left to try.
     ///
     /// # Errors
-    /// What the kernel said to the last try.
+    /// Kernel's answer to the last attempt.
     pub(crate) fn settle(&mut self, options: &Options, targets: &CpuThreadTargets, place: i32, cpu: i32) -> Result<()> {
         loop {
             match targets.open_event(&self.attr, place, cpu) {
@@ -212,7 +212,7 @@ fn clamped(options: &Options, asked: u64, limit: u64) {
     (options.notify)(Level::Notice, &text);
 }
 
-/// What the kernel refused, with what would make it agree.
+/// Refusal of the kernel, with its remedy.
 pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Error {
     let place = match (pid, cpu) {
         (-1, cpu) => format!("cpu {cpu}"),

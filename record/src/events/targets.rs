@@ -1,4 +1,4 @@
-//! Whose events: tasks and CPUs.
+//! Targets of events: tasks and CPUs.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use crate::{Error, Level, Options, Result, Target, sys};
 /// With so many descriptors for each event, processes are recorded by way of their cgroup if that holds nobody else.
 const PLACES_MAX: usize = 1024;
 
-/// How an event is opened, as far as it matters for its attr.
+/// Way of opening an event, as far as it matters for its attr.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Binding {
     /// Bound to tasks, rather than to CPUs.
@@ -26,21 +26,21 @@ pub(crate) struct Binding {
     pub(crate) enable_on_exec: bool,
 }
 
-/// Where events are opened: tasks (−1 for all) and CPUs.
+/// Tasks (−1 for all) and CPUs on which events are opened.
 #[derive(Debug, Clone)]
 pub(crate) struct CpuThreadTargets {
     /// Tasks, or just −1.
     pub(crate) tasks: Vec<i32>,
     /// CPUs to sample.
     pub(crate) cpus: Vec<u32>,
-    /// How that shows in the attrs.
+    /// Effect of that on the attrs.
     pub(crate) binding: Binding,
     /// The cgroup that the tasks have to themselves, where an event is opened for it and not for each of them.
     cgroup: Option<Arc<OwnedFd>>,
 }
 
 impl CpuThreadTargets {
-    /// Those of a target. `command` is the command's process, if there is one.
+    /// Tasks and CPUs of a target. `command` is the command's process, if there is one.
     ///
     /// # Errors
     /// When a target does not exist.
@@ -95,7 +95,7 @@ impl CpuThreadTargets {
         })
     }
 
-    /// What an event is opened for on each CPU, to be handed to [`CpuThreadTargets::open_event`].
+    /// Tasks that an event is opened for on each CPU, to be handed to [`CpuThreadTargets::open_event`].
     pub(crate) fn places(&self) -> Vec<i32> {
         self.cgroup.as_ref().map_or_else(|| self.tasks.clone(), |directory| vec![directory.as_raw_fd()])
     }

@@ -10,7 +10,7 @@ pub enum Limit {
     OwnTasksOnly,
     /// Loads of programs by others are not announced to this user.
     LoadsOfOthers,
-    /// Of this user's own tasks, only user space can be sampled.
+    /// Only user space of this user's own tasks can be sampled.
     UserSpaceOnly,
     /// There are no hardware counters.
     NoPmu,
@@ -74,7 +74,7 @@ pub enum Limit {
     PidNamespace,
 }
 
-/// What changes a limit.
+/// Remedy of a limit.
 enum Way {
     /// To be run as root, unless it says otherwise.
     Command(&'static str),
@@ -82,7 +82,7 @@ enum Way {
 }
 
 impl Limit {
-    /// What is missing in a recording, or in the report of it.
+    /// Cost of the limit: what a recording, or its report, lacks.
     pub fn cost(self) -> &'static str {
         match self {
             Limit::NoEvents => "nothing can be recorded",
@@ -186,7 +186,7 @@ impl Limit {
         }
     }
 
-    /// What changes it: a command, or what the machine would have to have.
+    /// Remedy: a command, or what the machine would have to have.
     pub fn remedy(self) -> &'static str {
         match self.way() {
             Way::Command(text) | Way::Hint(text) => text,

@@ -10,7 +10,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use crate::{Error, Result, sys};
 
-/// Where root allows such options, one in each line.
+/// File in which root allows such options, one in each line.
 const ALLOWED: &str = "/etc/bprec/allowed";
 /// No list is longer.
 const ALLOWED_MAX_BYTES: u64 = 1 << 16;
@@ -34,7 +34,7 @@ pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
     })
 }
 
-/// What stands in the same list for names in user space: reading what processes of others have mapped, and those files.
+/// Entry of the same list for names in user space: reading what processes of others have mapped, and those files.
 const USER_SYMBOLS: &str = "--user-symbols";
 
 /// True if names in user space may be had with the rights of this process: they lend none, or root has allowed it.
@@ -56,7 +56,7 @@ pub(crate) fn respect_processes() -> Result<()> {
         .map_err(|answer| Error::Other(format!("cannot drop capabilities that the caller lacks: {answer}")))
 }
 
-/// As long as it lives, this thread reads about processes what the kernel lets its caller read, and no more: their mappings and what is mapped.
+/// While it lives, this thread reads about processes what the kernel lets its caller read, and no more: their mappings and what is mapped.
 #[derive(Debug)]
 pub(crate) struct AsCaller {
     before: Option<CapabilitySets>,
@@ -75,7 +75,7 @@ impl AsCaller {
 
 impl Drop for AsCaller {
     fn drop(&mut self) {
-        // What is permitted can be taken up again.
+        // Permitted capabilities can be taken up again.
         if let Some(sets) = self.before {
             let _ = set_capabilities(None, sets);
         }

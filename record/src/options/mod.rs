@@ -1,4 +1,4 @@
-//! What to record, from whom, how often, and where to.
+//! Options of a recording: target, events, rate, output.
 
 pub(crate) mod caller;
 mod stat;
@@ -23,17 +23,17 @@ pub use stat::{StatOptions, StatTarget};
 /// Everything [`record`](crate::record) needs to know.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whose events.
+    /// Target of the events.
     pub target: Target,
     /// Events as the user wrote them (`-e`), each possibly a list with commas. Empty means cycles, or the nearest thing.
     pub events: Vec<String>,
-    /// How often.
+    /// Rate.
     pub rate: Rate,
     /// Samples that a BPF program of ours makes, beside the others.
     pub bpf_sampler: Option<SamplerFields>,
-    /// How often it makes them; `None`: as often as the main event samples.
+    /// Rate of its samples; `None`: as the main event.
     pub bpf_sampler_rate: Option<Rate>,
-    /// How user call chains are recorded; kernel ones always are.
+    /// Method of recording user call chains; kernel ones always are recorded.
     pub user_chains: UserChains,
     /// Name the functions of user space that samples hit when a file ends.
     pub user_symbols: bool,
@@ -45,11 +45,11 @@ pub struct Options {
     pub ring: RingSize,
     /// Samples overwrite the oldest ones in the rings. What is there is written when a file ends.
     pub overwrite: bool,
-    /// Where to.
+    /// Output.
     pub output: Output,
     /// When one file ends and the next begins; `None`: everything goes into one.
     pub switch_output: Option<SwitchOutput>,
-    /// How often what was written is put on the disk; `None`: at the end.
+    /// Time between two syncs to the disk; `None`: at the end only.
     pub sync: Option<Duration>,
     /// Compress records with zstd, at a level of 1 to 22.
     pub compression_level: Option<u8>,
@@ -61,7 +61,7 @@ pub struct Options {
     pub delay: Option<Duration>,
     /// Ends the recording when it becomes readable, or its other end is closed.
     pub stop: Option<Arc<OwnedFd>>,
-    /// Where run counts of programs come from.
+    /// Source of run counts of programs.
     pub counters: Counters,
     /// Limit on run statistics, with exact counters where these are asked for.
     pub budget: Budget,
@@ -73,7 +73,7 @@ pub struct Options {
     pub interval: Duration,
     /// Maps whose contents are read when sampling has ended.
     pub dump_maps: Vec<WantedMap>,
-    /// How much is read of each map at most.
+    /// Limits on what is read of each map.
     pub dump_bounds: Bounds,
     /// Count samples in the kernel, and write weighted ones at each interval.
     pub aggregate: Option<Aggregate>,
@@ -119,7 +119,7 @@ impl Default for Options {
     }
 }
 
-/// How samples are counted in the kernel.
+/// Options of counting samples in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aggregate {
     /// Stacks that are counted per event and interval.
@@ -128,18 +128,18 @@ pub struct Aggregate {
     pub user_addresses: bool,
 }
 
-/// How much a message matters.
+/// Level of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// The recording is less than what was asked for.
     Warning,
     /// Good to know.
     Notice,
-    /// How it is done, for `-v`.
+    /// Details of a step, for `-v`.
     Detail,
 }
 
-/// Whose events are recorded.
+/// Target of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The whole machine (`-a`).
@@ -189,14 +189,14 @@ pub struct ObjectFile {
     pub program: Option<String>,
 }
 
-/// How often an event samples.
+/// Rate or period of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
     /// 4000 Hz; each occurrence of a tracepoint.
     Default,
     /// Times per second (`-F`).
     Frequency(u64),
-    /// As often per second as the kernel allows (`-F max`).
+    /// The highest rate that the kernel allows (`-F max`).
     MaxFrequency,
     /// Once per so many events (`-c`).
     Period(u64),
@@ -245,7 +245,7 @@ impl RingSize {
     }
 }
 
-/// Where the recording goes.
+/// Output of the recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// A file; one that exists is kept as `<name>.old`.
@@ -254,7 +254,7 @@ pub enum Output {
     Stdout,
 }
 
-/// Where run counts of programs come from.
+/// Source of run counts of programs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Counters {
     /// Not counted.
@@ -265,7 +265,7 @@ pub enum Counters {
     Exact(Exact),
 }
 
-/// What is counted by programs around others'.
+/// Options of counting by programs around others'.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exact {
     /// Which programs, by full name or id, and which of their functions: shell patterns `PROGRAM[:FUNCTION]`, several with
@@ -368,7 +368,7 @@ pub enum UserChains {
     /// None.
     #[default]
     None,
-    /// As the kernel takes them, by frame pointer.
+    /// Taken by the kernel, by frame pointer.
     FramePointers,
     /// User registers and so many bytes of the user stack, for a reader to unwind by DWARF as perf does.
     Dwarf {
@@ -378,7 +378,7 @@ pub enum UserChains {
 }
 
 impl UserChains {
-    /// What perf takes of the stack unless it is told otherwise.
+    /// Bytes of the stack that perf takes by default.
     pub const STACK_BYTES: u32 = 8192;
     /// The most that fits into a record, as perf has it.
     pub const STACK_BYTES_MAX: u32 = 65528;

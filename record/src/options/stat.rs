@@ -1,4 +1,4 @@
-//! What to count without recording.
+//! Options of counting without recording.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::{Budget, Level};
 /// Everything that [`stat`](crate::stat) needs to know.
 #[derive(Debug, Clone)]
 pub struct StatOptions {
-    /// What to count.
+    /// Target of the count.
     pub target: StatTarget,
     /// Which events, as the user wrote them: lists with groups in braces. Empty means the usual ones.
     pub events: Vec<String>,
@@ -28,13 +28,13 @@ pub struct StatOptions {
     pub budget: Budget,
     /// Count events of targets at context switches, shared with other sessions. Programs are not concerned.
     pub shared: bool,
-    /// Where such sessions find each other; `None` is where perf does.
+    /// Map by which such sessions find each other; `None` is perf's.
     pub attr_map: Option<PathBuf>,
     /// Takes messages as they arise.
     pub notify: fn(Level, &str),
 }
 
-/// What is counted.
+/// Events that are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatTarget {
     /// BPF programs and their functions, by patterns as in [`Exact::pattern`](crate::Exact::pattern); `None` is all of them.

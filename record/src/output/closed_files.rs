@@ -38,7 +38,7 @@ struct State {
 }
 
 impl ClosedFiles {
-    /// Those that go by the name `path` and a time. Where `max` of them stay, these are the newest, also of recordings before this one.
+    /// Files with the name `path` and a time. If `max` of them stay, these are the newest, also of recordings before this one.
     pub(crate) fn of(path: &Path, max: Option<NonZeroUsize>, notify: fn(Level, &str)) -> ClosedFiles {
         let files = if max.is_some() { closed_before(path) } else { VecDeque::new() };
         let state = State { files, ..State::default() };

@@ -12,7 +12,7 @@ use crate::sys::{self, Usage};
 /// The bytes of symbols in one payload: what fits into a record, with room for its own fields.
 const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
 
-/// What a recording is completed with.
+/// Parts with which a recording is completed.
 pub(crate) struct Ending<'a> {
     /// Symbols of the kernel, if they can be read.
     pub(crate) kallsyms: Option<&'a Kallsyms>,
@@ -20,7 +20,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) addresses: &'a [u64],
     /// Functions of user space that samples hit, and how far they were looked up; `None` where that was not asked for.
     pub(crate) user_functions: Option<(Vec<FileFunctions>, UserSymbols)>,
-    /// What is known of the cost of the recording.
+    /// Cost of the recording, as far as known.
     pub(crate) cost: Cost,
     /// Resources used by the recorder when the file began.
     pub(crate) used_before: Usage,

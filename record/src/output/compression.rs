@@ -28,7 +28,7 @@ pub(super) struct Packer {
     slice: Vec<u8>,
 }
 
-/// What compression came to.
+/// Result of compression.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PackedBytes {
     /// Bytes of records before they were compressed.
@@ -40,7 +40,7 @@ pub(crate) struct PackedBytes {
 }
 
 impl PackedBytes {
-    /// What compression did not keep up with, in words; None when that is nothing.
+    /// Message about records that compression did not keep up with; None if it did.
     pub(crate) fn uncompressed(self) -> Option<String> {
         let (bytes, all) = (self.skipped_bytes, self.skipped_bytes + self.unpacked_bytes);
         (bytes > 0).then(|| {

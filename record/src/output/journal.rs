@@ -76,7 +76,7 @@ impl Journal {
         bprec_format::journal::Journal::parse(&bytes, Endian::NATIVE).ok().map(|journal| journal.features)
     }
 
-    /// What is to be removed when the recording does not need it any more.
+    /// Removes the file when the recording does not need it any more.
     pub(super) fn leftover(&self) -> Leftover {
         Leftover { path: self.path.clone(), inode: self.inode }
     }

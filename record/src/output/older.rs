@@ -1,4 +1,4 @@
-//! What there was under a recording's name: it is kept, and takes the place of nothing that is worth more.
+//! File that had a recording's name: it is kept, and takes the place of nothing that is worth more.
 //!
 //! A recording that is whole becomes NAME.old, as perf has it. One that was cut off does so too, but where a whole one is called
 //! NAME.old already it becomes NAME.cut-off; without samples it is removed then. So however often a recorder is killed and started again,
@@ -19,7 +19,7 @@ use super::tally::Tally;
 use crate::events::SampleRole;
 use crate::{Error, Result};
 
-/// What stands in front of the records, ids of thousands of CPUs included, has less.
+/// Limit on the bytes in front of the records, ids of thousands of CPUs included.
 const HEAD_MAX_BYTES: u64 = 64 << 20;
 /// The first record is shorter.
 const FIRST_RECORD_BYTES: u64 = 4096;
@@ -32,11 +32,11 @@ const LOOK_BYTES: u64 = 1 << 30;
 pub(super) struct Moved {
     from: PathBuf,
     to: PathBuf,
-    /// What was called `to` before.
+    /// File that was called `to` before.
     spare: Option<PathBuf>,
 }
 
-/// What a file is.
+/// Condition of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     /// Whole, or anything but a recording of ours.
@@ -139,7 +139,7 @@ pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
     };
     let spare = spare(&to, older);
     if let Err(error) = fs::rename(path, &to) {
-        // What is called by both names keeps both through a rename.
+        // A file with both names keeps both through a rename.
         spare.iter().for_each(|spare| rename_both(spare, &to));
         spare.iter().filter(|spare| is_same(spare, &to)).for_each(|spare| remove_both(spare));
         return Err(Error::file(path, error));

@@ -57,7 +57,7 @@ pub(crate) struct DrainAccount {
 }
 
 impl DrainAccount {
-    /// What could not be read, in words; None when that is nothing.
+    /// Message about what could not be read; None if everything could.
     pub(crate) fn loss(&self) -> Option<String> {
         let bytes = self.overrun_bytes;
         (bytes > 0).then(|| format!("{bytes} bytes in the rings could not be read as records and are lost"))

@@ -16,7 +16,7 @@ use super::tally::Tally;
 use crate::events::SampleRole;
 use crate::{Error, Result};
 
-/// What stands in front of the records of a file of ours, ids of thousands of CPUs included, has less.
+/// Limit on the bytes in front of the records of a file of ours, ids of thousands of CPUs included.
 const HEAD_MAX_BYTES: u64 = 64 << 20;
 
 /// The first record, which tells whose the journal is, is shorter.
@@ -24,7 +24,7 @@ const FIRST_RECORD_BYTES: u64 = 4096;
 /// A last record that lacks its end is shorter.
 const TAIL_MAX_BYTES: u64 = 1 << 16;
 
-/// What became of a recording that was cut off.
+/// Result of recovering a recording that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovered {
     /// It lacks nothing, or more than its end (the feature that its COMPRESSED records need, too), or is not of this recorder, or there is damage in

@@ -1,4 +1,4 @@
-//! Where the bytes go: a seekable file with checkpoints and a journal beside it, or a stream.
+//! Destination of the bytes: a seekable file with checkpoints and a journal beside it, or a stream.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use super::syncer::{Written, directory_of, sync_directory};
 use crate::events::OpenEvent;
 use crate::{Error, Level, Output, Result};
 
-/// What is asked for as the size of a pipe: the most that the kernel gives to ordinary users.
+/// Requested size of a pipe: the most that the kernel gives to ordinary users.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// The recording being written.
@@ -35,12 +35,12 @@ pub(crate) struct Sink {
     /// Bytes in front of them.
     head_bytes: u64,
     seekable: Option<Seekable>,
-    /// Where records are compressed.
+    /// State of compression.
     packer: Option<Packer>,
     packed: Vec<u8>,
 }
 
-/// What only a file has.
+/// Parts that only a file has.
 #[derive(Debug)]
 struct Seekable {
     path: PathBuf,
@@ -51,7 +51,7 @@ struct Seekable {
     closed: Option<ClosedFiles>,
 }
 
-/// What there was before a recording's file, which it can be put back to.
+/// State before a recording's file, which can be restored.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     path: PathBuf,
@@ -101,7 +101,7 @@ fn is_closed(descriptor: &impl AsFd) -> bool {
     is_null && rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::RDWR))
 }
 
-/// What there is under a name; links are followed, unless another user has put them, or what they lead to, where anyone may.
+/// File under a name; links are followed, unless another user has put them, or what they lead to, where anyone may.
 fn existing(path: &Path) -> Result<Option<fs::Metadata>> {
     refuse_planted_target(path).map_err(|answer| Error::file(path, answer))?;
     Ok(fs::metadata(path).ok())
@@ -223,7 +223,7 @@ impl Sink {
     }
 
     fn stream(out: OwnedFd, name: String, events: &[FileAttr]) -> Result<Sink> {
-        // So that a reader who pauses does not stop us at once. Not every output is a pipe.
+        // A larger pipe keeps a reader who pauses from stopping us at once. Not every output is a pipe.
         let _ = rustix::pipe::fcntl_setpipe_size(&out, PIPE_BYTES);
         let mut sink = Sink {
             out: out.into(),
@@ -258,7 +258,7 @@ impl Sink {
         self.seekable.as_ref().is_some_and(|_| self.out.metadata().is_ok_and(|about| about.nlink() > 0))
     }
 
-    /// What has to be synced of a file while it is written; `None` for a stream.
+    /// Descriptors to sync while a file is written; `None` for a stream.
     ///
     /// # Errors
     /// When there can be no more descriptors.
@@ -322,7 +322,7 @@ impl Sink {
         self.packer.is_some()
     }
 
-    /// What compression has come to; `None` where records are not compressed.
+    /// Result of compression so far; `None` if records are not compressed.
     pub(crate) fn packed_bytes(&self) -> Option<PackedBytes> {
         self.packer.as_ref().map(Packer::counts)
     }
@@ -426,7 +426,7 @@ impl Sink {
         }
     }
 
-    /// What there was before a file; `None` for a stream.
+    /// State before a file; `None` for a stream.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.seekable.as_ref().map(|it| it.origin.clone())
     }

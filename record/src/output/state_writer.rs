@@ -10,7 +10,7 @@ use bprec_format::{Endian, EventAttr, RECORD_HEADER_BYTES, RecordType, SampleId,
 use crate::events::{OpenEvent, OpenEvents};
 use crate::{Error, Result, sys};
 
-/// Where the time of such a sample is: behind its header, IDENTIFIER, IP and TID.
+/// Offset of the time of such a sample: behind its header, IDENTIFIER, IP and TID.
 const TIME_AT: usize = RECORD_HEADER_BYTES + 24;
 
 /// Gives the samples in `records`, all of them encoded by a [`StateWriter`], their time.
@@ -42,7 +42,7 @@ pub(super) fn id_record(events: &[OpenEvent], id: RecordingId, out: &mut Vec<u8>
 
 /// An id that no other recording has.
 pub(super) fn random_id() -> RecordingId {
-    // Of keys that are random in each process, and others each time.
+    // Made from keys that are random in each process, and others each time.
     let random = RandomState::new().hash_one(std::process::id());
     let mut id = [0; 16];
     id[..8].copy_from_slice(&sys::realtime_unix_ns().to_ne_bytes());

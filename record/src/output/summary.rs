@@ -1,9 +1,9 @@
-//! What became of a recording.
+//! Result of a recording.
 
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// What became of a recording, for the closing line.
+/// Result of a recording, for the closing line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
     /// Samples in the file.
@@ -30,7 +30,7 @@ pub struct Summary {
     pub files: u32,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Where to; `None` for standard output.
+    /// Path of the recording; `None` for standard output.
     pub path: Option<std::path::PathBuf>,
     /// CPU time of the recorder, user and kernel.
     pub cpu_time: Duration,
@@ -38,6 +38,6 @@ pub struct Summary {
     pub statistics_time: Option<Duration>,
     /// The same as a part of 1 of the time of all CPUs.
     pub statistics_part: Option<f64>,
-    /// How the command ended, if one ran to its end.
+    /// Status of the command, if one ran to its end.
     pub command: Option<ExitStatus>,
 }

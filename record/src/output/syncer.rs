@@ -38,7 +38,7 @@ struct Shared {
 struct State {
     written: Option<Arc<Written>>,
     is_over: bool,
-    /// What went wrong first. The kernel tells it once only: whoever syncs later is told that all is well.
+    /// First error. The kernel tells it once only: whoever syncs later is told that all is well.
     error: Option<Error>,
 }
 
@@ -60,7 +60,7 @@ impl Syncer {
         self.shared.state().written = Some(Arc::new(written));
     }
 
-    /// What went wrong; told once.
+    /// Error; told once.
     ///
     /// # Errors
     /// When the disk did not take what was written.
@@ -114,7 +114,7 @@ impl Shared {
 }
 
 impl Written {
-    /// Of descriptors that are its own.
+    /// Works on descriptors that are its own.
     pub(super) fn new(recording: File, journal: Option<File>, path: &Path) -> Written {
         Written {
             recording,

@@ -1,4 +1,4 @@
-//! What the records of a finished recording say as a whole: how many samples, when, and which kernel code they hit.
+//! Totals of a finished recording's records: samples, their times, and the kernel code that they hit.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;

@@ -23,7 +23,7 @@ pub(crate) fn fix_sample_id_trailer(bytes: &mut [u8], trailer_bytes: usize) {
         let record = &mut bytes[start..start + size];
         let end = size - trailer_bytes;
         record.copy_within(payload..payload + trailer_bytes, end);
-        // What lies between now counts as padding of the name.
+        // Bytes between now count as padding of the name.
         record[payload..end].fill(0);
     }
 }

@@ -29,7 +29,7 @@ const FILES_MAX: usize = 1 << 15;
 const PLACES_MAX: usize = 1 << 18;
 /// Processes that are remembered of those that mapped a file.
 const MAPPERS_MAX: usize = 8;
-/// What is mapped and no file.
+/// Mappings that are no file.
 const NO_FILE: u32 = u32::MAX;
 
 /// Places of mapped files that samples hit.
@@ -68,12 +68,12 @@ impl LeftOut {
     }
 }
 
-/// What was hit in a file.
+/// Addresses that were hit in a file.
 #[derive(Debug, Clone)]
 pub(crate) struct FileHits {
-    /// As MMAP2 has it.
+    /// The value of MMAP2.
     pub(crate) path: Vec<u8>,
-    /// As MMAP2 has it.
+    /// The value of MMAP2.
     pub(crate) file: Mmap2File,
     /// When it was mapped first, ns of the recording's clock; 0 when that was before the recording.
     pub(crate) first_ns: u64,
@@ -241,7 +241,7 @@ impl UserHits {
         true
     }
 
-    /// What was mapped at an address at a time: by the newest mapping, or by what was inherited.
+    /// Mapping at an address at a time: the newest, or the inherited one.
     fn find(&mut self, pid: u32, addr: u64, time_ns: u64) -> Option<Map> {
         let (mut pid, mut time_ns) = (pid, time_ns);
         for _ in 0..FORKS_MAX {
@@ -414,7 +414,7 @@ mod tests {
         assert!(left_out.text().is_some_and(|text| text.contains("mappings of processes with more than 4096")));
     }
 
-    /// As many processes as there may be come and go: those that ended long ago are forgotten, but for whose children live.
+    /// Any number of processes may come and go: those that ended long ago are forgotten, unless their children live.
     #[test]
     fn what_ended_is_forgotten() {
         let mut hits = UserHits::default();

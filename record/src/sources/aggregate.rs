@@ -31,7 +31,7 @@ const OVERFLOW: &[u8] = b"[overflow]";
 /// The address that they have, and that mapping's.
 const OVERFLOW_IP: u64 = 0x1000;
 
-/// What counts the samples of one event.
+/// Counter of the samples of one event.
 #[derive(Debug)]
 struct CountedEvent {
     /// Taken off before the program goes.
@@ -46,7 +46,7 @@ struct CountedEvent {
     accounts: Vec<(u32, PerCpuStats)>,
     /// Sum of all rows written.
     written: PerCpuStats,
-    /// What was counted before the file began.
+    /// Counts before the file began.
     before: Aggregation,
 }
 
@@ -239,7 +239,7 @@ impl CountedEvent {
         Ok(records)
     }
 
-    /// What was counted since the file began.
+    /// Counts since the file began.
     fn account(&self, opened: &OpenEvents, entries: u32, interval_ns: u64) -> Aggregation {
         let (now, before) = (self.total(opened), self.before);
         Aggregation {
@@ -255,7 +255,7 @@ impl CountedEvent {
         }
     }
 
-    /// What was counted since the recording began.
+    /// Counts since the recording began.
     fn total(&self, opened: &OpenEvents) -> Aggregation {
         // Samples that came after the tables were switched are in no row yet, and in the next file if another begins.
         let PerCpuStats { samples, period, overflow_samples, overflow_period } = self.written;

@@ -1,4 +1,4 @@
-//! How far the clock of load times is from that of the recording: further after each suspend.
+//! Distance between the clock of load times and that of the recording: larger after each suspend.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::{Result, sys};
 /// Two readings of the clocks, one after the other, differ by less; no suspend is that short.
 const JITTER_NS: u64 = 10_000_000;
 
-/// What the recording says of the two clocks.
+/// The two clocks as the recording has them.
 #[derive(Debug, Default)]
 pub(crate) struct BootTimeOffset {
     said_ns: Option<i64>,

@@ -15,7 +15,7 @@ use crate::events::{Binding, CpuThreadTargets, OpenEvents, Sampler, everywhere, 
 use crate::output::Summary;
 use crate::{Error, Level, Options, Result, Target, sys};
 
-/// What `--bpf-sampler` asks for.
+/// Options of `--bpf-sampler`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SamplerFields {
     parts: Parts,
@@ -141,7 +141,7 @@ pub(crate) struct BpfSampler {
     sources: Vec<OwnedFd>,
     program: SamplerProgram,
     account: state::Sampler,
-    /// What became of its runs before the file began.
+    /// Results of its runs before the file began.
     before: SamplerCounts,
 }
 
@@ -231,7 +231,7 @@ impl Source for BpfSampler {
         }
     }
 
-    /// What is sampled and how, with what became of it.
+    /// Settings of the sampler, and its results.
     fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
         self.end_file(context)
     }

@@ -27,7 +27,7 @@ pub(crate) struct Hotplug {
     come: Option<Vec<u32>>,
     /// Events go with their CPU. Those of tasks wait for it to come back.
     events_of_cpus: bool,
-    /// What was said, for files that follow.
+    /// Messages, for files that follow.
     said: Vec<CpuNotSampled>,
     next: Instant,
 }

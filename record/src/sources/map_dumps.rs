@@ -1,4 +1,4 @@
-//! What maps hold at the end of a recording, as states.
+//! Contents of maps at the end of a recording, as states.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{Level, Options, Result, WantedMap, sys};
 
 /// `BPF_F_STACK_BUILD_ID`: a stack trace map has build ids and offsets instead of addresses.
 const STACK_BUILD_ID: u32 = 1 << 5;
-/// Where the kernel's half of the address space starts, on every architecture that BPF is compiled for.
+/// Start of the kernel's half of the address space, on every architecture that BPF is compiled for.
 const KERNEL_HALF: u64 = 1 << 63;
 /// Addresses of stack traces that are looked up, at most.
 const MAX_ADDRESSES: usize = 1 << 20;

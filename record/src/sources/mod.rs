@@ -1,4 +1,4 @@
-//! Where a recording, or `bprec stat`, has from what it holds beside samples: one file or folder each.
+//! Sources of what a recording, or `bprec stat`, holds beside samples: one file or folder each.
 //!
 //! All run on the control thread. They hand states and records to an [`Outlet`], and say when they want to be polled
 //! again. What one of them finds out that others need is in the [`Context`].
@@ -100,25 +100,25 @@ pub(crate) trait Source {
     fn sum_up(&self, _summary: &mut Summary) {}
 }
 
-/// What sources have in common.
+/// Context that sources share.
 pub(crate) struct Context<'a> {
     /// The BPF programs that are known.
     pub(crate) programs: &'a mut Programs,
     /// The switch of the kernel's run statistics.
     pub(crate) statistics: &'a mut Statistics,
-    /// What has come up since the last time that all sources were polled.
+    /// Events since the last time that all sources were polled.
     pub(crate) news: &'a mut News,
-    /// How the recording is made; settled when all have begun.
+    /// Settings of the recording; complete when all sources have begun.
     pub(crate) session: &'a mut Session,
     /// Kernel addresses that are to get names.
     pub(crate) addresses: &'a mut Vec<u64>,
-    /// Where to what is found goes.
+    /// Outlet for findings.
     pub(crate) out: &'a mut dyn Outlet,
     /// Takes messages as they arise.
     pub(crate) notify: fn(Level, &str),
 }
 
-/// What sources tell each other.
+/// Facts that sources tell each other.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     /// Ids of programs that have come.

@@ -18,12 +18,12 @@ use crate::events::{machine, task_number, threads};
 use crate::options::{StatOptions, StatTarget};
 use crate::{Error, Level, Result, sys};
 
-/// What is counted when nothing else is asked for: in tasks, and on CPUs.
+/// Default events: in tasks, and on CPUs.
 const OF_TASKS: &str =
     "task-clock,context-switches,cpu-migrations,page-faults,{cycles,instructions},{branches,branch-misses}";
 const OF_CPUS: &str =
     "cpu-clock,context-switches,cpu-migrations,page-faults,{cycles,instructions},{branches,branch-misses}";
-/// How often counters are read again when that took much longer than it can.
+/// Number of readings of counters if one took much longer than it can.
 const READ_AGAIN: usize = 4;
 
 /// Open events of some targets.
@@ -38,7 +38,7 @@ pub(crate) struct PerfCounters {
     enabled_by_exec: bool,
     /// The shortest time that a reading took.
     usual: Option<Duration>,
-    /// What is counted.
+    /// Events that are counted.
     described: CounterEvents,
 }
 
@@ -52,7 +52,7 @@ struct Counter {
     is_leader: bool,
 }
 
-/// Where one target's events are to be opened.
+/// Tasks and CPUs on which one target's events are opened.
 struct EventPlaces {
     /// Tasks, or the descriptor of a cgroup, or −1; with a CPU, or −1.
     places: Vec<(i32, i32)>,
@@ -207,7 +207,7 @@ impl Source for PerfCounters {
 
     fn disable(&mut self) {
         for counter in self.open.iter().flatten().flatten().filter(|counter| counter.is_leader) {
-            // What goes on counting is read a little later, no more.
+            // Counters that go on are read a little later, no more.
             drop(sys::disable(counter.fd.as_fd()));
         }
     }
@@ -352,7 +352,7 @@ fn open_at(
             None => None,
             Some(leaders) => match leaders.iter().find(|leader| leader.place == at) {
                 Some(leader) => Some(leader.fd.as_fd()),
-                // Where its leader is not there is nothing to be read with.
+                // Nothing can be read on a CPU that has no leader.
                 None => continue,
             },
         };

@@ -101,7 +101,7 @@ impl UserObjects {
         Ok(ids.concat())
     }
 
-    /// Where its programs are.
+    /// Events of its programs.
     pub(crate) fn attachments(&self) -> &[Attachment] {
         &self.attachments
     }
@@ -173,7 +173,7 @@ mod tests {
 
     const RING_BYTES: usize = 1 << 16;
 
-    /// As on a kernel that has no links on events: what the program lets through arrives, and with the event the program goes.
+    /// Behaves as a kernel without links on events: samples that the program lets through arrive, and the program goes with the event.
     #[test]
     fn samples_arrive_from_an_event_whose_program_came_by_ioctl() {
         let directory = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use super::maps::hexadecimal;
 use super::{NO_PID, append};
 use crate::limits::Limit;
 
-/// Where the kernel's code lies.
+/// Range of the kernel's code.
 #[derive(Debug, PartialEq, Eq)]
 struct KernelText {
     /// Name and address of the symbol that tells how far the kernel was moved from where it was linked.

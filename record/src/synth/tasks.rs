@@ -19,14 +19,14 @@ use crate::options::caller::AsCaller;
 
 /// Longest name of a task, without its NUL (`TASK_COMM_LEN`). `/proc` shows more for kernel workers.
 const COMM_BYTES: usize = 15;
-/// What maps without a file are called in MMAP records.
+/// Names of maps without a file in MMAP records.
 const ANONYMOUS: &[u8] = b"//anon";
 
 /// Hands over, process by process, FORK, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as
 /// nobody knows their parents then). Maps are those of executable code, with build ids where files have one.
 ///
 /// # Errors
-/// What `take` says.
+/// Result of `take`.
 pub(crate) fn each_process(
     layout: &SampleLayout,
     processes: Option<&[u32]>,
@@ -67,7 +67,7 @@ struct Tasks<'a> {
     out: &'a mut Vec<u8>,
     with_forks: bool,
     build_ids: BuildIds,
-    /// What was read last from `/proc`.
+    /// Last file read from `/proc`.
     text: Vec<u8>,
 }
 
@@ -96,7 +96,7 @@ impl Tasks<'_> {
         }
     }
 
-    /// What concerns one thread; `parent` is the process's parent for its first thread, else the process.
+    /// Records of one thread; `parent` is the process's parent for its first thread, else the process.
     fn task(&mut self, pid: u32, tid: u32, parent: u32, comm: &[u8]) {
         if self.with_forks {
             let fork = Task { pid, ppid: parent, tid, ptid: parent, time_ns: 0 };

@@ -19,9 +19,9 @@ use crate::Result;
 use crate::output::{FileHits, LeftOut, Mapper};
 use crate::sys;
 
-/// What it may take.
+/// Limit on its time.
 const TIME_MAX: Duration = Duration::from_secs(1);
-/// How much longer is waited for what is being read when time is over.
+/// Time that a reading may go on when time is over.
 const GRACE: Duration = Duration::from_millis(100);
 /// Functions of files wait here until they are taken.
 const CHANNEL: usize = 16;
@@ -56,7 +56,7 @@ impl UserFunctions {
             done.cut = "reading a file took too long".to_owned();
             return Ok((Vec::new(), done));
         }
-        // Where most was hit comes first, in an order that is the same each time.
+        // Files with the most hits come first, in an order that is the same each time.
         files.sort_by(|a, b| (b.offsets.len(), &a.path).cmp(&(a.offsets.len(), &b.path)));
         let (sender, receiver) = sync_channel(CHANNEL);
         let clocks = Clocks::now(mapped_ns);
@@ -91,7 +91,7 @@ impl UserFunctions {
     }
 }
 
-/// How times of the recording, of files and of processes fit together.
+/// Relation of the times of the recording, of files and of processes.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
     /// When mappings were there that have no time.
@@ -151,7 +151,7 @@ fn open(hits: &FileHits, clocks: &Clocks) -> Option<(Elf<File>, PathBuf)> {
         let file = open_regular(&root.join(relative)).ok()?;
         Some((checked(file, hits, clocks, false)?, root))
     };
-    // What has the name for us is what our own administrator has put there.
+    // The file that has the name for us was put there by our own administrator.
     in_root(PathBuf::from("/")).or_else(|| {
         hits.mappers.iter().rev().filter(|mapper| is_same_process(mapper, clocks)).find_map(|mapper| {
             let root = PathBuf::from(format!("/proc/{}/root", mapper.pid));

@@ -22,9 +22,9 @@ pub(crate) fn thread_time() -> Duration {
     Duration::from_nanos(ns(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
-/// What the clock of `bpf_prog_info.load_time`, which goes on while the machine is suspended, is ahead of that of a recording.
+/// Lead of the clock of `bpf_prog_info.load_time`, which goes on while the machine is suspended, over that of a recording.
 pub(crate) fn to_boottime_ns() -> i64 {
-    // What comes between two readings of the clocks would be taken for a part of it: the closest two of some count.
+    // An interruption between two readings of the clocks would be taken for a part of it: the closest two of some count.
     let readings = (0..CLOCK_READINGS).map(|_| {
         let before_ns = monotonic_ns();
         let boottime_ns = ns(clock_gettime(ClockId::Boottime));

@@ -15,7 +15,7 @@ use super::signals::{BLOCKED, set_disposition};
 #[cfg(target_env = "gnu")]
 const LARGE_BLOCK_BYTES: libc::c_int = 256 << 10;
 
-/// What the command gets back as it was before the recorder changed it for itself.
+/// Settings that the command gets back as they were before the recorder changed them for itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inherited {
     /// The limit of open files.
@@ -111,7 +111,7 @@ pub(crate) fn memory_bytes() -> Option<u64> {
     u64::try_from(pages).ok().map(|pages| pages.saturating_mul(rustix::param::page_size() as u64))
 }
 
-/// What this process has used so far.
+/// Resources that this process has used so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {
     /// CPU time in user mode.
@@ -122,7 +122,7 @@ pub(crate) struct Usage {
     pub(crate) max_rss_bytes: u64,
 }
 
-/// What this process, without its children, has used so far.
+/// Resources that this process, without its children, has used so far.
 pub(crate) fn usage() -> Usage {
     let usage = rusage(libc::RUSAGE_SELF);
     let ns = |time| u64::try_from(duration(time).as_nanos()).unwrap_or(u64::MAX);

@@ -24,10 +24,10 @@ pub(crate) struct Asked {
     pub(crate) by_kernel: bool,
 }
 
-/// What [`Signals`] blocks.
+/// Signals that [`Signals`] blocks.
 pub(super) const BLOCKED: [libc::c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD, libc::SIGUSR2];
 
-/// What has arrived.
+/// Signals that have arrived.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Arrived {
     /// The last one that asks for the end.

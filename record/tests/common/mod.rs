@@ -1,4 +1,4 @@
-//! What the tests of shared counters have in common.
+//! Helpers of the tests of shared counters.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::fs;
@@ -44,7 +44,7 @@ impl Drop for PrivateBpf {
     }
 }
 
-/// What was said; tests share one place for it.
+/// Messages; tests share one place for them.
 pub static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 pub fn say(level: Level, text: &str) {
@@ -122,7 +122,7 @@ impl Drop for Shell {
     }
 }
 
-/// What keeps a shell busy for a while.
+/// Command that keeps a shell busy for a while.
 pub const SPIN: &str = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done";
 
 /// Waits until what a counter counts has come to rest.

@@ -22,14 +22,14 @@ const CALL: &str = "sharing counters by";
 const NAME: &str = "bprec_attrs";
 const HASH: u32 = 1;
 const VALUE_BYTES: usize = 8;
-/// As many as perf makes.
+/// Number of entries that perf makes.
 const ENTRIES: u32 = 16;
 /// Sizes of keys that can be a `perf_event_attr`: the first one ever, and more than any will have for long.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 64..=512;
-/// How long the lock is waited for: loading and attaching take others some milliseconds.
+/// Limit on waiting for the lock: loading and attaching take others some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(2);
-/// How often a leader that should be gone is looked for again: who lists links holds each for a moment.
+/// Number of looks for a leader that should be gone: a process that lists links holds each for a moment.
 const LEAVE_AGAIN: u32 = 4;
 const LEAVE_EVERY: Duration = Duration::from_millis(5);
 /// `BPF_ANY`
@@ -49,7 +49,7 @@ pub struct AttrMap {
 #[derive(Debug)]
 pub struct Locked(Option<AttrMap>);
 
-/// What there is for an event.
+/// Leader and map of an event.
 #[derive(Debug)]
 pub enum Place {
     /// A leader, kept alive from now on.
@@ -135,7 +135,7 @@ impl AttrMap {
         self.key_bytes
     }
 
-    /// Where it is pinned.
+    /// Path of its pin.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -176,7 +176,7 @@ impl AttrMap {
         }
     }
 
-    /// How many leaders of `own` keys are still there.
+    /// Number of leaders of `own` keys that are still there.
     fn sweep(&self, own: &[Vec<u8>]) -> Result<usize> {
         self.wait_for_lock(Instant::now() + PATIENCE)?;
         let swept = self.sweep_locked(own);

@@ -27,7 +27,7 @@ const NO_ROOM: usize = 1;
 const SEQUENCE: usize = 0;
 const READINGS: usize = 1;
 const TARGET_WORDS: usize = 32;
-/// How long numbers that move while they are read are read again: they are written for some ten nanoseconds at a context switch.
+/// Limit on reading numbers again that move while they are read: they are written for some ten nanoseconds at a context switch.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Before this, programs like these must not have memory allocated while they run.
 const ALLOCATES_SINCE: (u32, u32) = (6, 1);
@@ -36,7 +36,7 @@ const NO_PREALLOC: u32 = 1;
 /// The helper that cgroups are found by, and since when tracing programs have it.
 const CGROUP_HELPER: &str = "bpf_get_current_ancestor_cgroup_id";
 
-/// How often a CPU is asked again to run a program that is at work there at that moment.
+/// Number of requests to a CPU to run a program that is at work there at that moment.
 const ASK_AGAIN: usize = 100;
 
 /// A session's follower.
@@ -45,14 +45,14 @@ pub struct Follower {
     object: Loaded,
     program: OwnedFd,
     control: SharedWords,
-    /// Those of target t on CPU c from `(t * cpus + c) * TARGET_WORDS` on.
+    /// Words of target t on CPU c from `(t * cpus + c) * TARGET_WORDS` on.
     stats: SharedWords,
     cpus: usize,
     events: usize,
     links: Vec<OwnedFd>,
 }
 
-/// What a follower charges to, for which it must know before it is loaded.
+/// Targets of a follower, which it must know before it is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct Targets {
     /// Number of accounts.
@@ -101,7 +101,7 @@ impl Follower {
         };
         let control = mapped(&object, "controls", NO_ROOM + 1)?;
         let stats = mapped(&object, "targets", targets.accounts.max(1) as usize * cpus as usize * TARGET_WORDS)?;
-        // Who is created is known before anyone is charged.
+        // New tasks are known before anyone is charged.
         let mut links = Vec::new();
         for (name, tracepoint) in PROGRAMS.iter().filter(|(name, _)| targets.tasks || *name == FOLLOW) {
             links.push(leader::attach(program_of(name)?.as_fd(), tracepoint)?);
@@ -149,7 +149,7 @@ impl Follower {
         self.control.set(ENABLED, 1);
     }
 
-    /// What an account has come to: value, time enabled and time running of each event.
+    /// Counts of an account: value, time enabled and time running of each event.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -233,7 +233,7 @@ fn table_flags(kernel: (u32, u32)) -> u32 {
     if kernel < ALLOCATES_SINCE { 0 } else { NO_PREALLOC }
 }
 
-/// What the programs take for constants: `.rodata`.
+/// Constants of the programs: `.rodata`.
 fn constants(leaders: usize, targets: &Targets, cpus: u32) -> Vec<u8> {
     [leaders as u32, targets.tasks.into(), targets.cgroup_levels, cpus].map(u32::to_ne_bytes).concat()
 }

@@ -24,7 +24,7 @@ const MAP_IDS: usize = 2;
 /// A leader, ours or another session's. It lives as long as anyone has its link.
 #[derive(Debug)]
 pub struct Leader {
-    /// What keeps it alive.
+    /// Descriptors that keep it alive.
     _link: OwnedFd,
     program: OwnedFd,
     readings: OwnedFd,
@@ -34,12 +34,12 @@ pub struct Leader {
     differences_id: u32,
 }
 
-/// Where an event of one CPU stands.
+/// Reading of an event on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventReading {
     /// The CPU.
     pub cpu: u32,
-    /// What it has come to.
+    /// Current count.
     pub value: u64,
     /// Since it was opened, ns.
     pub enabled_ns: u64,
@@ -47,7 +47,7 @@ pub struct EventReading {
     pub running_ns: u64,
 }
 
-/// What an entry of the map of leaders stands for.
+/// Meaning of an entry of the map of leaders.
 #[derive(Debug)]
 pub(super) enum Found {
     /// A leader that can be followed.
@@ -199,7 +199,7 @@ pub(super) fn attach(program: BorrowedFd<'_>, tracepoint: &'static std::ffi::CSt
     })
 }
 
-/// What a run of the program on a CPU returned; None when that CPU is not online.
+/// Return value of a run of the program on a CPU; None if that CPU is not online.
 pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32, name: &'static str) -> Result<Option<u32>> {
     match sys::run::run_on_cpu(program, cpu) {
         Ok(returned) => Ok(Some(returned)),

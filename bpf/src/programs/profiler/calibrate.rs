@@ -1,4 +1,4 @@
-//! What a pair costs, and what it adds to what it measures: found on a program that does nothing.
+//! Cost of a pair, and its overhead in what it measures: found on a program that does nothing.
 //!
 //! With the kernel's run statistics on, both are other numbers, by a third and more: they are found for both.
 
@@ -10,27 +10,27 @@ use crate::error::Result;
 
 /// Runs at a time; the kernel gives their mean, rounded to 1 ns.
 const RUNS: u32 = 250;
-/// How many times, each way by turns. The lower quartile counts: what else the machine does only ever adds.
+/// Number of rounds, each way by turns. The lower quartile counts: other work of the machine only ever adds.
 const BATCHES: usize = 41;
-/// How often it is tried again when run statistics are switched on or off meanwhile.
+/// Number of attempts if run statistics are switched on or off meanwhile.
 const TRIES: usize = 5;
 /// No run is measured by chance.
 const NEVER: u64 = 1 << 30;
 
-/// What a pair adds, as totals over so many runs.
+/// Overhead of a pair, as totals over a number of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCost {
     /// Runs that the totals are over.
     pub runs: u64,
     /// Time that the pair saw of itself.
     pub inside_ns: u64,
-    /// What the events came to in it, scaled if they took turns on the hardware.
+    /// Counts of the events in it, scaled if they took turns on the hardware.
     pub inside: Vec<u64>,
     /// Time of the runs without a probe.
     pub bare_ns: u64,
-    /// What measured runs took longer than runs without a probe.
+    /// Time that measured runs took longer than runs without a probe.
     pub measured_ns: u64,
-    /// What skipped runs took longer than runs without a probe.
+    /// Time that skipped runs took longer than runs without a probe.
     pub skipped_ns: u64,
     /// The kernel's run statistics were on, which read a clock before and after each of these programs, and those of the pair too.
     pub with_stats: bool,
@@ -107,12 +107,12 @@ impl Profiler {
     }
 }
 
-/// What a probe around a program that runs no more at this moment has counted.
+/// Counts of a probe around a program that runs no more at this moment.
 fn read(probe: &Probe) -> Result<Counted> {
     probe.read().ok_or_else(|| unfit("its counts never stop changing".to_owned()))
 }
 
-/// What an event came to between two readings; nothing when it was not on the hardware.
+/// Count of an event between two readings; none if it was not on the hardware.
 fn scaled(before: &Counted, now: &Counted, event: usize) -> Option<u64> {
     let (before, now) = (before.readings.get(event)?, now.readings.get(event)?);
     let [value, enabled_ns, running_ns] = [0, 1, 2].map(|part| u128::from(now[part] - before[part]));

@@ -71,7 +71,7 @@ impl Profiler {
     /// When the kernel has no trampolines or does not allow them; with libbpf's account.
     pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         let session = Profiler::load_as(&[SESSION], events, partial_events, cpus);
-        // What is refused for another reason than that there are no sessions is so again, in better known words.
+        // A refusal for another reason than the lack of sessions repeats, in better known words.
         session.or_else(|_| Profiler::load_as(&PAIR, events, partial_events, cpus))
     }
 
@@ -239,7 +239,7 @@ fn load_with_words(tracing: &load::Tracing<'_>, id: u32) -> Result<OwnedFd> {
     })
 }
 
-/// What the programs take for constants: `.rodata`.
+/// Constants of the programs: `.rodata`.
 fn constants(events: &[Source], partial_events: u32, cpus: u32) -> Vec<u8> {
     let numbers = [events.len() as u32, cpus].map(u32::to_ne_bytes).concat();
     [&numbers[..], &source::kinds(events, partial_events), &u32::from(STORES_ARE_REORDERED).to_ne_bytes()].concat()

@@ -1,4 +1,4 @@
-//! What the programs around one function count: `struct per_cpu_stats` of profiler.bpf.c, one for each CPU.
+//! Counts of the programs around one function: `struct per_cpu_stats` of profiler.bpf.c, one for each CPU.
 //!
 //! The programs write while this is read. What the end of a run adds to stands under a sequence number, and is read again until it did not
 //! change meanwhile; what its begin adds to is read after that, so that no run is seen to have ended that has not been seen to begin.
@@ -52,7 +52,7 @@ pub(super) struct PerCpuStats {
     cpus: usize,
 }
 
-/// What has been counted since a probe was attached, on one CPU or several. Readings are in the order of the events.
+/// Counts since a probe was attached, on one CPU or several. Readings are in the order of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counted {
     /// Runs that began.
@@ -120,7 +120,7 @@ impl PerCpuStats {
         (0..self.cpus).map(|cpu| self.words.get(cpu * WORDS + word)).sum()
     }
 
-    /// What each CPU has counted, by its number; `None` when the numbers of one did not keep still for long enough to be read together.
+    /// Counts of each CPU, by its number; `None` if the numbers of one did not keep still for long enough to be read together.
     pub(super) fn read(&self, events: usize) -> Option<Vec<Counted>> {
         (0..self.cpus).map(|cpu| self.read_cpu(cpu, events.min(EVENTS_MAX))).collect()
     }
@@ -163,7 +163,7 @@ impl PerCpuStats {
 }
 
 impl Counted {
-    /// What several CPUs have counted.
+    /// Counts of several CPUs.
     pub fn sum(cpus: &[Counted]) -> Counted {
         let mut sum = Counted::default();
         let mut buckets = [0u64; BUCKETS_LEN];

@@ -31,7 +31,7 @@ pub(super) struct End {
 }
 
 impl Probe {
-    /// What is around the program `id`, by its ends in the order in which they were attached.
+    /// Probes around the program `id`, by their ends in the order in which they were attached.
     pub(super) fn new(id: u32, stats: PerCpuStats, events: usize, ends: Vec<End>) -> Probe {
         Probe { id, stats, events, ends, misses: AtomicU64::new(0), last_misses: None }
     }
@@ -41,7 +41,7 @@ impl Probe {
         self.id
     }
 
-    /// What has been counted so far, over all CPUs; `None` as [`Probe::read_cpus`].
+    /// Counts so far, over all CPUs; `None` as [`Probe::read_cpus`].
     pub fn read(&self) -> Option<Counted> {
         self.read_cpus().map(|cpus| Counted::sum(&cpus))
     }
@@ -104,7 +104,7 @@ impl Probe {
 }
 
 impl End {
-    /// Of a program that was attached by `link` some time after `after`.
+    /// Counts of a program that was attached by `link` some time after `after`.
     pub(super) fn new(link: OwnedFd, program: OwnedFd, after: Instant) -> End {
         End { link: Some(link), program, after }
     }

@@ -18,7 +18,7 @@ const TAIL_CALL: i32 = 12;
 /// The oldest kernel on which others' programs are traced: older ones were not tried.
 const OLDEST: (u32, u32) = (6, 1);
 
-/// What has to be known about the machine to tell which programs can be traced without harm.
+/// Facts about the machine that decide which programs can be traced without harm.
 #[derive(Debug)]
 pub struct Refusals {
     /// Programs of which an extension has replaced a function.

@@ -3,7 +3,7 @@
 
 use super::per_cpu::EVENTS_MAX;
 
-/// Where the numbers of an event come from. Those of a group stand together.
+/// Source of an event's numbers. Those of a group stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Read with the times for which it was enabled and on the hardware: it may have to wait for that, and the group that it leads too.
@@ -16,7 +16,7 @@ pub enum Source {
     Clock,
 }
 
-// As profiler.bpf.c has them.
+// Numbers as profiler.bpf.c has them.
 const USED: u8 = 1;
 const LEADING: u8 = 2;
 const FOLLOWING: u8 = 4;

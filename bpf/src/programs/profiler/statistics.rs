@@ -10,7 +10,7 @@ use crate::inspect::StatsGuard;
 
 /// Runs at a time; the kernel gives their mean, rounded to 1 ns.
 const RUNS: u32 = 250;
-/// How many times. The lower quartile counts: what else the machine does only ever adds.
+/// Number of rounds. The lower quartile counts: other work of the machine only ever adds.
 const BATCHES: usize = 9;
 /// Times that they are switched on and off, which patches the kernel's text on all CPUs. A processor's clock may change meanwhile.
 const SWITCHES: usize = 5;

@@ -95,7 +95,7 @@ impl UserObject {
         &self.path
     }
 
-    /// What its author may not expect: programs that were left out, maps that are not pinned.
+    /// Remarks for its author: programs that were left out, maps that are not pinned.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -23,7 +23,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Counting {
     /// In the order in which they are read.
     pub(crate) events: Vec<CounterEvent>,
-    /// What could not be opened.
+    /// Events that could not be opened.
     pub(crate) absent: Vec<AbsentEvent>,
     /// Index of the event, CPU, descriptor. They count as long as they are open.
     pub(crate) open: Vec<(usize, u32, OwnedFd)>,
@@ -48,7 +48,7 @@ impl Wanted {
         Ok(Wanted { groups, is_default })
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub(crate) fn count(&self) -> usize {
         self.groups.iter().map(Vec::len).sum()
     }
@@ -78,7 +78,7 @@ impl Wanted {
             }
             // An event that joins a group which counts already may be left out of it until the group starts again.
             for (_, leader) in leaders.iter().filter(|_| group.len() > 1) {
-                // Of one's own event neither is refused; were it, the event would be shown not to have run.
+                // Neither is refused for one's own event; if it were, the event would be shown not to have run.
                 drop(sys::disable(leader.as_fd()).and_then(|()| sys::enable(leader.as_fd())));
             }
         }
@@ -86,7 +86,7 @@ impl Wanted {
     }
 }
 
-/// Those of the CPUs on which an event counts.
+/// CPUs on which an event counts.
 pub(crate) fn cpus_of(spec: &EventSpec, cpus: &[u32]) -> Vec<u32> {
     cpus.iter().copied().filter(|cpu| spec.cpus.as_ref().is_none_or(|on| on.contains(cpu))).collect()
 }

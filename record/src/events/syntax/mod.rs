@@ -37,14 +37,14 @@ pub(crate) struct Tracepoint {
 /// One event to open.
 #[derive(Debug, Clone)]
 pub(crate) struct EventSpec {
-    /// As it was written, or as its `name=` term says.
+    /// Name as it was written, or as its `name=` term says.
     pub(crate) name: String,
     /// `type`, `config` to `config4` (`bp_addr` and `bp_len` of breakpoints), `bp_type`, and the flags that modifiers
     /// set: `exclude_*`, `precise_ip`, `pinned`, `exclusive`. Everything else is the opener's.
     pub(crate) attr: EventAttr,
     /// The `period=` or `freq=` that the event itself asks for; stands above the options.
     pub(crate) rate: Option<Rate>,
-    /// What to use when neither event nor options say anything: tracepoints and breakpoints sample each time.
+    /// Default if neither event nor options say anything: tracepoints and breakpoints sample each time.
     pub(crate) default_rate: Option<Rate>,
     /// `:P`: `precise_ip` is 3, and to be lowered until the event opens.
     pub(crate) precise_as_possible: bool,
@@ -77,12 +77,12 @@ pub(crate) fn tracing_data(events: &[EventSpec]) -> Result<Option<Vec<u8>>> {
     tracefs.section(&tracepoints).map(Some)
 }
 
-/// What is wrong with an event of the list, and what would be right.
+/// Defect of an event in the list, and its remedy.
 fn wrong(event: &str, problem: impl Into<String>) -> Error {
     Error::Event { event: event.to_owned(), problem: problem.into() }
 }
 
-/// Where event names are looked up.
+/// Sources of event names.
 #[derive(Debug)]
 struct Catalog {
     devices: PathBuf,

@@ -50,14 +50,14 @@ const CACHES: [(&[&str], u64); 7] = [
     (&["node"], 6),
 ];
 
-/// What is done to a cache: `PERF_COUNT_HW_CACHE_OP_*`, bits 8–15.
+/// Operation on a cache: `PERF_COUNT_HW_CACHE_OP_*`, bits 8–15.
 const CACHE_OPS: [(&[&str], u64); 3] = [
     (&["loads", "load", "read"], 0),
     (&["stores", "store", "write"], 1),
     (&["prefetches", "prefetch", "speculative-read", "speculative-load"], 2),
 ];
 
-/// How it ends: `PERF_COUNT_HW_CACHE_RESULT_*`, bits 16–23.
+/// Result of it: `PERF_COUNT_HW_CACHE_RESULT_*`, bits 16–23.
 const CACHE_RESULTS: [(&[&str], u64); 2] = [(&["refs", "Reference", "ops", "access"], 0), (&["misses", "miss"], 1)];
 
 /// `type` and `config` of a software, hardware or cache event.

@@ -1,4 +1,4 @@
-//! What stands between the slashes of `pmu/term=value,term/`.
+//! Terms between the slashes of `pmu/term=value,term/`.
 
 use super::{Rate, Result, wrong};
 

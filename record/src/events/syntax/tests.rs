@@ -31,7 +31,7 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     dir
 }
 
-/// What perf passes to the kernel for one event: `perf stat -vv` prints the attr, whether or not it opens.
+/// Attr that perf passes to the kernel for one event: `perf stat -vv` prints it, whether or not it opens.
 fn attr_of_perf(event: &str) -> Option<HashMap<String, String>> {
     let output = Command::new("perf").args(["stat", "-vv", "-a", "-e", event, "--", "true"]).output().ok()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -184,7 +184,7 @@ fn formats_aliases_and_uncore_pmus() {
     };
     assert_eq!(one("cpu/event=0xcd,umask=1,edge,cmask=2/").config, 0xcd | 1 << 8 | 1 << 18 | 2 << 24);
     assert_eq!((one("cpu/mem-loads/P").config, one("cpu/mem-loads/").config1), (0x1cd, 3));
-    // What is written beside an event changes its terms, wherever it stands.
+    // Modifiers beside an event change its terms, wherever they stand.
     assert_eq!(one("cpu/ldlat=30,mem-loads/").config1, 30);
     assert_eq!(one("mem-loads").config, 0x1cd);
     assert_eq!(one("cpu/r1a8/").config, 0x1a8);

@@ -9,7 +9,7 @@ use super::{encoded, line, number, number_list, text};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// What readers take for "not known", as for CPUs that are offline.
+/// Value that readers take for "not known", as for CPUs that are offline.
 const UNKNOWN: u32 = u32::MAX;
 
 fn list(name: &str) -> Option<Vec<u32>> {

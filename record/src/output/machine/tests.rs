@@ -9,7 +9,7 @@ use bprec_format::{Endian, EventAttr, FileAttr, FileLayout};
 
 use super::*;
 
-/// What perf prints about the host of a file. Times and sizes of the recording are not the host's.
+/// perf's lines about the host of a file. Times and sizes of the recording are not the host's.
 fn header_lines(path: &Path) -> Option<Vec<String>> {
     let output = Command::new("perf").args(["report", "--header-only", "-I", "-i"]).arg(path).output().ok()?;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -47,7 +47,7 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
         None => match line.split_once("pmu mappings: ") {
             Some((_, mappings)) => {
                 let mut mappings: Vec<&str> = mappings.split(", ").collect();
-                // Where the kernel has no PMU of the processor, newer versions of perf make one up.
+                // Newer versions of perf make up a PMU of the processor where the kernel has none.
                 if !Path::new("/sys/bus/event_source/devices/cpu").exists() {
                     mappings.retain(|mapping| *mapping != "cpu = 4");
                 }

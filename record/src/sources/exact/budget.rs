@@ -1,6 +1,6 @@
-//! How many runs of each program are measured, so that measuring stays within a part of the machine.
+//! Part of each program's runs that is measured, so that measuring stays within a part of the machine.
 
-/// What one run costs.
+/// Cost of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Costs {
     /// One that is measured, ns.
@@ -9,7 +9,7 @@ pub(super) struct Costs {
     pub(super) skipped_ns: f64,
 }
 
-/// What is to become of a target.
+/// Decision about a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// One in so many runs is measured.

@@ -39,7 +39,7 @@ impl Calibrations {
         gauged.as_ref().filter(|gauged| gauged.runs > 0)
     }
 
-    /// What counting costs. Where that was found out the other way alone, better that than no limit.
+    /// Cost of counting. If it was found out the other way alone, that is better than no limit.
     pub(super) fn costs(&self, with_stats: bool) -> Option<Costs> {
         let gauged = self.of(with_stats).or(self.of(!with_stats))?;
         let per_run = |total_ns: u64| total_ns as f64 / gauged.runs as f64;
@@ -57,12 +57,12 @@ impl Calibrations {
     }
 }
 
-/// How often programs run, as statistics tell.
+/// Rate of programs' runs, by run statistics.
 #[derive(Debug)]
 pub(super) struct Rates {
     seen: HashMap<u32, u64>,
     seen_at: Instant,
-    /// Of all programs, at the last look.
+    /// Counts of all programs, at the last look.
     pub(super) all: f64,
 }
 

@@ -48,7 +48,7 @@ const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
 const LOOK_FIRST: Duration = Duration::from_millis(15);
 /// One in so many runs of a program is measured that runs too often for the budget, until that is sure.
 const HARDLY_ANY: u64 = 1 << 20;
-/// How old the list of extensions may be when a program comes.
+/// Largest age of the list of extensions when a program comes.
 const REFUSALS_AGE: Duration = Duration::from_secs(1);
 
 /// Exact counters, counting.
@@ -61,30 +61,30 @@ struct Exact {
     refused_at: Instant,
     targets: Vec<Target>,
     calibrations: Calibrations,
-    /// What a run of a counted program costs now.
+    /// Current cost of a run of a counted program.
     costs: Option<Costs>,
     /// Run statistics are on, ours or anyone's; the last calibration is of that.
     with_stats: bool,
     /// They are on in windows.
     in_windows: bool,
     next_look_at_stats: Instant,
-    /// What is counted, as it was last told.
+    /// Events that are counted, as they were last told.
     described: CounterEvents,
     /// Counts of each CPU, too.
     per_cpu: bool,
-    /// What counting may take of a second, ns; `None` without a limit.
+    /// Time that counting may take of a second, ns; `None` without a limit.
     budget_ns: Option<f64>,
     /// Run statistics are paid of it as well.
     is_budget_shared: bool,
     next_adapt: Instant,
-    /// What to attach to, and what became of it. The thread ends with the first.
+    /// Requests to attach, and their results. The thread ends with the first channel.
     to_attach: Sender<Candidate>,
     attached: Receiver<Target>,
     /// Candidates that the thread has not answered for.
     underway: usize,
 }
 
-/// What all threads that attach use.
+/// Shared state of all threads that attach.
 #[derive(Debug)]
 struct Shared {
     profiler: Profiler,
@@ -92,7 +92,7 @@ struct Shared {
     _events: Vec<(usize, u32, OwnedFd)>,
 }
 
-/// What counts, loaded, and what it costs without run statistics.
+/// Loaded counting programs, and their cost without run statistics.
 #[derive(Debug)]
 struct Prepared {
     shared: Shared,
@@ -127,12 +127,12 @@ pub(crate) fn open_events(asked: &Asked, notify: fn(Level, &str), online: &[u32]
 #[derive(Debug)]
 pub(crate) struct ExactCounters {
     asked: Asked,
-    /// How loudly it is said that they cannot be had; `None` where the caller says it.
+    /// Level of the message that they cannot be had; `None` if the caller says it.
     unavailable: Option<Level>,
     stage: Stage,
 }
 
-/// How far exact counters are.
+/// State of exact counters.
 #[derive(Debug)]
 enum Stage {
     Opened(Result<Counting>),
@@ -171,7 +171,7 @@ impl Source for ExactCounters {
                 context.programs.set_own_references(exact.references());
                 self.stage = Stage::Counting(Box::new(exact));
             }
-            // What was asked for cannot be meant; that is no matter of the machine.
+            // The request itself is wrong; the machine has no part in it.
             Err(error @ crate::Error::Event { .. }) => return Err(error),
             Err(error) => {
                 let instead = if context.statistics.are_used() { "run statistics" } else { "nothing" };
@@ -335,7 +335,7 @@ impl Exact {
         Ok(exact)
     }
 
-    /// What is counted, and what that adds as of now.
+    /// Events that are counted, and the current overhead of counting.
     fn describe(&mut self) -> State {
         self.described.time_ns = sys::monotonic_ns();
         self.described.calibration = self.calibrations.calibration(self.with_stats);
@@ -352,7 +352,7 @@ impl Exact {
         self.in_windows = statistics.are_in_windows();
         self.with_stats = !self.in_windows && self.shared.profiler.stats_are_on().unwrap_or(before);
         if !self.calibrations.has(self.with_stats) {
-            // What is not found out is not taken off, and the report says so.
+            // Unknown overhead is not taken off, and the report says so.
             drop(self.calibrations.add(&self.shared.profiler));
         }
         self.costs = self.calibrations.costs(self.with_stats);
@@ -383,7 +383,7 @@ impl Exact {
         for ((candidate, _), verdicts) in chosen.iter_mut().zip(verdicts) {
             match verdicts {
                 (Verdict::Every(every), _) => candidate.set_every(every),
-                // Of other functions than the entry it is not known how often they run.
+                // Rates are unknown for other functions than the entry.
                 (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => candidate.refuse(too_often(costs)),
                 (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
             }
@@ -396,7 +396,7 @@ impl Exact {
         self.budget_ns.map(|budget_ns| (budget_ns - statistics_ns).max(0.0))
     }
 
-    /// What there is to say about all of it.
+    /// Remark on all of it.
     fn note(&self) -> String {
         let callers: Vec<String> =
             self.targets.iter().filter(|it| it.tail_calls && it.reason.is_empty()).map(Target::shown).collect();
@@ -416,7 +416,7 @@ impl Exact {
     fn join(&mut self, known: Known<'_>) {
         if self.refused_at.elapsed() > REFUSALS_AGE {
             self.refused_at = Instant::now();
-            // What was known before stands when links cannot be listed any more.
+            // Earlier knowledge stands if links cannot be listed any more.
             drop(self.refusals.refresh());
         }
         for candidate in self.candidates(known) {
@@ -508,7 +508,7 @@ impl Exact {
 
     /// Detaches everything; the last counts.
     fn finish(mut self) -> Vec<State> {
-        // What the thread has not come to yet is attached and let go of at once: waiting is the shortest way to know.
+        // Requests that wait for the thread are attached and dropped at once: waiting is the shortest way to know.
         for _ in 0..self.underway {
             match self.attached.recv() {
                 Ok(target) => self.targets.push(target),

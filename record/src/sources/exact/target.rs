@@ -10,7 +10,7 @@ use crate::events::glob;
 use crate::sources::inventory::Known;
 use crate::sys;
 
-/// How long one in so many runs is measured before it may be more of them.
+/// Time for which a gate holds before it may open further.
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
 /// Which functions of which programs are asked for.
@@ -49,7 +49,7 @@ pub(super) struct Target {
     last: Option<Counts>,
     /// Everyone else has let go of its program.
     pub(super) is_released: bool,
-    /// That it is not counted, or no longer, is in a snapshot.
+    /// True once a snapshot says that it is not counted, or no longer.
     pub(super) told: bool,
     /// Runs at the last look, and when that was.
     seen_runs: u64,
@@ -60,7 +60,7 @@ pub(super) struct Target {
     paced_at: Option<Instant>,
 }
 
-/// What was counted of a target, over all CPUs and on each.
+/// Counts of a target, over all CPUs and on each.
 #[derive(Debug, Clone)]
 struct Counts {
     all: RunCounts,
@@ -194,7 +194,7 @@ impl Target {
         self.pair.is_some()
     }
 
-    /// That it is not counted, or no longer, is still to be said.
+    /// True while it is still to be said that it is not counted, or no longer.
     pub(super) fn is_news(&self) -> bool {
         !self.is_attached() && !self.told
     }
@@ -238,7 +238,7 @@ impl Target {
         pair.detach();
         // It is detached: what it counted keeps still.
         if let Some(mut cpus) = pair.read_cpus() {
-            // What is still open will not be seen to end.
+            // Open runs will not be seen to end.
             cpus.iter_mut().for_each(|counted| counted.discarded += counted.open);
             self.last = Some(Counts::of(&cpus, pair.misses(), every));
         }

@@ -32,7 +32,7 @@ const ASKED_MAX: usize = 256;
 /// Time between two tries to hand on programs that wait for others.
 const HAND_ON_EVERY: Duration = Duration::from_millis(10);
 
-/// What was found.
+/// Findings.
 #[derive(Debug)]
 pub(crate) enum LoadEvent {
     /// A program.
@@ -56,7 +56,7 @@ pub(crate) struct LoadedProgram {
     pub(crate) taken_ns: u64,
     /// Its run statistics then.
     pub(crate) runs: Option<RunStats>,
-    /// Who loaded it, if that could still be seen.
+    /// Its loader, if that could still be seen.
     pub(crate) loader: Option<Owner>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct LoadWatcher {
     events: Receiver<LoadEvent>,
 }
 
-/// What the thread is asked for.
+/// Requests to the thread.
 #[derive(Debug)]
 enum Command {
     /// There are rings of other CPUs. Programs may have been loaded there before.
@@ -127,7 +127,7 @@ impl LoadWatcher {
         Ok(LoadWatcher { thread: Some(thread), rings, queue, commands, commanded, found: waker, events })
     }
 
-    /// What was found since the last call.
+    /// Findings since the last call.
     pub(crate) fn events(&self) -> impl Iterator<Item = LoadEvent> {
         self.found.take();
         self.events.try_iter()
@@ -331,7 +331,7 @@ impl Watcher {
                 let loader = id.pid_tid.map(|(pid, _)| pid);
                 self.take(event.id, Some(event.tag), id.time_ns, loader);
             }
-            // What was taken by nobody is already said to be missed. What was taken is gone because we let go of it.
+            // Programs that nobody took are already said to be missed. Programs that were taken are gone because we let go of them.
             BpfEventKind::PROG_UNLOAD => drop(self.seen.remove(&event.id)),
             _ => (),
         }
@@ -427,7 +427,7 @@ impl Fetcher {
     }
 }
 
-/// Who a process is, if it can still be seen.
+/// Identity of a process, if it can still be seen.
 pub(super) fn owner(pid: u32) -> Option<Owner> {
     let bprec_host::Process { pid, comm, uid, cgroup } = bprec_host::Process::of(pid)?;
     Some(Owner { pid, comm, uid, cgroup })

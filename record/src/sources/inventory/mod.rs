@@ -43,7 +43,7 @@ pub(crate) struct Inventory {
     is_warned: bool,
 }
 
-/// What programs are known for.
+/// Facts about programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To be recorded, with what is around them.

@@ -23,13 +23,13 @@ const RUNS_PER_STATE: usize = 1000;
 /// A BTF blob with its id.
 type Btf = (u32, Arc<[u8]>);
 
-/// What a file says of programs in its feature sections.
+/// Programs in a file's feature sections.
 #[derive(Debug)]
 pub(crate) struct ProgramsOfFile {
     pub(crate) infos: Vec<ProgInfoBuf>,
     /// By ascending id.
     pub(crate) btfs: Vec<Btf>,
-    /// How many more there were, which only the journal has.
+    /// Number of others, which only the journal has.
     pub(crate) let_go: u32,
 }
 
@@ -53,16 +53,16 @@ pub(crate) struct Programs {
     let_go_before: u32,
     /// Last runs of programs that were let go of, since new runs were counted.
     last_runs: u64,
-    /// What could not be looked at around programs, each said once.
+    /// Objects around programs that could not be read, each said once.
     problems: Vec<String>,
-    /// Where programs that this recording itself has attached are.
+    /// Attachments of this recording's own programs.
     own: Vec<Attachment>,
     /// References on programs that other parts of the recorder hold.
     own_references: HashMap<u32, i64>,
     on_time: OnTime,
     /// Ids of programs that this recording itself has loaded, and that are nobody's load.
     own_ids: Vec<u32>,
-    /// Where programs of others are, as far as it was looked at.
+    /// Attachments of others' programs, as far as they were read.
     attachments: Vec<Attachment>,
     /// The last reading of each program array, by map.
     prog_arrays: BTreeMap<u32, ProgArray>,
@@ -403,7 +403,7 @@ impl Programs {
         counts.into_iter().filter(|count| count.is_recorder).map(|count| count.id).collect()
     }
 
-    /// What other parts of the recorder hold of programs.
+    /// Programs that other parts of the recorder hold.
     pub(crate) fn set_own_references(&mut self, references: HashMap<u32, i64>) {
         let before = std::mem::replace(&mut self.own_references, references);
         let Some(refs) = &self.refs else { return };
@@ -415,7 +415,7 @@ impl Programs {
         }
     }
 
-    /// Where programs of others are, as far as it was looked at.
+    /// Attachments of others' programs, as far as they were read.
     pub(crate) fn attachments(&self) -> &[Attachment] {
         &self.attachments
     }
@@ -456,7 +456,7 @@ impl Programs {
                 let mut program = around.program(&entry.snapshot, entry.loaded_during);
                 let its = |attachment: &&Attachment| attachment.prog_id == entry.id;
                 let found = around.of(entry.id);
-                // Of our own we know the events by name; a scan shows a link per CPU.
+                // The events of our own programs are known by name; a scan shows a link per CPU.
                 let ours = self.own.iter().filter(its).cloned().collect::<Vec<_>>();
                 if ours.is_empty() {
                     self.attachments.extend_from_slice(found);
@@ -496,7 +496,7 @@ impl Programs {
         self.images.values().flatten()
     }
 
-    /// What has changed in program arrays since they were read.
+    /// Changes in program arrays since they were read.
     pub(crate) fn changed_prog_arrays(&mut self) -> Vec<State> {
         let now = prog_arrays(self.prog_arrays.keys().copied());
         take_changed(&mut self.prog_arrays, now).collect()
@@ -513,7 +513,7 @@ impl Programs {
         entry.is_some_and(|entry| entry.snapshot.info.view().prog_type() == Some(ProgType::PERF_EVENT))
     }
 
-    /// What could not be looked at, each said once.
+    /// Objects that could not be read, each said once.
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems
     }

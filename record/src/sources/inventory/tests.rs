@@ -25,7 +25,7 @@ fn a_program_that_goes_takes_no_runs_of_others_along() {
     stays.attach().unwrap();
     let mut programs = Programs::new(Arc::new(BtfCache::new()), None, Vec::new());
     programs.enumerate().unwrap();
-    // What has run before is not new.
+    // Earlier runs are not new.
     let (_, first) = programs.run_stats(Reading::All);
     assert_eq!(first, 0);
     drop(busy);

@@ -15,9 +15,9 @@ use crate::events::syntax::EventSpec;
 use crate::events::syntax::groups::{self, Wanted};
 use crate::{Error, Result, sys};
 
-/// Where perf has it.
+/// perf's path.
 const ATTR_MAP: &str = "/sys/fs/bpf/perf_attr_map";
-/// How often a CPU is asked again to read when its leader is at work there at that moment.
+/// Number of requests to a CPU to read if its leader is at work there at that moment.
 const ASK_AGAIN: usize = 100;
 
 /// An event that is counted, and what reads it.
@@ -30,7 +30,7 @@ pub(super) struct Leading {
     of: Owner,
 }
 
-/// Whose a leader is.
+/// Owner of a leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Owner {
     /// Another session's, which we keep alive as well.
@@ -124,7 +124,7 @@ fn leading(
     let of = match (locked, keys, private) {
         (Some(locked), Some(Ok(keys)), None) => match locked.publish(&keys[0], &leader) {
             Ok(()) => {
-                // Where it has no room it is found under the first all the same.
+                // Without room for it, it is found under the first all the same.
                 let names = keys.iter().skip(1).filter(|key| locked.publish(key, &leader).is_ok()).cloned();
                 published.extend(std::iter::once(keys[0].clone()).chain(names));
                 Owner::Ours
@@ -257,7 +257,7 @@ pub(super) fn read_now(leading: &[Leading], follower: Option<&Follower>, cpus: &
 }
 
 impl Found {
-    /// How it is counted, in words.
+    /// Remark on the counting.
     pub(super) fn note(&self, wanted: &Wanted, is_followed: bool) -> String {
         let of = |owner: fn(&Owner) -> bool| -> Vec<String> {
             let of_owner = self.leading.iter().filter(|it| owner(&it.of));

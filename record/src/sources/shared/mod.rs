@@ -24,17 +24,17 @@ use targets::{Place, Plan};
 pub use targets::CounterTarget;
 pub(crate) use targets::find_cgroup;
 
-/// What is counted when nothing is asked for; what of it the machine lacks is left out.
+/// Default events; those that the machine lacks are left out.
 const DEFAULT_EVENTS: &str = "cpu-clock,cycles,instructions";
 
-/// What shared counters count, and whose.
+/// Events and targets of shared counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SharedOptions {
     /// Lists of events. Empty means CPU time, and what a PMU has.
     pub events: Vec<String>,
     /// CounterTarget.
     pub targets: Vec<CounterTarget>,
-    /// Where sessions find each other; `None` is where perf does.
+    /// Map by which sessions find each other; `None` is perf's.
     pub attr_map: Option<PathBuf>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct SharedCounters {
 }
 
 impl SharedCounters {
-    /// Those of a recording: what is recorded, and the targets asked for beside it.
+    /// Counters of a recording: its target, and the targets asked for beside it.
     pub(crate) fn of_recording(options: &Options, asked: &SharedOptions, command: Option<u32>) -> SharedCounters {
         let mut asked = asked.clone();
         let recorded = match &options.target {
@@ -65,7 +65,7 @@ impl SharedCounters {
         SharedCounters { is_optional: true, ..SharedCounters::new(asked, command, words) }
     }
 
-    /// Those asked for alone; that they cannot be had is an error.
+    /// Counters asked for alone; their lack is an error.
     pub(crate) fn new(asked: SharedOptions, command: Option<u32>, words: Option<&[OsString]>) -> SharedCounters {
         let name = words.and_then(|words| Path::new(words.first()?).file_name());
         let command = command.zip(name.map(|name| name.as_encoded_bytes().to_vec()));
@@ -84,7 +84,7 @@ impl Source for SharedCounters {
                 self.counting = Some(shared);
                 Ok(())
             }
-            // What was asked for cannot be meant; that is no matter of the machine.
+            // The request itself is wrong; the machine has no part in it.
             Err(error @ (Error::Event { .. } | Error::Cgroup { .. })) => Err(error),
             Err(error) if self.is_optional => {
                 let text = format!("no shared counters: {error}");
@@ -131,10 +131,10 @@ pub struct Shared {
     leading: Vec<Leading>,
     plan: Plan,
     cpus: Vec<u32>,
-    /// Where each leader stood when counting began, by CPU.
+    /// Readings of each leader when counting began, by CPU.
     base: Vec<Vec<EventReading>>,
     since_ns: u64,
-    /// Where others find the leaders, and under which keys.
+    /// Map in which others find the leaders, and their keys.
     map: Option<AttrMap>,
     keys: Vec<Vec<u8>>,
     notify: fn(Level, &str),
@@ -197,7 +197,7 @@ impl Shared {
             }
             shared.follower = Some(follower);
         }
-        // What is counted has room between this and the time of a snapshot, which is told when all is read.
+        // Counts belong between this and the time of a snapshot, which is told when all is read.
         shared.since_ns = sys::monotonic_ns();
         shared.read_now()?;
         shared.base = shared.leading.iter().map(|it| it.leader.readings()).collect::<bprec_bpf::Result<_>>()?;
@@ -212,7 +212,7 @@ impl Shared {
         self.plan.name_task(id, name);
     }
 
-    /// What is counted, how, and what is not and why.
+    /// Events that are counted, how, and those that are not and why.
     pub fn events(&self) -> &CounterEvents {
         &self.events
     }
@@ -276,7 +276,7 @@ impl Shared {
         Snapshot { time_ns: sys::monotonic_ns(), targets }
     }
 
-    /// What the events have come to since counting began, on one CPU or on all.
+    /// Counts of the events since counting began, on one CPU or on all.
     fn grown(&self, now: &[Vec<EventReading>], cpu: Option<u32>) -> Vec<Reading> {
         let sum = |(now, base): (&Vec<EventReading>, &Vec<EventReading>)| {
             let mut sum = Reading::default();

@@ -29,7 +29,7 @@ pub enum CounterTarget {
     Cgroup(PathBuf),
 }
 
-/// Where the counts of a target are.
+/// Source of a target's counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the readings of all CPUs.
@@ -44,7 +44,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) place: Place,
-    /// What will be said of it, but for the counts.
+    /// Description of it, without the counts.
     pub(super) told: SharedTarget,
     inherit: Inherit,
 }
@@ -56,7 +56,7 @@ const NO_TASK: &str = "there is no such task";
 #[derive(Debug)]
 pub(super) struct Plan {
     each: Vec<Planned>,
-    /// What a follower has to know; `None` when there is nothing for one to do.
+    /// Settings of a follower; `None` if there is nothing for one to do.
     targets: Option<Targets>,
 }
 
@@ -122,7 +122,7 @@ impl Plan {
         Ok(planned)
     }
 
-    /// What a follower has to charge to; `None` when CPUs alone are counted.
+    /// Targets of a follower; `None` if CPUs alone are counted.
     pub(super) fn targets(&self) -> Option<&Targets> {
         self.targets.as_ref()
     }

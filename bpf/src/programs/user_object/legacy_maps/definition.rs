@@ -10,7 +10,7 @@ const KNOWN_BYTES: usize = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Definition<'a> {
     pub(super) name: &'a [u8],
-    /// Where it is in its section.
+    /// Offset in its section.
     pub(super) offset: usize,
     pub(super) bytes: usize,
     pub(super) map_type: u32,

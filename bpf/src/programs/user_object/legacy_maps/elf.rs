@@ -1,4 +1,4 @@
-//! As much of ELF as it takes to rename a section and to give the file other BTF.
+//! The part of ELF that renaming a section and giving the file other BTF need.
 
 use object::elf::{FileHeader64, SHT_PROGBITS, SHT_SYMTAB, STT_SECTION, SectionHeader64, Sym64};
 use object::pod::{bytes_of, bytes_of_slice};

@@ -63,7 +63,7 @@ fn part(blob: &[u8], at: usize) -> Option<&[u8]> {
     blob.get(start..start.checked_add(Endian::NATIVE.u32_at(blob, at + 4)? as usize)?)
 }
 
-/// Where the record of a type starts.
+/// Offset of the record of a type.
 fn record_start(btf: &Btf<'_>, id: u32) -> usize {
     btf.types().take_while(|it| it.id() < id).map(|it| RECORD_BYTES + it.raw().1.len()).sum()
 }
