@@ -41,7 +41,7 @@ impl Map {
         Ok(Map { fd, about })
     }
 
-    /// Its kind.
+    /// Facts about the map.
     pub fn about(&self) -> &state::Map {
         &self.about
     }

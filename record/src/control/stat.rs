@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What is new at a reading.
 #[derive(Debug)]
 pub struct Readings {
-    /// Its kind.
+    /// Kind of moment.
     pub moment: Moment,
     /// When, ns of the clock of the states.
     pub time_ns: u64,

@@ -1,6 +1,6 @@
 //! Part of each program's runs that is measured, so that measuring stays within a part of the machine.
 
-/// Cost of one run.
+/// Costs of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Costs {
     /// One that is measured, ns.

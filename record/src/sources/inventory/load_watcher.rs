@@ -32,7 +32,7 @@ const ASKED_MAX: usize = 256;
 /// Time between two tries to hand on programs that wait for others.
 const HAND_ON_EVERY: Duration = Duration::from_millis(10);
 
-/// Findings.
+/// Event of a program that was loaded or is gone.
 #[derive(Debug)]
 pub(crate) enum LoadEvent {
     /// A program.
