@@ -1,4 +1,4 @@
-//! What can go wrong with a report.
+//! Errors of a report.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ pub enum Error {
     /// The system would not let us read the input, or write the output.
     #[error("{call} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted call.
         call: &'static str,
         /// On what.
         path: PathBuf,
@@ -37,9 +37,9 @@ pub enum Error {
     Option {
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is wrong with it.
+        /// Its defect.
         problem: String,
     },
     /// The output could not be written.

@@ -72,7 +72,7 @@ pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
     Session::open_for(input, options)?.by_prog(options)
 }
 
-/// What counters counted from snapshot to snapshot: run statistics, exact and shared counters.
+/// Counts from snapshot to snapshot: run statistics, exact and shared counters.
 ///
 /// # Errors
 /// When the recording cannot be read at all, or `options` name a time that it does not have.

@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         self.index.runs.moments_ns().collect()
     }
 
-    /// What each program did between two readings of its statistics ([`Session::read_times_ns`]), ns of the recording's clock.
+    /// Activity of each program between two readings of its statistics ([`Session::read_times_ns`]), ns of the recording's clock.
     ///
     /// # Errors
     /// When `options` name an event that the recording does not have.
@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::build(&self.recording, &self.index, options))
     }
 
-    /// What counters counted from snapshot to snapshot: run statistics, exact and shared counters.
+    /// Counts from snapshot to snapshot: run statistics, exact and shared counters.
     ///
     /// # Errors
     /// When `options` name a time that the recording does not have.
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         self.recording.checked(counters::over_time(&self.recording, &self.index, options))
     }
 
-    /// What each program cost in intervals of this length; `None`: of one that makes some sixty of them.
+    /// Cost of each program in intervals of this length; `None`: of one that makes some sixty of them.
     ///
     /// # Errors
     /// When `options` name an event or a time that the recording does not have.
@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::over_time::by_prog_over_time(&self.recording, &self.index, options))
     }
 
-    /// What could be had cheaper, by fixed rules over the report by program.
+    /// Advice, by fixed rules over the report by program.
     ///
     /// # Errors
     /// When `options` name an event or a time that the recording does not have.
@@ -140,7 +140,7 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::advice::advice(&self.recording, &self.index, options))
     }
 
-    /// What each program cost whoever ran when it did: who pays. Payers are told apart by all of `keys`.
+    /// Cost of each program to whoever ran when it did: who pays. Payers are told apart by all of `keys`.
     ///
     /// # Errors
     /// When `options` name an event or a time that the recording does not have.
@@ -166,7 +166,7 @@ impl<'a> Session<'a> {
         self.recording.checked(annotate::annotate(&self.recording, &self.index, options))
     }
 
-    /// What each source line of programs cost.
+    /// Cost of each source line of programs.
     ///
     /// # Errors
     /// When `options` name an event or a time that the recording does not have.
@@ -190,7 +190,7 @@ impl<'a> Session<'a> {
         self.recording.checked(page::profile(&self.recording, &self.index, options, true))
     }
 
-    /// What a page shows: the report, the same over time, and call chains of an event, the first that is asked for and has samples.
+    /// Contents of a page: the report, the same over time, and call chains of an event, the first that is asked for and has samples.
     ///
     /// # Errors
     /// When `options` name an event or a time that the recording does not have, or it has no event that samples.

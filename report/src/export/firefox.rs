@@ -293,7 +293,7 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// What the viewer takes for the time between two samples: of a clock, the mean of what a sample stands for.
+/// Time between two samples for the viewer: for a clock, the mean of what a sample stands for.
 fn interval_ns(profile: &Profile) -> u64 {
     let stacks = &profile.samples.stacks;
     match stacks.unit {

@@ -5,7 +5,7 @@ use crate::model::text::printable;
 use std::io::{self, Write};
 
 pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
-    // What stands between frames is in none of them.
+    // The separator of frames is in none of them.
     let labels: Vec<String> = stacks.frames.iter().map(|frame| printable(&frame.label()).replace(';', ":")).collect();
     for stack in &stacks.stacks {
         for (at, frame) in stack.frames.iter().enumerate() {

@@ -4,11 +4,11 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
-/// What was said, in order. Less than twice as much is kept as there is to know, beyond a constant.
+/// Entries in order. Less than twice as much is kept as there is to know, beyond a constant.
 #[derive(Debug)]
 pub(crate) struct DedupLog<T> {
     said: Vec<T>,
-    /// How much there may be before it is looked through for repetitions.
+    /// Number of entries from which on repetitions are looked for.
     room: usize,
     /// Subject of an undated record. Such records are dropped only when they repeat the one before of the same subject; dated ones (`None`)
     /// whenever they were seen before.
@@ -50,7 +50,7 @@ impl<T: Eq + Hash> DedupLog<T> {
         self.said.retain(|_| new.next() == Some(true));
     }
 
-    /// How much is kept.
+    /// Number of entries that are kept.
     pub(crate) fn len(&self) -> usize {
         self.said.len()
     }

@@ -20,7 +20,7 @@ pub(crate) fn demangled(name: &[u8]) -> Cow<'_, [u8]> {
     rust(name).or_else(|| cpp(name)).map_or(Cow::Borrowed(name), |text| Cow::Owned(text.into_bytes()))
 }
 
-/// What a function of a file is called.
+/// Name of a function of a file.
 pub(crate) fn function_name(name: &[u8], options: &Options) -> String {
     let name = if options.keep_mangled { name.into() } else { demangled(name) };
     String::from_utf8_lossy(&name).into_owned()
@@ -75,7 +75,7 @@ mod tests {
         String::from_utf8_lossy(&demangled(mangled.as_bytes())).into_owned()
     }
 
-    /// As `c++filt -p` and `rustfilt` have them.
+    /// Names as `c++filt -p` and `rustfilt` have them.
     #[test]
     fn names_are_those_of_their_language() {
         for (mangled, expected) in [

@@ -11,7 +11,7 @@ use super::intervals::Intervals;
 use super::sections::SYMBOLS_MAX;
 use super::symbols::Found;
 
-/// Where a mapping puts an address.
+/// Address at which a mapping puts an offset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mapped {
     pub(crate) ip: u64,

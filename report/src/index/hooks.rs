@@ -1,4 +1,4 @@
-//! Whose the cost of a hook is: the kernel functions of a call chain tell the hook, and links and attachments the programs on it.
+//! Owners of a hook's cost: the kernel functions of a call chain tell the hook, and links and attachments the programs on it.
 
 use super::States;
 use super::images::{Image, ImageKind, TrampolineKey, TrampolinePrograms};
@@ -15,7 +15,7 @@ use std::ops::Range;
 /// An address in a mapped file is as far behind the start of a page as what it maps is in the file.
 const PAGE_OFFSET: u64 = 0xfff;
 
-/// What a kernel function says of the hook that it is on the way to.
+/// Meaning of a kernel function on the way to a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
     /// It is this one.
@@ -26,7 +26,7 @@ enum Lead {
     Tracepoint { raw: u32, perf: u32 },
 }
 
-/// How a hook runs its programs.
+/// Way in which a hook runs its programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Way {
     RawTracepoint,
@@ -216,7 +216,7 @@ impl<'a> Builder<'a> {
         prog_type.is_none_or(|prog_type| types.contains(&prog_type))
     }
 
-    /// What the recorder puts around others to count them is on nothing else.
+    /// Programs that the recorder puts around others to count them are on nothing else.
     fn counts_others(&self, program: u32) -> bool {
         let program = &self.programs[program as usize];
         let recorder = self.states.recorder_pid();

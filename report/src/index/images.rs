@@ -12,7 +12,7 @@ pub(crate) struct Image {
     pub(crate) kind: ImageKind,
 }
 
-/// What an image is.
+/// Kind of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ImageKind {
     /// Calls what is attached to this function, by its BTF object (or program) and type.
@@ -23,7 +23,7 @@ pub(crate) enum ImageKind {
     StructOps,
 }
 
-/// What a trampoline instruments: the number in its name (`bpf_trampoline_compute_key` in the kernel).
+/// Target of a trampoline: the number in its name (`bpf_trampoline_compute_key` in the kernel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrampolineKey {
     /// A function of a program.
@@ -56,7 +56,7 @@ impl TrampolineKey {
 }
 
 impl Image {
-    /// What a symbol's name says it is, if it is not a program's function.
+    /// Kind of a symbol by its name, if it is not a program's function.
     pub(super) fn of_symbol(name: &[u8]) -> Option<Image> {
         let kind = if let Some(key) = name.strip_prefix(b"bpf_trampoline_") {
             let key: u64 = std::str::from_utf8(key).ok()?.parse().ok()?;
@@ -72,7 +72,7 @@ impl Image {
     }
 }
 
-/// What programs are attached to by trampolines, for lookup.
+/// Functions that programs are attached to by trampolines, for lookup.
 #[derive(Debug, Default)]
 pub(crate) struct TrampolinePrograms {
     /// By BTF object and type.

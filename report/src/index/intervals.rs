@@ -26,7 +26,7 @@ impl<T> Intervals<T> {
         (addr < self.values[below].0).then_some(below as u32)
     }
 
-    /// What has an address, and how far behind its start that is.
+    /// Code at an address, and the distance from its start.
     pub(crate) fn at(&self, addr: u64) -> Option<(&T, u64)> {
         let number = self.find(addr)? as usize;
         Some((&self.values[number].1, addr - self.starts[number]))

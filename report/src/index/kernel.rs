@@ -36,21 +36,21 @@ impl Role {
 pub(crate) enum Dispatch {
     /// None, or a function further out says which.
     NotSaid,
-    /// Those of a kind.
+    /// Attachments of a kind.
     Programs(Candidates),
-    /// Those on the probe of a function further out.
+    /// Programs on the probe of a function further out.
     Probe(Candidates),
-    /// Those on probes of user space of a kind.
+    /// Programs on probes of user space of a kind.
     UserProbe(UserProbe),
-    /// Those on events of perf that trace.
+    /// Programs on events of perf that trace.
     AnyEvent,
-    /// Those on any raw tracepoint.
+    /// Programs on any raw tracepoint.
     AnyRawTracepoint,
-    /// Those on the raw tracepoint, or the class of them, that its name has behind the pattern.
+    /// Programs on the raw tracepoint, or the class of them, that its name has behind the pattern.
     RawTracepoint,
     /// The same of events of perf.
     Event,
-    /// Those on the tracepoint that its name has behind the pattern, raw or as an event of perf.
+    /// Programs on the tracepoint that its name has behind the pattern, raw or as an event of perf.
     Tracepoint,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum UserProbe {
 }
 
 impl UserProbe {
-    /// As attachments name them.
+    /// Names as attachments have them.
     pub(crate) const NAMES: [&str; 2] = ["uprobe", "uretprobe"];
 }
 
@@ -266,7 +266,7 @@ pub(crate) fn has_interrupts_off(tracepoint: &str) -> bool {
     IRQS_OFF.iter().any(|prefix| tracepoint.starts_with(prefix))
 }
 
-/// What the kernel counts helpers from (kernel/bpf/core.c).
+/// Function from which the kernel counts helpers (kernel/bpf/core.c).
 pub(crate) const CALL_BASE: &str = "__bpf_call_base";
 
 #[cfg(test)]

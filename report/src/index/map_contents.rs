@@ -1,4 +1,4 @@
-//! What a map held, out of the parts that the recording has.
+//! Contents of a map, from the parts that the recording has.
 
 use bprec_format::state::{ContentsEnd, MapContents};
 

@@ -56,14 +56,14 @@ use std::sync::OnceLock;
 /// Everything that samples are looked up in, and everything else that the side band says.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// What code is at an address at a time.
+    /// Code at an address at a time.
     pub(crate) code: CodeMap,
     pub(crate) programs: Programs,
     /// By program: whether it runs under the kernel's guard, so that no program on an event sees it.
     pub(crate) guarded: Vec<bool>,
     pub(crate) tasks: Tasks,
     pub(crate) cgroups: BTreeMap<u64, String>,
-    /// Who runs in these; made when it is asked for.
+    /// Containers and units of these; made when asked for.
     pub(crate) workloads: OnceLock<Workloads>,
     /// Functions of files in user space.
     pub(crate) files: Files,
@@ -94,12 +94,12 @@ const MAX_PROBLEMS: usize = 20;
 /// Kernel functions that are kept: more than any kernel has.
 const MAX_SYMBOLS: usize = 1 << 20;
 
-/// What of the side band is needed.
+/// Parts of the side band that are needed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted {
     /// Names of tasks.
     pub(crate) tasks: bool,
-    /// What maps held.
+    /// Contents of maps.
     pub(crate) contents: bool,
     /// Files that processes had mapped.
     pub(crate) user_code: bool,
@@ -128,7 +128,7 @@ impl Index {
     /// True if an event's samples have the kernel's call chains.
     pub(crate) fn has_chains(&self, recording: &Recording<'_>, event: usize) -> bool {
         let attr = &recording.event(event).attr;
-        // What our sampling program makes is of the event that carries it.
+        // Samples of our sampling program are of the event that carries it.
         match self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler) {
             Some(carrier) => carrier.parts.contains(Parts::STACK),
             None => {
@@ -170,7 +170,7 @@ impl Index {
         self.states.session.as_ref().map(|session| session.start_ns)
     }
 
-    /// Who runs in the cgroups.
+    /// Containers and units of the cgroups.
     pub(crate) fn workloads(&self) -> &Workloads {
         self.workloads.get_or_init(|| Workloads::new(&self.cgroups))
     }
@@ -343,7 +343,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 
     fn kernel_map(&mut self, addr: u64, len_bytes: u64, name: &[u8]) {
-        // Where addresses are withheld, the kernel's map starts at 0 and says nothing.
+        // If addresses are withheld, the kernel's map starts at 0 and says nothing.
         if addr != 0 && self.maps.len() < MAX_SYMBOLS {
             self.maps.push((addr, addr.saturating_add(len_bytes), String::from_utf8_lossy(name).into_owned()));
         }

@@ -26,7 +26,7 @@ pub(crate) struct SideEvent {
     pub(crate) kind: SidebandKind,
 }
 
-/// What happened.
+/// Kind of event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum SidebandKind {
     /// KSYMBOL.
@@ -50,7 +50,7 @@ impl SideEvent {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// Where its code is, when it is known.
+    /// Addresses of its code, if known.
     pub(crate) addr: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Function {
 pub(crate) struct Program {
     pub(crate) id: Option<u32>,
     pub(crate) tag: Option<[u8; 8]>,
-    /// What its `bpf_prog_info` says, if the recording has it.
+    /// Facts of its `bpf_prog_info`, if the recording has it.
     pub(crate) info: Option<ProgInfoSummary>,
     /// Entry function first.
     pub(crate) functions: Vec<Function>,
@@ -87,7 +87,7 @@ impl Program {
     }
 }
 
-/// What of a `bpf_prog_info` the report shows beside functions.
+/// Facts of a `bpf_prog_info` that the report shows beside functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProgInfoSummary {
     /// Position among the infos.
@@ -115,7 +115,7 @@ pub(crate) struct Programs {
     /// Position of a program by its key.
     pub(crate) by_key: FxHashMap<(u32, u64), u32>,
     pub(crate) images: Vec<Image>,
-    /// What programs are attached to by trampolines.
+    /// Functions that programs are attached to by trampolines.
     pub(crate) attached: TrampolinePrograms,
     pub(crate) ranges: Vec<Range>,
 }
@@ -162,7 +162,7 @@ impl Programs {
         btf: &BTreeMap<u32, Btf<'_>>,
         states: &States,
     ) -> Programs {
-        // What a tool synthesized has no time and comes first. The sort keeps the order of records of one time.
+        // Records that a tool synthesized have no time and come first. The sort keeps the order of records of one time.
         side.sort_by_key(|event| event.time_ns);
         let mut timeline = SideBandWalk::default();
         for event in side {

@@ -24,7 +24,7 @@ pub(crate) struct HookGroup {
     pub(crate) run_together: bool,
 }
 
-/// What hooks run, for lookup.
+/// Programs of hooks, for lookup.
 #[derive(Debug, Default)]
 pub(crate) struct Runners {
     hooks: Vec<Hook>,
@@ -48,7 +48,7 @@ struct Hook {
     strangers: u32,
 }
 
-/// What is attached to a hook.
+/// Programs that are attached to a hook.
 #[derive(Debug, Clone, Copy)]
 enum OnHook {
     Nothing,

@@ -29,7 +29,7 @@ pub(crate) type ProgramKey = (u32, u64);
 const ALWAYS: f64 = 0.98;
 /// Windows that a program loaded during the recording has to have met: it may have been there for a moment only.
 const FEW_WINDOWS: usize = 3;
-/// Of more moments, or more points of all programs together, every other moment is dropped: what lies around it is one stretch then.
+/// With more moments, or more points of all programs together, every other moment is dropped: its neighbours bound one stretch then.
 const MOST_MOMENTS: usize = 1 << 13;
 const MOST_POINTS: usize = 1 << 20;
 /// Fewer moments are not dropped, however many programs there are.

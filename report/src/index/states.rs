@@ -122,7 +122,7 @@ impl Traces {
         }
     }
 
-    /// What made them, if the recording says so.
+    /// Hardware that made them, if the recording says so.
     pub(crate) fn kind(&self) -> Option<String> {
         let info = self.info.as_ref()?;
         Some(info.kind_name().map_or_else(|| format!("type {}", info.kind), str::to_owned))
@@ -133,7 +133,7 @@ impl Traces {
 /// it more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BootTimes {
-    /// What is added to a time of the recording, and from when on, ns; the earliest first. The first one holds for all times before, too.
+    /// Offsets that are added to times of the recording, with the times from which they hold, ns; the earliest first. The first one holds for all times before, too.
     offsets: Vec<(u64, i64)>,
 }
 

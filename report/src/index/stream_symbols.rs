@@ -51,7 +51,7 @@ impl SectionSymbols {
     }
 }
 
-/// Where a BPF function was, and its name unless that cannot be told.
+/// Range of a BPF function, and its name unless that is unknown.
 type ProgramFunction = (Range<u64>, Option<Arc<[u8]>>);
 
 fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<ProgramFunction> {

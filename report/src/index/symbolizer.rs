@@ -23,9 +23,9 @@ pub enum SymbolKind {
 pub struct Symbol<'i> {
     /// Its name.
     pub name: Cow<'i, str>,
-    /// How far behind its first address the address is; `None` where the first address is not known.
+    /// Distance from its first address; `None` if the first address is not known.
     pub offset: Option<u64>,
-    /// What it is a function of.
+    /// Owner of the function.
     pub kind: SymbolKind,
 }
 

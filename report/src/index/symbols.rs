@@ -121,7 +121,7 @@ impl KernelSymbols {
     }
 }
 
-/// Where the kernel's text and its modules are, from the maps that recorders write with pid −1.
+/// Ranges of the kernel's text and its modules, from the maps that recorders write with pid −1.
 #[derive(Debug, Default)]
 pub(crate) struct KernelMaps {
     maps: Intervals<String>,

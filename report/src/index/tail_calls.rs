@@ -19,7 +19,7 @@ const MAX_OF_ID: usize = 64;
 /// Stands for the slots of any array that were not looked at: no map has this id.
 const UNREAD: u32 = 0;
 
-/// What tail calls can reach, by number of a program.
+/// Programs that tail calls can reach, by number of a program.
 #[derive(Debug, Default)]
 pub(crate) struct TailCalls {
     reached: Vec<bool>,
@@ -29,7 +29,7 @@ pub(crate) struct TailCalls {
     lifetimes: Vec<std::ops::Range<u64>>,
 }
 
-/// What program arrays hold, by map: numbers of programs.
+/// Contents of program arrays, by map: numbers of programs.
 type Arrays = FxHashMap<u32, Vec<u32>>;
 
 impl TailCalls {
@@ -90,7 +90,7 @@ impl TailCalls {
     }
 }
 
-/// What each program array has held, by any of its readings.
+/// Contents of each program array, by any of its readings.
 fn arrays(programs: &[Program], states: &States) -> Arrays {
     let mut by_id: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     for (number, program) in (0..).zip(programs) {

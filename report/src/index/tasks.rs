@@ -3,7 +3,7 @@
 use crate::index::dedup::DedupLog;
 use rustc_hash::FxHashMap;
 
-/// What happened to a task.
+/// Event of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TaskEvent {
     /// It has this name, by its number in [`Tasks::name`].
@@ -100,7 +100,7 @@ impl Tasks {
         self.names.get(number as usize).map_or("", String::as_str)
     }
 
-    /// How many names there are.
+    /// Number of names.
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }

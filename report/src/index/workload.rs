@@ -1,4 +1,4 @@
-//! What a cgroup's path says of who runs in it: the container, its pod and its runtime, or the systemd unit.
+//! Container, pod and runtime, or systemd unit, that a cgroup's path names.
 //!
 //! Paths are what runtimes and systemd make of them: Docker, containerd, CRI-O and Podman with the cgroupfs and the systemd driver, the
 //! kubelet's QoS classes, LXC, systemd-nspawn and machined, Amazon ECS, Garden; one inside another, too. Of a path that has none of these
@@ -8,7 +8,7 @@ use crate::model::Workload;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Who runs in each cgroup of a recording. Cgroups of one container are one.
+/// Containers and units of a recording's cgroups. Cgroups of one container are one.
 #[derive(Debug, Default)]
 pub(crate) struct Workloads {
     list: Vec<Workload>,
@@ -84,7 +84,7 @@ struct CgroupWalk {
     user: Option<u32>,
 }
 
-/// Who runs in a cgroup of this path.
+/// Container or unit of a cgroup with this path.
 fn of_path(path: &str) -> Workload {
     let mut walk = CgroupWalk::default();
     let mut parents = ["", ""];
@@ -191,7 +191,7 @@ fn is_id(text: &str) -> bool {
     (SHORT_ID..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// So much of an id as people read; a name is not cut.
+/// Part of an id that people read; a name is not cut.
 fn short(id: &str) -> &str {
     if is_id(id) { &id[..SHORT_ID] } else { id }
 }

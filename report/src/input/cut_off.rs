@@ -6,15 +6,15 @@ use bprec_format::feature::Feature;
 use bprec_format::journal::{self, recording_id};
 use bprec_format::{Error, File, Metadata, Problem, bprec};
 
-/// Where a recording was cut off, and by what.
+/// End of a recording that was cut off, and the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CutOff {
-    /// Where its records end: an offset in the input.
+    /// End of its records: an offset in the input.
     pub(crate) offset: u64,
     pub(crate) cause: Cause,
 }
 
-/// What cut a recording off.
+/// Cause that cut a recording off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The recorder did not come to its end: there are no feature sections but those in its journal.
@@ -25,12 +25,12 @@ pub(crate) enum Cause {
     Stream(Error),
 }
 
-/// What the journal of a recorder that did not come to its end has told.
+/// State of the journal of a recorder that did not come to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Journal {
     /// There is none.
     None,
-    /// What the recorder had put aside for the feature sections, but for those that are damaged.
+    /// Sections that the recorder had put aside, but for those that are damaged.
     Read(Vec<(Feature, Error)>),
     /// It cannot be read.
     Unusable(Error),
@@ -65,7 +65,7 @@ impl CutOff {
         matches!(self.cause, Cause::Recorder(_))
     }
 
-    /// What is wrong with the journal.
+    /// Damage of the journal.
     pub(crate) fn journal_error(&self) -> Option<&Error> {
         match &self.cause {
             Cause::Recorder(Journal::Unusable(error)) => Some(error),

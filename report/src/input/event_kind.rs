@@ -1,8 +1,8 @@
-//! What the samples of an event are.
+//! Kinds of an event's samples.
 
 use bprec_format::{AttrFlags, Callchain, EventAttr, Events, Sample, event_type, sampler, software, state};
 
-/// What an event's samples are.
+/// Kind of an event's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// Where the machine was.
@@ -16,7 +16,7 @@ pub(crate) enum EventKind {
 }
 
 impl EventKind {
-    /// What the samples of an event of this name are.
+    /// Kind of the samples of an event with this name.
     pub(crate) fn of(attr: &EventAttr, name: &str) -> EventKind {
         match (attr.kind, attr.config) {
             (event_type::SOFTWARE, software::DUMMY) => EventKind::Other,
@@ -51,7 +51,7 @@ impl EventKind {
     }
 }
 
-/// What our sampling program says in a sample.
+/// Payload of our sampling program in a sample.
 pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::Payload<'s>> {
     sampler::Payload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
 }

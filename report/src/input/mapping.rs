@@ -116,10 +116,10 @@ mod sigbus {
     }; SLOTS];
     static INSTALLED: OnceLock<Result<Installed, i32>> = OnceLock::new();
 
-    /// What the handler needs that it cannot ask for itself.
+    /// Facts that the handler needs and cannot ask for itself.
     struct Installed {
         page_bytes: usize,
-        /// What was done upon SIGBUS before, and is for all other addresses.
+        /// Earlier handler of SIGBUS, which stays for all other addresses.
         before: libc::sigaction,
     }
 

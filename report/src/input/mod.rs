@@ -1,4 +1,4 @@
-//! Where recordings come from: files, directories, pipes, compressed records.
+//! Sources of recordings: files, directories, pipes, compressed records.
 
 pub(crate) mod cache;
 pub(crate) mod cut_off;
@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What files that gzip wrote begin with.
+/// First bytes of files that gzip wrote.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Limit on threads that look at a recording: more gain nothing, and each holds a sink.
@@ -47,7 +47,7 @@ pub struct Input {
     progress: Arc<Progress>,
 }
 
-/// Where the bytes are.
+/// Place of the bytes.
 #[derive(Debug)]
 enum Content {
     /// In a file; `None` when it is empty, which cannot be mapped.
@@ -71,7 +71,7 @@ impl Input {
     /// The same; how far copying and reading come is told from the start.
     ///
     /// # Errors
-    /// As [`Input::open`].
+    /// Errors of [`Input::open`].
     pub fn open_with(path: impl AsRef<Path>, progress: &Arc<Progress>) -> Result<Input> {
         let path = path.as_ref();
         let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
@@ -118,7 +118,7 @@ impl Input {
         Ok(Input { spooled: true, ..Input::of_file(path, &file, progress)? })
     }
 
-    /// What was written into a spool, called `path` in messages.
+    /// Input from a spool, called `path` in messages.
     pub(crate) fn of_spool(path: &Path, spool: &Spool) -> Result<Input> {
         Ok(Input { spooled: true, ..Input::of_file(path, spool.file(), &Arc::default())? })
     }
@@ -144,7 +144,7 @@ impl Input {
         self.parts.iter().try_for_each(Input::check_whole)
     }
 
-    /// What standard input is, if it is a file from its start: that needs no copy.
+    /// Standard input, if it is a file from its start: that needs no copy.
     #[cfg(unix)]
     pub(crate) fn of_redirected_stdin(path: &Path, progress: &Arc<Progress>) -> Result<Option<Input>> {
         use std::io::{IsTerminal, Seek};
@@ -191,12 +191,12 @@ impl Input {
         })
     }
 
-    /// Where it came from.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How far reading it has come.
+    /// Progress of reading it.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }

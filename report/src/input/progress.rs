@@ -1,4 +1,4 @@
-//! How far reading has come, for whoever waits for it in another thread.
+//! Progress of reading, for another thread.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -135,7 +135,7 @@ impl<'a> Recording<'a> {
         self.cut_off.as_ref()
     }
 
-    /// What is wrong with the container.
+    /// Damage of the container.
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems
     }

@@ -17,12 +17,12 @@ const PLAUSIBLE_RECORDS: usize = 32;
 /// Records are at most this large: one begins within so many bytes.
 const GUESS_BYTES: usize = 1 << 16;
 
-/// What was found in a stretch of records. Places are counted from the start of the slice.
+/// Findings in a stretch of records. Offsets count from the start of the slice.
 #[derive(Default)]
 struct ScanStretch {
     wanted: Vec<usize>,
     parts: Vec<usize>,
-    /// Where the next record starts; before the stretch's end when that one cannot be read.
+    /// Offset of the next record; before the stretch's end if that one cannot be read.
     end: usize,
 }
 

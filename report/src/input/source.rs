@@ -15,7 +15,7 @@ use crate::input::GZIP_MAGIC;
 use crate::input::cut_off::CutOff;
 use crate::{Error, Input, Progress, Result};
 
-/// What is read from a pipe at a time.
+/// Bytes that are read from a pipe at a time.
 const READ_BYTES: usize = 256 << 10;
 
 /// A recording, opened: a file, a directory of files, or a stream.
@@ -28,7 +28,7 @@ pub struct Source {
 enum SourceKind {
     /// At hand as a whole.
     Input(Input),
-    /// As it arrives.
+    /// Read as it arrives.
     Stream(Box<dyn Read>),
 }
 
@@ -54,7 +54,7 @@ impl Source {
     /// The same; how far copying and reading come is told from the start.
     ///
     /// # Errors
-    /// As [`Source::open`].
+    /// Errors of [`Source::open`].
     pub fn open_with(path: impl AsRef<Path>, progress: &Arc<Progress>) -> Result<Source> {
         let (path, progress) = (path.as_ref().to_owned(), Arc::clone(progress));
         let failed = |call| {
@@ -92,12 +92,12 @@ impl Source {
         Source { path: name.into(), kind: SourceKind::Stream(Box::new(reader)), progress: Arc::default() }
     }
 
-    /// Where it comes from.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How far reading it has come.
+    /// Progress of reading it.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
@@ -107,7 +107,7 @@ impl Source {
         matches!(self.kind, SourceKind::Stream(_))
     }
 
-    /// What can be read again; `None` for a stream.
+    /// Input that can be read again; `None` for a stream.
     pub(crate) fn lasting(&self) -> Option<&Input> {
         match &self.kind {
             SourceKind::Input(input) => Some(input),
@@ -251,7 +251,7 @@ fn named(files: &[(&Path, &[u8])], index: usize, problem: &str) -> String {
 /// The stretches that are told one by one.
 const TOLD_STRETCHES: usize = 10;
 
-/// What is skipped because of damage, in words.
+/// Message about bytes that are skipped because of damage.
 fn skipped(damage: &[Range<u64>]) -> Vec<String> {
     let told = damage.iter().take(TOLD_STRETCHES);
     let mut lines: Vec<String> = told

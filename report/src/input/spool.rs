@@ -6,9 +6,9 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// What is read and written at a time.
+/// Bytes that are read and written at a time.
 const BUFFER_BYTES: usize = 1 << 20;
-/// How often the free space is looked at. It bounds by how much a copy goes beyond its limit.
+/// Bytes between two looks at the free space. They bound by how much a copy goes beyond its limit.
 const CHECK_BYTES: u64 = 16 << 20;
 /// The space that a copy leaves to others, or a tenth of a file system that is smaller than ten times this.
 #[cfg(any(unix, test))]
@@ -16,10 +16,10 @@ const LEFT_FREE_BYTES: u64 = 1 << 30;
 /// By how much gzip may have made a recording smaller. Recordings get ten or twenty times smaller; nothing but repetition gets near 1000
 /// times, which is what gzip can do.
 const INFLATE_TIMES: u64 = 200;
-/// What may be unpacked from the smallest of files.
+/// Bytes that may be unpacked from the smallest of files.
 const INFLATE_MIN_BYTES: u64 = 64 << 20;
 
-/// How large a gzip file of so many bytes may become.
+/// Limit on the size that a gzip file unpacks to.
 pub(super) fn inflated_limit_bytes(packed_bytes: u64) -> u64 {
     packed_bytes.saturating_mul(INFLATE_TIMES).max(INFLATE_MIN_BYTES)
 }
@@ -52,7 +52,7 @@ impl Spool {
         Ok(Spool { file: unnamed()?, limit_bytes, written_bytes: 0, check_at_bytes: 0 })
     }
 
-    /// What was written.
+    /// Bytes that were written.
     pub(super) fn file(&self) -> &File {
         &self.file
     }

@@ -1,5 +1,5 @@
-//! What compressed records hold, unpacked once: by a thread of its own, block by block, while the blocks before are looked at.
-//! What a short recording holds is kept for the passes that follow; a long one is unpacked again.
+//! Contents of compressed records, unpacked once: by a thread of its own, block by block, while the blocks before are read.
+//! Contents of a short recording are kept for the passes that follow; a long one is unpacked again.
 
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -86,7 +86,7 @@ impl Window {
         parts.map(move |(from, to)| (first.max(*from), last.min(*to))).filter(|(from, to)| from <= to)
     }
 
-    /// How much of the time from `first` to `last` is in it.
+    /// Part of the time from `first` to `last` that is in it.
     pub(crate) fn length_ns(&self, first: u64, last: u64) -> u64 {
         let lengths = self.parts.iter().map(|(from, to)| last.min(*to).saturating_sub(first.max(*from)));
         lengths.fold(0, u64::saturating_add)

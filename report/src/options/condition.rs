@@ -18,11 +18,11 @@ pub struct Condition {
 /// Which programs a condition is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
-    /// Those of names like this.
+    /// Programs of names like this.
     Name(String),
-    /// Those of types like this.
+    /// Programs of types like this.
     Type(String),
-    /// Those that a process of a name like this holds.
+    /// Programs that a process of a name like this holds.
     Owner(String),
     /// All of BPF together.
     Total,
@@ -49,7 +49,7 @@ pub(crate) enum Metric {
     Lost,
 }
 
-/// How far a number may go.
+/// Bound of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Bound {
     /// The new number is not more than so many times the base.
@@ -111,7 +111,7 @@ impl FromStr for Condition {
     }
 }
 
-/// What is wrong, and at which byte.
+/// Defect of the condition, and the byte at which it is.
 struct Fault {
     at: usize,
     problem: String,
@@ -284,7 +284,7 @@ fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
     }
 }
 
-/// What one of a unit is in the unit of the metric.
+/// Factor from a unit to the unit of the metric.
 fn scale(unit: &str, metric: &Metric) -> Option<f64> {
     let is_time = matches!(metric, Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost);
     let is_share = matches!(metric, Metric::Share | Metric::Lost);

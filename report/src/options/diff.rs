@@ -1,11 +1,11 @@
-//! What a comparison of recordings is asked for.
+//! Options of a comparison of recordings.
 
 use super::condition::Condition;
 use super::{Error, ProgFilter, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a comparison is asked for.
+/// Options of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct DiffOptions {
     /// Only programs that one of these matches; empty: all.
@@ -57,7 +57,7 @@ pub enum DiffSort {
     Status,
 }
 
-/// How sure something has to be, in per cent.
+/// Confidence level, per cent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Confidence(f64);
 

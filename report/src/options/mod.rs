@@ -1,4 +1,4 @@
-//! What a report is asked for. Every type reads itself from the text of its command line option.
+//! Options of a report. Every type reads itself from the text of its command line option.
 
 pub(crate) mod condition;
 pub(crate) mod glob;
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a report is asked for; the default is everything, by program.
+/// Options of a report; the default is everything, by program.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Split each program's cost, or put programs together.
@@ -59,7 +59,7 @@ impl Options {
     }
 }
 
-/// What [`crate::Session::annotate`] is asked for.
+/// Options of [`crate::Session::annotate`].
 #[derive(Debug, Clone, Default)]
 pub struct AnnotateOptions {
     /// Programs, and samples of them. Of the events the first is taken that has samples in a program. The limit is on lines of a program:
@@ -71,7 +71,7 @@ pub struct AnnotateOptions {
     pub percent_limit: Option<f64>,
 }
 
-/// What rows are: a program each, split into parts, or several programs in one.
+/// Kind of rows: a program each, split into parts, or several programs in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum By {
     /// The cost of each program in parts.
@@ -127,11 +127,11 @@ pub enum Split {
     Func,
     /// The helper or kfunc that it called.
     Helper,
-    /// What ran when it did.
+    /// Code that ran when it did.
     Payer(Payer),
 }
 
-/// What a payer is: what ran when a program did.
+/// Kind of payer: what ran when a program did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payer {
     /// Tasks of one name.
@@ -156,7 +156,7 @@ pub enum Group {
     Name,
     /// Its type.
     Type,
-    /// Where it is attached.
+    /// Its attach point.
     Hook,
 }
 
@@ -238,7 +238,7 @@ named! { Group, "--by",
 /// Column that orders the rows: numbers from the largest down, names upwards. Ties are broken by program id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
-    /// What is charged to the program.
+    /// Cost that is charged to the program.
     #[default]
     Cost,
     /// Samples charged.

@@ -1,6 +1,6 @@
-//! How text for people looks: its width, its columns, its colours.
+//! Style of text for people: its width, its columns, its colours.
 
-/// How text for people looks.
+/// Style of text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextStyle {
     /// Columns of the screen, in characters; more than that is written only where less would say too little.
@@ -9,14 +9,14 @@ pub struct TextStyle {
     pub paint: Paint,
 }
 
-/// So many columns wide, without colours.
+/// Text of this width, without colours.
 impl From<usize> for TextStyle {
     fn from(width: usize) -> TextStyle {
         TextStyle { width, paint: Paint::Plain }
     }
 }
 
-/// How the table by program looks.
+/// Style of the table by program.
 #[derive(Debug, Clone)]
 pub struct TableStyle {
     /// Width and colours.
@@ -39,12 +39,12 @@ impl TableStyle {
 /// Columns of the table by program, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TableColumns {
-    /// Those that say something and fit.
+    /// Columns that say something and fit.
     #[default]
     Fitting,
     /// These alone, in this order.
     Only(Vec<String>),
-    /// Those that say something and fit, and these in any case.
+    /// Columns that say something and fit, and these in any case.
     FittingAnd(Vec<String>),
 }
 
@@ -85,7 +85,7 @@ pub enum Paint {
     Ansi,
 }
 
-/// How a piece of text stands out.
+/// Emphasis of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// Names of columns and headings.

@@ -19,13 +19,13 @@ use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 pub enum Column {
     /// The program's own code.
     Own,
-    /// What it called.
+    /// Code that it called.
     Helper,
-    /// What runs it.
+    /// Code that runs it.
     Entry,
 }
 
-/// Where a sample belongs.
+/// Attribution of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
     /// To no program.
@@ -58,7 +58,7 @@ pub enum Charge {
     UnknownCode,
 }
 
-/// Where a sample belongs, and what its chain goes through.
+/// Attribution of a sample, and the programs that its chain goes through.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribution<'a> {
     /// Where it belongs.
@@ -89,7 +89,7 @@ impl Attribution<'_> {
         self.inside.frame
     }
 
-    /// How many frames of the chain are in functions of programs.
+    /// Number of frames of the chain in functions of programs.
     pub(crate) fn program_frames(&self) -> usize {
         self.inside.program_frames
     }
@@ -106,7 +106,7 @@ impl Attribution<'_> {
     }
 }
 
-/// What a chain goes through, each once, innermost first.
+/// Programs that a chain goes through, each once, innermost first.
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     programs: Vec<u32>,
@@ -308,7 +308,7 @@ impl<'i> Attributor<'i> {
     }
 }
 
-/// Where the task was in user space when it came into the kernel, if the chain says so.
+/// Address in user space at which the task came into the kernel, if the chain says so.
 fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
     let mut words = chain.as_ref()?.iter().skip_while(|word| *word != context::USER);
     words.nth(1).filter(|word| *word < CONTEXT_MAX)
@@ -323,7 +323,7 @@ enum Walked {
     Settled(Charge),
 }
 
-/// What decides the attribution on a sample, unless a frame further out is a program's.
+/// Clue that decides the attribution of a sample, unless a frame further out is a program's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clue {
     Elsewhere,

@@ -23,7 +23,7 @@ use readings::Readings;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, ScopedJoinHandle};
 
-/// What a pass feeds.
+/// Consumer of a pass.
 ///
 /// Samples come in no particular order, and from several threads: each thread has a sink of its own, which is merged into the first at the
 /// end. A sink that needs the order of the file keeps [`SampleView::offset`] with what it makes.
@@ -113,7 +113,7 @@ pub struct SampleView<'s> {
 }
 
 impl<'s> SampleView<'s> {
-    /// Where the processor was.
+    /// Instruction pointer.
     pub fn ip(&self) -> Option<u64> {
         self.fields.ip()
     }
@@ -154,7 +154,7 @@ impl Unreadable {
     }
 }
 
-/// How the samples of an event are read: made once for all of them.
+/// Plan for reading the samples of an event: made once for all of them.
 #[derive(Debug, Clone, Copy)]
 struct EventPlan {
     kind: EventKind,
@@ -163,14 +163,14 @@ struct EventPlan {
     is_aggregated: bool,
 }
 
-/// How many of its event a sample stands for.
+/// Number of its event that a sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
     /// Its period, or without one this many.
     Period { without: u64 },
     /// What our sampling program says, or without that this many.
     Payload { without: u64 },
-    /// What the counters that it reads have grown by, each a sample of the counter's own event.
+    /// Growth of the counters that it reads, each a sample of the counter's own event.
     Readings,
 }
 
@@ -313,7 +313,7 @@ pub(crate) fn run<S: Sink>(
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
     let mut slice = 0;
     recording.for_each_run(&mut |slices: &[Slice<'_>]| {
-        // What is damaged was found, and told, in the first pass.
+        // Damage was found, and told, in the first pass.
         let readable = || (slice..).zip(slices).filter_map(|(number, records)| Some((number, records.as_ref().ok()?)));
         let cut_up = readable().flat_map(|(number, records)| cut(records, number, &index.parts, recording.endian()));
         let parts: Vec<Records<'_>> = cut_up.collect();

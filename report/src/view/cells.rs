@@ -40,7 +40,7 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
     }
 }
 
-/// Where a program is attached, each place once.
+/// Attach points of a program, each once.
 pub(super) fn attachments(program: &Program) -> String {
     let mut places: Vec<(&str, usize)> = Vec::new();
     let mut at: FxHashMap<&str, usize> = FxHashMap::default();
@@ -135,7 +135,7 @@ fn value(per_run: &PerRun, is_estimate: bool) -> String {
     }
 }
 
-/// How many of the runs were measured.
+/// Number of runs that were measured.
 pub(super) fn measured(exact: &Exact) -> String {
     let unmeasured = exact.runs.saturating_sub(exact.measured);
     match exact.measured {

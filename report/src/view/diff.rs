@@ -32,7 +32,7 @@ pub(super) fn view(diff: &Diff, _: usize) -> View<'_> {
     view
 }
 
-/// What a recording is of.
+/// Target of a recording.
 fn facts(recording: &DiffRecording) -> String {
     let mut facts = vec![recording.path.clone()];
     facts.extend(recording.hostname.clone());
@@ -172,7 +172,7 @@ fn changed(change: &Change) -> String {
 }
 
 fn signed(percent: f64) -> String {
-    // What rounds to nothing has no sign.
+    // Numbers that round to nothing have no sign.
     let text = format!("{percent:+.1}");
     if text == "-0.0" { "+0.0".to_owned() } else { text }
 }

@@ -16,7 +16,7 @@ pub(super) struct Column {
     align: Align,
     /// Meaning; empty where the name says it.
     what: &'static str,
-    /// How little it is worth keeping when the table is too wide; 0: it always stays.
+    /// Rank by which it is dropped when the table is too wide; 0: it always stays.
     drop_order: u8,
     /// Least width a column of text may be cut to.
     cut_to: Option<usize>,
@@ -26,7 +26,7 @@ pub(super) struct Column {
     always: bool,
     /// A cell that says nothing, beside empty ones and `n/a`.
     nothing: &'static str,
-    /// What tone a cell has.
+    /// Tone of a cell.
     tone: fn(&str) -> Option<Tone>,
 }
 
@@ -195,7 +195,7 @@ impl Grid {
                 None => break,
             }
         }
-        // What was cut gets the room that a column which was left out has made.
+        // Cells that were cut get the width that a column which was left out has freed.
         for at in 0..columns.len() {
             let room = limit.saturating_sub(total(&widths));
             widths[at] = widths[at].map(|width| width + room.min(self.widths[at] - width));

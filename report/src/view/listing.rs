@@ -20,7 +20,7 @@ pub struct Listing {
     pub rows: Vec<ListingRow>,
     /// The sums below the rows.
     pub totals: Vec<String>,
-    /// What has to be said beside the numbers.
+    /// Notes beside the numbers.
     pub notes: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct ListingRow {
     pub text: String,
     /// What it is the row of: a position in the model's list of programs, functions or lines; `None` for rows of anything else.
     pub item: Option<usize>,
-    /// What can be chosen in it, from left to right: boxes of a flame graph.
+    /// Parts that can be chosen in it, from left to right: boxes of a flame graph.
     pub boxes: Vec<FlameBox>,
 }
 
@@ -48,7 +48,7 @@ pub struct FlameBox {
     pub text: String,
 }
 
-/// How much of a function's code is listed.
+/// Part of a function's code that is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Lines of the source.
@@ -132,7 +132,7 @@ impl Annotation {
 }
 
 impl Trees {
-    /// What the cost of a program (a position in [`Trees::programs`]), or of all, consists of in the first event.
+    /// Parts of the cost of a program (a position in [`Trees::programs`]), or of all, in the first event.
     pub fn listing(&self, program: Option<usize>, width: usize) -> Listing {
         let Some(event) = self.events.first() else { return Listing::default() };
         let sheet = match program {
@@ -152,7 +152,7 @@ impl Trees {
 }
 
 impl Payers {
-    /// Who pays in the first event for a program (a position in [`Payers::programs`]), or for all.
+    /// Payers in the first event for a program (a position in [`Payers::programs`]), or for all.
     pub fn listing(&self, program: Option<usize>, width: usize) -> Listing {
         let Some(event) = self.events.first() else { return Listing::default() };
         let sheet = match program {

@@ -12,7 +12,7 @@ use crate::options::Payer;
 use std::borrow::Cow;
 use std::io;
 
-/// What the shares are of.
+/// Whole of the shares.
 pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of all samples of the payer; %BPF: of all BPF; %MACHINE: of all CPUs' time; \
     %ROW IN IRQ: of the row's samples, those in interrupts, charged to the task that they interrupted";
 

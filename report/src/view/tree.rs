@@ -10,7 +10,7 @@ use crate::model::text::UNKNOWN;
 use crate::model::{Count, EventTrees, NodeKind, OtherProgram, ProgramName, Tree, Trees};
 use std::io;
 
-/// What the columns are.
+/// Columns.
 const LEGEND: &str = "SAMPLES and %PROGRAM: in it and in what it called; SELF %PROGRAM: in itself alone; both of what is charged to the program";
 /// What is more where programs ran inside others,
 const LEGEND_INSIDE: &str =

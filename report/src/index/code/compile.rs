@@ -231,7 +231,7 @@ impl Overlaps {
     }
 }
 
-/// How likely a range is the one when none is known to be there: the lower the likelier.
+/// Rank of a range when none is known to be there: the lower the likelier.
 fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
     if time_ns < range.from_ns {
         let early = range.from_ns - time_ns;

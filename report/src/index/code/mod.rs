@@ -29,7 +29,7 @@ impl Code {
     /// Kernel code that is nothing special.
     pub(crate) const PLAIN: Code = Code::Kernel { function: None, role: Role::Plain };
 
-    /// What an entry of the interpreter of programs is, which have no machine code.
+    /// Entry of the interpreter, which runs programs without machine code.
     pub(crate) const INTERPRETER: Code = Code::Kernel { function: None, role: Role::Interpreter };
 
     /// Returns true if it has a name.
@@ -84,7 +84,7 @@ pub(crate) struct CodeMap {
     pub(crate) is_incomplete: bool,
 }
 
-/// Where BPF code can be; no bytes where that is not known.
+/// Range in which BPF code can be; empty if that is not known.
 #[derive(Debug, Clone, Copy, Default)]
 struct Area {
     low: u64,

@@ -193,9 +193,9 @@ fn uprobes_are_told_apart_by_where_the_task_was() {
     assert_eq!(of(&uprobe, Some(0x7f12_3456_713d)), Some(vec![1]));
     assert_eq!(of(&uprobe, Some(0x5555_5555_5140)), None, "a probe that runs no program");
     assert_eq!(of(&uprobe, None), Some(vec![0, 1]), "nothing says which");
-    // Where a function that has returned was called is not known.
+    // The caller of a function that has returned is not known.
     assert_eq!(of(&["sched_clock", "uretprobe_dispatcher"], Some(0x5555_5555_5140)), Some(vec![2]));
-    // What is probed in the kernel further out is no uprobe.
+    // A probe in the kernel further out is no uprobe.
     assert_eq!(of(&["uprobe_dispatcher", "do_exit"], None), Some(vec![0, 1]));
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"], Some(0x139)), Some(vec![3]));
 }
@@ -229,7 +229,7 @@ fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
     assert_eq!(runners(&listed), [(vec![0, 2], 0), (vec![1], 0), (vec![2], 0)]);
     let unlisted = [attached(12, "fexit_multi", "vfs_read"), attached(12, "fexit_multi", "70 more")];
     assert_eq!(runners(&unlisted), [(vec![0, 2], 1), (vec![1], 1), (vec![2], 0)]);
-    // As recorders wrote such a link before they knew its type.
+    // Form in which recorders wrote such a link before they knew its type.
     assert_eq!(runners(&[attached(12, "15", "")]), [(vec![0], 1), (vec![1], 1), (vec![2], 0)]);
     assert_eq!(runners(&[]), [(vec![0], 0), (vec![1], 0), (vec![], 0)]);
 }

@@ -88,7 +88,7 @@ fn a_program_begins_where_it_was_found() {
     assert_eq!((found.runs, found.misses, found.span, found.is_estimate), (50.0, Some(1.0), (10, 30), false));
 }
 
-/// What is read of another program alone does not take the time from it.
+/// A reading of another program alone does not take the time from it.
 #[test]
 fn a_reading_of_others_cuts_no_runs_off() {
     let other = |time_ns| RunStats {

@@ -126,7 +126,7 @@ const NAMES: &[(&str, &str)] = &[
         "app-gnome-org.gnome.Terminal-2048.scope user:1000",
     ),
     ("/user.slice/user-1000.slice", "user-1000.slice user:1000"),
-    // What nobody knows stays as it is.
+    // Unknown paths stay as they are.
     ("/", "/"),
     ("", ""),
     ("/batch/job-17", "/batch/job-17"),

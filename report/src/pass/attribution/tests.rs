@@ -146,7 +146,7 @@ fn a_chain_may_begin_behind_the_leaf() {
     assert_eq!(precise(&index, VFS_READ + 4, &[VFS_READ + 8]), (Charge::Elsewhere, vec![]));
 }
 
-/// Where in the program that is charged the sample is: also where another program is further out.
+/// Place of the sample in the program that is charged: also if another program is further out.
 #[test]
 fn the_frame_is_that_of_the_function_that_is_charged() {
     let index = index(true);

@@ -1,4 +1,4 @@
-//! Where in the code of programs samples were: counts by address.
+//! Places of samples in the code of programs: counts by address.
 
 use crate::index::Index;
 use crate::index::kernel::Role;

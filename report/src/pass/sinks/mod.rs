@@ -1,4 +1,4 @@
-//! What a pass over the samples feeds.
+//! Consumers of a pass over the samples.
 
 pub(crate) mod by_event;
 pub(crate) mod instructions;

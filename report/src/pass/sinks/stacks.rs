@@ -50,7 +50,7 @@ pub(crate) struct Kept {
 /// An address in a function of a program: their numbers before it.
 pub(crate) type CodeAddress = (u32, u32, u64);
 
-/// Whose addresses those of a call chain are.
+/// Address space of a part of a call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
     Kernel,
@@ -154,7 +154,7 @@ impl<'i> StacksSink<'i> {
                     _ => Space::User,
                 };
                 is_exact = true;
-                // What follows is no address, but tells which record has the rest.
+                // The next word is no address, but tells which record has the rest.
                 if word == context::USER_DEFERRED {
                     self.chain.push(StackFrame::User);
                     break;

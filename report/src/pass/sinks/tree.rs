@@ -1,4 +1,4 @@
-//! What programs' costs consist of: the charges of the ledger by the way from each program to where the CPU was.
+//! Parts of programs' costs: the charges of the ledger by the way from each program to where the CPU was.
 
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache};
@@ -9,7 +9,7 @@ use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::{SampleView, Sink};
 use rustc_hash::FxHashMap;
 
-/// What a node of a tree stands for.
+/// Meaning of a tree's node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// A program, by its number: the root of its tree, or elsewhere one that ran there and has a tree of its own.

@@ -1,4 +1,4 @@
-//! What is charged to the parts of programs.
+//! Charges of the parts of programs.
 
 use super::listing::Listing;
 use crate::model::{CodeCost, Count, PartOfProgram};
@@ -7,7 +7,7 @@ use crate::pass::sinks::pivot::Charges;
 use crate::query::by_prog::facts::Facts;
 use rustc_hash::FxHashMap;
 
-/// What something cost.
+/// Cost of something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Cost {
     pub(super) own: Count,
@@ -32,7 +32,7 @@ impl Cost {
     }
 }
 
-/// What a program cost, and by function where.
+/// Cost of a program, by function and place.
 #[derive(Debug, Default)]
 pub(super) struct ProgramCost {
     pub(super) cost: Cost,
@@ -49,7 +49,7 @@ impl ProgramCost {
     }
 }
 
-/// What the programs that are asked for cost in an event.
+/// Costs of the programs that are asked for in an event.
 pub(super) struct EventCosts {
     pub(super) event: usize,
     /// All samples, whosever they are.
@@ -120,7 +120,7 @@ impl FunctionCosts {
     }
 }
 
-/// What costs of a program are parts of.
+/// Whole that costs of a program are parts of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProgramWhole {
     pub(super) cost: Cost,

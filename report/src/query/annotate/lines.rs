@@ -1,4 +1,4 @@
-//! What source lines cost, over all programs.
+//! Cost of source lines, over all programs.
 
 use super::ProgramCode;
 use super::charges::{Cost, EventCosts, FunctionCosts, percent};

@@ -37,14 +37,14 @@ pub(super) struct Listing<'a> {
     pub(super) has_addresses: bool,
 }
 
-/// What one entry of the line table stands for.
+/// Meaning of an entry of the line table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListedLine {
     /// `None` for code before the first entry, or without any.
     pub(super) info: Option<LineInfo>,
     /// Slots of its BPF instructions.
     pub(super) slots: Range<u32>,
-    /// Where its machine code begins, from the start of the function.
+    /// Offset of its machine code, from the start of the function.
     from: Option<u32>,
     /// Positions of its machine instructions.
     pub(super) insns: Range<usize>,

@@ -18,7 +18,7 @@ pub(super) enum Isa {
 /// An instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Insn {
-    /// Where it is, from the start of the function.
+    /// Offset from the start of the function.
     pub(super) offset: u32,
     pub(super) len_bytes: u8,
     pub(super) call: Call,
@@ -69,7 +69,7 @@ impl Isa {
         }
     }
 
-    /// What the instruction at `addr` says. `bytes` are its own.
+    /// Text of the instruction at `addr`. `bytes` are its own.
     pub(super) fn text(self, bytes: &[u8], addr: u64) -> String {
         match self {
             Isa::X86_64 => text_x86_64(bytes, addr),
@@ -128,7 +128,7 @@ fn text_x86_64(bytes: &[u8], addr: u64) -> String {
 }
 
 fn decode_arm64(code: &[u8], addr: u64) -> Vec<Insn> {
-    // What registers hold where they were set to a number just before.
+    // Values of registers that were set to a number just before.
     let mut constants = [None; 32];
     let mut insns = cut(code, |_| 4);
     for insn in &mut insns {

@@ -157,7 +157,7 @@ struct Annotator<'a> {
     blind: FxHashMap<u32, Reason>,
     options: &'a AnnotateOptions,
     arch: Option<&'a str>,
-    /// Where calls in instructions are counted from, if the recording has that.
+    /// Base address of calls in instructions, if the recording has it.
     call_base: Option<u64>,
 }
 

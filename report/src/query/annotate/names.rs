@@ -57,7 +57,7 @@ impl<'i> CodeNames<'i> {
         })
     }
 
-    /// What an operand of a BPF instruction stands for.
+    /// Meaning of an operand of a BPF instruction.
     pub(super) fn operand(&self, operand: Operand) -> Option<String> {
         match operand {
             Operand::Map(id) => {
@@ -79,7 +79,7 @@ impl<'i> CodeNames<'i> {
         }
     }
 
-    /// Where a call goes: as its machine code says, or by the distance that the BPF instruction has.
+    /// Target of a call: as its machine code says, or by the distance that the BPF instruction has.
     fn target(&self, at: u32, imm: i32, is_kfunc: bool) -> Option<u64> {
         let by_distance = || {
             // On other processors than this one a kfunc may be too far away for that, and the instruction has a number of its BTF.

@@ -42,7 +42,7 @@ impl Grouping {
         Grouping { names: names.into_iter().cloned().collect(), of: of_number, cpus }
     }
 
-    /// What all events have in common of the groups.
+    /// Part of the groups that all events share.
     pub(super) fn members(&self, programs: &[Program], elapsed_ns: Option<u64>) -> Vec<Members> {
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.names.len()];
         for (position, group) in self.of.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What has to be said beside the numbers of a report.
+//! Notes beside the numbers of a report.
 
 use super::facts::Facts;
 use super::rows::ProgramRow;
@@ -80,7 +80,7 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
     all
 }
 
-/// What was counted exactly of a program, by name.
+/// Exact counts of a program, by name.
 fn counted(program: &Program) -> Vec<(String, &Exact)> {
     let of = |exact: &Exact| {
         let name = match exact.function {

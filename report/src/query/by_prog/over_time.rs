@@ -179,7 +179,7 @@ struct SpreadCounts<'s> {
     cpus: Option<u32>,
 }
 
-/// What is in an interval.
+/// Contents of an interval.
 #[derive(Default, Clone)]
 struct IntervalPiece {
     runs: u64,
@@ -212,7 +212,7 @@ impl IntervalPiece {
 }
 
 impl SpreadCounts<'_> {
-    /// What was counted of a program, from the source that the ledger has its runs from.
+    /// Counts of a program, from the source that the ledger has its runs from.
     fn counted(&self, program: &Program) -> Known<CountedOverTime> {
         let Some(key) = program.id.zip(program.load_time_ns) else {
             return Known::Unknown(Reason::ProgramUnidentified);

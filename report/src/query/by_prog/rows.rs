@@ -145,7 +145,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the rows of an event are of.
+/// Subject of an event's rows.
 pub(super) struct Basis {
     /// All of its samples.
     pub(super) samples: Count,
@@ -429,7 +429,7 @@ fn part_name(index: &Index, program: u32, key: Key) -> String {
     }
 }
 
-/// Who pays, by its key.
+/// Payers, by their key.
 pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
     match key {
         Key::Comm(comm) => PayerName::Comm(index.tasks.name(comm).to_owned()),

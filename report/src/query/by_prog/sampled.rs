@@ -10,7 +10,7 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     if runs.count == 0 {
         return Known::Unknown(Reason::NoRuns);
     }
-    // What exists to run the program is before and behind its run.
+    // Code that exists to run the program is before and behind its run.
     let inside = charges.inside();
     if inside.samples == 0 {
         return Known::Unknown(Reason::NoSamples);

@@ -5,7 +5,7 @@ use crate::pass::sinks::pivot::Charges;
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-/// What the lines of an event are shares of.
+/// Whole that the lines of an event are shares of.
 #[derive(Debug, Clone)]
 pub(super) struct EventWhole<'z> {
     /// Weight of all samples.

@@ -66,7 +66,7 @@ struct TreesBuilder<'m> {
 /// The nodes of an event with what they have altogether.
 struct Sums<'s> {
     nodes: &'s [Node],
-    /// What is charged to the program of the tree.
+    /// Cost that is charged to the program of the tree.
     charged: Vec<Count>,
     /// With other programs that ran there.
     totals: Vec<Count>,
@@ -113,13 +113,13 @@ impl<'s> Sums<'s> {
         sums
     }
 
-    /// What ran in each program and inside it.
+    /// Code that ran in each program and inside it.
     fn total_of(&self, program: u32) -> Count {
         self.roots.get(&program).map_or(Count::default(), |root| self.totals[*root as usize])
     }
 }
 
-/// What is left for the nodes of a tree to be made of.
+/// Number of nodes that a tree may still have.
 struct Making<'m> {
     sums: &'m Sums<'m>,
     charged: Count,

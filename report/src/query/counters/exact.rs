@@ -1,4 +1,4 @@
-//! What exact counters say of each program.
+//! Exact counters of each program.
 
 use super::CounterHistory;
 use super::estimate::{Strata, Times};
@@ -11,7 +11,7 @@ use crate::model::{
 use bprec_format::event_type;
 use bprec_format::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, Reading, RunCounts};
 
-/// What is to be taken off a run on average: of its time, then of each event.
+/// Overhead to take off a run on average: of its time, then of each event.
 fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
     let periods = || counting.overheads.iter().zip(&track.runs_by_period).filter(|(_, runs)| **runs > 0);
     let runs: f64 = periods().map(|(_, runs)| *runs as f64).sum();
@@ -83,7 +83,7 @@ pub(crate) struct ExactProgram {
     pub(crate) functions: Vec<Exact>,
 }
 
-/// What is known of one program.
+/// Facts about one program.
 pub(crate) fn exact_program(
     history: &CounterHistory,
     counting: &Counting,
@@ -107,7 +107,7 @@ pub(crate) fn exact_program(
     program
 }
 
-/// What run statistics say of a program, which comes to so many whole runs, in the same form.
+/// Run statistics of a program, which come to this many whole runs, in the same form.
 pub(super) fn exact_of_runs(it: &Stretch, runs: u64, ended: Option<&str>, cpus: Option<u32>) -> Exact {
     let whole = |number: f64| number.round() as u64;
     let counts = RunCounts { runs, measured: runs, time_ns: whole(it.time_ns), ..RunCounts::default() };
@@ -249,7 +249,7 @@ pub(super) fn is_estimate(counts: &RunCounts, gated: bool) -> bool {
     gated || counts.measured < counts.runs - counts.runs / 100
 }
 
-/// What an anomaly is about.
+/// Subject of an anomaly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExactMetric {
     Runs,

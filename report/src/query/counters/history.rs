@@ -33,7 +33,7 @@ impl<'i> Snapshots<'i> {
                 .sample(record.body(), record.offset + RECORD_HEADER_BYTES as u64)
                 .and_then(|sample| sample.raw())
                 .and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, endian));
-            // What cannot be read was told in the first pass.
+            // Unreadable records were told in the first pass.
             if let Ok(state) = raw {
                 take(state);
             }
@@ -80,7 +80,7 @@ impl<'i> HistoryWalk<'i> {
         self.snapshots.slice(slice, records, |state| counters.add(state, window));
     }
 
-    /// What all slices came to.
+    /// Sum of all slices.
     pub(crate) fn finish(self) -> CounterHistory {
         self.counters
     }

@@ -37,7 +37,7 @@ pub struct StatAccumulator {
     forgotten: u64,
     /// Programs that did not run, too.
     all: bool,
-    /// Where the next interval begins, ns of the clock.
+    /// Begin of the next interval, ns of the clock.
     from_ns: u64,
     window: Window,
 }
@@ -49,7 +49,7 @@ struct TargetName {
 }
 
 impl StatRow {
-    /// What of its sources is best.
+    /// The best of its sources.
     pub fn best(&self) -> Option<&CounterRow> {
         let exact = self.exact.as_ref().and_then(Known::value);
         let shared = self.shared.as_ref().and_then(Known::value);
@@ -74,7 +74,7 @@ impl StatRow {
     }
 }
 
-/// What rows are sorted by, and joined by.
+/// Key by which rows are sorted and joined.
 type LiveRowKey = (&'static str, u64, Option<u64>, u32, Option<u32>);
 
 fn key_of(target: &CounterTarget) -> LiveRowKey {
@@ -101,7 +101,7 @@ impl StatAccumulator {
         }
     }
 
-    /// What a program is called.
+    /// Name of a program.
     pub fn name(&mut self, id: u32, load_time_ns: u64, name: String, prog_type: String) {
         self.names.insert((id, load_time_ns), TargetName { name, prog_type });
     }
@@ -186,7 +186,7 @@ impl StatAccumulator {
         self.forgotten += more as u64;
     }
 
-    /// What happened since the last call, up to `to_ns` of the clock.
+    /// Counts since the last call, up to `to_ns` of the clock.
     pub fn interval(&mut self, to_ns: u64) -> StatSnapshot {
         self.correct_runs();
         let snapshot = self.snapshot(false, self.from_ns, to_ns);
@@ -195,7 +195,7 @@ impl StatAccumulator {
         snapshot
     }
 
-    /// What happened altogether, up to `to_ns` of the clock.
+    /// All counts, up to `to_ns` of the clock.
     pub fn total(&mut self, to_ns: u64) -> StatSnapshot {
         self.correct_runs();
         let start_ns = self.session.as_ref().map_or(0, |session| session.start_ns);
@@ -356,7 +356,7 @@ fn sort_by_cost(rows: &mut [StatRow]) {
     rows.sort_by(|a, b| cost(b).total_cmp(&cost(a)).then(whole(a).cmp(&whole(b))));
 }
 
-/// What has to be said beside the numbers of all of the time.
+/// Notes beside the numbers of all of the time.
 fn notes_of(snapshot: &StatSnapshot) -> Vec<Note> {
     let mut all: Vec<Note> = snapshot.note.iter().map(|said| Note::CountersNote { said: said.clone() }).collect();
     let exact = snapshot.rows.iter().filter_map(|row| {

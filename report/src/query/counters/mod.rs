@@ -30,7 +30,7 @@ use track::Track;
 /// A function of a program: program id, load time, position of the function.
 pub(crate) type TargetKey = (u32, u64, u32);
 
-/// What is known of one target.
+/// Facts about one target.
 #[derive(Debug, Default)]
 pub(crate) struct Target {
     pub(crate) name: String,
@@ -81,12 +81,12 @@ impl CounterHistory {
         }
     }
 
-    /// What exact counters count.
+    /// Events of exact counters.
     pub(crate) fn counting(&self) -> Option<Counting> {
         self.exact.as_ref().map(|events| counting_of(events, &self.calibrations))
     }
 
-    /// What shared counters count.
+    /// Events of shared counters.
     pub(crate) fn shared_counting(&self) -> Option<Counting> {
         self.shared.as_ref().map(|events| counting_of(events, std::slice::from_ref(&events.calibration)))
     }

@@ -1,10 +1,10 @@
-//! What has to be said beside counts.
+//! Notes beside counts.
 
 use crate::model::{CountedEvent, Counting, Exact, Known, NotMeasured, Note};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
-/// How it was counted.
+/// Source of the counts.
 pub(crate) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact> + Clone) -> Vec<Note> {
     let mut notes = Vec::new();
     match counting.overhead_ns {
@@ -48,7 +48,7 @@ pub(crate) fn absent(counting: &Counting) -> Vec<Note> {
     grouped_by(absent).into_iter().map(|(why, events)| Note::EventsNotCounted { events, why }).collect()
 }
 
-/// What is wrong with the numbers of some targets, which are given with their names.
+/// Anomalies of some targets, which are given with their names.
 pub(crate) fn of_targets(targets: &[(String, &Exact)]) -> Vec<Note> {
     let anomalies = targets.iter().flat_map(|(of, exact)| {
         let note =

@@ -89,7 +89,7 @@ struct RowsBuilder<'m> {
     refused: Vec<RefusedTarget>,
 }
 
-/// What a row is about.
+/// Subject of a row.
 pub(super) struct About<'a> {
     pub(super) source: CounterSource,
     pub(super) target: CounterTarget,
@@ -121,10 +121,10 @@ impl<'a> About<'a> {
     }
 }
 
-/// What numbers are held against.
+/// Bounds that numbers are held against.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CounterScale {
-    /// Where times count from, ns of the clock.
+    /// Zero of times, ns of the clock.
     pub(super) start_ns: u64,
     /// CPUs that were online.
     pub(super) cpus: Option<u32>,
@@ -148,7 +148,7 @@ impl CounterScale {
         }
     }
 
-    /// What a program did, which comes to so many whole runs.
+    /// Activity of a program, which comes to this many whole runs.
     pub(super) fn runs(&self, target: &CounterTarget, it: &Stretch, count: u64, ended: Option<&str>) -> CounterRow {
         let (from_ns, to_ns) = it.span;
         let values = exact_of_runs(it, count, ended, self.cpus);
@@ -168,12 +168,12 @@ impl CounterScale {
         }
     }
 
-    /// What a track comes to.
+    /// Sum of a track.
     pub(super) fn row(&self, about: &About<'_>, track: &Track, counting: &Counting) -> CounterRow {
         let (from_ns, to_ns) = track.span.unwrap_or_default();
         let since_start = |time: u64| since(time, self.start_ns);
         let is_shared = about.source == CounterSource::Shared;
-        // What is of one CPU has no more time than one CPU has.
+        // Counts of one CPU have no more time than one CPU has.
         let cpus = if about.target.cpu.is_some() { Some(1) } else { self.cpus };
         let values = if is_shared {
             // Not per run: as if there had been one. CPUs are read one after the other, where a machine is slow some ms apart, so that it is
@@ -336,7 +336,7 @@ fn scope_name(scope: SharedScope) -> &'static str {
     }
 }
 
-/// What a target is called.
+/// Name of a target.
 fn name(row: &CounterRow) -> String {
     match row.target.name.as_str() {
         "" if row.target.kind == "program" => UNNAMED.to_owned(),
@@ -344,7 +344,7 @@ fn name(row: &CounterRow) -> String {
     }
 }
 
-/// What has to be said beside the numbers.
+/// Notes beside the numbers.
 fn notes_of(report: &CountersReport) -> Vec<Note> {
     let mut all = Vec::new();
     if let Some(counting) = &report.exact {

@@ -1,11 +1,11 @@
-//! What was counted of a program from snapshot to snapshot, for views with intervals of their own.
+//! Counts of a program from snapshot to snapshot, for views with intervals of their own.
 
 use super::CounterHistory;
 use super::over_time::{About, CounterScale};
 use super::track::Track;
 use crate::index::runs::ProgramKey;
 
-/// What a program did between two snapshots.
+/// Activity of a program between two snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Counted {
     /// From when, ns of the recording's clock.
@@ -16,13 +16,13 @@ pub(crate) struct Counted {
     pub(crate) runs: u64,
     /// Time of all runs, ns; `None` when it is not known.
     pub(crate) time_ns: Option<f64>,
-    /// How many of each event in all runs.
+    /// Count of each event in all runs.
     pub(crate) events: Vec<Option<f64>>,
     /// Not every run was measured.
     pub(crate) is_estimate: bool,
 }
 
-/// What was counted exactly of a program; `None` when snapshots do not follow from each other, or there are none.
+/// Exact counts of a program; `None` if snapshots do not follow from each other, or there are none.
 pub(crate) fn counted(history: &CounterHistory, key: ProgramKey, cpus: Option<u32>) -> Option<Vec<Counted>> {
     let key = (key.0, key.1, 0);
     let (target, counting) = (history.targets.get(&key)?, history.counting()?);

@@ -6,14 +6,14 @@ use crate::model::SnapshotFault;
 use bprec_format::state::{Histogram, Reading, RunCounts};
 use std::collections::BTreeMap;
 
-/// What happened between two snapshots.
+/// Counts between two snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TrackInterval {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
     /// Which calibration holds for it.
     pub(crate) period: usize,
-    /// What was counted, or why that cannot be told.
+    /// Counts, or why they are unknown.
     pub(crate) counts: Result<RunCounts, SnapshotFault>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Track {
     pub(crate) sum: RunCounts,
     /// From the first to the last moment that `sum` is about.
     pub(crate) span: Option<(u64, u64)>,
-    /// How much of that time it is about.
+    /// Part of that time that it is about.
     pub(crate) covered_ns: u64,
     pub(crate) time: Strata,
     /// Of its measured runs.
@@ -140,7 +140,7 @@ fn whole(value: u64) -> Reading {
     Reading { value, enabled_ns: 1, running_ns: 1 }
 }
 
-/// What happened from `before`, taken at `from_ns`, to `now`.
+/// Counts from `before`, taken at `from_ns`, to `now`.
 fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts, SnapshotFault> {
     let less = |what: &'static str, from: u64, to: u64| {
         to.checked_sub(from).ok_or(SnapshotFault::Fell { what, from, to, after_ns: from_ns })

@@ -1,4 +1,4 @@
-//! How far a number of a recording may be off, and what follows for the difference of two.
+//! Uncertainty of a recording's number, and of the difference of two.
 //!
 //! A number is a ratio of two sums over the intervals of a recording: time by runs, weight by time. How the intervals differ says how far
 //! the ratio may be off. They are neither independent nor as even as chance would have them: a machine that is busy stays so for a while.

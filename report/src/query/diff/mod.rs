@@ -156,7 +156,7 @@ impl Compared {
         of(found.shown.change.as_ref()?)
     }
 
-    /// How much the cost changed; a program that is on one side alone changed by all of it.
+    /// Change of the cost; a program that is on one side alone changed by all of it.
     fn cost_change(&self) -> Option<f64> {
         let cost = self.metrics.iter().find(|measured| measured.shown.metric == DiffMetric::Cost);
         let cost = cost.and_then(|cost| {
@@ -173,7 +173,7 @@ impl Compared {
 }
 
 impl Comparison<'_> {
-    /// What is of all programs together.
+    /// Numbers of all programs together.
     fn total(&self) -> Vec<Measured> {
         let mut metrics = Vec::new();
         for event in self.events {

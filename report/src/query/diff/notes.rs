@@ -1,4 +1,4 @@
-//! What makes the sides of a comparison hard to compare.
+//! Notes on sides that are hard to compare.
 
 use super::recorded::Recorded;
 use crate::model::{Diff, DiffEvent, DiffNote, DiffSide, FEW_RECORDINGS, Status};

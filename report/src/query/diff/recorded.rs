@@ -66,7 +66,7 @@ impl EventsCompared {
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) facts: DiffRecording,
-    /// What was recorded, in words.
+    /// Target of the recording, in words.
     pub(super) target: Option<String>,
     pub(super) is_cut_off: bool,
     /// It says where programs are attached.
@@ -97,7 +97,7 @@ pub(super) struct RecordedEvent {
     machine_ns: Option<f64>,
 }
 
-/// What is charged in an event.
+/// Charges in an event.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChargedOverTime {
     pub(super) count: Count,
@@ -105,7 +105,7 @@ pub(super) struct ChargedOverTime {
     intervals: Vec<u64>,
 }
 
-/// What is known of a program, or of several of one identity.
+/// Facts about a program, or about several of one identity.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedProgram {
     pub(super) programs: usize,
@@ -191,13 +191,13 @@ impl Recorded {
         self.events.iter().position(|event| event.name == name)
     }
 
-    /// What is charged, per second and CPU.
+    /// Charges per second and CPU.
     pub(super) fn cost(&self, event: usize, charged: &ChargedOverTime) -> Known<Uncertain> {
         // Per second of a CPU: of clocks, of which weights are ns, ns of a second.
         self.rate(event, charged, 1e9)
     }
 
-    /// What is charged of the machine, in per cent; of clocks alone.
+    /// Charges as a share of the machine, per cent; of clocks alone.
     pub(super) fn share(&self, event: usize, charged: &ChargedOverTime) -> Known<Uncertain> {
         match self.events[event].unit {
             Unit::Nanoseconds => self.rate(event, charged, 100.0),
@@ -256,7 +256,7 @@ impl RecordedEvent {
 }
 
 impl RecordedProgram {
-    /// What is charged to it in an event.
+    /// Its charges in an event.
     pub(super) fn charged(&self, event: usize) -> &Known<ChargedOverTime> {
         &self.events[event].charged
     }

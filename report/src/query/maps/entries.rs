@@ -1,4 +1,4 @@
-//! What a map held: its entries, and what they are shown as.
+//! Contents of a map: its entries, and the form in which they are shown.
 
 use super::{Map, MapsReport};
 use crate::index::map_contents::Contents;
@@ -117,7 +117,7 @@ impl MapsReport<'_> {
 
     fn stack(&self, contents: &Contents, bytes: &[u8]) -> Vec<Frame> {
         let addresses = bytes.chunks_exact(8).map_while(|word| self.endian.u64_at(word, 0));
-        // Where kernel and user frames begin is marked by addresses that are none.
+        // Markers, which are no addresses, stand where kernel and user frames begin.
         let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
             // All but the first are return addresses: a call may be the last instruction of its function.

@@ -22,7 +22,7 @@ use std::str::FromStr;
 
 pub(crate) use entries::{Entry, Frame, Shown};
 
-/// What is shown of maps, and of which.
+/// Options of a report on maps.
 #[derive(Debug, Clone, Default)]
 pub struct MapsOptions {
     /// Only maps that one of these matches; empty: all.

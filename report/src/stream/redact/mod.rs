@@ -22,13 +22,13 @@ use names::{Names, SecretKind};
 use rustc_hash::FxHashSet;
 use shift::Shift;
 
-/// What is redacted.
+/// Kinds of redaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redact {
-    /// What tells which machine it is, who uses it and for what: names of hosts, tasks, files and cgroups, command lines, and addresses.
+    /// Data that tell which machine it is, who uses it and for what: names of hosts, tasks, files and cgroups, command lines, and addresses.
     #[default]
     Machine,
-    /// What tells of BPF programs, too: their names, tags, types and code, and the names of their maps.
+    /// Data about BPF programs, too: their names, tags, types and code, and the names of their maps.
     MachineAndPrograms,
 }
 
@@ -62,7 +62,7 @@ impl Redactor {
         Redactor { names: Names::default(), shift: Shift::random(), programs, outputs: FxHashSet::default() }
     }
 
-    /// What a recording is called whose file has this path.
+    /// Name of a recording whose file has this path.
     pub(crate) fn recording_name(&mut self, path: &Path) -> PathBuf {
         let name = self.names.replace(SecretKind::Recording, path.as_os_str().as_encoded_bytes());
         PathBuf::from(String::from_utf8_lossy(&name).into_owned())
@@ -77,7 +77,7 @@ impl Redactor {
         metadata.redescribed(attrs, Vec::new())
     }
 
-    /// What a recording says about itself, redacted, once all of it is known.
+    /// Description of a recording, redacted, once all of it is known.
     pub(crate) fn sections(&mut self, metadata: &Metadata<'_>) -> Metadata<'static> {
         let endian = metadata.endian();
         let mut sections = Vec::new();

@@ -1,4 +1,4 @@
-//! What stands for names: the same secret gets the same replacement, numbered in the order in which secrets are met.
+//! Replacements of names: the same secret gets the same replacement, numbered in the order in which secrets are met.
 
 use std::hash::BuildHasher;
 
@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::shift::Shift;
 
-/// What a secret is; each kind is counted for itself.
+/// Kind of secret; each is counted for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SecretKind {
     Host,
@@ -83,7 +83,7 @@ impl Names {
         })
     }
 
-    /// What stands for a secret; for none, none.
+    /// The replacement of a secret; empty stays empty.
     pub(super) fn replace(&mut self, kind: SecretKind, secret: &[u8]) -> Vec<u8> {
         if secret.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What the kernel says of BPF programs: addresses and code, and in their types the files that they were compiled from.
+//! Facts of the kernel about BPF programs: addresses and code, and in their types the files that they were compiled from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,14 +13,14 @@ use bprec_format::{Endian, FeatureSection};
 
 use super::{Redactor, code};
 
-/// Where `struct bpf_line_info` says in which file a line is.
+/// Offset in `struct bpf_line_info` of the file of a line.
 const FILE_NAME_OFF_AT: usize = 4;
-/// Where `struct bpf_prog_info` has the tag, the length of the machine code, and the name.
+/// Offsets in `struct bpf_prog_info` of the tag, the length of the machine code, and the name.
 const TAG_AT: usize = 8;
 const JITED_LEN_AT: usize = 16;
 const NAME_AT: usize = 64;
 const NAME_BYTES: usize = 16;
-/// Where it has the number of its BTF.
+/// Offset of the number of its BTF.
 const BTF_ID_AT: usize = 128;
 
 /// Strings of a BTF that lines of programs refer to.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use bprec_format::CONTEXT_MAX;
 
-/// Where user space without randomization, and 32-bit user space, ends.
+/// End of user space without randomization, and of 32-bit user space.
 const LOW_END: u64 = 1 << 32;
 /// The kernel's half.
 const KERNEL: u64 = 1 << 63;

@@ -25,7 +25,7 @@ use selection::{KeptReadings, RecordSelection, Sieve};
 /// Bytes are written out when this many are there.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What [`rewrite`] keeps.
+/// Options of [`rewrite`].
 #[derive(Debug, Clone, Default)]
 pub struct RewriteOptions {
     /// Only records that make sense, so that every perf opens the result.
@@ -41,7 +41,7 @@ pub struct RewriteOptions {
     pub redact: Option<Redact>,
 }
 
-/// What was written.
+/// Bytes that were written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RewriteSummary {
     /// Records written.
@@ -51,11 +51,11 @@ pub struct RewriteSummary {
     pub samples: u64,
     /// Samples that were not asked for.
     pub filtered: u64,
-    /// How many programs of the recording are asked for, if any in particular are.
+    /// Number of programs of the recording that are asked for, if any in particular are.
     pub matched_programs: Option<usize>,
     /// Records left out, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// What is wrong with the input, in words.
+    /// Defects of the input, in words.
     pub problems: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Redacting {
         self.source.is_stream()
     }
 
-    /// How far copying and redacting have come.
+    /// Progress of copying and redacting.
     pub fn progress(&self) -> &Arc<Progress> {
         self.source.progress()
     }
@@ -99,7 +99,7 @@ impl Redacting {
     /// The redacted recording, and what could not be read or kept of the other. `redactor` may have replaced secrets of others before.
     ///
     /// # Errors
-    /// As [`rewrite`].
+    /// Errors of [`rewrite`].
     pub fn finish(mut self, redactor: &mut Redactor) -> Result<(Input, RewriteSummary)> {
         let name = redactor.recording_name(self.source.path());
         let summary = copy(&mut self.source, &RewriteOptions::default(), Some(redactor), &mut self.spool)?;
@@ -151,7 +151,7 @@ struct Copy<'o, W> {
     summary: RewriteSummary,
 }
 
-/// What there is as soon as the events are known.
+/// State that exists as soon as the events are known.
 struct Begun<'o> {
     rewriter: Rewriter,
     /// As the input has them.

@@ -38,7 +38,7 @@ impl RecordSelection {
         Ok(Some(RecordSelection { window, cpus: options.cpus.clone(), programs }))
     }
 
-    /// How many programs of the recording are asked for, if any in particular are.
+    /// Number of programs of the recording that are asked for, if any in particular are.
     pub(super) fn matched_programs(&self) -> Option<usize> {
         let chosen = self.programs.as_ref()?;
         Some(chosen.asked.iter().filter(|asked| **asked).count())

@@ -36,7 +36,7 @@ pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
     symbols
 }
 
-/// What a sample holds, if its event carries states.
+/// Payload of a sample, if its event carries states.
 fn state(recording: &Recording<'_>, record: &Record<'_>) -> Option<State> {
     let event = recording.events.index_of(record).filter(|event| recording.kinds[*event] == EventKind::State)?;
     let layout = &recording.event(event).layout;

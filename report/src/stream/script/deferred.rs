@@ -16,7 +16,7 @@ pub(super) struct Waiting {
     cookie: u64,
     /// The record.
     pub(super) bytes: Vec<u8>,
-    /// Where it is in the input.
+    /// Offset in the input.
     pub(super) offset: u64,
 }
 

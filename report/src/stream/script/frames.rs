@@ -1,4 +1,4 @@
-//! What follows the addresses of frames, kept while nothing changes at them: call chains meet the same frames again and again.
+//! Text behind the addresses of frames, kept while nothing changes at them: call chains meet the same frames again and again.
 
 use std::hash::BuildHasher;
 
@@ -7,7 +7,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use super::text::{PADDING_BYTES, Text};
 use crate::input::cache::prefetch;
 
-/// So many frames are kept, by the hash of their address.
+/// Number of frames that are kept, by the hash of their address.
 const KEPT_BITS: u32 = 16;
 /// Texts of so many bytes are kept; beyond that all of them are made anew.
 const TEXT_BYTES_MAX: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! What a recording says about its machine and about itself, one line each, as perf prints it.
+//! Header of a recording: its machine and itself, one line each, as perf prints it.
 
 use crate::index::sections::{btf_of, symbol_of};
 use crate::index::states::Traces;

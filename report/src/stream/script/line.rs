@@ -31,7 +31,7 @@ const TRACE_BYTES_PER_BYTE: usize = 16;
 /// Text of a call chain beyond which no frame begins: more than [`super::MAX_STACK`] frames with the longest names that are shown.
 const FRAMES_BYTES: usize = 2 << 20;
 
-/// How lines look.
+/// Layout of lines.
 pub(crate) struct Style {
     pub(crate) fields: Fields,
     pub(crate) nanoseconds: bool,
@@ -60,13 +60,13 @@ pub(crate) struct PrintedLine<'a> {
     pub(crate) misc: u16,
     /// Of the recording.
     pub(crate) endian: Endian,
-    /// What our sampling program says, if it made the sample.
+    /// Payload of our sampling program, if it made the sample.
     pub(crate) sampled: Option<&'a Payload<'a>>,
-    /// What its registers are called, where that is known.
+    /// Names of its registers, if known.
     pub(crate) registers: &'static [&'static str],
 }
 
-/// What the lines of an event have in common.
+/// Part of an event's lines that all share.
 pub(crate) struct LinePlan {
     pub(crate) name: Cow<'static, str>,
     pub(crate) kind: EventKind,
@@ -270,7 +270,7 @@ impl Style {
         }
     }
 
-    /// What stands for the user part of a chain that is not there.
+    /// Placeholder for the user part of a chain that is not there.
     fn cookie(&self, out: &mut Text, cookie: u64) {
         if self.fields.has(Field::Ip) {
             out.push_address(cookie);

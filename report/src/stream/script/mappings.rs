@@ -1,4 +1,4 @@
-//! What a process has mapped, where many have most of it in common.
+//! Mappings of a process, where many have most of them in common.
 //!
 //! A child has what its parent has, until either maps something else. What has not changed is shared by all that have it: the mappings
 //! are a tree whose nodes are never changed while more than one tree has them, so that a fork costs nothing and a mapping behind it as

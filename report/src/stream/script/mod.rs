@@ -46,10 +46,10 @@ const WRITE_BYTES: usize = 64 << 10;
 const SHARED_BYTES: usize = 1 << 20;
 /// Records are handed to threads in batches of about this many.
 const BATCH_RECORDS: usize = 4096;
-/// How often the names of events are worked out again because a stream says more of them.
+/// Limit on working out the names of events again because a stream says more of them.
 const RENAMES_MAX: u32 = 1000;
 
-/// What [`script`] shows, and how.
+/// Options of [`script`].
 #[derive(Debug, Clone, Default)]
 pub struct ScriptOptions {
     /// Fields of samples.
@@ -86,7 +86,7 @@ impl ScriptOptions {
     }
 }
 
-/// What there was to show.
+/// Counts of what was shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScriptSummary {
     /// Samples shown; each member of a group that is read together counts.
@@ -101,7 +101,7 @@ pub struct ScriptSummary {
     pub unreadable: u64,
     /// The first of them: where it is, and why.
     pub first_unreadable: Option<bprec_format::Error>,
-    /// What is wrong with the input, in words.
+    /// Defects of the input, in words.
     pub problems: Vec<String>,
 }
 
@@ -121,7 +121,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     let needs_ahead = lasting.filter(|_| options.needs_names());
     let mut ahead = needs_ahead.map(|input| ahead::symbols(input, threads)).unwrap_or_default();
     ahead.keeps_mangled = options.keep_mangled;
-    // What arrives is printed as it arrives: one thread keeps up with any pipe.
+    // Records are printed as they arrive: one thread keeps up with any pipe.
     let is_live = lasting.is_none();
     let threads = if is_live { 1 } else { threads };
     let window = &window;
@@ -154,7 +154,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     }
 }
 
-/// Who prints.
+/// Printers.
 enum Printers<'scope, 'a, 'o> {
     Alone(Box<Printer<'o>>),
     Team(Team<'scope, 'a>),

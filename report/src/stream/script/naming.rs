@@ -1,4 +1,4 @@
-//! What a recording says of its events, and what it calls code.
+//! Names of a recording's events and code.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const EVENT_WIDTH_MAX: usize = 128;
 pub(super) struct Naming {
     /// By event.
     pub(super) plans: Vec<LinePlan>,
-    /// What registers are called on the machine that was recorded, where that is known.
+    /// Names of registers on the machine that was recorded, if known.
     pub(super) registers: &'static [&'static str],
     /// Width of the column for names of events: as wide as the longest, but for very long ones.
     pub(super) event_width: usize,

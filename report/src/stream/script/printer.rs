@@ -67,7 +67,7 @@ impl WorkShare {
     pub(super) const NONE: WorkShare = WorkShare { index: 1, of: 1 };
 }
 
-/// What a printer has printed.
+/// Counts of a printer.
 #[derive(Debug, Default)]
 pub(super) struct Printed {
     pub(super) samples: u64,
@@ -114,7 +114,7 @@ pub(super) struct Printer<'o> {
     window: &'o Window,
     comms: Patterns,
     style: Style,
-    /// What was printed and not yet taken away.
+    /// Text that was printed and not yet taken away.
     pub(super) text: Text,
     naming: Arc<Naming>,
     tasks: Tasks,

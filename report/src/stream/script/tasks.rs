@@ -1,4 +1,4 @@
-//! Who is who while a recording is read in order: names of tasks, their mappings, kernel code that came and went.
+//! Identities while a recording is read in order: names of tasks, their mappings, kernel code that came and went.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ const MAPS_MAX: usize = 1 << 15;
 const CGROUPS_MAX: usize = 1 << 17;
 /// The process that kernel maps are of.
 const KERNEL_PID: u32 = u32::MAX;
-/// What the kernel's own map is called.
+/// Name of the kernel's own map.
 const KERNEL_NAME: &[u8] = b"[kernel.kallsyms]";
 
-/// What a process has mapped.
+/// Mappings of a process.
 #[derive(Debug, Clone, Default)]
 struct TaskSpace {
     maps: Mappings,
@@ -51,7 +51,7 @@ pub(crate) struct Tasks {
 pub(crate) struct NamedAddress<'t> {
     /// Name and offset behind its start.
     pub(crate) symbol: Option<Found<'t>>,
-    /// What it is mapped from.
+    /// File that it is mapped from.
     pub(crate) dso: Option<&'t [u8]>,
 }
 
@@ -133,7 +133,7 @@ impl Tasks {
         self.cgroups.get(&id).map(AsRef::as_ref)
     }
 
-    /// What lies at an address of a process, or of the kernel.
+    /// Code at an address of a process, or of the kernel.
     pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> NamedAddress<'_> {
         if kernel && let Some((name, offset)) = self.symbols.bpf(ip) {
             return NamedAddress { symbol: Some((name, offset)), dso: Some(name) };

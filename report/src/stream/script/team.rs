@@ -12,7 +12,7 @@ use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, Sink, WorkShare};
 use super::text::Text;
 use crate::Result;
 
-/// So many batches are on their way at once: one that is printed, and one that waits for it.
+/// Number of batches that are on their way at once: one that is printed, and one that waits for it.
 const BATCHES: usize = 2;
 /// A thread hands its text over in pieces of about this size, at the end of a record.
 const PIECE_BYTES: usize = 256 << 10;

@@ -8,7 +8,7 @@ use crate::model::text::{is_plain, is_steering, printable};
 const NAME_BYTES: usize = 1 << 10;
 /// Limit for a name with anything but printable ASCII, which takes far longer to print.
 const ESCAPED_NAME_BYTES: usize = 1 << 9;
-/// What [`Text::push_padded`] copies at once.
+/// Bytes that [`Text::push_padded`] copies at once.
 pub(crate) const PADDING_BYTES: usize = 64;
 
 /// Text that is being made. What is written into it as a value is escaped, whatever it is and wherever it comes from: only

@@ -22,7 +22,7 @@ pub(in crate::view) fn measured(recording: &Recording, event: &str) -> String {
     parts.join(" · ")
 }
 
-/// What was measured, how much of it, and what is missing.
+/// Measurement: what, how much, and what is missing.
 pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static>> {
     let recording = &report.recording;
     let mut blocks = vec![Block::Fact(measured(recording, &event.name))];

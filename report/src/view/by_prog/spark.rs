@@ -13,7 +13,7 @@ const UNLIMITED_BARS: usize = 60;
 /// A line of fewer bars shows no course of anything.
 const LEAST_BARS: usize = 8;
 
-/// How many bars fit where so many columns of the screen are free.
+/// Number of bars that fit into this many free columns of the screen.
 pub(in crate::view) fn fitting_bars(free: usize) -> usize {
     if free > usize::from(u16::MAX) { UNLIMITED_BARS } else { free.max(LEAST_BARS) }
 }
@@ -38,7 +38,7 @@ impl Scale {
         Scale { last, intervals_per_bar, bar_ns: intervals_per_bar.saturating_mul(interval_ns) }
     }
 
-    /// What a bar stands for, with its unit.
+    /// Meaning of a bar, with its unit.
     pub(in crate::view) fn bar_length(self) -> String {
         length(self.bar_ns)
     }

@@ -6,7 +6,7 @@ use crate::view::blocks::comments;
 use crate::view::{UNBOUNDED, annotation};
 use serde::Serialize;
 
-/// So many lines and instructions are in a page: some two megabytes. Programs come whole, the costliest first.
+/// Limit on lines and instructions in a page: some two megabytes. Programs come whole, the costliest first.
 const MAX_ROWS: usize = 20_000;
 
 /// The code of the programs that have samples.
@@ -14,7 +14,7 @@ const MAX_ROWS: usize = 20_000;
 pub(super) struct Code {
     columns: [&'static str; 4],
     programs: Vec<Program>,
-    /// What is not there.
+    /// The missing part.
     notes: Vec<String>,
 }
 

@@ -24,7 +24,7 @@ const TABLES: &str = include_str!("tables.js");
 /// Stacks are folded together until there are at most so many nodes: some two megabytes.
 const MAX_NODES: usize = 60_000;
 
-/// What the page's script reads.
+/// Data that the page's script reads.
 #[derive(Serialize)]
 struct Data<'p> {
     title: String,
@@ -182,7 +182,7 @@ fn frames(page: &Page) -> Vec<Frame> {
         };
         Frame { name: text(&frame.label()), kind, program: program.map(|program| text(&program)) }
     });
-    // What `StackTree` folds together.
+    // Frames that `StackTree` folds together.
     let small = Frame { name: "(less)".to_owned(), kind: "small", program: None };
     frames.chain([small]).collect()
 }

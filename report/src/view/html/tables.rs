@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("sections.js");
 pub struct TablesPage {
     /// Of the page.
     pub title: String,
-    /// What the tables are of, a line each.
+    /// Subjects of the tables, a line each.
     pub facts: Vec<String>,
     /// In their order.
     pub tables: Vec<PageTable>,
@@ -23,7 +23,7 @@ pub struct TablesPage {
 pub struct PageTable {
     /// Its heading.
     pub title: String,
-    /// What its rows are.
+    /// Kind of its rows.
     pub about: String,
     /// Names of its columns, and whether they have numbers.
     pub columns: Vec<(String, bool)>,

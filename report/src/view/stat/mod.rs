@@ -11,7 +11,7 @@ use crate::view::screen::Screen;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// How counters are written.
+/// Form of counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatFormat {
     /// A table for people.

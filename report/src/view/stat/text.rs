@@ -201,7 +201,7 @@ fn rounded(value: f64) -> String {
     if value >= 100.0 { grouped(value.round() as u64) } else { format!("{value:.1}") }
 }
 
-/// What there is to say, and how long it took.
+/// Remarks, and the time it took.
 pub(super) fn end(
     snapshot: &StatSnapshot,
     per_cpu: bool,

@@ -55,7 +55,7 @@ fn cells_have_the_answers_of_the_search() {
     }
 }
 
-/// What the search finds without looking at every version is what looking at all of them finds.
+/// The search, which does not look at every version, finds what looking at all of them finds.
 #[test]
 fn versions_of_an_address_are_found_among_many() {
     let mut state = 1u64;
