@@ -22,7 +22,7 @@ use bprec_record::{
 
 use crate::{Outcome, say};
 use args::Switch;
-pub(crate) use args::{Args, COUNTERS, budget, cpus};
+pub(crate) use args::{Args, COUNTERS, Cpus, budget, cpus};
 use summary::{bytes, closing_line};
 
 /// Messages above this level are not shown. A plain function takes them, so that it is kept here.

@@ -15,7 +15,7 @@ use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 use crate::args::{OUTPUT, RUNNING, SELECTION, task_id};
 use crate::draft::sync_directory;
 use crate::record::values::{interval, seconds};
-use crate::record::{COUNTERS, budget, cpus, exit_code, notify, show};
+use crate::record::{COUNTERS, Cpus, budget, cpus, exit_code, notify, show};
 use crate::terminal::ColorArgs;
 use crate::terminal::{UNBOUNDED, columns};
 use crate::{Outcome, say};
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
     /// Count events on these CPUs: 0,2-5.
     #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid", "cgroup"], help_heading = SELECTION)]
-    cpu: Option<Vec<u32>>,
+    cpu: Option<Cpus>,
 
     /// Count events of these processes, with their threads and children.
     #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"], help_heading = SELECTION)]

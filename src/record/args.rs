@@ -276,14 +276,14 @@ pub(super) struct Sync {
 }
 
 /// `off`, or a time.
-fn sync(text: &str) -> Result<Sync, String> {
+fn sync(text: &str) -> Result<Sync, &'static str> {
     match text {
         "off" => Ok(Sync { every: None }),
-        _ => seconds(text).map(|every| Sync { every: Some(every) }).map_err(|expected| format!("{expected}, or off")),
+        _ => seconds(text).map(|every| Sync { every: Some(every) }).map_err(|_| "expected seconds, or off"),
     }
 }
 
-/// CPUs, ascending, each once.
+/// CPUs, ascending, each once. A name of its own: clap takes a `Vec` for several values.
 pub(crate) type Cpus = Vec<u32>;
 
 /// A list of CPUs.

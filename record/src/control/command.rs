@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
@@ -57,8 +57,7 @@ impl Workload {
         }
         sys::hold_before_exec(&mut command, pid_out, wait, go.as_fd(), inherited);
         // Spawning returns once the exec has succeeded or failed, so it needs a thread to wait there.
-        let spawning =
-            thread::Builder::new().name("bprec-spawn".to_owned()).spawn(move || command.spawn()).map_err(failed)?;
+        let spawning = sys::spawn("bprec-spawn", move || command.spawn())?;
         let mut pid = [0; 4];
         match File::from(pid_in).read_exact(&mut pid) {
             Ok(()) => {

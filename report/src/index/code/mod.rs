@@ -194,10 +194,22 @@ struct Slot {
 const SLOTS_PER_CELL: usize = 2;
 const SLOTS_MIN: usize = 1 << 12;
 const SLOTS_MAX: usize = 1 << 16;
+/// Limit on addresses that a sink remembers beside the attribution: it meets fewer.
+const SINK_SLOTS_MAX: usize = 1 << 14;
 
 impl<'i> CodeCache<'i> {
+    /// A cache for attribution, which every sample asks.
     pub(crate) fn new(map: &'i CodeMap) -> CodeCache<'i> {
-        let slots = (map.cells.len() * SLOTS_PER_CELL).clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
+        CodeCache::with_slots(map, SLOTS_MAX)
+    }
+
+    /// A cache for a sink, beside that of the attribution.
+    pub(crate) fn for_sink(map: &'i CodeMap) -> CodeCache<'i> {
+        CodeCache::with_slots(map, SINK_SLOTS_MAX)
+    }
+
+    fn with_slots(map: &'i CodeMap, most: usize) -> CodeCache<'i> {
+        let slots = (map.cells.len() * SLOTS_PER_CELL).clamp(SLOTS_MIN, most).next_power_of_two();
         // No moment is at or behind 1 and at or before 0.
         let none = Slot { frame: KernelFrame { addr: 0, is_exact: false }, moments: (1, 0), code: Code::PLAIN };
         CodeCache { map, slots: vec![none; slots].into(), shift: u64::BITS - slots.ilog2() }

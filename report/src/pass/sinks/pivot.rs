@@ -269,7 +269,7 @@ pub(crate) struct Pivoted {
 impl<'i> Pivot<'i> {
     pub(crate) fn new(index: &'i Index, by: KeyBy, events: usize) -> Pivot<'i> {
         let needs_interrupts = matches!(by, KeyBy::Payers { is_whole: true, .. });
-        let codes = needs_interrupts.then(|| CodeCache::new(&index.code));
+        let codes = needs_interrupts.then(|| CodeCache::for_sink(&index.code));
         Pivot { index, by: Arc::new(by), codes, keys: KeyNumbers::default(), events: ByEvent::new(events) }
     }
 
@@ -402,7 +402,7 @@ fn is_in_interrupt(
 impl Sink for Pivot<'_> {
     fn fork(&self) -> Self {
         let (keys, events) = (KeyNumbers::default(), ByEvent::new(self.events.len()));
-        let codes = self.codes.as_ref().map(|_| CodeCache::new(&self.index.code));
+        let codes = self.codes.as_ref().map(|_| CodeCache::for_sink(&self.index.code));
         Pivot { index: self.index, by: Arc::clone(&self.by), codes, keys, events }
     }
 
@@ -502,7 +502,7 @@ mod tests {
     #[test]
     fn interrupts_further_out_than_the_program_count() {
         let index = index();
-        let mut codes = CodeCache::new(&index.code);
+        let mut codes = CodeCache::for_sink(&index.code);
         let cases: [(&[u64], bool); 7] = [
             (&[PROG + 8, SYSCALL + 8], false),
             (&[PROG + 8, SOFTIRQ + 8, TIMER + 8, SYSCALL + 8], true),

@@ -99,7 +99,7 @@ impl<'i> StacksSink<'i> {
     pub(crate) fn new(index: &'i Index, asked: Asked, kept: Kept) -> StacksSink<'i> {
         StacksSink {
             index,
-            codes: CodeCache::new(&index.code),
+            codes: CodeCache::for_sink(&index.code),
             asked,
             event: None,
             stacks: FxHashMap::default(),

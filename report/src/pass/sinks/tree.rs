@@ -90,7 +90,7 @@ struct Segment {
 impl<'i> TreeSink<'i> {
     pub(crate) fn new(index: &'i Index, events: usize) -> TreeSink<'i> {
         let events = ByEvent::new(events);
-        TreeSink { index, events, codes: CodeCache::new(&index.code), way: Vec::new(), segments: Vec::new() }
+        TreeSink { index, events, codes: CodeCache::for_sink(&index.code), way: Vec::new(), segments: Vec::new() }
     }
 
     /// Puts the frames of a sample into [`TreeSink::way`], innermost first, and which of them are of which program into

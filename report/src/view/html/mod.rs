@@ -102,18 +102,27 @@ fn without_script(first: &overview::First) -> String {
     )
 }
 
+/// JSON within an element of a page, whose end is nowhere in it.
+struct InElement<'w>(&'w mut dyn Write);
+
+impl Write for InElement<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (number, part) in bytes.split(|byte| *byte == b'<').enumerate() {
+            if number > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(part)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// A page whose script reads `data`, behind the script that all pages have.
 fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    json::line(data, &mut bytes)?;
-    // Nothing in the data ends the element that it is in.
-    let mut data = Vec::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'<' => data.extend_from_slice(b"\\u003c"),
-            _ => data.push(byte),
-        }
-    }
     out.write_all(
         b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
         <meta name=\"viewport\" content=\"width=device-width\">\n\
@@ -125,7 +134,7 @@ fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write
     out.write_all(b"</style>\n</head>\n<body>\n")?;
     out.write_all(body.as_bytes())?;
     out.write_all(b"<script type=\"application/json\" id=\"data\">")?;
-    out.write_all(&data)?;
+    json::line(data, &mut InElement(out))?;
     out.write_all(b"</script>\n<script>\n")?;
     out.write_all(TABLES.as_bytes())?;
     out.write_all(script.as_bytes())?;
