@@ -1,4 +1,4 @@
-//! That folders of a crate import each other in one direction: each those before it. Tests are left out.
+//! Check of the imports between folders of a crate: each imports only those before it. Tests are left out.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
-/// Where the list is.
+/// Path of the list.
 pub(crate) const LIST: &str = "tests/skips";
 /// Tests of this machine, as against those of a guest.
 const HOST: &str = "host";
@@ -74,7 +74,7 @@ pub(crate) fn parse(list: &str) -> Result<Vec<Expected<'_>>> {
 /// Lines of tests that a guest does not even begin: `TEST REASON`.
 ///
 /// # Errors
-/// As [`parse`].
+/// Errors of [`parse`].
 pub(crate) fn withheld(list: &str, guest: &str) -> Result<String> {
     let lines = parse(list)?.into_iter().filter(|it| it.lack == "withheld" && it.is_at(guest));
     Ok(lines.map(|it| format!("{} {}\n", it.test, it.text)).collect())

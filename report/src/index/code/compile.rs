@@ -187,7 +187,7 @@ impl Overlaps {
         changes.get(changes.partition_point(|change| *change <= time_ns)).copied().unwrap_or(u64::MAX)
     }
 
-    /// Of the ranges of a start those that had come by `time_ns`, or come within `early_ns` after it, the newest first, each with the latest
+    /// Ranges of a start that had come by `time_ns`, or come within `early_ns` after it, the newest first, each with the latest
     /// time at which it or an older one went. Of many, those far from that time are left out, but for the oldest.
     fn newest_first(&self, at: usize, time_ns: u64, early_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
         let of_start = self.first[at] as usize..self.first[at + 1] as usize;

@@ -12,7 +12,7 @@ pub(crate) use self::compile::{Range, interpreter_ranges};
 use super::kernel::Role;
 use super::symbols::{KernelMaps, KernelSymbols};
 
-/// What the code at an address is.
+/// Kind of the code at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Code {
     /// A function of a program, by their numbers.

@@ -17,7 +17,7 @@ impl Index {
     pub(crate) fn runs_of(&self, known: &Program, window: &Window) -> Known<Stretch> {
         let is_read = self.runs.is_in(window);
         if let Some(off) = self.states.stats_off.as_ref().filter(|off| !is_read || window.contains(off.time_ns)) {
-            // What was counted until then is not of all of the time.
+            // Counts until then are not of all of the time.
             return Known::Unknown(Reason::recorder(&off.reason));
         }
         if !is_read {
@@ -31,7 +31,7 @@ impl Index {
         }
         let Some(key) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
         match self.runs.within(key, window) {
-            // That is no count of its runs.
+            // This is no count of its runs.
             Known::Value(runs) if runs.count() == 0 && (self.is_tail_called(known) || known.is_extension()) => {
                 Known::Unknown(Reason::NotEntered)
             }
