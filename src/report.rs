@@ -378,7 +378,7 @@ fn no_program(asked: &[ProgFilter], report: &Report) -> Outcome {
         _ => Vec::new(),
     });
     let near = near.collect::<Vec<_>>().join(", ");
-    let near = if near.is_empty() { near } else { format!("; did you mean {near}?") };
+    let near = if near.is_empty() { near } else { format!("; names like it: {near}") };
     found(false, &format!("bprec: no program in the recording matches --prog{near}; --all without --prog lists all"))
 }
 

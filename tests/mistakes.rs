@@ -32,7 +32,7 @@ const READING: [Mistake; 39] = [
     ("report header", 2, &["header: ", "its header was cut off"]),
     ("recover text", 2, &["text: ", "not a recording by bprec or perf", "check the path"]),
     ("report --prog nosuch", 1, &["no program in the recording matches --prog; --all without --prog lists all"]),
-    ("report --prog acount_sys*", 1, &["did you mean account_syscall_"]),
+    ("report --prog acount_sys*", 1, &["names like it: account_syscall_"]),
     ("report --time 1000,2000", 2, &["outside of the recording, which has samples from"]),
     ("report --time tomorrow", 2, &["tomorrow", "START,STOP in seconds, or 10%-20%"]),
     ("report --time 20%-10%", 2, &["20%-10%", "parts like 10%-20%"]),
