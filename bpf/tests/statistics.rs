@@ -60,25 +60,28 @@ fn a_load_pays_what_was_calibrated() {
 /// Statistics are seen on, whoever has them on; what they cost is known then, too.
 #[test]
 fn statistics_of_others_are_seen() {
+    const CALIBRATIONS: usize = 3;
     if !can_load("statistics_of_others_are_seen") {
         return;
     }
     let probe = StatsProbe::load().unwrap();
-    // Others may have them on by chance, never all the time.
-    let alone = (0..100).find_map(|_| {
+    // Others may have them on by chance, never all the time. The least of several is what no busy moment has added to.
+    let alone = (0..100).filter_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let before = probe.are_on().unwrap();
         let cost = probe.calibrate().unwrap();
         (!before && !probe.are_on().unwrap() && !cost.switch.is_zero()).then_some(cost)
     });
+    let alone = alone.take(CALIBRATIONS).min_by_key(|cost| cost.run_ns);
     let guard = StatsGuard::enable().unwrap();
     assert!(probe.are_on().unwrap());
-    let beside = probe.calibrate().unwrap();
+    let beside: Vec<_> = (0..CALIBRATIONS).map(|_| probe.calibrate().unwrap()).collect();
     drop(guard);
     println!("alone {alone:?}, beside another one {beside:?}");
-    assert!(beside.run_ns > 0 && beside.switch.is_zero());
+    assert!(beside.iter().all(|cost| cost.run_ns > 0 && cost.switch.is_zero()));
+    let least_ns = beside.iter().map(|cost| cost.run_ns).min().unwrap();
     if let Some(alone) = alone {
-        let ratio = beside.run_ns as f64 / alone.run_ns as f64;
+        let ratio = least_ns as f64 / alone.run_ns as f64;
         assert!((0.3..3.0).contains(&ratio), "{ratio}");
     }
 }

@@ -8,7 +8,7 @@ use super::runners::{HookGroup, Runner, Runners};
 use super::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::Attachment;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -336,18 +336,23 @@ impl<'a> Builder<'a> {
             }
         }
         // Of an event that has functions of its own name nothing runs through those of a class.
-        let classes: Vec<_> = symbols.dispatches().collect();
-        let own = classes.iter().filter_map(|(_, dispatch, subject)| match dispatch {
-            Dispatch::RawTracepoint => Some((Way::RawTracepoint, &**subject)),
-            Dispatch::Event => Some((Way::Event, &**subject)),
-            _ => None,
-        });
-        let own: FxHashSet<(Way, &str)> = own.collect();
+        let events: Vec<(Way, &str)> = by_event.keys().copied().collect();
+        let mut is_own = vec![false; events.len()];
+        for (_, dispatch, subject) in symbols.dispatches() {
+            let way = match dispatch {
+                Dispatch::RawTracepoint => Way::RawTracepoint,
+                Dispatch::Event => Way::Event,
+                _ => continue,
+            };
+            if let Ok(at) = events.binary_search(&(way, &*subject)) {
+                is_own[at] = true;
+            }
+        }
         let mut in_classes = [Vec::new(), Vec::new()];
         let mut hooks = FxHashMap::default();
-        for ((way, name), programs) in by_event {
+        for (((way, name), programs), is_own) in by_event.into_iter().zip(is_own) {
             hooks.insert((way, name), self.hook(&programs, way.strangers(), true));
-            if !own.contains(&(way, name)) {
+            if !is_own {
                 in_classes[usize::from(way == Way::Event)].extend(programs);
             }
         }

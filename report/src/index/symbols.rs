@@ -1,6 +1,5 @@
 //! The kernel's own code: what the recording names of it, and where its text and modules are.
 
-use super::code::{Code, Range};
 use super::intervals::Intervals;
 use super::kernel::{Dispatch, Role, meaning, stem};
 use bprec_format::state::KernelSymbol;
@@ -21,9 +20,8 @@ struct KernelFunction {
     /// With the compiler's suffixes, and its module behind a space.
     name: Vec<u8>,
     role: Role,
-    dispatch: Dispatch,
-    /// Length of the part of its name that `dispatch` is about, at the end of the stem.
-    subject_len: usize,
+    /// It runs programs, or leads to what does.
+    dispatches: bool,
 }
 
 /// A symbol without a length reaches no further than this.
@@ -36,11 +34,9 @@ impl KernelSymbols {
         symbols.dedup_by_key(|symbol| symbol.addr);
         let functions = symbols.into_iter().map(|symbol| {
             let len = if symbol.len_bytes == 0 { LEN_LIMIT } else { symbol.len_bytes.into() };
-            let stem = String::from_utf8_lossy(stem(&symbol.name));
-            let (role, dispatch, subject) = meaning(&stem);
-            let subject_len = subject.len();
+            let (role, dispatch, _) = meaning(&String::from_utf8_lossy(stem(&symbol.name)));
             let addrs = symbol.addr..symbol.addr.saturating_add(len);
-            (addrs, KernelFunction { name: symbol.name, role, dispatch, subject_len })
+            (addrs, KernelFunction { name: symbol.name, role, dispatches: dispatch != Dispatch::NotSaid })
         });
         KernelSymbols { functions: Intervals::new(functions.collect()) }
     }
@@ -84,12 +80,12 @@ impl KernelSymbols {
     }
 
     /// Functions that run programs, or lead to what does: number, programs, and the part of the name that says which.
-    pub(super) fn dispatches(&self) -> impl Iterator<Item = (u32, Dispatch, Cow<'_, str>)> {
+    pub(super) fn dispatches(&self) -> impl Iterator<Item = (u32, Dispatch, String)> {
         let functions = (0..).zip(self.functions.iter().map(|(_, function)| function));
-        functions.filter(|(_, function)| function.dispatch != Dispatch::NotSaid).map(|(number, function)| {
-            let stem = stem(&function.name);
-            let subject = &stem[stem.len().saturating_sub(function.subject_len)..];
-            (number, function.dispatch, String::from_utf8_lossy(subject))
+        functions.filter(|(_, function)| function.dispatches).map(|(number, function)| {
+            let stem = String::from_utf8_lossy(stem(&function.name));
+            let (_, dispatch, subject) = meaning(&stem);
+            (number, dispatch, subject.to_owned())
         })
     }
 
@@ -108,16 +104,11 @@ impl KernelSymbols {
         self.functions.values_mut().filter(|function| function.role == role).for_each(|it| it.role = Role::Plain);
     }
 
-    /// Addresses of the functions that run programs. Each ends where the next function starts.
-    pub(super) fn that_run_programs(&self) -> Vec<Range> {
+    /// First and one past the last address of each function that runs programs, which ends where the next function starts.
+    pub(super) fn that_run_programs(&self) -> impl Iterator<Item = (u64, u64)> {
         let next = self.functions.iter().skip(1).map(|(addrs, _)| addrs.start).chain([u64::MAX]);
-        let functions = (0..).zip(self.functions.iter().zip(next));
-        let for_programs = functions.filter(|(_, ((_, function), _))| function.role.runs_programs());
-        let ranges = for_programs.map(|(number, ((addrs, function), next))| {
-            let code = Code::Kernel { function: Some(number), role: function.role };
-            Range::always(addrs.start, addrs.end.min(next), code)
-        });
-        ranges.collect()
+        let functions = self.functions.iter().zip(next).filter(|((_, function), _)| function.role.runs_programs());
+        functions.map(|((addrs, _), next)| (addrs.start, addrs.end.min(next))).filter(|(start, end)| start < end)
     }
 }
 
@@ -177,8 +168,7 @@ mod tests {
         assert_eq!(symbols.role_at(0x1000), Role::Plain);
         assert_eq!(symbols.role_at(0x3010), Role::Idle);
         assert_eq!(symbols.role_at(0x4000), Role::Guard);
-        let for_programs = symbols.that_run_programs();
-        let addrs: Vec<_> = for_programs.iter().map(|range| (range.start, range.end)).collect();
+        let addrs: Vec<_> = symbols.that_run_programs().collect();
         assert_eq!(addrs, [(0x2000, 0x3000), (0x5000, 0x5040)]);
     }
 

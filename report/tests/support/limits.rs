@@ -26,6 +26,15 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: `ptr` came from `alloc` with this `layout`, that is, from the system's allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
+
+    // What is large grows and shrinks where it is, by pages: the system's allocator has it once, as the default of the trait has not.
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let now = NOW.fetch_add(new_size, Ordering::Relaxed) + new_size - layout.size();
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        PEAK.fetch_max(now, Ordering::Relaxed);
+        // SAFETY: `ptr` came from `alloc` with this `layout`, that is, from the system's allocator; the caller vouches for the new size.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
 }
 
 #[global_allocator]

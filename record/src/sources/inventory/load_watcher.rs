@@ -461,6 +461,10 @@ mod tests {
             std::thread::yield_now();
         }
         drop(watcher);
-        assert_eq!((threads(), Arc::strong_count(&rings)), (0, 1));
+        assert_eq!(Arc::strong_count(&rings), 1);
+        // A thread that was joined is listed for a moment longer. One that had not ended would hold the rings, and stay.
+        while threads() > 0 {
+            std::thread::yield_now();
+        }
     }
 }

@@ -36,6 +36,12 @@ impl OnTime {
         times.since_ns = None;
     }
 
+    /// They were ours for this long, and what was counted meanwhile is not of this time alone.
+    pub(crate) fn take_back(&self, ns: u64) {
+        let mut times = self.times();
+        times.before_ns = times.before_ns.saturating_sub(ns);
+    }
+
     /// Others had them on for this long while we had not.
     pub(crate) fn add_others(&self, ns: u64) {
         self.times().others_ns += ns;

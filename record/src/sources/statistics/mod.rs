@@ -19,7 +19,7 @@ use crate::output::Summary;
 use crate::sys::Waker;
 use crate::{Level, Result, Taken, sys};
 use limiter::Limiter;
-use others::Others;
+use others::{Beside, Others};
 use window::{Closed, WindowTimer, middle};
 
 /// Time between two looks at how often programs run, where that takes next to nothing.
@@ -257,9 +257,9 @@ impl RunStatistics {
     /// The counts before a window, which opens then.
     fn open_window(&mut self, length: Duration, context: &mut Context<'_>) -> Result<()> {
         self.windows.next = None;
+        let are_others = self.look_for_others(context);
+        self.others.window_opens(are_others, sys::monotonic_ns());
         self.count(Reading::Changed, context)?;
-        self.look_for_others(context);
-        self.others.forget();
         if let Some(timer) = &mut self.windows.timer {
             timer.open(length);
         }
@@ -270,6 +270,15 @@ impl RunStatistics {
     fn window_closed(&mut self, closed: Closed, reading: Reading, context: &mut Context<'_>) -> Result<()> {
         let now = Instant::now();
         let are_others = self.look_for_others(context);
+        if let Ok(on) = &closed {
+            let on_ns = u64::try_from(on.as_nanos()).unwrap_or(u64::MAX);
+            match self.others.beside_window(are_others, sys::monotonic_ns(), on_ns) {
+                Beside::Never => (),
+                Beside::Always(ns) => context.statistics.on_time.add_others(ns),
+                // Counts before and after it are of a time that is not known.
+                Beside::Partly => context.statistics.on_time.take_back(on_ns),
+            }
+        }
         let new = self.count(reading, context)? as f64;
         let elapsed = now - self.windows.closed_at;
         self.windows.closed_at = now;

@@ -9,11 +9,30 @@ pub(super) struct Others {
     looked_at: Instant,
     /// When they were found on, if the last look did, ns of the recording's clock.
     on_at_ns: Option<u64>,
+    /// The look before the window that is open.
+    before_window: Option<Look>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    at_ns: u64,
+    are_on: bool,
+}
+
+/// Time that others had statistics on beside a window of ours, from the look before it to the one after.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// None of it.
+    Never,
+    /// All of it: so long, without the window itself, ns.
+    Always(u64),
+    /// Some of it: they were switched between the looks.
+    Partly,
 }
 
 impl Default for Others {
     fn default() -> Others {
-        Others { looked_at: Instant::now(), on_at_ns: None }
+        Others { looked_at: Instant::now(), on_at_ns: None, before_window: None }
     }
 }
 
@@ -30,6 +49,23 @@ impl Others {
         self.on_at_ns = None;
     }
 
+    /// A look has found them on, or off, and a window opens.
+    pub(super) fn window_opens(&mut self, are_on: bool, now_ns: u64) {
+        self.before_window = Some(Look { at_ns: now_ns, are_on });
+        self.forget();
+    }
+
+    /// A look has found them on, or off, after a window of `on_ns`.
+    pub(super) fn beside_window(&mut self, are_on: bool, now_ns: u64, on_ns: u64) -> Beside {
+        match self.before_window.take() {
+            Some(before) if before.are_on && are_on => {
+                Beside::Always(now_ns.saturating_sub(before.at_ns).saturating_sub(on_ns))
+            }
+            Some(before) if before.are_on != are_on => Beside::Partly,
+            _ => Beside::Never,
+        }
+    }
+
     pub(super) fn looked_at(&self) -> Instant {
         self.looked_at
     }
@@ -37,7 +73,7 @@ impl Others {
 
 #[cfg(test)]
 mod tests {
-    use super::Others;
+    use super::{Beside, Others};
 
     #[test]
     fn time_counts_between_two_looks_that_agree() {
@@ -49,5 +85,18 @@ mod tests {
         others.forget();
         assert_eq!(others.seen(true, 300), None);
         assert_eq!(others.seen(true, 310), Some(10));
+    }
+
+    #[test]
+    fn windows_beside_others_are_known_where_both_looks_agree() {
+        let mut others = Others::default();
+        let mut window = |before, after| {
+            others.window_opens(before, 1_000);
+            others.beside_window(after, 1_100, 30)
+        };
+        assert_eq!(window(false, false), Beside::Never);
+        assert_eq!(window(true, true), Beside::Always(70));
+        assert_eq!(window(true, false), Beside::Partly);
+        assert_eq!(window(false, true), Beside::Partly);
     }
 }

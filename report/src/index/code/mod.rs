@@ -73,7 +73,7 @@ impl KernelFrame {
 #[derive(Debug, Default)]
 pub(crate) struct CodeMap {
     cells: Cells<Option<Code>>,
-    /// Pages of these, and of the byte before each: see [`PlainTest`].
+    /// Pages of these and of the kernel's functions that run programs, and of the byte before each: see [`PlainTest`].
     pages: PageFilter,
     area: Area,
     /// Functions of the kernel that the recording names.
@@ -105,10 +105,10 @@ impl CodeMap {
             let low = low.saturating_sub(PACK_BYTES);
             Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
         });
-        let for_programs = kernel.that_run_programs();
-        let ranges: Vec<Range> = ranges.into_iter().chain(for_programs).filter(Range::is_any).collect();
+        let ranges: Vec<Range> = ranges.into_iter().filter(Range::is_any).collect();
         let mut pages = PageFilter::default();
-        ranges.iter().for_each(|range| pages.insert(range.start.saturating_sub(1), range.end));
+        let timed = ranges.iter().map(|range| (range.start, range.end));
+        timed.chain(kernel.that_run_programs()).for_each(|(start, end)| pages.insert(start.saturating_sub(1), end));
         let (cells, is_complete) = compile::compile(ranges);
         CodeMap { cells, pages, area: area.unwrap_or_default(), kernel, maps, is_incomplete: !is_complete }
     }
