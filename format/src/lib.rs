@@ -31,7 +31,6 @@ mod stream;
 mod trailer;
 
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
-pub use bprec::{journal, sampler, state};
 pub use chunk::{Chunk, Chunks, Origin};
 pub use endian::{Endian, Reader, Writer};
 pub use error::{Error, Problem, Result};

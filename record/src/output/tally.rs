@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use bprec_format::records::Payload;
 use bprec_format::rewrite::is_cpu;
 use bprec_format::{
-    CONTEXT_MAX, Endian, Events, Record, RecordType, Records, Resync, SampleType, context, misc, sampler,
+    CONTEXT_MAX, Endian, Events, Record, RecordType, Records, Resync, SampleType, bprec::sampler, context, misc,
 };
 
 use super::compression::Unpacker;

@@ -1,15 +1,19 @@
 //! Kinds of an event's samples.
 
-use bprec_format::{AttrFlags, Callchain, EventAttr, Events, Sample, event_type, sampler, software, state};
+use bprec_format::{
+    AttrFlags, Callchain, EventAttr, Events, Sample,
+    bprec::{sampler, state},
+    event_type, software,
+};
 
 /// Kind of an event's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// Where the machine was.
     Pmu,
-    /// The same, as [`bprec_format::sampler`] payloads.
+    /// The same, as [`bprec_format::bprec::sampler`] payloads.
     BpfSampler,
-    /// [`bprec_format::state`] payloads.
+    /// [`bprec_format::bprec::state`] payloads.
     State,
     /// Nothing about where the machine was: the event is there for its side band, or carries another tool's payloads.
     Other,

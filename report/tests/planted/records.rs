@@ -1,5 +1,6 @@
 //! Records.
 
+use bprec_format::bprec::sampler::{self, Parts, Registers};
 use bprec_format::records::user::{
     Auxtrace, AuxtraceError, BpfMetadata, BuildIdRecord, EventTypeName, EventUpdate, ThreadMap, ThreadMapEntry, Update,
 };
@@ -7,7 +8,6 @@ use bprec_format::records::{
     BpfEvent, BpfEventKind, BuildId, Cgroup, Comm, Ksymbol, KsymbolKind, Mmap, Mmap2, Mmap2File, Namespace, Namespaces,
     Payload, TextPoke, UserPayload, write_record,
 };
-use bprec_format::sampler::{self, Parts, Registers};
 use bprec_format::{RecordType, SampleId, SampleLayout, Words as Chain, Writer, context, misc};
 
 use super::states::states;

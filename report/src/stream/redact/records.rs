@@ -1,10 +1,11 @@
 //! Records and samples.
 
+use bprec_format::bprec::state::{self, State};
 use bprec_format::records::user::{EventUpdate, ThreadMap, ThreadMapEntry, Update};
 use bprec_format::records::{Payload, UserPayload, write_record};
-use bprec_format::state::{self, State};
 use bprec_format::{
-    CONTEXT_MAX, Endian, Event, Record, RecordType, SampleFields, SampleId, SampleLayout, Words, context, misc, sampler,
+    CONTEXT_MAX, Endian, Event, Record, RecordType, SampleFields, SampleId, SampleLayout, Words, bprec::sampler,
+    context, misc,
 };
 
 use super::Redactor;

@@ -8,13 +8,13 @@ use crate::model::Header;
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
+use bprec_format::bprec::state::State;
 use bprec_format::feature::{
     BuildIds, CacheLineSize, Caches, ClockData, ClockResolution, Compression, CpuCount, CpuDomains, CpuPmuCaps,
     CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, NumaTopology, Payload, PmuCap,
     PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
 };
 use bprec_format::records::Payload as RecordPayload;
-use bprec_format::state::State;
 use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, Record, RecordType, SampleType};
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use bprec_format::bprec::sampler::Payload;
+use bprec_format::bprec::state::State;
 use bprec_format::feature::tracing::{EventFormat, FieldLayout};
 use bprec_format::records::CallchainDeferred;
-use bprec_format::sampler::Payload;
-use bprec_format::state::State;
 use bprec_format::{
     CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, SampleId, SampleType, context, event_type, misc, software,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bprec_format::records::Payload;
 use bprec_format::{
     AttrFlags, Callchain, Endian, Event, EventAttr, Events, Record, RecordType, Run, SampleFields, SampleId,
-    SampleType, context, sampler,
+    SampleType, bprec::sampler, context,
 };
 
 use super::deferred::{self, Deferred, Waiting};

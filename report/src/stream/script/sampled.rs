@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bprec_format::SampleFields;
-use bprec_format::sampler::{Parts, Payload};
+use bprec_format::bprec::sampler::{Parts, Payload};
 
 use super::text::{Plain, Text};
 
