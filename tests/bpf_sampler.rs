@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded, StatsSwitch, thread_id};
-use bprec_format::bprec::sampler::{EVENT_NAME, Payload};
+use bprec_format::bprec::sampler::{EVENT_NAME, SamplerPayload};
 use bprec_format::bprec::state::{self, State};
 use bprec_format::{CONTEXT_MAX, Events, File, Metadata, RecordType, context};
 use serde_json::Value;
@@ -33,8 +33,8 @@ struct Sampled {
 }
 
 impl Sampled {
-    fn payload(&self) -> Payload<'_> {
-        Payload::parse(&self.raw, 0, bprec_format::Endian::NATIVE).unwrap()
+    fn payload(&self) -> SamplerPayload<'_> {
+        SamplerPayload::parse(&self.raw, 0, bprec_format::Endian::NATIVE).unwrap()
     }
 }
 

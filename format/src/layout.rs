@@ -1,7 +1,7 @@
 //! Layouts as tables: a struct lists its fields in the order of their bytes, each with the codec that reads and writes it. Reading, writing,
 //! the name of a field in errors and what of it is secret follow from the table.
 
-use crate::{Endian, Reader, Result, Writer};
+use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Layout of a value of type `T`.
 pub(crate) trait Codec<'a, T> {
@@ -13,6 +13,12 @@ pub(crate) trait Codec<'a, T> {
 
     /// Reads a value; `what` is its name in errors.
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<T>;
+
+    /// Reads a value of which a part may be missing: of a list, the elements before the damage, which goes to `problem`.
+    #[inline]
+    fn get_partial(r: &mut Reader<'a>, what: &'static str, _problem: &mut Option<Error>) -> Result<T> {
+        Self::get(r, what)
+    }
 
     /// Shows each secret that the value holds.
     fn secrets(_value: &mut T, _secrets: &mut dyn Secrets) {}
@@ -196,14 +202,20 @@ impl<'a> Codec<'a, Option<u32>> for LateNonZero {
     }
 }
 
-/// `count u32`, and so many elements.
-pub(crate) struct List<C = Plain>(C);
+/// The number of elements as `N`, and so many elements.
+pub(crate) struct List<C = Plain, N = u32>(C, N);
 
-impl<'a, T, C: Codec<'a, T>> Codec<'a, Vec<T>> for List<C> {
-    const MIN_BYTES: usize = 4;
+/// `count u64`, and so many elements.
+pub(crate) type LongList<C = Plain> = List<C, u64>;
+
+impl<'a, T, C: Codec<'a, T>, N: Copy + Default + Into<u64> + TryFrom<usize>> Codec<'a, Vec<T>> for List<C, N>
+where
+    Plain: Codec<'a, N>,
+{
+    const MIN_BYTES: usize = size_of::<N>();
 
     fn put(value: &Vec<T>, w: &mut Writer<'_>) {
-        w.u32(value.len() as u32);
+        Plain::put(&N::try_from(value.len()).unwrap_or_default(), w);
         for item in value {
             C::put(item, w);
         }
@@ -211,35 +223,31 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, Vec<T>> for List<C> {
 
     #[inline]
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
-        let count = r.u32(what)?;
+        let count: N = Plain::get(r, what)?;
         let count = r.count(count.into(), C::MIN_BYTES, what)?;
         (0..count).map(|_| C::get(r, what)).collect()
+    }
+
+    /// Every element takes at least one byte, so that the bytes there bound the work; the count itself sizes nothing.
+    fn get_partial(r: &mut Reader<'a>, what: &'static str, problem: &mut Option<Error>) -> Result<Vec<T>> {
+        let count: N = Plain::get(r, what)?;
+        let mut items = Vec::new();
+        for _ in 0..count.into() {
+            match C::get(r, what) {
+                Ok(item) => items.push(item),
+                Err(error) => {
+                    *problem = Some(error);
+                    break;
+                }
+            }
+        }
+        Ok(items)
     }
 
     fn secrets(value: &mut Vec<T>, secrets: &mut dyn Secrets) {
         for item in value {
             C::secrets(item, secrets);
         }
-    }
-}
-
-/// `count u64`, and so many elements.
-pub(crate) struct LongList<C = Plain>(C);
-
-impl<'a, T, C: Codec<'a, T>> Codec<'a, Vec<T>> for LongList<C> {
-    const MIN_BYTES: usize = 8;
-
-    fn put(value: &Vec<T>, w: &mut Writer<'_>) {
-        w.u64(value.len() as u64);
-        for item in value {
-            C::put(item, w);
-        }
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
-        let count = r.u64(what)?;
-        let count = r.count(count, C::MIN_BYTES, what)?;
-        (0..count).map(|_| C::get(r, what)).collect()
     }
 }
 
@@ -344,6 +352,27 @@ impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for Text<K, MAX_B
         let mut text = std::mem::take(value).into_bytes();
         <Self as Codec<'a, Vec<u8>>>::secrets(&mut text, secrets);
         *value = String::from_utf8_lossy(&text).into_owned();
+    }
+}
+
+/// Length that texts of feature sections are padded to a multiple of.
+pub(crate) const TEXT_ALIGN_BYTES: usize = 64;
+
+/// `length u32`, and that many bytes, of which those up to the first NUL are the text.
+pub(crate) struct PaddedText;
+
+impl<'a> Codec<'a, &'a [u8]> for PaddedText {
+    const MIN_BYTES: usize = 4;
+
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        let len = (value.len() + 1).next_multiple_of(TEXT_ALIGN_BYTES);
+        w.u32(len as u32).bytes(value).zeros(len - value.len());
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+        let len = r.u32(what)?;
+        let bytes = r.take(len as usize, what)?;
+        Ok(bytes.split(|b| *b == 0).next().unwrap_or_default())
     }
 }
 
@@ -470,6 +499,37 @@ macro_rules! layout {
     ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime> { $($fields:tt)* }) => {
         $crate::layout::layout!(@struct [$(#[$meta])*] [$name<$life>] [$life, $name] $($fields)*);
     };
+    ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime>($($field:tt)*);) => {
+        $crate::layout::layout!(@tuple [$(#[$meta])*] [$name<$life>] [$life, $name] $($field)*);
+    };
+    ($(#[$meta:meta])* pub struct $name:ident($($field:tt)*);) => {
+        $crate::layout::layout!(@tuple [$(#[$meta])*] [$name] ['a, $name] $($field)*);
+    };
+    (@tuple [$(#[$meta:meta])*] [$($type:tt)*] [$life:lifetime, $name:ident] pub $ty:ty $(as $codec:ty)?) => {
+        $(#[$meta])*
+        pub struct $($type)*(pub $ty);
+
+        impl<$life> $crate::layout::Codec<$life, $($type)*> for $crate::layout::Plain {
+            const MIN_BYTES: usize = <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::MIN_BYTES;
+
+            fn put(value: &$($type)*, w: &mut $crate::Writer<'_>) {
+                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::put(&value.0, w);
+            }
+
+            fn get(r: &mut $crate::Reader<$life>, _what: &'static str) -> $crate::Result<$($type)*> {
+                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get(r, stringify!($name)).map($name)
+            }
+
+            fn get_partial(
+                r: &mut $crate::Reader<$life>,
+                _what: &'static str,
+                problem: &mut Option<$crate::Error>,
+            ) -> $crate::Result<$($type)*> {
+                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get_partial(r, stringify!($name), problem)
+                    .map($name)
+            }
+        }
+    };
     (
         @struct [$(#[$meta:meta])*] [$($type:tt)*] [$life:lifetime, $name:ident]
         $($(#[$field_meta:meta])* pub $field:ident: $ty:ty $(as $codec:ty)?,)*
@@ -499,18 +559,31 @@ macro_rules! layout {
             }
 
             #[inline]
-            fn get(r: &mut $crate::Reader<$life>, _what: &'static str) -> $crate::Result<$($type)*> {
+            fn get(r: &mut $crate::Reader<$life>, what: &'static str) -> $crate::Result<$($type)*> {
+                let mut problem = None;
+                let value = Self::get_partial(r, what, &mut problem)?;
+                problem.map_or(Ok(value), Err)
+            }
+
+            #[inline]
+            fn get_partial(
+                r: &mut $crate::Reader<$life>,
+                _what: &'static str,
+                problem: &mut Option<$crate::Error>,
+            ) -> $crate::Result<$($type)*> {
                 Ok($name {
-                    $($field: <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get(
+                    $($field: <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get_partial(
                         r,
                         concat!(stringify!($name), " ", stringify!($field)),
+                        problem,
                     )?,)*
                     $($($late: if r.is_empty() {
                         <$late_ty>::default()
                     } else {
-                        <$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::get(
+                        <$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::get_partial(
                             r,
                             concat!(stringify!($name), " ", stringify!($late)),
+                            problem,
                         )?
                     },)*)?
                 })

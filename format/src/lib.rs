@@ -39,7 +39,7 @@ pub use events::{Event, Events};
 pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HEADER_BYTES, Section, pipe_header};
 pub use layout::{Secret, Secrets};
 pub use metadata::{FeatureSection, Metadata};
-pub use order::{Entry, Run, TimeOrder};
+pub use order::{OrderedRecord, OrderedRun, TimeOrder};
 pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
 pub use recording::{Decoded, Item, RecordReader, Recording};
 pub use resync::Resync;
@@ -48,7 +48,7 @@ pub use sample::{
     context,
 };
 pub use stream::Stream;
-pub use trailer::{SampleId, stretched};
+pub use trailer::SampleId;
 
 /// The example of README.md, run.
 #[cfg(doctest)]

@@ -283,7 +283,9 @@ impl Tally {
         }
         let chain = if role == SampleRole::BpfSampler {
             let raw = sample.raw().ok().flatten().unwrap_or_default();
-            sampler::Payload::parse(raw, record.offset, Endian::NATIVE).ok().and_then(|payload| payload.callchain)
+            sampler::SamplerPayload::parse(raw, record.offset, Endian::NATIVE)
+                .ok()
+                .and_then(|payload| payload.callchain)
         } else {
             sample.callchain().ok().flatten()
         };

@@ -56,6 +56,6 @@ impl EventKind {
 }
 
 /// Payload of our sampling program in a sample.
-pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::Payload<'s>> {
-    sampler::Payload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
+pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::SamplerPayload<'s>> {
+    sampler::SamplerPayload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
 }

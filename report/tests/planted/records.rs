@@ -121,7 +121,7 @@ impl Records<'_> {
                 }
                 let (comm, registers) = (p.secret("task of a sample"), p.secret("register"));
                 let mut payload = Vec::new();
-                let sampled = sampler::Payload {
+                let sampled = sampler::SamplerPayload {
                     missing: Parts(0),
                     ip: Some(CODE + 8),
                     period: Some(1000),

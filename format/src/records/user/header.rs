@@ -62,12 +62,11 @@ impl<'a> EventTypeName<'a> {
     }
 }
 
-/// HEADER_BUILD_ID: `pid s32, data[20], size u8, reserved[3], filename`. Also the element of the BUILD_ID feature, there
-/// with a size that is no multiple of 8.
+/// HEADER_BUILD_ID: `pid s32, data[20], size u8, reserved[3], filename`. Also the entry of the BUILD_ID feature.
 ///
 /// The size byte counts only with [`misc::BUILD_ID_SIZE`]; without, the id has 20 bytes. The CPU mode in `misc` says
 /// whether the file belongs to kernel or user space.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildIdRecord<'a> {
     /// Process; −1 for the host's kernel.
     pub pid: i32,
@@ -80,18 +79,19 @@ pub struct BuildIdRecord<'a> {
 }
 
 impl<'a> BuildIdRecord<'a> {
-    pub(crate) fn parse(r: &mut Reader<'a>, record_misc: u16) -> Result<BuildIdRecord<'a>> {
+    pub(super) fn parse(r: &mut Reader<'a>, record_misc: u16) -> Result<BuildIdRecord<'a>> {
         let pid = r.u32("BUILD_ID pid")? as i32;
+        let record = BuildIdRecord::parse_id(r, record_misc, pid)?;
+        Ok(BuildIdRecord { filename: string(r, "BUILD_ID filename")?, ..record })
+    }
+
+    /// Reads the fields between `pid` and the file's path.
+    pub(crate) fn parse_id(r: &mut Reader<'a>, record_misc: u16, pid: i32) -> Result<BuildIdRecord<'a>> {
         let data: [u8; 20] = r.array("BUILD_ID data")?;
-        let size = r.u8("BUILD_ID size")?;
-        r.take(3, "BUILD_ID reserved")?;
+        let [size, ..] = r.array::<4>("BUILD_ID size")?;
         let size = if record_misc & misc::BUILD_ID_SIZE != 0 { usize::from(size).min(20) } else { 20 };
-        Ok(BuildIdRecord {
-            pid,
-            cpumode: record_misc & misc::CPUMODE_MASK,
-            id: BuildId::new(&data[..size]),
-            filename: string(r, "BUILD_ID filename")?,
-        })
+        let cpumode = record_misc & misc::CPUMODE_MASK;
+        Ok(BuildIdRecord { pid, cpumode, id: BuildId::new(&data[..size]), filename: &[] })
     }
 
     /// The header's misc bits for this record.
@@ -101,9 +101,14 @@ impl<'a> BuildIdRecord<'a> {
 
     /// Appends the payload.
     pub fn encode(&self, w: &mut Writer<'_>) {
+        self.encode_ids(w);
+        put_string(w, self.filename);
+    }
+
+    /// Appends the fields in front of the file's path.
+    pub(crate) fn encode_ids(&self, w: &mut Writer<'_>) {
         let id = self.id.as_bytes();
         w.u32(self.pid as u32).bytes(id).zeros(20 - id.len()).u8(id.len() as u8).zeros(3);
-        put_string(w, self.filename);
     }
 }
 

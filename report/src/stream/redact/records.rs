@@ -202,14 +202,14 @@ impl Redactor {
 
     /// What our sampling program says. Registers hold what a task works on.
     fn sampled(&mut self, raw: &[u8], endian: Endian) -> Result<Vec<u8>, &'static str> {
-        let payload = sampler::Payload::parse(raw, 0, endian).map_err(|_| UNREADABLE)?;
+        let payload = sampler::SamplerPayload::parse(raw, 0, endian).map_err(|_| UNREADABLE)?;
         let comm = payload.comm.map(|comm| self.names.comm(comm));
         let chain = payload.callchain.map(|chain| self.chain(&chain, endian));
         let missing = match payload.registers {
             Some(_) => payload.missing.with(sampler::Parts::REGISTERS),
             None => payload.missing,
         };
-        let payload = sampler::Payload {
+        let payload = sampler::SamplerPayload {
             missing,
             ip: payload.ip.map(|ip| self.shift.of(ip)),
             addr: payload.addr.map(|addr| self.shift.of(addr)),

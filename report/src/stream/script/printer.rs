@@ -363,7 +363,7 @@ impl<'o> Printer<'o> {
         self.printed.samples += 1;
         let plan = self.naming.plans.get(index).unwrap_or(&UNKNOWN_EVENT);
         let payload = fields.raw.filter(|_| plan.kind == EventKind::BpfSampler);
-        let payload = payload.and_then(|raw| sampler::Payload::parse(raw, record.offset, events.endian()).ok());
+        let payload = payload.and_then(|raw| sampler::SamplerPayload::parse(raw, record.offset, events.endian()).ok());
         let merged = payload.as_ref().map(|payload| sampled::merged(fields, payload));
         let line = PrintedLine {
             attr: &events.all()[index].attr,
