@@ -376,6 +376,91 @@ impl<'a> Codec<'a, &'a [u8]> for PaddedText {
     }
 }
 
+/// Text in a field of `N` bytes, up to the first NUL; cut where it leaves no room for one.
+pub(crate) struct Fixed<const N: usize>;
+
+impl<'a, const N: usize> Codec<'a, Vec<u8>> for Fixed<N> {
+    const MIN_BYTES: usize = N;
+
+    fn put(value: &Vec<u8>, w: &mut Writer<'_>) {
+        let text = &value[..value.len().min(N - 1)];
+        w.bytes(text).zeros(N - text.len());
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<u8>> {
+        let field = r.take(N, what)?;
+        Ok(field.split(|b| *b == 0).next().unwrap_or_default().to_vec())
+    }
+}
+
+/// A value with `N` bytes behind it that mean nothing.
+pub(crate) struct Padded<const N: usize>;
+
+impl<'a, T, const N: usize> Codec<'a, T> for Padded<N>
+where
+    Plain: Codec<'a, T>,
+{
+    const MIN_BYTES: usize = <Plain as Codec<'a, T>>::MIN_BYTES + N;
+
+    fn put(value: &T, w: &mut Writer<'_>) {
+        Plain::put(value, w);
+        w.zeros(N);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<T> {
+        let value = Plain::get(r, what)?;
+        r.take(N, what)?;
+        Ok(value)
+    }
+}
+
+/// The rest of the bytes: as they are, as whole numbers, or as a value that is there if there are enough.
+pub(crate) struct Rest;
+
+impl<'a> Codec<'a, &'a [u8]> for Rest {
+    const MIN_BYTES: usize = 0;
+
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        w.bytes(value);
+    }
+
+    fn get(r: &mut Reader<'a>, _what: &'static str) -> Result<&'a [u8]> {
+        Ok(r.rest())
+    }
+}
+
+impl<'a, T> Codec<'a, Vec<T>> for Rest
+where
+    Plain: Codec<'a, T>,
+{
+    const MIN_BYTES: usize = 0;
+
+    fn put(value: &Vec<T>, w: &mut Writer<'_>) {
+        value.iter().for_each(|item| Plain::put(item, w));
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
+        let count = r.remaining() / <Plain as Codec<'a, T>>::MIN_BYTES;
+        (0..count).map(|_| Plain::get(r, what)).collect()
+    }
+}
+
+impl<'a, T> Codec<'a, Option<T>> for Rest
+where
+    Plain: Codec<'a, T>,
+{
+    const MIN_BYTES: usize = 0;
+
+    fn put(value: &Option<T>, w: &mut Writer<'_>) {
+        value.iter().for_each(|value| Plain::put(value, w));
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<T>> {
+        let is_there = r.remaining() >= <Plain as Codec<'a, T>>::MIN_BYTES;
+        is_there.then(|| Plain::get(r, what)).transpose()
+    }
+}
+
 /// Text up to the first NUL, the last field of a record; padded with NULs to 8 bytes.
 pub(crate) struct LastText;
 

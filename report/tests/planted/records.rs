@@ -172,7 +172,7 @@ impl Records<'_> {
                 }));
             }
             RecordType::THREAD_MAP => {
-                let entries = vec![ThreadMapEntry::new(PID.into(), p.secret("thread").as_bytes())];
+                let entries = vec![ThreadMapEntry { tid: PID.into(), comm: p.secret("thread").into_bytes() }];
                 self.user(&UserPayload::ThreadMap(ThreadMap { entries }));
             }
             RecordType::EVENT_UPDATE => {

@@ -116,7 +116,8 @@ impl Redactor {
         match payload {
             UserPayload::ThreadMap(tasks) => {
                 let tasks = tasks.entries.iter();
-                let entries = tasks.map(|task| ThreadMapEntry::new(task.tid, &self.names.comm(task.comm()))).collect();
+                let entries =
+                    tasks.map(|task| ThreadMapEntry { tid: task.tid, comm: self.names.comm(&task.comm) }).collect();
                 write(&UserPayload::ThreadMap(ThreadMap { entries }))
             }
             UserPayload::EventUpdate(EventUpdate { id, update: Update::Name(name) }) => {
