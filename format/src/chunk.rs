@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::inflate::Inflate;
-use crate::{Endian, Error, Progress, Record, RecordType, Records, Result};
+use crate::{Availability, Endian, Error, Record, RecordType, Records, Result};
 
 /// A run ends when it has this many bytes, so that its records are still in the cache when they are looked at.
 const RUN_BYTES: usize = 1 << 20;
@@ -68,8 +68,8 @@ pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: 
     while run.len < RUN_BYTES {
         let rest = &bytes[run.len..];
         let record = match Record::parse_partial(rest, offset + run.len as u64, endian) {
-            Ok(Progress::Ready(record)) => record,
-            Ok(Progress::NeedMore) => break,
+            Ok(Availability::Ready(record)) => record,
+            Ok(Availability::NeedMore) => break,
             Err(error) => {
                 run.error = Some(error);
                 break;

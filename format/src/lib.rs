@@ -40,7 +40,7 @@ pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HE
 pub use layout::{Secret, Secrets};
 pub use metadata::{FeatureSection, Metadata};
 pub use order::{OrderedRecord, OrderedRun, TimeOrder};
-pub use record::{Progress, RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
+pub use record::{Availability, RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
 pub use recording::{Decoded, Item, RecordReader, Recording};
 pub use resync::Resync;
 pub use sample::{

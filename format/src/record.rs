@@ -182,9 +182,9 @@ pub const RECORD_HEADER_BYTES: usize = 8;
 /// Bytes of a HEADER_TRACING_DATA record whose formats follow behind it.
 const TRACING_DATA_RECORD_BYTES: usize = 16;
 
-/// Result of reading at the end of bytes that more bytes may follow.
+/// Something read from bytes that more bytes may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress<T> {
+pub enum Availability<T> {
     /// The thing that was asked for.
     Ready(T),
     /// It is not there whole: more bytes are needed.
@@ -232,8 +232,8 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn parse_alone(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Record<'a>> {
         match Record::parse_partial(bytes, offset, endian)? {
-            Progress::Ready(record) => Ok(record),
-            Progress::NeedMore => {
+            Availability::Ready(record) => Ok(record),
+            Availability::NeedMore => {
                 let (what, needed) = match endian.u16_at(bytes, 6) {
                     Some(size) => ("record", size.into()),
                     None => ("record header", RECORD_HEADER_BYTES as u64),
@@ -248,9 +248,9 @@ impl<'a> Record<'a> {
     /// # Errors
     /// When the record's size is below 8.
     #[inline]
-    pub fn parse_partial(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Progress<Record<'a>>> {
+    pub fn parse_partial(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Availability<Record<'a>>> {
         let Some(head) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
-            return Ok(Progress::NeedMore);
+            return Ok(Availability::NeedMore);
         };
         let [t0, t1, t2, t3, m0, m1, s0, s1] = *head;
         let kind = RecordType(endian.u32([t0, t1, t2, t3]));
@@ -260,9 +260,9 @@ impl<'a> Record<'a> {
             return Err(Error::value(offset + 6, "record size", size as u64, "at least 8"));
         }
         let Some(bytes) = bytes.get(..size) else {
-            return Ok(Progress::NeedMore);
+            return Ok(Availability::NeedMore);
         };
-        Ok(Progress::Ready(Record { offset, kind, misc, bytes, outside: &[] }))
+        Ok(Availability::Ready(Record { offset, kind, misc, bytes, outside: &[] }))
     }
 
     /// The payload: everything after the header.

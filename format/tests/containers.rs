@@ -7,7 +7,7 @@ use bprec_format::records::user::{
     Auxtrace, AuxtraceError, BpfMetadata, CpuMap, EventUpdate, IdIndex, IdIndexEntry, SchedstatCpu, SchedstatDomain,
     Stat, StatConfig, StatRound, TimeConv, TimeConvCycles, Update,
 };
-use bprec_format::{Endian, Origin, Progress, Record, RecordType, Stream, pipe_header};
+use bprec_format::{Availability, Endian, Origin, Record, RecordType, Stream, pipe_header};
 
 /// Types and offsets of the records of a stream that arrives in pieces, and what is wrong with it.
 fn read(bytes: &[u8], piece: usize) -> (Vec<(RecordType, Origin)>, Vec<String>) {
@@ -16,8 +16,8 @@ fn read(bytes: &[u8], piece: usize) -> (Vec<(RecordType, Origin)>, Vec<String>) 
         stream.feed(piece);
         loop {
             match stream.next_chunk() {
-                Ok(Progress::NeedMore) => break,
-                Ok(Progress::Ready(chunk)) => seen.extend(chunk.records().map(|r| (r.unwrap().kind, chunk.origin))),
+                Ok(Availability::NeedMore) => break,
+                Ok(Availability::Ready(chunk)) => seen.extend(chunk.records().map(|r| (r.unwrap().kind, chunk.origin))),
                 Err(error) => problems.push(error.to_string()),
             }
         }

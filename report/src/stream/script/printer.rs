@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bprec_format::records::Payload;
 use bprec_format::{
-    AttrFlags, Callchain, Endian, Event, EventAttr, Events, Record, RecordType, Run, SampleFields, SampleId,
+    AttrFlags, Callchain, Endian, Event, EventAttr, Events, OrderedRun, Record, RecordType, SampleFields, SampleId,
     SampleType, bprec::sampler, context,
 };
 
@@ -39,7 +39,7 @@ pub(super) trait Sink {
 pub(super) struct Batch<'a> {
     pub(super) events: Arc<Events>,
     pub(super) naming: Arc<Naming>,
-    pub(super) run: Run<'a>,
+    pub(super) run: OrderedRun<'a>,
     /// Records before it.
     pub(super) before: u64,
 }
