@@ -12,7 +12,7 @@ use std::{fs, thread};
 
 use bprec_fixtures::load::{Packets, system_calls};
 use bprec_fixtures::{Fixture, Loaded};
-use bprec_format::state::{Aggregation, OVERFLOW_PID, State};
+use bprec_format::bprec::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::{Endian, Events, File, RECORD_HEADER_BYTES, RecordType, SampleType};
 use serde_json::Value;
 use support::{Scratch, end, measured, perf, perf_installed, record, recording, report, root};

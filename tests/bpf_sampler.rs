@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded, StatsSwitch, thread_id};
-use bprec_format::sampler::{EVENT_NAME, Payload};
-use bprec_format::state::{self, State};
+use bprec_format::bprec::sampler::{EVENT_NAME, SamplerPayload};
+use bprec_format::bprec::state::{self, State};
 use bprec_format::{CONTEXT_MAX, Events, File, Metadata, RecordType, context};
 use serde_json::Value;
 use support::{Scratch, bprec, end, perf, perf_installed, record, recording, report, root, skip, succeed};
@@ -33,8 +33,8 @@ struct Sampled {
 }
 
 impl Sampled {
-    fn payload(&self) -> Payload<'_> {
-        Payload::parse(&self.raw, 0, bprec_format::Endian::NATIVE).unwrap()
+    fn payload(&self) -> SamplerPayload<'_> {
+        SamplerPayload::parse(&self.raw, 0, bprec_format::Endian::NATIVE).unwrap()
     }
 }
 
@@ -424,7 +424,7 @@ fn the_deepest_stacks_come_back_whole() {
         let _alone = alone();
         let most: usize =
             std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap().trim().parse().unwrap();
-        let most = most.min(bprec_format::sampler::FRAMES_MAX as usize);
+        let most = most.min(bprec_format::bprec::sampler::FRAMES_MAX as usize);
         let scratch = Scratch::new();
         let path = scratch.path("perf.data");
         let spinner = Spinner::start("deep", &STOP, |_| deep::spin());

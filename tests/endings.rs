@@ -16,7 +16,7 @@ use std::{fs, thread};
 use bprec_fixtures::Fixture;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::bprec::is_unfinished;
-use bprec_format::journal::{Frame, Journal};
+use bprec_format::bprec::journal::{Frame, Journal};
 use bprec_format::records::Payload;
 use bprec_format::{Endian, Events, File, Record, RecordType};
 use support::{Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};

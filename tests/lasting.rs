@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use bprec_format::journal::{Journal, recording_id};
+use bprec_format::bprec::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, File, RecordType};
 use support::{Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
 

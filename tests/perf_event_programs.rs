@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::Fixture;
-use bprec_format::state::{MapContents, State};
+use bprec_format::bprec::state::{MapContents, State};
 use bprec_format::{Endian, Events, File, Metadata, RecordType};
 use serde_json::Value;
 use support::held::{bpftool, held_by_any};

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use bprec_bpf::{BtfCache, Program, prog_arrays};
 use bprec_format::bpf::names::MapType;
-use bprec_format::state::ProgArray;
+use bprec_format::bprec::state::ProgArray;
 use common::*;
 use libbpf_rs::{Link, MapCore, Object, libbpf_sys as sys};
 
@@ -83,7 +83,8 @@ fn metadata_owners_and_pins_are_found() {
     let (xdp, raw_tp, tc) = (about(by_prog), about(by_link), about(id(&object, "inventory_tc")));
     let metadata: Vec<(&[u8], &[u8])> = xdp.metadata.iter().map(|(key, value)| (&key[..], &value[..])).collect();
     assert_eq!(metadata, [(&b"team"[..], &b"\"storage\""[..]), (b"build", b"42")]);
-    let pids = |program: &bprec_format::state::Program| program.owners.iter().map(|it| it.pid).collect::<Vec<_>>();
+    let pids =
+        |program: &bprec_format::bprec::state::Program| program.owners.iter().map(|it| it.pid).collect::<Vec<_>>();
     // A recorder at work beside the test holds them too.
     assert!(pids(&xdp).contains(&holds_prog.pid()) && !pids(&xdp).contains(&holds_map.pid()));
     assert!(pids(&raw_tp).contains(&holds_link.pid()) && !pids(&raw_tp).contains(&holds_prog.pid()));

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::os::fd::{AsFd, AsRawFd};
 
 use bprec_bpf::{Bounds, Map, Program};
-use bprec_format::state::{ContentsEnd, MapContents, PAYLOAD_MAX_BYTES, State};
+use bprec_format::bprec::state::{ContentsEnd, MapContents, PAYLOAD_MAX_BYTES, State};
 use common::{can_load, fdinfo, load_inventory, prog_id, program};
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, num_possible_cpus};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Profiler};
 use bprec_fixtures::{AbsentMemory, Fixture, Loaded, Ran, Request, run_on_cpu};
-use bprec_format::state::Histogram;
+use bprec_format::bprec::state::Histogram;
 use common::{attach, position_of, profilers};
 
 /// The buckets of all runs, ascending.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::inflate::Inflate;
-use crate::{Endian, Error, Record, RecordType, Records, Result};
+use crate::{Availability, Endian, Error, Record, RecordType, Records, Result};
 
 /// A run ends when it has this many bytes, so that its records are still in the cache when they are looked at.
 const RUN_BYTES: usize = 1 << 20;
@@ -57,35 +57,42 @@ pub(crate) struct Run {
     pub(crate) len: usize,
     /// The slice of a zstd stream in the record that the run ends with.
     pub(crate) compressed: Option<Range<usize>>,
-    /// Why it ends, unless for its length or at a compressed record.
+    /// Damage that it ends at.
     pub(crate) error: Option<Error>,
 }
 
-/// Finds the first run in `bytes`, which lie at `offset`. It ends before a record with more bytes outside of its size than `outside_max`, as if
-/// these were not there.
+/// Finds the first run in `bytes`, which lie at `offset`. It ends before a record that is not there whole, and before one with more bytes
+/// outside of its size than `outside_max`, as if these were not there.
 pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: u64) -> Run {
-    let mut records = Records::new(bytes, offset, endian);
     let mut run = Run { len: 0, compressed: None, error: None };
     while run.len < RUN_BYTES {
-        match records.next() {
-            None => break,
-            Some(Err(error)) => {
+        let rest = &bytes[run.len..];
+        let record = match Record::parse_partial(rest, offset + run.len as u64, endian) {
+            Ok(Availability::Ready(record)) => record,
+            Ok(Availability::NeedMore) => break,
+            Err(error) => {
                 run.error = Some(error);
                 break;
             }
-            Some(Ok(record)) if record.outside.len() as u64 > outside_max => {
-                let needed = record.outside.len() as u64;
-                run.error = Some(Error::truncated(record.offset, "data behind a record", needed, 0));
-                break;
-            }
-            Some(Ok(record)) => {
-                let start = run.len;
-                run.len += record.total_bytes();
-                if matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2) {
-                    run.compressed = Some(compressed_range(&record, start, endian));
+        };
+        let mut total_bytes = record.bytes.len();
+        if record.announces_outside() {
+            match record.outside_bytes(endian) {
+                Ok(outside) if outside <= outside_max.min((rest.len() - total_bytes) as u64) => {
+                    total_bytes += outside as usize;
+                }
+                outside => {
+                    run.error = outside.err();
                     break;
                 }
             }
+        }
+        if matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2) {
+            run.compressed = Some(compressed_range(&record, run.len, endian));
+        }
+        run.len += total_bytes;
+        if run.compressed.is_some() {
+            break;
         }
     }
     run
@@ -167,14 +174,17 @@ impl<'a> Chunks<'a> {
         }
         let run = first_run(&self.rest[..whole_bytes], self.offset, self.endian, u64::MAX);
         let (bytes, rest) = self.rest.split_at(run.len);
-        if let Some(range) = run.compressed {
-            self.packed = bytes.get(range).unwrap_or_default();
+        if let Some(range) = &run.compressed {
+            self.packed = bytes.get(range.clone()).unwrap_or_default();
             self.inflate.begin();
         }
         let chunk = Chunk::new(bytes, self.offset, Origin::Input, self.endian);
         self.rest = rest;
         self.offset += bytes.len() as u64;
-        match run.error {
+        // Nothing follows: a record that is not there whole is damage.
+        let is_cut = run.error.is_none() && run.compressed.is_none() && bytes.len() < whole_bytes.min(RUN_BYTES);
+        let cut = is_cut.then(|| Record::parse(&rest[..whole_bytes - bytes.len()], self.offset, self.endian).err());
+        match run.error.or(cut.flatten()) {
             Some(error) if bytes.is_empty() => {
                 self.rest = &[];
                 Some(Err(error))

@@ -2,8 +2,9 @@
 
 /// A structural error in a recording: where it is, what was being read, and what is wrong with it.
 ///
-/// `offset` counts from the start of the input that was handed in (for a file: from its first byte); in data that came
-/// out of a compressed record it counts from the start of the decompressed stream, and the message says so.
+/// `offset` counts from the start of the input that was handed in (for a file: from its first byte). Of a fault in a compressed
+/// record it is that of the record; `problem` has the offset in the decompressed stream. Fields of a record that was unpacked count from
+/// the start of that stream ([`Chunk::origin`](crate::Chunk::origin) tells).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("offset {offset:#x}: {what}: {problem}")]
 #[non_exhaustive]

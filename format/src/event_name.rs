@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::feature::tracing::TracingData;
-use crate::feature::{EventDesc, Feature, Payload};
+use crate::feature::{EventDesc, Feature, SectionContent};
 use crate::{AttrFlags, EventAttr, Metadata, event_type};
 
 const HARDWARE: [&str; 10] = [

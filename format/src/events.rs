@@ -1,6 +1,6 @@
 //! Which event a record belongs to.
 
-use crate::trailer::{payload_bytes, stretched_behind};
+use crate::trailer::{oversized_trailer_behind, payload_bytes};
 use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout};
 use std::collections::HashMap;
 
@@ -141,7 +141,7 @@ impl Events {
             return Some(0);
         };
         if matches!(record.kind, RecordType::KSYMBOL | RecordType::BPF_EVENT | RecordType::TEXT_POKE) {
-            if let Some(index) = self.index_of_stretched(record, from_end) {
+            if let Some(index) = self.index_of_oversized(record, from_end) {
                 return Some(index);
             }
         }
@@ -152,10 +152,10 @@ impl Events {
     }
 
     /// Index of the event of a record that the kernel made too long: the one whose id stands where its trailer would.
-    fn index_of_stretched(&self, record: &Record<'_>, from_end: usize) -> Option<usize> {
+    fn index_of_oversized(&self, record: &Record<'_>, from_end: usize) -> Option<usize> {
         let payload_bytes = payload_bytes(record, self.endian)?;
         self.trailers_bytes.iter().find_map(|trailer_bytes| {
-            let trailer = stretched_behind(record, payload_bytes, *trailer_bytes)?;
+            let trailer = oversized_trailer_behind(record, payload_bytes, *trailer_bytes)?;
             let id_at = (trailer + trailer_bytes).checked_sub(from_end)?;
             let index = self.index_of_id(self.endian.u64_at(record.body(), id_at)?)?;
             (self.events[index].layout.trailer_bytes() == *trailer_bytes).then_some(index)

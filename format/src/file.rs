@@ -6,7 +6,7 @@
 //!
 //! Before Linux 3.4 the magic was `PERFFILE`, the same bytes in both byte orders; the header's size tells the order then.
 
-use crate::feature::{Compression, Feature, Payload};
+use crate::feature::{Compression, Feature, SectionContent};
 use crate::{Chunks, Endian, Error, EventAttr, Reader, Records, Result, Words, Writer};
 
 /// `PERFILE2` as a little-endian number.
@@ -26,13 +26,15 @@ const FEATURE_BITS: u32 = 256;
 /// The feature bit that every writer sets (HOSTNAME).
 const HOSTNAME_BIT: u32 = 3;
 
-/// A range of bytes in the input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Section {
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub size: u64,
+crate::layout::layout! {
+    /// A range of bytes in the input.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Section {
+        /// First byte.
+        pub offset: u64,
+        /// Bytes.
+        pub size: u64,
+    }
 }
 
 impl Section {

@@ -3,7 +3,7 @@
 //! A writer has one stream that never ends; frames span records, and what a slice unpacks to may end inside a record. The
 //! remainder is kept for the next slice, so that only whole records are handed out.
 
-use crate::{Endian, Error, Record, Result};
+use crate::{Availability, Endian, Error, Record, Result};
 
 /// The most that one compressed record may hold. It has less than 64 KiB of compressed bytes, of records that differ in
 /// their times at least: 512 times as much is beyond any real recording.
@@ -124,9 +124,9 @@ impl Inflate {
         let bytes = self.buffer.get(self.used..self.filled).unwrap_or_default();
         let mut len = 0;
         loop {
-            match Record::parse_alone(&bytes[len..], self.offset + (self.used + len) as u64, endian) {
-                Ok(record) => len += record.bytes.len(),
-                Err(Error { problem: crate::Problem::Truncated { .. }, .. }) => return Ok(len),
+            match Record::parse_partial(&bytes[len..], self.offset + (self.used + len) as u64, endian) {
+                Ok(Availability::Ready(record)) => len += record.bytes.len(),
+                Ok(Availability::NeedMore) => return Ok(len),
                 Err(error) => {
                     let problem = format!("decompressed stream at {error}");
                     return Err(Error::other(offset, "compressed record", problem));

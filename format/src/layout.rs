@@ -1,7 +1,11 @@
 //! Layouts as tables: a struct lists its fields in the order of their bytes, each with the codec that reads and writes it. Reading, writing,
 //! the name of a field in errors and what of it is secret follow from the table.
 
-use crate::{Endian, Reader, Result, Writer};
+mod text;
+
+pub(crate) use text::{Fixed, LastText, PaddedText, Public, TEXT_ALIGN_BYTES, Text, meaning};
+
+use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Layout of a value of type `T`.
 pub(crate) trait Codec<'a, T> {
@@ -13,6 +17,12 @@ pub(crate) trait Codec<'a, T> {
 
     /// Reads a value; `what` is its name in errors.
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<T>;
+
+    /// Reads a value of which a part may be missing: of a list, the elements before the damage, which goes to `problem`.
+    #[inline]
+    fn get_partial(r: &mut Reader<'a>, what: &'static str, _problem: &mut Option<Error>) -> Result<T> {
+        Self::get(r, what)
+    }
 
     /// Shows each secret that the value holds.
     fn secrets(_value: &mut T, _secrets: &mut dyn Secrets) {}
@@ -196,14 +206,20 @@ impl<'a> Codec<'a, Option<u32>> for LateNonZero {
     }
 }
 
-/// `count u32`, and so many elements.
-pub(crate) struct List<C = Plain>(C);
+/// The number of elements as `N`, and so many elements.
+pub(crate) struct List<C = Plain, N = u32>(C, N);
 
-impl<'a, T, C: Codec<'a, T>> Codec<'a, Vec<T>> for List<C> {
-    const MIN_BYTES: usize = 4;
+/// `count u64`, and so many elements.
+pub(crate) type LongList<C = Plain> = List<C, u64>;
+
+impl<'a, T, C: Codec<'a, T>, N: Copy + Default + Into<u64> + TryFrom<usize>> Codec<'a, Vec<T>> for List<C, N>
+where
+    Plain: Codec<'a, N>,
+{
+    const MIN_BYTES: usize = size_of::<N>();
 
     fn put(value: &Vec<T>, w: &mut Writer<'_>) {
-        w.u32(value.len() as u32);
+        Plain::put(&N::try_from(value.len()).unwrap_or_default(), w);
         for item in value {
             C::put(item, w);
         }
@@ -211,35 +227,31 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, Vec<T>> for List<C> {
 
     #[inline]
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
-        let count = r.u32(what)?;
+        let count: N = Plain::get(r, what)?;
         let count = r.count(count.into(), C::MIN_BYTES, what)?;
         (0..count).map(|_| C::get(r, what)).collect()
+    }
+
+    /// Every element takes at least one byte, so that the bytes there bound the work; the count itself sizes nothing.
+    fn get_partial(r: &mut Reader<'a>, what: &'static str, problem: &mut Option<Error>) -> Result<Vec<T>> {
+        let count: N = Plain::get(r, what)?;
+        let mut items = Vec::new();
+        for _ in 0..count.into() {
+            match C::get(r, what) {
+                Ok(item) => items.push(item),
+                Err(error) => {
+                    *problem = Some(error);
+                    break;
+                }
+            }
+        }
+        Ok(items)
     }
 
     fn secrets(value: &mut Vec<T>, secrets: &mut dyn Secrets) {
         for item in value {
             C::secrets(item, secrets);
         }
-    }
-}
-
-/// `count u64`, and so many elements.
-pub(crate) struct LongList<C = Plain>(C);
-
-impl<'a, T, C: Codec<'a, T>> Codec<'a, Vec<T>> for LongList<C> {
-    const MIN_BYTES: usize = 8;
-
-    fn put(value: &Vec<T>, w: &mut Writer<'_>) {
-        w.u64(value.len() as u64);
-        for item in value {
-            C::put(item, w);
-        }
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
-        let count = r.u64(what)?;
-        let count = r.count(count, C::MIN_BYTES, what)?;
-        (0..count).map(|_| C::get(r, what)).collect()
     }
 }
 
@@ -305,93 +317,73 @@ impl<'a> Codec<'a, Vec<u8>> for Bytes {
     }
 }
 
-/// `length u16`, and that many bytes of text, cut at `MAX_BYTES`. Its meaning is `K`.
-pub(crate) struct Text<K, const MAX_BYTES: usize = { u16::MAX as usize }>(K);
+/// A value with `N` bytes behind it that mean nothing.
+pub(crate) struct Padded<const N: usize>;
 
-impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for Text<K, MAX_BYTES> {
-    const MIN_BYTES: usize = 2;
+impl<'a, T, const N: usize> Codec<'a, T> for Padded<N>
+where
+    Plain: Codec<'a, T>,
+{
+    const MIN_BYTES: usize = <Plain as Codec<'a, T>>::MIN_BYTES + N;
 
-    fn put(value: &Vec<u8>, w: &mut Writer<'_>) {
-        let text = &value[..value.len().min(MAX_BYTES)];
-        w.u16(text.len() as u16).bytes(text);
+    fn put(value: &T, w: &mut Writer<'_>) {
+        Plain::put(value, w);
+        w.zeros(N);
     }
 
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<u8>> {
-        let len = r.u16(what)?;
-        r.take(usize::from(len), what).map(<[u8]>::to_vec)
-    }
-
-    fn secrets(value: &mut Vec<u8>, secrets: &mut dyn Secrets) {
-        if let Some(secret) = K::SECRET {
-            secrets.text(secret, value);
-        }
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<T> {
+        let value = Plain::get(r, what)?;
+        r.take(N, what)?;
+        Ok(value)
     }
 }
 
-impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for Text<K, MAX_BYTES> {
-    const MIN_BYTES: usize = 2;
+/// The rest of the bytes: as they are, as whole numbers, or as a value that is there if there are enough.
+pub(crate) struct Rest;
 
-    fn put(value: &String, w: &mut Writer<'_>) {
-        let text = &value.as_bytes()[..value.len().min(MAX_BYTES)];
-        w.u16(text.len() as u16).bytes(text);
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<String> {
-        <Self as Codec<'a, Vec<u8>>>::get(r, what).map(|text| String::from_utf8_lossy(&text).into_owned())
-    }
-
-    fn secrets(value: &mut String, secrets: &mut dyn Secrets) {
-        let mut text = std::mem::take(value).into_bytes();
-        <Self as Codec<'a, Vec<u8>>>::secrets(&mut text, secrets);
-        *value = String::from_utf8_lossy(&text).into_owned();
-    }
-}
-
-/// Text up to the first NUL, the last field of a record; padded with NULs to 8 bytes.
-pub(crate) struct LastText;
-
-impl<'a> Codec<'a, &'a [u8]> for LastText {
-    const MIN_BYTES: usize = 1;
+impl<'a> Codec<'a, &'a [u8]> for Rest {
+    const MIN_BYTES: usize = 0;
 
     fn put(value: &&'a [u8], w: &mut Writer<'_>) {
-        crate::records::put_string(w, value);
+        w.bytes(value);
     }
 
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
-        crate::records::string(r, what)
+    fn get(r: &mut Reader<'a>, _what: &'static str) -> Result<&'a [u8]> {
+        Ok(r.rest())
     }
 }
 
-/// The meaning of a text: a field cannot hold one without.
-pub(crate) trait Meaning {
-    /// Its kind of secret; `None` where it may be known.
-    const SECRET: Option<Secret>;
+impl<'a, T> Codec<'a, Vec<T>> for Rest
+where
+    Plain: Codec<'a, T>,
+{
+    const MIN_BYTES: usize = 0;
+
+    fn put(value: &Vec<T>, w: &mut Writer<'_>) {
+        value.iter().for_each(|item| Plain::put(item, w));
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
+        let count = r.remaining() / <Plain as Codec<'a, T>>::MIN_BYTES;
+        (0..count).map(|_| Plain::get(r, what)).collect()
+    }
 }
 
-/// Text that names nothing of the machine it was recorded on.
-pub(crate) struct Public;
+impl<'a, T> Codec<'a, Option<T>> for Rest
+where
+    Plain: Codec<'a, T>,
+{
+    const MIN_BYTES: usize = 0;
 
-impl Meaning for Public {
-    const SECRET: Option<Secret> = None;
+    fn put(value: &Option<T>, w: &mut Writer<'_>) {
+        value.iter().for_each(|value| Plain::put(value, w));
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<T>> {
+        let is_there = r.remaining() >= <Plain as Codec<'a, T>>::MIN_BYTES;
+        is_there.then(|| Plain::get(r, what)).transpose()
+    }
 }
-
-/// Defines a type for each meaning of a text.
-macro_rules! meanings {
-    ($($name:ident),* $(,)?) => {
-        /// Types for the kinds of [`Secret`], by which tables name them.
-        pub(crate) mod meaning {
-            use super::{Meaning, Secret};
-
-            $(pub(crate) struct $name;
-
-            impl Meaning for $name {
-                const SECRET: Option<Secret> = Some(Secret::$name);
-            })*
-        }
-    };
-}
-
-meanings!(Comm, Cgroup, CommOrCgroup, Path, Mapping, Target, Tier, Event, Value, Program, Map, Symbol, Message);
 
 /// An address of the kernel.
 pub(crate) struct Address;
@@ -470,6 +462,37 @@ macro_rules! layout {
     ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime> { $($fields:tt)* }) => {
         $crate::layout::layout!(@struct [$(#[$meta])*] [$name<$life>] [$life, $name] $($fields)*);
     };
+    ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime>($($field:tt)*);) => {
+        $crate::layout::layout!(@tuple [$(#[$meta])*] [$name<$life>] [$life, $name] $($field)*);
+    };
+    ($(#[$meta:meta])* pub struct $name:ident($($field:tt)*);) => {
+        $crate::layout::layout!(@tuple [$(#[$meta])*] [$name] ['a, $name] $($field)*);
+    };
+    (@tuple [$(#[$meta:meta])*] [$($type:tt)*] [$life:lifetime, $name:ident] pub $ty:ty $(as $codec:ty)?) => {
+        $(#[$meta])*
+        pub struct $($type)*(pub $ty);
+
+        impl<$life> $crate::layout::Codec<$life, $($type)*> for $crate::layout::Plain {
+            const MIN_BYTES: usize = <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::MIN_BYTES;
+
+            fn put(value: &$($type)*, w: &mut $crate::Writer<'_>) {
+                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::put(&value.0, w);
+            }
+
+            fn get(r: &mut $crate::Reader<$life>, _what: &'static str) -> $crate::Result<$($type)*> {
+                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get(r, stringify!($name)).map($name)
+            }
+
+            fn get_partial(
+                r: &mut $crate::Reader<$life>,
+                _what: &'static str,
+                problem: &mut Option<$crate::Error>,
+            ) -> $crate::Result<$($type)*> {
+                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get_partial(r, stringify!($name), problem)
+                    .map($name)
+            }
+        }
+    };
     (
         @struct [$(#[$meta:meta])*] [$($type:tt)*] [$life:lifetime, $name:ident]
         $($(#[$field_meta:meta])* pub $field:ident: $ty:ty $(as $codec:ty)?,)*
@@ -499,18 +522,31 @@ macro_rules! layout {
             }
 
             #[inline]
-            fn get(r: &mut $crate::Reader<$life>, _what: &'static str) -> $crate::Result<$($type)*> {
+            fn get(r: &mut $crate::Reader<$life>, what: &'static str) -> $crate::Result<$($type)*> {
+                let mut problem = None;
+                let value = Self::get_partial(r, what, &mut problem)?;
+                problem.map_or(Ok(value), Err)
+            }
+
+            #[inline]
+            fn get_partial(
+                r: &mut $crate::Reader<$life>,
+                _what: &'static str,
+                problem: &mut Option<$crate::Error>,
+            ) -> $crate::Result<$($type)*> {
                 Ok($name {
-                    $($field: <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get(
+                    $($field: <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get_partial(
                         r,
                         concat!(stringify!($name), " ", stringify!($field)),
+                        problem,
                     )?,)*
                     $($($late: if r.is_empty() {
                         <$late_ty>::default()
                     } else {
-                        <$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::get(
+                        <$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::get_partial(
                             r,
                             concat!(stringify!($name), " ", stringify!($late)),
+                            problem,
                         )?
                     },)*)?
                 })

@@ -31,7 +31,6 @@ mod stream;
 mod trailer;
 
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
-pub use bprec::{journal, sampler, state};
 pub use chunk::{Chunk, Chunks, Origin};
 pub use endian::{Endian, Reader, Writer};
 pub use error::{Error, Problem, Result};
@@ -40,8 +39,8 @@ pub use events::{Event, Events};
 pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HEADER_BYTES, Section, pipe_header};
 pub use layout::{Secret, Secrets};
 pub use metadata::{FeatureSection, Metadata};
-pub use order::{Entry, Run, TimeOrder};
-pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
+pub use order::{OrderedRecord, OrderedRun, TimeOrder};
+pub use record::{Availability, RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
 pub use recording::{Decoded, Item, RecordReader, Recording};
 pub use resync::Resync;
 pub use sample::{
@@ -49,7 +48,7 @@ pub use sample::{
     context,
 };
 pub use stream::Stream;
-pub use trailer::{SampleId, stretched};
+pub use trailer::SampleId;
 
 /// The example of README.md, run.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@ const KEPT_RECORDS: usize = 200_000;
 
 /// A record that waits, or that is handed out.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub struct OrderedRecord {
     time_ns: u64,
     /// Offset in the mapped file, or in the bytes kept.
     at: u64,
@@ -36,7 +36,7 @@ const KEPT: u16 = u16::MAX;
 /// Number of an event that is not known.
 const NO_EVENT: u32 = u32::MAX;
 
-impl Entry {
+impl OrderedRecord {
     /// Index of its event, if that is known.
     pub fn event(&self) -> Option<usize> {
         (self.event != NO_EVENT).then_some(self.event as usize)
@@ -45,16 +45,16 @@ impl Entry {
 
 /// Records in their order, and their bytes.
 #[derive(Debug, Default)]
-pub struct Run<'a> {
+pub struct OrderedRun<'a> {
     /// The records.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<OrderedRecord>,
     files: Arc<[&'a [u8]]>,
     kept: Vec<u8>,
 }
 
-impl Run<'_> {
+impl OrderedRun<'_> {
     /// A record, with what lies behind it outside its size where it is in a mapped file.
-    pub(crate) fn record(&self, entry: &Entry, endian: Endian) -> Option<Result<Record<'_>>> {
+    pub(crate) fn record(&self, entry: &OrderedRecord, endian: Endian) -> Option<Result<Record<'_>>> {
         if entry.file == KEPT {
             let (bytes, offset) = self.bytes(entry)?;
             return Some(Record::parse_alone(bytes, offset, endian));
@@ -65,7 +65,7 @@ impl Run<'_> {
 
     /// The bytes of a record, and their offset in the input.
     #[inline]
-    pub fn bytes(&self, entry: &Entry) -> Option<(&[u8], u64)> {
+    pub fn bytes(&self, entry: &OrderedRecord) -> Option<(&[u8], u64)> {
         let from =
             if entry.file == KEPT { Some(&self.kept[..]) } else { self.files.get(usize::from(entry.file)).copied() };
         Some((from?.get(entry.at as usize..)?.get(..usize::from(entry.len))?, entry.offset))
@@ -77,9 +77,9 @@ impl Run<'_> {
 pub struct TimeOrder<'a> {
     files: Arc<[&'a [u8]]>,
     /// Sorted up to the last round, then as they came.
-    waiting: Vec<Entry>,
+    waiting: Vec<OrderedRecord>,
     /// Records that can be handed out.
-    ready: Vec<Entry>,
+    ready: Vec<OrderedRecord>,
     kept: Vec<u8>,
     /// Bytes of the waiting records that are kept.
     waiting_bytes: usize,
@@ -123,7 +123,7 @@ impl<'a> TimeOrder<'a> {
         self.ready.push(entry);
     }
 
-    fn entry(&mut self, time_ns: u64, record: &Record<'_>, event: Option<usize>, file: Option<usize>) -> Entry {
+    fn entry(&mut self, time_ns: u64, record: &Record<'_>, event: Option<usize>, file: Option<usize>) -> OrderedRecord {
         let file = file.and_then(|file| u16::try_from(file).ok()).filter(|file| *file != KEPT);
         let at = match file {
             Some(_) => record.offset,
@@ -134,7 +134,7 @@ impl<'a> TimeOrder<'a> {
         };
         // A record's size is 16 bits wide.
         let len = record.bytes.len() as u16;
-        Entry {
+        OrderedRecord {
             time_ns,
             at,
             offset: record.offset,
@@ -165,7 +165,7 @@ impl<'a> TimeOrder<'a> {
         self.release(|waiting| waiting.len());
     }
 
-    fn release(&mut self, count: impl FnOnce(&[Entry]) -> usize) {
+    fn release(&mut self, count: impl FnOnce(&[OrderedRecord]) -> usize) {
         // The standard sort finds the runs that are there and merges them.
         self.waiting.sort_by_key(|entry| entry.time_ns);
         let count = count(&self.waiting);
@@ -186,7 +186,7 @@ impl<'a> TimeOrder<'a> {
     }
 
     /// Hands out those that are ready.
-    pub fn take(&mut self) -> Run<'a> {
+    pub fn take(&mut self) -> OrderedRun<'a> {
         let entries = std::mem::take(&mut self.ready);
         let mut kept = Vec::new();
         if !self.kept.is_empty() {
@@ -198,7 +198,7 @@ impl<'a> TimeOrder<'a> {
             }
         }
         let kept = std::mem::replace(&mut self.kept, kept);
-        Run { entries, files: self.files.clone(), kept }
+        OrderedRun { entries, files: self.files.clone(), kept }
     }
 }
 

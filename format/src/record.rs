@@ -182,6 +182,15 @@ pub const RECORD_HEADER_BYTES: usize = 8;
 /// Bytes of a HEADER_TRACING_DATA record whose formats follow behind it.
 const TRACING_DATA_RECORD_BYTES: usize = 16;
 
+/// Something read from bytes that more bytes may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Availability<T> {
+    /// The thing that was asked for.
+    Ready(T),
+    /// It is not there whole: more bytes are needed.
+    NeedMore,
+}
+
 /// One record, as bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
@@ -222,8 +231,26 @@ impl<'a> Record<'a> {
     /// When the record is not there whole, or its size is below 8.
     #[inline]
     pub fn parse_alone(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Record<'a>> {
+        match Record::parse_partial(bytes, offset, endian)? {
+            Availability::Ready(record) => Ok(record),
+            Availability::NeedMore => {
+                let (what, needed) = match endian.u16_at(bytes, 6) {
+                    Some(size) => ("record", size.into()),
+                    None => ("record header", RECORD_HEADER_BYTES as u64),
+                };
+                Err(Error::truncated(offset, what, needed, bytes.len() as u64))
+            }
+        }
+    }
+
+    /// The same of bytes that more bytes may follow.
+    ///
+    /// # Errors
+    /// When the record's size is below 8.
+    #[inline]
+    pub fn parse_partial(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Availability<Record<'a>>> {
         let Some(head) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
-            return Err(Error::truncated(offset, "record header", RECORD_HEADER_BYTES as u64, bytes.len() as u64));
+            return Ok(Availability::NeedMore);
         };
         let [t0, t1, t2, t3, m0, m1, s0, s1] = *head;
         let kind = RecordType(endian.u32([t0, t1, t2, t3]));
@@ -233,9 +260,9 @@ impl<'a> Record<'a> {
             return Err(Error::value(offset + 6, "record size", size as u64, "at least 8"));
         }
         let Some(bytes) = bytes.get(..size) else {
-            return Err(Error::truncated(offset, "record", size as u64, bytes.len() as u64));
+            return Ok(Availability::NeedMore);
         };
-        Ok(Record { offset, kind, misc, bytes, outside: &[] })
+        Ok(Availability::Ready(Record { offset, kind, misc, bytes, outside: &[] }))
     }
 
     /// The payload: everything after the header.

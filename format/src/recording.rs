@@ -1,6 +1,6 @@
 //! The front door: a recording in memory, record by record.
 
-use crate::order::{Run, TimeOrder};
+use crate::order::{OrderedRun, TimeOrder};
 use crate::records::Payload;
 use crate::{
     AttrFlags, Chunks, Container, Endian, Error, Event, Events, File, Metadata, Origin, PIPE_HEADER_BYTES, Record,
@@ -73,7 +73,7 @@ pub struct RecordReader<'a> {
     revision: u64,
     sorts: bool,
     order: TimeOrder<'a>,
-    run: Run<'a>,
+    run: OrderedRun<'a>,
     at: usize,
     error: Option<Error>,
     is_at_end: bool,
@@ -155,7 +155,7 @@ impl<'a> RecordReader<'a> {
             revision: u64::MAX,
             sorts,
             order,
-            run: Run::default(),
+            run: OrderedRun::default(),
             at: 0,
             error: None,
             is_at_end: false,

@@ -7,7 +7,8 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::records::user::UserPayload;
 use crate::records::{Payload, write_record};
-use crate::{Error, Event, Events, Problem, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, stretched};
+use crate::trailer::oversized_trailer;
+use crate::{Error, Event, Events, Problem, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId};
 
 /// Types of tools' records beyond this one are known to no perf.
 const LAST_TOOL_TYPE: RecordType = RecordType::SCHEDSTAT_DOMAIN;
@@ -202,8 +203,9 @@ impl<'e> Resync<'e> {
         kind.name()?;
         let record = Record::parse(bytes, 0, endian).ok()?;
         let is_fit = !self.is_misplaced(&record) && self.unfit(&record).is_none();
-        let is_stretched = || self.event(&record).is_some_and(|event| stretched(&record, &event.layout).is_some());
-        (is_fit && (!is_exact || self.is_exact(&record) || is_stretched())).then(|| record.total_bytes())
+        let is_oversized =
+            || self.event(&record).is_some_and(|event| oversized_trailer(&record, &event.layout).is_some());
+        (is_fit && (!is_exact || self.is_exact(&record) || is_oversized())).then(|| record.total_bytes())
     }
 
     /// Returns true if plausible records follow each other from `at` on, most of them fit, or if this is the end.

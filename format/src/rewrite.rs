@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::feature::tracing::{TracingData, TracingSystem};
-use crate::feature::{Feature, Payload as _, SampleTime, SectionCheck, SectionWriter};
+use crate::feature::{Feature, SampleTime, SectionCheck, SectionContent as _, SectionWriter};
 use crate::file::FileLayout;
 use crate::resync::Resync;
 use crate::{

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::chunk::{Chunk, Origin, first_run};
 use crate::inflate::Inflate;
-use crate::{Container, Endian, Error, PIPE_HEADER_BYTES, Problem, Record, Result};
+use crate::{Availability, Container, Endian, Error, PIPE_HEADER_BYTES, Record, Result};
 
 /// Tracepoint formats and AUX data behind a record are kept up to this size, and passed over beyond it, whatever the size of the pieces.
 /// The formats of a whole machine are a few MiB; AUX data comes in pieces as large as its ring, 4 MiB unless asked for otherwise.
@@ -78,14 +78,14 @@ impl Stream {
         self.buffer.extend_from_slice(&piece[skipped..]);
     }
 
-    /// The next whole records; `None` when more bytes are needed.
+    /// The next whole records.
     ///
     /// # Errors
     /// When the input is no stream, or a record is malformed. After an error in a compressed record the plain records
     /// behind it follow; after any other, nothing does.
-    pub fn next_chunk(&mut self) -> Result<Option<Chunk<'_>>> {
+    pub fn next_chunk(&mut self) -> Result<Availability<Chunk<'_>>> {
         if self.failed {
-            return Ok(None);
+            return Ok(Availability::NeedMore);
         }
         let Some(endian) = self.endian else {
             return self.read_header();
@@ -95,7 +95,7 @@ impl Stream {
             let mut left = all;
             let unpacked = self.inflate.step(&mut left, self.offset, endian);
             self.packed.start += all.len() - left.len();
-            return unpacked.map(|u| Some(Chunk::new(u.bytes, u.offset, Origin::Decompressed, endian)));
+            return unpacked.map(|u| Availability::Ready(Chunk::new(u.bytes, u.offset, Origin::Decompressed, endian)));
         }
         let skipped = self.skip.min((self.buffer.len() - self.used) as u64);
         self.skip -= skipped;
@@ -110,11 +110,10 @@ impl Stream {
             }
             self.consume(run.len);
             let bytes = &self.buffer[start..start + run.len];
-            return Ok(Some(Chunk::new(bytes, offset, Origin::Input, endian)));
+            return Ok(Availability::Ready(Chunk::new(bytes, offset, Origin::Input, endian)));
         }
         match run.error {
-            None => Ok(None),
-            Some(Error { problem: Problem::Truncated { .. }, .. }) => self.pass_over(endian),
+            None => self.pass_over(endian),
             Some(error) => {
                 self.failed = true;
                 Err(error)
@@ -148,9 +147,9 @@ impl Stream {
         self.offset += len as u64;
     }
 
-    fn read_header(&mut self) -> Result<Option<Chunk<'_>>> {
+    fn read_header(&mut self) -> Result<Availability<Chunk<'_>>> {
         if self.buffer.len() < PIPE_HEADER_BYTES {
-            return Ok(None);
+            return Ok(Availability::NeedMore);
         }
         match Container::detect(&self.buffer) {
             Ok(Container::Pipe(endian)) => {
@@ -166,18 +165,19 @@ impl Stream {
     }
 
     /// The first record is not there whole. If more is missing outside its size than is kept, hands the record out and passes over the rest.
-    fn pass_over(&mut self, endian: Endian) -> Result<Option<Chunk<'_>>> {
-        let Ok(record) = Record::parse_alone(&self.buffer[self.used..], self.offset, endian) else {
-            return Ok(None);
+    fn pass_over(&mut self, endian: Endian) -> Result<Availability<Chunk<'_>>> {
+        let bytes = &self.buffer[self.used..];
+        let Availability::Ready(record) = Record::parse_partial(bytes, self.offset, endian)? else {
+            return Ok(Availability::NeedMore);
         };
-        let outside = record.outside_bytes(endian).inspect_err(|_| self.failed = true)?;
+        let outside = record.outside_bytes(endian)?;
         if outside <= OUTSIDE_MAX_BYTES {
-            return Ok(None);
+            return Ok(Availability::NeedMore);
         }
         let (start, offset, len) = (self.used, self.offset, record.bytes.len());
         self.skip = outside;
         self.consume(len);
         let bytes = &self.buffer[start..start + len];
-        Ok(Some(Chunk::new(bytes, offset, Origin::InputWithoutOutside, endian)))
+        Ok(Availability::Ready(Chunk::new(bytes, offset, Origin::InputWithoutOutside, endian)))
     }
 }

@@ -7,7 +7,7 @@
 //! up to 7.3 at least): all receivers but the first get a record that is too long, with the trailer right behind the
 //! payload and then whatever was in the ring before. Two recorders at once are enough. What these records carry tells how
 //! long it is, so that the trailer is found all the same. perf looks at the end, finds a nonsense id there, and gives the
-//! whole file up; [`stretched`] lets a writer mend it.
+//! whole file up; [`oversized_trailer`] lets a writer mend it.
 
 use crate::sample::ABSENT;
 use crate::{Endian, Error, RECORD_HEADER_BYTES, Record, RecordType, Result, SampleLayout};
@@ -68,7 +68,7 @@ impl SampleLayout {
         let Some(payload_bytes) = body.len().checked_sub(self.trailer_bytes()) else {
             return Err(Error::truncated(offset, "sample_id trailer", self.trailer.into(), body.len() as u64));
         };
-        if let Some(split) = stretched(record, self) {
+        if let Some(split) = oversized_trailer(record, self) {
             return Ok((&body[..split], self.read_trailer(&body[split..])));
         }
         Ok((&body[..payload_bytes], self.read_trailer(&body[payload_bytes..])))
@@ -92,12 +92,16 @@ impl SampleLayout {
 
 /// Offset of the trailer in the body of a record that the kernel made too long, if this is one and `layout` is its
 /// event's; `None` for all others, where the trailer is the end.
-pub fn stretched(record: &Record<'_>, layout: &SampleLayout) -> Option<usize> {
-    stretched_behind(record, payload_bytes(record, layout.endian)?, layout.trailer_bytes())
+pub(crate) fn oversized_trailer(record: &Record<'_>, layout: &SampleLayout) -> Option<usize> {
+    oversized_trailer_behind(record, payload_bytes(record, layout.endian)?, layout.trailer_bytes())
 }
 
 /// The same, where the lengths of the payload and of the trailer are known.
-pub(crate) fn stretched_behind(record: &Record<'_>, payload_bytes: usize, trailer_bytes: usize) -> Option<usize> {
+pub(crate) fn oversized_trailer_behind(
+    record: &Record<'_>,
+    payload_bytes: usize,
+    trailer_bytes: usize,
+) -> Option<usize> {
     let trailer = record.body().get(payload_bytes..payload_bytes.checked_add(trailer_bytes)?)?;
     // A record that was mended has zeros here and its trailer at the end.
     let is_longer = record.body().len() > payload_bytes + trailer_bytes;

@@ -7,7 +7,7 @@ use bprec_format::records::user::{
     Auxtrace, AuxtraceError, BpfMetadata, CpuMap, EventUpdate, IdIndex, IdIndexEntry, SchedstatCpu, SchedstatDomain,
     Stat, StatConfig, StatRound, TimeConv, TimeConvCycles, Update,
 };
-use bprec_format::{Endian, Origin, Record, RecordType, Stream, pipe_header};
+use bprec_format::{Availability, Endian, Origin, Record, RecordType, Stream, pipe_header};
 
 /// Types and offsets of the records of a stream that arrives in pieces, and what is wrong with it.
 fn read(bytes: &[u8], piece: usize) -> (Vec<(RecordType, Origin)>, Vec<String>) {
@@ -16,8 +16,8 @@ fn read(bytes: &[u8], piece: usize) -> (Vec<(RecordType, Origin)>, Vec<String>) 
         stream.feed(piece);
         loop {
             match stream.next_chunk() {
-                Ok(None) => break,
-                Ok(Some(chunk)) => seen.extend(chunk.records().map(|r| (r.unwrap().kind, chunk.origin))),
+                Ok(Availability::NeedMore) => break,
+                Ok(Availability::Ready(chunk)) => seen.extend(chunk.records().map(|r| (r.unwrap().kind, chunk.origin))),
                 Err(error) => problems.push(error.to_string()),
             }
         }
@@ -234,7 +234,12 @@ fn records_of_tools_lie_as_the_header_says() {
         timestamp: 1,
         cpu: 2,
         version: 17,
-        counts: [1, 2, 3, 4, 5, 6],
+        yld_count: 1,
+        array_exp: 2,
+        sched_count: 3,
+        sched_goidle: 4,
+        ttwu_count: 5,
+        ttwu_local: 6,
         rq_cpu_time: 7,
         run_delay: 8,
         pcount: 9,

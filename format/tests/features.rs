@@ -34,7 +34,7 @@ fn beside(folder: &str, test: &str) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-fn payload<'a, P: Payload<'a>>(file: &File<'a>, feature: Feature) -> Option<P> {
+fn payload<'a, P: SectionContent<'a>>(file: &File<'a>, feature: Feature) -> Option<P> {
     let (bytes, base) = file.feature(feature.0)?;
     let read = P::parse(bytes, base, file.endian()).unwrap();
     assert_eq!(read.problem, None, "{feature}");
@@ -112,7 +112,12 @@ fn sections_say_what_perf_printed() {
 }
 
 /// Reads a section and compares what is written of it.
-fn rewritten<'a, P: Payload<'a>>(path: &Path, file: &File<'a>, feature: Feature, seen: &mut BTreeMap<Feature, usize>) {
+fn rewritten<'a, P: SectionContent<'a>>(
+    path: &Path,
+    file: &File<'a>,
+    feature: Feature,
+    seen: &mut BTreeMap<Feature, usize>,
+) {
     let Some((bytes, base)) = file.feature(feature.0) else { return };
     // simpleperf's index of trace data has a layout of its own.
     if feature == Feature::AUXTRACE && path.to_string_lossy().contains("system.extras__") {
@@ -166,7 +171,7 @@ fn sections_are_written_as_perf_wrote_them() {
             let again = BuildIds::parse(&written, 0, file.endian()).unwrap();
             assert_eq!((&again.value, &again.problem), (&read, &None), "{}", path.display());
             let [first, ..] = read.0.as_slice() else { continue };
-            assert!(first.file.starts_with(b"[") || first.file.starts_with(b"/"), "{}", path.display());
+            assert!(first.filename.starts_with(b"[") || first.filename.starts_with(b"/"), "{}", path.display());
             *seen.entry(Feature::BUILD_ID).or_default() += 1;
         }
         if let (Some((bytes, base)), Some(cpus)) =

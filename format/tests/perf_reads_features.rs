@@ -5,7 +5,8 @@ use bprec_format::bpf::btf;
 use bprec_format::bpf::prog_info::{self, Array, ProgInfoBuf};
 use bprec_format::feature::tracing::{TracingData, TracingSystem};
 use bprec_format::feature::*;
-use bprec_format::records::{Comm, write_record};
+use bprec_format::records::user::BuildIdRecord;
+use bprec_format::records::{BuildId, Comm, write_record};
 use bprec_format::*;
 use std::process::Command;
 
@@ -65,7 +66,7 @@ fn sections(events: &[FileAttr]) -> Vec<(u8, Vec<u8>)> {
         saved_cmdlines: b"1 init\n",
     };
     put(Feature::TRACING_DATA, tracing.to_bytes(endian));
-    let kernel = BuildId { cpu_mode: 1, pid: -1, id: &[7; 20], file: b"[kernel.kallsyms]" };
+    let kernel = BuildIdRecord { cpumode: 1, pid: -1, id: BuildId::new(&[7; 20]), filename: b"[kernel.kallsyms]" };
     put(Feature::BUILD_ID, BuildIds(vec![kernel]).to_bytes(endian));
     let texts = [
         (Feature::HOSTNAME, "box"),

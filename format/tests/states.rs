@@ -3,15 +3,15 @@
 #[path = "common/strategies.rs"]
 mod strategies;
 
-use bprec_format::records::{BuildId, Mmap2File};
-use bprec_format::sampler::Parts;
-use bprec_format::state::{
+use bprec_format::bprec::sampler::Parts;
+use bprec_format::bprec::state::{
     AbsentEvent, Aggregation, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents,
     CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram, KernelSymbol, Loss,
     Map, MapContents, Missed, Owner, ProgArray, Program, ProgramCounters, ProgramRuns, Reading, Released, RunCounts,
     RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall,
     TargetCounters, UserSymbols,
 };
+use bprec_format::records::{BuildId, Mmap2File};
 use proptest::prelude::*;
 use strategies::{bytes, endian};
 

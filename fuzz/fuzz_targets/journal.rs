@@ -9,7 +9,7 @@ use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use bprec_format::journal::Journal;
+use bprec_format::bprec::journal::Journal;
 use bprec_format::{Endian, File};
 use bprec_report::{RewriteOptions, Source, rewrite};
 use limits::within_limits;

@@ -5,7 +5,7 @@
 mod limits;
 
 use bprec_format::Endian;
-use bprec_format::state::State;
+use bprec_format::bprec::state::State;
 use limits::within_limits;
 
 fn check(bytes: &[u8]) {

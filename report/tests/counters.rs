@@ -5,7 +5,7 @@
 #[path = "support/states.rs"]
 mod states;
 
-use bprec_format::state::{
+use bprec_format::bprec::state::{
     AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, Histogram, ProgramCounters, ProgramRuns,
     Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TargetCounters,
 };

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
+use bprec_format::bprec::state::{EventLoss, Loss, State};
 use bprec_format::records::write_record;
-use bprec_format::state::{EventLoss, Loss, State};
 use bprec_format::{
     Endian, File, FileAttr, FileLayout, RecordType, SampleId, SampleLayout, event_type, misc, software,
 };

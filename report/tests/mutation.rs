@@ -19,7 +19,9 @@ use std::path::Path;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::feature::tracing::TracingData;
-use bprec_format::feature::{BuildIds, CpuTopology, EventDesc, Feature, NumaTopology, Payload, PmuMappings, TextList};
+use bprec_format::feature::{
+    BuildIds, CpuTopology, EventDesc, Feature, NumaTopology, PmuMappings, SectionContent, TextList,
+};
 use bprec_format::{File, Metadata};
 use bprec_report::{
     AnnotateOptions, By, Detail, DiffOptions, Document, ExportFormat, Group, Input, MapsOptions, Options, Payer,

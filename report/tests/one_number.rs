@@ -4,7 +4,7 @@
 #[path = "support/states.rs"]
 mod states;
 
-use bprec_format::state::{ProgramRuns, RunStats, State};
+use bprec_format::bprec::state::{ProgramRuns, RunStats, State};
 use bprec_format::{File, RECORD_HEADER_BYTES, RecordType, Records, SampleLayout};
 use bprec_generate::{Shape, generate_bytes};
 use bprec_report::model::{CounterSource, DiffMetric, History, Known, Note, Reason, StatSnapshot};

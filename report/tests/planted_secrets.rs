@@ -14,13 +14,14 @@ mod states;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bprec_format::bprec::state::State;
 use bprec_format::feature::Feature;
 use bprec_format::records::UserPayload;
 use bprec_format::records::user::{EventUpdate, FeatureRecord, HeaderAttr, Update};
-use bprec_format::state::State;
 use bprec_format::{
-    AttrFlags, Endian, EventAttr, FileAttr, FileLayout, RecordType, SampleType, event_type, pipe_header, sampler,
-    software, state,
+    AttrFlags, Endian, EventAttr, FileAttr, FileLayout, RecordType, SampleType,
+    bprec::{sampler, state},
+    event_type, pipe_header, software,
 };
 use bprec_report::Redact;
 use outputs::{outputs, redacted};

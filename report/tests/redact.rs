@@ -11,9 +11,9 @@ use std::collections::{HashMap, HashSet};
 
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
-use bprec_format::feature::{BuildIds, Feature, Payload as _, Text, TextList};
+use bprec_format::bprec::state::{self, State};
+use bprec_format::feature::{BuildIds, Feature, SectionContent as _, Text, TextList};
 use bprec_format::records::{Mmap2File, Payload};
-use bprec_format::state::{self, State};
 use bprec_format::{CONTEXT_MAX, Container, Events, File, Metadata, Record, RecordType, misc};
 use bprec_report::{AnnotateOptions, Document, Input, Options, Redact, Session, by_prog};
 use outputs::{outputs, redacted};
@@ -155,9 +155,9 @@ impl Secrets {
                 }
                 Feature::BUILD_ID => {
                     for id in BuildIds::parse(bytes, offset, endian).unwrap().value.0 {
-                        if id.cpu_mode == misc::USER {
-                            self.text(id.id);
-                            self.text(id.file);
+                        if id.cpumode == misc::USER {
+                            self.text(id.id.as_bytes());
+                            self.text(id.filename);
                         }
                     }
                 }

@@ -10,7 +10,7 @@ use std::io::Cursor;
 use std::path::Path;
 use std::process::Command;
 
-use bprec_format::{File, RecordType, state};
+use bprec_format::{File, RecordType, bprec::state};
 use bprec_report::{RewriteOptions, RewriteSummary, Source, rewrite};
 
 fn rewritten(bytes: &[u8], options: &RewriteOptions) -> bprec_report::Result<(Vec<u8>, RewriteSummary)> {

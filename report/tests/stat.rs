@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-use bprec_format::state::{
+use bprec_format::bprec::state::{
     Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, Histogram, ProgramCounters, ProgramRuns,
     Reading, Released, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff,
     TargetCounters,

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::{MapType, ProgType};
-use bprec_format::state::{self, Attachment, ProgArray, TailCall};
+use bprec_format::bprec::state::{self, Attachment, ProgArray, TailCall};
 
 use crate::inspect::btf::BtfCache;
 use crate::inspect::holders::Holders;

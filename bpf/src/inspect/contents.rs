@@ -4,7 +4,7 @@
 //! maps. Programs go on writing meanwhile, so that entries are each as they were at one moment, but not all at the same.
 
 use bprec_format::bpf::names::MapType;
-use bprec_format::state::{ContentsEnd, MapContents, PAYLOAD_MAX_BYTES};
+use bprec_format::bprec::state::{ContentsEnd, MapContents, PAYLOAD_MAX_BYTES};
 
 use crate::error::Result;
 use crate::inspect::maps::Map;

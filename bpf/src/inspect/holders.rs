@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bprec_format::state::{Attachment, Owner};
+use bprec_format::bprec::state::{Attachment, Owner};
 use bprec_host::Process;
 
 use crate::error::{Error, Result};

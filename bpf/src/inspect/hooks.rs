@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 use bprec_format::bpf::names::{AttachType, MapType, ProgType};
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 use bprec_host::Cgroups;
 
 use crate::inspect::maps::map_ids;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bprec_format::bpf::Insn;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
-use bprec_format::state::KernelSymbol;
+use bprec_format::bprec::state::KernelSymbol;
 
 use crate::error::Result;
 use crate::inspect::visibility;

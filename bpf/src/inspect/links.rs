@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 
 use bprec_format::bpf::names::{AttachType, LinkType};
-use bprec_format::state::{Attachment, KernelSymbol};
+use bprec_format::bprec::state::{Attachment, KernelSymbol};
 
 use crate::error::Result;
 use crate::inspect::btf::BtfCache;

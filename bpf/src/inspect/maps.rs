@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use bprec_format::state;
+use bprec_format::bprec::state;
 
 use crate::error::Result;
 use crate::sys::FdInfo;

@@ -2,7 +2,7 @@
 //!
 //! Only interfaces of the network namespace that the calling thread is in are seen.
 
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 
 use crate::error::Result;
 use crate::inspect::netlink::{self, Attributes};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bprec_format::bpf::names::{AttachType, LinkType};
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 use bprec_host::{NetworkNamespace, NetworkNamespaces};
 
 use crate::error::Result;

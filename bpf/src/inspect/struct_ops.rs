@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use bprec_format::bpf::btf::{Btf, Kind as BtfKind};
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 
 use crate::error::{Error, Object, Result};
 use crate::sys::{self, Kind};

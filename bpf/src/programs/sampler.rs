@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use bprec_format::sampler::Parts;
-use bprec_format::state::SamplerCounts;
+use bprec_format::bprec::sampler::Parts;
+use bprec_format::bprec::state::SamplerCounts;
 use libbpf_rs::{MapCore, MapFlags, MapImpl, MapMut, Object, ObjectBuilder, OpenObject};
 
 use crate::error::{Error, Result};
@@ -46,7 +46,7 @@ pub struct Recipe {
 }
 
 /// The program, loaded. It runs where it is [attached](SamplerProgram::attach) and writes payloads as
-/// [`bprec_format::sampler`] has them to the [output](SamplerProgram::set_output) of the CPU that it runs on.
+/// [`bprec_format::bprec::sampler`] has them to the [output](SamplerProgram::set_output) of the CPU that it runs on.
 #[derive(Debug)]
 pub struct SamplerProgram {
     object: Object,

@@ -235,7 +235,7 @@ fn frame<'a>(r: &mut Reader<'a>) -> Option<(u32, &'a [u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feature::{Payload as _, Text};
+    use crate::feature::{SectionContent as _, Text};
 
     fn text(text: &str, endian: Endian) -> Vec<u8> {
         Text(text.as_bytes()).to_bytes(endian)

@@ -125,9 +125,9 @@ impl Registers<'_> {
     }
 }
 
-/// One payload. A part that is `None` was not asked for, or is among [`missing`](Payload::missing).
+/// One payload. A part that is `None` was not asked for, or is among [`missing`](SamplerPayload::missing).
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Payload<'a> {
+pub struct SamplerPayload<'a> {
     /// Parts that were asked for and that the kernel refused.
     pub missing: Parts,
     /// Instruction pointer.
@@ -150,13 +150,13 @@ pub struct Payload<'a> {
     pub callchain: Option<Callchain<'a>>,
 }
 
-impl<'a> Payload<'a> {
+impl<'a> SamplerPayload<'a> {
     /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
     ///
     /// # Errors
     /// When the version is newer than this crate, or the bytes do not hold what the header says.
     #[inline]
-    pub fn parse(raw: &'a [u8], offset: u64, endian: Endian) -> Result<Payload<'a>> {
+    pub fn parse(raw: &'a [u8], offset: u64, endian: Endian) -> Result<SamplerPayload<'a>> {
         let mut r = Reader::new(raw, offset, endian);
         let version = r.u16("bprec:sampler version")?;
         if version != VERSION {
@@ -173,7 +173,7 @@ impl<'a> Payload<'a> {
         };
         let body = r.take(body_bytes, "bprec:sampler body")?;
         let r = &mut Reader::new(body, body_offset, endian);
-        let mut payload = Payload { missing, ..Payload::default() };
+        let mut payload = SamplerPayload { missing, ..SamplerPayload::default() };
         let known = |part: Parts| !missing.contains(part);
         let has = |part: Parts| parts.contains(part);
         if has(Parts::IP) {

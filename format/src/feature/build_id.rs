@@ -1,46 +1,34 @@
 //! BUILD_ID: the build ids of binaries.
 
-use super::{Payload, TEXT_ALIGN_BYTES};
-use crate::{Endian, Error, Problem, Reader, Result, Writer};
+use super::SectionContent;
+use crate::layout::TEXT_ALIGN_BYTES;
+use crate::record::misc;
+use crate::records::user::BuildIdRecord;
+use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Bytes of an entry before its file name.
 const ENTRY_BYTES: usize = 36;
 /// The same before entries had a pid.
 const OLD_ENTRY_BYTES: usize = 32;
-/// `misc` bit: the entry says how long its build id is.
-const HAS_SIZE: u16 = 1 << 15;
 /// Longest build id there is room for.
 const MAX_ID_BYTES: usize = 20;
 /// Longest file name that is written: an entry's size has 16 bits.
 const MAX_FILE_BYTES: usize = 0xff00;
 
-/// BUILD_ID (since 2.6.33), a sequence of entries: `type u32 = 0, misc u16, size u16`, `pid s32`, `id[20]`, `id size u8`, 3 bytes, and a file
-/// name with its NUL that fills the entry's size (writers pad it like a text).
+/// BUILD_ID (since 2.6.33), a sequence of entries: `type u32 = 0, misc u16, size u16`, then a [`BuildIdRecord`] with a
+/// file name that fills the entry's size (writers pad it like a text).
 ///
 /// An entry's size is no multiple of 8. The first recorders left out the pid. Where build ids came with MMAP2 records the
 /// section is not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BuildIds<'a>(pub Vec<BuildId<'a>>);
+pub struct BuildIds<'a>(pub Vec<BuildIdRecord<'a>>);
 
-/// A binary and its build id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BuildId<'a> {
-    /// CPU mode of its code: 1 kernel, 2 user, 4 guest kernel, 5 guest user.
-    pub cpu_mode: u16,
-    /// Process of a guest, −1 for the host's kernel.
-    pub pid: i32,
-    /// The build id, at most 20 bytes.
-    pub id: &'a [u8],
-    /// The binary; of the kernel `[kernel.kallsyms]`.
-    pub file: &'a [u8],
-}
-
-impl<'a> Payload<'a> for BuildIds<'a> {
+impl<'a> SectionContent<'a> for BuildIds<'a> {
     fn read(r: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<BuildIds<'a>> {
         let start = r.clone();
         let ids = read_entries(r, ENTRY_BYTES, problem);
         // The kernel's name without its first four bytes: a file from before entries had a pid.
-        if ids.iter().any(|id| id.file == b"nel.kallsyms]") {
+        if ids.iter().any(|id| id.filename == b"nel.kallsyms]") {
             *r = start;
             *problem = None;
             return Ok(BuildIds(read_entries(r, OLD_ENTRY_BYTES, problem)));
@@ -50,12 +38,11 @@ impl<'a> Payload<'a> for BuildIds<'a> {
 
     fn encode(&self, w: &mut Writer<'_>) {
         for entry in &self.0 {
-            let file = entry.file.get(..MAX_FILE_BYTES).unwrap_or(entry.file);
+            let file = entry.filename.get(..MAX_FILE_BYTES).unwrap_or(entry.filename);
             let name_bytes = (file.len() + 1).next_multiple_of(TEXT_ALIGN_BYTES);
-            let id = entry.id.get(..MAX_ID_BYTES).unwrap_or(entry.id);
-            w.u32(0).u16(entry.cpu_mode | HAS_SIZE).u16((ENTRY_BYTES + name_bytes) as u16);
-            w.u32(entry.pid as u32).bytes(id).zeros(MAX_ID_BYTES - id.len());
-            w.u8(id.len() as u8).zeros(3).bytes(file).zeros(name_bytes - file.len());
+            w.u32(0).u16(entry.misc()).u16((ENTRY_BYTES + name_bytes) as u16);
+            entry.encode_ids(w);
+            w.bytes(file).zeros(name_bytes - file.len());
         }
     }
 }
@@ -63,26 +50,23 @@ impl<'a> Payload<'a> for BuildIds<'a> {
 /// The longest file name that perf has room for, with its NUL.
 const PERF_FILE_BYTES: usize = 4096;
 
-/// Returns true if entries fit into what perf reads them into: it believes their sizes.
+/// Checks that entries fit into what perf reads them into: it believes their sizes.
 pub(super) fn check(bytes: &[u8], endian: Endian) -> Result<()> {
     let mut rest = bytes;
     while let Some(entry) = endian.u16_at(rest, 6).and_then(|size| rest.get(..usize::from(size).max(1))) {
-        let has_size = endian.u16_at(entry, 4).is_some_and(|misc| misc & HAS_SIZE != 0);
+        let has_size = endian.u16_at(entry, 4).is_some_and(|bits| bits & misc::BUILD_ID_SIZE != 0);
         let is_long = has_size && entry.get(OLD_ENTRY_BYTES).is_some_and(|bytes| usize::from(*bytes) > MAX_ID_BYTES);
         let name = entry.get(OLD_ENTRY_BYTES..).unwrap_or_default();
         if is_long || name.len() > ENTRY_BYTES - OLD_ENTRY_BYTES + PERF_FILE_BYTES || name.last() != Some(&0) {
-            return Err(Error::other(
-                (bytes.len() - rest.len()) as u64,
-                "BUILD_ID",
-                "an entry that perf has no room for",
-            ));
+            let offset = (bytes.len() - rest.len()) as u64;
+            return Err(Error::other(offset, "BUILD_ID", "an entry that perf has no room for"));
         }
         rest = &rest[entry.len()..];
     }
     Ok(())
 }
 
-fn read_entries<'a>(r: &mut Reader<'a>, entry_bytes: usize, problem: &mut Option<Error>) -> Vec<BuildId<'a>> {
+fn read_entries<'a>(r: &mut Reader<'a>, entry_bytes: usize, problem: &mut Option<Error>) -> Vec<BuildIdRecord<'a>> {
     let mut ids = Vec::new();
     while !r.is_empty() {
         match read_entry(r, entry_bytes) {
@@ -96,19 +80,16 @@ fn read_entries<'a>(r: &mut Reader<'a>, entry_bytes: usize, problem: &mut Option
     ids
 }
 
-fn read_entry<'a>(r: &mut Reader<'a>, entry_bytes: usize) -> Result<BuildId<'a>> {
+fn read_entry<'a>(r: &mut Reader<'a>, entry_bytes: usize) -> Result<BuildIdRecord<'a>> {
     let at = r.offset();
     r.u32("BUILD_ID type")?;
     let misc = r.u16("BUILD_ID misc")?;
     let size = r.u16("BUILD_ID size")?;
-    let expected = "a size with room for an entry";
-    let error =
-        || Error { offset: at + 6, what: "BUILD_ID size", problem: Problem::Value { found: size.into(), expected } };
-    let name_bytes = usize::from(size).checked_sub(entry_bytes).ok_or_else(error)?;
+    let name_bytes = usize::from(size)
+        .checked_sub(entry_bytes)
+        .ok_or_else(|| Error::value(at + 6, "BUILD_ID size", size.into(), "a size with room for an entry"))?;
     let pid = if entry_bytes == ENTRY_BYTES { r.u32("BUILD_ID pid")? as i32 } else { -1 };
-    let id = r.take(MAX_ID_BYTES, "BUILD_ID id")?;
-    let [id_bytes, ..] = r.array::<4>("BUILD_ID id size")?;
+    let entry = BuildIdRecord::parse_id(r, misc, pid)?;
     let file = r.take(name_bytes, "BUILD_ID file name")?;
-    let id = if misc & HAS_SIZE != 0 { id.get(..usize::from(id_bytes)).unwrap_or(id) } else { id };
-    Ok(BuildId { cpu_mode: misc & 0x7, pid, id, file: file.split(|b| *b == 0).next().unwrap_or_default() })
+    Ok(BuildIdRecord { filename: file.split(|b| *b == 0).next().unwrap_or_default(), ..entry })
 }

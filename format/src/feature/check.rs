@@ -1,9 +1,8 @@
 //! Sections that perf refuses a file for, or fails on: it believes lengths and counts that are damaged.
 
 use super::{
-    BuildIds, CacheLineSize, Caches, ClockData, ClockResolution, Compression, CpuCount, CpuDomains, CpuPmuCaps,
-    CpuTopology, ElfMachine, EventDesc, Feature, GroupDesc, HybridTopology, MemoryTopology, NumaTopology, Payload,
-    PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory, build_id, tracing::TracingData,
+    Caches, ClockData, Compression, CpuCount, CpuTopology, EventDesc, Feature, GroupDesc, MemoryTopology, NumaTopology,
+    Partial, SectionContent, Text, build_id,
 };
 use crate::{Endian, Error, Result};
 
@@ -79,38 +78,26 @@ impl SectionCheck {
     pub fn check(&self, feature: Feature, bytes: &[u8]) -> Result<()> {
         let is_ours = self.writer == SectionWriter::Ours;
         let wrong = |problem| Err(Error::other(0, "feature section", problem));
+        if let Some(recoded) = feature.recode(bytes, self.endian) {
+            let Partial { value, problem } = recoded?;
+            self.whole(problem, &value, bytes)?;
+        }
         match feature {
-            Feature::TRACING_DATA => self.read::<TracingData<'_>>(bytes).map(drop),
-            Feature::BUILD_ID => {
-                self.read::<BuildIds<'_>>(bytes)?;
-                build_id::check(bytes, self.endian)
-            }
-            Feature::HOSTNAME
-            | Feature::OSRELEASE
-            | Feature::VERSION
-            | Feature::ARCH
-            | Feature::CPUDESC
-            | Feature::CPUID => self.read::<Text<'_>>(bytes).map(drop),
+            Feature::BUILD_ID => build_id::check(bytes, self.endian),
             Feature::NRCPUS => match self.read::<CpuCount>(bytes)? {
                 CpuCount { available, online } if available.max(online) > CPUS_MAX => wrong("too many CPUs"),
                 _ => Ok(()),
             },
-            Feature::TOTAL_MEM => self.read::<TotalMemory>(bytes).map(drop),
-            Feature::CMDLINE => self.read::<TextList<'_>>(bytes).map(drop),
-            Feature::EVENT_DESC => match self.read::<EventDesc<'_>>(bytes)? {
-                EventDesc { attr_size_bytes, .. } if attr_size_bytes < ATTR_MIN_BYTES => wrong("attrs without room"),
-                _ => Ok(()),
-            },
+            Feature::EVENT_DESC if self.read::<EventDesc<'_>>(bytes)?.attr_size_bytes < ATTR_MIN_BYTES => {
+                wrong("attrs without room")
+            }
             Feature::CPU_TOPOLOGY => self.topology(bytes),
             Feature::NUMA_TOPOLOGY => {
-                let NumaTopology(nodes) = self.read(bytes)?;
-                match nodes.iter().all(|node| is_cpu_list(node.cpus)) {
+                match self.read::<NumaTopology<'_>>(bytes)?.0.iter().all(|it| is_cpu_list(it.cpus)) {
                     true => Ok(()),
                     false => wrong("a node whose CPUs are no list"),
                 }
             }
-            Feature::BRANCH_STACK | Feature::STAT if is_ours && !bytes.is_empty() => wrong("a flag with content"),
-            Feature::PMU_MAPPINGS => self.read::<PmuMappings<'_>>(bytes).map(drop),
             Feature::GROUP_DESC => {
                 let GroupDesc(groups) = self.read(bytes)?;
                 let mut next = 0;
@@ -122,36 +109,27 @@ impl SectionCheck {
                 if follow { Ok(()) } else { wrong("groups of events that are not there") }
             }
             Feature::CACHE if self.read::<Caches<'_>>(bytes)?.version != 1 => wrong("an unknown version"),
-            Feature::SAMPLE_TIME => self.read::<SampleTime>(bytes).map(drop),
             Feature::MEM_TOPOLOGY if self.read::<MemoryTopology>(bytes)?.version != 1 => wrong("an unknown version"),
-            Feature::CLOCKID => self.read::<ClockResolution>(bytes).map(drop),
+            Feature::CLOCK_DATA if self.read::<ClockData>(bytes)?.version != 1 => wrong("an unknown version"),
             Feature::COMPRESSED if self.read::<Compression>(bytes)?.mmap_len_bytes > COMPRESSION_BUFFER_MAX_BYTES => {
                 wrong("a buffer that is too large")
             }
-            Feature::CPU_PMU_CAPS => self.read::<CpuPmuCaps<'_>>(bytes).map(drop),
-            Feature::CLOCK_DATA if self.read::<ClockData>(bytes)?.version != 1 => wrong("an unknown version"),
-            Feature::HYBRID_TOPOLOGY => self.read::<HybridTopology<'_>>(bytes).map(drop),
-            Feature::PMU_CAPS => self.read::<PmuCaps<'_>>(bytes).map(drop),
-            Feature::CPU_DOMAIN_INFO => self.read::<CpuDomains<'_>>(bytes).map(drop),
-            Feature::E_MACHINE => self.read::<ElfMachine>(bytes).map(drop),
-            Feature::CLN_SIZE => self.read::<CacheLineSize>(bytes).map(drop),
+            Feature::BRANCH_STACK | Feature::STAT if is_ours && !bytes.is_empty() => wrong("a flag with content"),
             Feature::AUXTRACE | Feature::DIR_FORMAT if is_ours => wrong("not one that is written"),
             _ if is_ours && feature.name().is_none() => wrong("an unknown feature"),
             _ => Ok(()),
         }
     }
 
-    /// The content, when all of it is there.
-    fn read<'a, P: Payload<'a>>(&self, bytes: &'a [u8]) -> Result<P> {
-        let partial = P::parse(bytes, 0, self.endian)?;
-        self.whole(partial.problem, || partial.value.to_bytes(self.endian), bytes)?;
-        Ok(partial.value)
+    /// The content, of which all is there.
+    fn read<'a, P: SectionContent<'a>>(&self, bytes: &'a [u8]) -> Result<P> {
+        P::parse(bytes, 0, self.endian).map(|partial| partial.value)
     }
 
-    fn whole(&self, problem: Option<Error>, encoded: impl FnOnce() -> Vec<u8>, bytes: &[u8]) -> Result<()> {
+    fn whole(&self, problem: Option<Error>, encoded: &[u8], bytes: &[u8]) -> Result<()> {
         match problem {
             Some(problem) => Err(problem),
-            None if self.writer == SectionWriter::Ours && encoded() != bytes => {
+            None if self.writer == SectionWriter::Ours && encoded != bytes => {
                 Err(Error::other(0, "feature section", "not as it was written"))
             }
             None => Ok(()),
@@ -162,12 +140,9 @@ impl SectionCheck {
     fn topology(&self, bytes: &[u8]) -> Result<()> {
         let partial = CpuTopology::parse(bytes, 0, self.endian, self.available_cpus)?;
         let topology = &partial.value;
-        let encoded = || {
-            let mut encoded = Vec::new();
-            topology.encode(&mut crate::Writer::new(&mut encoded, self.endian));
-            encoded
-        };
-        self.whole(partial.problem, encoded, bytes)?;
+        let mut encoded = Vec::new();
+        topology.encode(&mut crate::Writer::new(&mut encoded, self.endian));
+        self.whole(partial.problem, &encoded, bytes)?;
         if !topology.cpus.is_empty() && self.highest_cpu.is_some_and(|cpu| cpu >= self.available_cpus) {
             return Err(Error::other(0, "CPU_TOPOLOGY", "lacks a CPU that a sample is of"));
         }
@@ -192,8 +167,10 @@ fn is_cpu_list(text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BuildId, CpuPlace, EventGroup, NumaNode};
+    use super::super::{BuildIds, CpuPlace, EventGroup, NumaNode};
     use super::*;
+    use crate::records::BuildId;
+    use crate::records::user::BuildIdRecord;
 
     const LITTLE: Endian = Endian::Little;
 
@@ -239,7 +216,9 @@ mod tests {
 
     #[test]
     fn build_ids_fit_into_what_perf_reads_them_into() {
-        let one = |file: &[u8]| BuildIds(vec![BuildId { cpu_mode: 2, pid: 1, id: &[7; 20], file }]).to_bytes(LITTLE);
+        let one = |filename: &[u8]| {
+            BuildIds(vec![BuildIdRecord { cpumode: 2, pid: 1, id: BuildId::new(&[7; 20]), filename }]).to_bytes(LITTLE)
+        };
         let of = |bytes| check(&[(Feature::BUILD_ID, bytes)], Feature::BUILD_ID);
         assert!(of(one(b"/bin/true")).is_ok());
         assert!(of(one(&[b'a'; 4095])).is_ok() && of(one(&[b'a'; 4096])).is_err());

@@ -1,7 +1,11 @@
 //! Which CPUs share cores, dies, packages and scheduling domains.
 
-use super::{Partial, Payload, read_items, read_text, read_texts, write_text, write_texts};
+use super::{Partial, SectionContent, read_items};
+use crate::layout::{Codec, List, PaddedText};
 use crate::{Endian, Error, Reader, Result, Writer};
+
+/// `nr u32`, then the texts.
+type Texts = List<PaddedText>;
 
 /// CPU_TOPOLOGY (since 3.2): lists of CPUs that share a package and that share a core; then for each CPU that NRCPUS calls
 /// available `core_id u32, socket_id u32`; then, since 5.3 and only on some machines, the lists of a die and for each
@@ -37,7 +41,7 @@ impl<'a> CpuTopology<'a> {
     pub fn parse(bytes: &'a [u8], base: u64, endian: Endian, available: u32) -> Result<Partial<CpuTopology<'a>>> {
         let mut r = Reader::new(bytes, base, endian);
         let mut problem = None;
-        let core_siblings = read_texts(&mut r, &mut problem, "CPU_TOPOLOGY core siblings")?;
+        let core_siblings = Texts::get_partial(&mut r, "CPU_TOPOLOGY core siblings", &mut problem)?;
         let mut value = CpuTopology { core_siblings, thread_siblings: vec![], die_siblings: vec![], cpus: vec![] };
         if let Err(error) = value.read_rest(&mut r, available, &mut problem) {
             problem.get_or_insert(error);
@@ -49,7 +53,7 @@ impl<'a> CpuTopology<'a> {
         if problem.is_some() {
             return Ok(());
         }
-        self.thread_siblings = read_texts(r, problem, "CPU_TOPOLOGY thread siblings")?;
+        self.thread_siblings = Texts::get_partial(r, "CPU_TOPOLOGY thread siblings", problem)?;
         if problem.is_some() || r.is_empty() {
             return Ok(());
         }
@@ -60,7 +64,7 @@ impl<'a> CpuTopology<'a> {
         if problem.is_some() || r.is_empty() {
             return Ok(());
         }
-        self.die_siblings = read_texts(r, problem, "CPU_TOPOLOGY die siblings")?;
+        self.die_siblings = Texts::get_partial(r, "CPU_TOPOLOGY die siblings", problem)?;
         if problem.is_none() {
             for cpu in &mut self.cpus {
                 cpu.die_id = Some(r.u32("CPU_TOPOLOGY die id")?);
@@ -71,14 +75,14 @@ impl<'a> CpuTopology<'a> {
 
     /// Appends the content. Dies are written when every CPU has one.
     pub fn encode(&self, w: &mut Writer<'_>) {
-        write_texts(w, &self.core_siblings);
-        write_texts(w, &self.thread_siblings);
+        Texts::put(&self.core_siblings, w);
+        Texts::put(&self.thread_siblings, w);
         for cpu in &self.cpus {
             w.u32(cpu.core_id).u32(cpu.socket_id);
         }
         let dies: Vec<u32> = self.cpus.iter().filter_map(|cpu| cpu.die_id).collect();
         if !self.die_siblings.is_empty() && dies.len() == self.cpus.len() {
-            write_texts(w, &self.die_siblings);
+            Texts::put(&self.die_siblings, w);
             for die in dies {
                 w.u32(die);
             }
@@ -123,7 +127,7 @@ pub struct CpuDomain<'a> {
     pub cpulist: &'a [u8],
 }
 
-impl<'a> Payload<'a> for CpuDomains<'a> {
+impl<'a> SectionContent<'a> for CpuDomains<'a> {
     fn read(r: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<CpuDomains<'a>> {
         let schedstat_version = r.u32("CPU_DOMAIN_INFO schedstat version")?;
         let max_domains = r.u32("CPU_DOMAIN_INFO max domains")?;
@@ -134,9 +138,9 @@ impl<'a> Payload<'a> for CpuDomains<'a> {
                 let domains = read_items(r, u64::from(count), problem, |r| {
                     let domain = r.u32("CPU_DOMAIN_INFO domain")?;
                     let is_named = schedstat_version >= NAMED_DOMAINS;
-                    let name = is_named.then(|| read_text(r, "CPU_DOMAIN_INFO name")).transpose()?;
-                    let cpumask = read_text(r, "CPU_DOMAIN_INFO cpumask")?;
-                    Ok(CpuDomain { domain, name, cpumask, cpulist: read_text(r, "CPU_DOMAIN_INFO cpulist")? })
+                    let name = is_named.then(|| PaddedText::get(r, "CPU_DOMAIN_INFO name")).transpose()?;
+                    let cpumask = PaddedText::get(r, "CPU_DOMAIN_INFO cpumask")?;
+                    Ok(CpuDomain { domain, name, cpumask, cpulist: PaddedText::get(r, "CPU_DOMAIN_INFO cpulist")? })
                 });
                 Ok(CpuWithDomains { cpu, domains })
             };
@@ -155,10 +159,10 @@ impl<'a> Payload<'a> for CpuDomains<'a> {
             for domain in &cpu.domains {
                 w.u32(domain.domain);
                 if self.schedstat_version >= NAMED_DOMAINS {
-                    write_text(w, domain.name.unwrap_or_default());
+                    PaddedText::put(&domain.name.unwrap_or_default(), w);
                 }
-                write_text(w, domain.cpumask);
-                write_text(w, domain.cpulist);
+                PaddedText::put(&domain.cpumask, w);
+                PaddedText::put(&domain.cpulist, w);
             }
         }
     }

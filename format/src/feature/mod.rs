@@ -13,7 +13,7 @@ mod pmu;
 mod times;
 pub mod tracing;
 
-pub use build_id::{BuildId, BuildIds};
+pub use build_id::BuildIds;
 pub use check::{SectionCheck, SectionWriter};
 pub use cpu_topology::{CpuDomain, CpuDomains, CpuPlace, CpuTopology, CpuWithDomains};
 pub use event_desc::{DescribedEvent, EventDesc, EventGroup, GroupDesc};
@@ -22,14 +22,15 @@ pub use memory::{Bitmap, Cache, Caches, MemoryNode, MemoryTopology, NumaNode, Nu
 pub use pmu::{CpuPmuCaps, HybridPmu, HybridTopology, PmuCap, PmuCaps, PmuMappings, PmuWithCaps};
 pub use times::{AuxtraceIndex, ClockData, ClockResolution, Compression, DirFormat, SampleTime};
 
-use crate::{Endian, Error, Reader, Result, Section, Writer};
+use crate::layout::{Codec, Plain};
+use crate::{Endian, Error, Reader, Result, Writer};
 
 /// A kind of feature section: the number of its bit in the file header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Feature(pub u8);
 
 macro_rules! features {
-    ($($(#[$doc:meta])* $name:ident = $bit:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal $(: $content:ty)?;)*) => {
         impl Feature {
             $($(#[$doc])* pub const $name: Feature = Feature($bit);)*
 
@@ -40,57 +41,89 @@ macro_rules! features {
                     _ => None,
                 }
             }
+
+            /// Reads a section, and writes its content again; `None` where the table names no type for it.
+            fn recode(self, bytes: &[u8], endian: Endian) -> Option<Result<Partial<Vec<u8>>>> {
+                match self.0 {
+                    $($($bit => Some(<$content>::parse(bytes, 0, endian).map(|partial| Partial {
+                        value: partial.value.to_bytes(endian),
+                        problem: partial.problem,
+                    })),)?)*
+                    _ => None,
+                }
+            }
         }
     };
 }
 
+/// Gives each layout the methods of a section.
+macro_rules! contents {
+    ($($ty:ident $(<$life:lifetime>)?),* $(,)?) => {
+        $(impl<'a> SectionContent<'a> for $ty $(<$life>)? {
+            fn read(r: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<Self> {
+                Plain::get_partial(r, "feature section", problem)
+            }
+
+            fn encode(&self, w: &mut Writer<'_>) {
+                Plain::put(self, w);
+            }
+        })*
+    };
+}
+
+contents! {
+    AuxtraceIndex, CacheLineSize, Caches<'a>, ClockData, ClockResolution, Compression, CpuCount, CpuPmuCaps<'a>, DirFormat,
+    ElfMachine, GroupDesc<'a>, HybridTopology<'a>, MemoryTopology, NumaTopology<'a>, PmuCaps<'a>, PmuMappings<'a>,
+    SampleTime, Text<'a>, TextList<'a>, TotalMemory,
+}
+
 features! {
     /// Formats of tracepoints: [`TracingData`](tracing::TracingData).
-    TRACING_DATA = 1;
+    TRACING_DATA = 1: tracing::TracingData<'_>;
     /// Build ids of binaries that were hit: [`BuildIds`].
-    BUILD_ID = 2;
+    BUILD_ID = 2: BuildIds<'_>;
     /// Node name: [`Text`].
-    HOSTNAME = 3;
+    HOSTNAME = 3: Text<'_>;
     /// Kernel release: [`Text`].
-    OSRELEASE = 4;
+    OSRELEASE = 4: Text<'_>;
     /// Version of the recorder: [`Text`].
-    VERSION = 5;
+    VERSION = 5: Text<'_>;
     /// Machine as `uname -m` has it: [`Text`].
-    ARCH = 6;
+    ARCH = 6: Text<'_>;
     /// [`CpuCount`].
-    NRCPUS = 7;
+    NRCPUS = 7: CpuCount;
     /// Model of the CPU: [`Text`].
-    CPUDESC = 8;
+    CPUDESC = 8: Text<'_>;
     /// Vendor, family, model, stepping, or what an architecture has instead: [`Text`].
-    CPUID = 9;
+    CPUID = 9: Text<'_>;
     /// [`TotalMemory`].
-    TOTAL_MEM = 10;
+    TOTAL_MEM = 10: TotalMemory;
     /// The recorder's arguments, its path first: [`TextList`].
-    CMDLINE = 11;
+    CMDLINE = 11: TextList<'_>;
     /// Names of events: [`EventDesc`].
-    EVENT_DESC = 12;
+    EVENT_DESC = 12: EventDesc<'_>;
     /// [`CpuTopology`].
     CPU_TOPOLOGY = 13;
     /// [`NumaTopology`].
-    NUMA_TOPOLOGY = 14;
+    NUMA_TOPOLOGY = 14: NumaTopology<'_>;
     /// Flag: samples have branch stacks. Empty.
     BRANCH_STACK = 15;
     /// [`PmuMappings`].
-    PMU_MAPPINGS = 16;
+    PMU_MAPPINGS = 16: PmuMappings<'_>;
     /// [`GroupDesc`].
-    GROUP_DESC = 17;
+    GROUP_DESC = 17: GroupDesc<'_>;
     /// [`AuxtraceIndex`].
     AUXTRACE = 18;
     /// Flag: counts instead of samples. Empty.
     STAT = 19;
     /// [`Caches`].
-    CACHE = 20;
+    CACHE = 20: Caches<'_>;
     /// [`SampleTime`].
-    SAMPLE_TIME = 21;
+    SAMPLE_TIME = 21: SampleTime;
     /// [`MemoryTopology`].
-    MEM_TOPOLOGY = 22;
+    MEM_TOPOLOGY = 22: MemoryTopology;
     /// [`ClockResolution`].
-    CLOCKID = 23;
+    CLOCKID = 23: ClockResolution;
     /// [`DirFormat`].
     DIR_FORMAT = 24;
     /// [`BpfProgInfoSection`](crate::bpf::prog_info::BpfProgInfoSection).
@@ -98,21 +131,21 @@ features! {
     /// [`BpfBtfSection`](crate::bpf::btf::BpfBtfSection).
     BPF_BTF = 26;
     /// [`Compression`].
-    COMPRESSED = 27;
+    COMPRESSED = 27: Compression;
     /// [`CpuPmuCaps`].
-    CPU_PMU_CAPS = 28;
+    CPU_PMU_CAPS = 28: CpuPmuCaps<'_>;
     /// [`ClockData`].
-    CLOCK_DATA = 29;
+    CLOCK_DATA = 29: ClockData;
     /// [`HybridTopology`].
-    HYBRID_TOPOLOGY = 30;
+    HYBRID_TOPOLOGY = 30: HybridTopology<'_>;
     /// [`PmuCaps`].
-    PMU_CAPS = 31;
+    PMU_CAPS = 31: PmuCaps<'_>;
     /// [`CpuDomains`].
-    CPU_DOMAIN_INFO = 32;
+    CPU_DOMAIN_INFO = 32: CpuDomains<'_>;
     /// [`ElfMachine`].
-    E_MACHINE = 33;
+    E_MACHINE = 33: ElfMachine;
     /// [`CacheLineSize`].
-    CLN_SIZE = 34;
+    CLN_SIZE = 34: CacheLineSize;
 }
 
 impl std::fmt::Display for Feature {
@@ -135,7 +168,7 @@ pub struct Partial<T> {
 }
 
 /// The content of a feature section.
-pub trait Payload<'a>: Sized {
+pub trait SectionContent<'a>: Sized {
     /// Reads the content that `r` stands at. Where elements are missing it keeps those before and fills `problem`.
     ///
     /// # Errors
@@ -163,20 +196,6 @@ pub trait Payload<'a>: Sized {
     }
 }
 
-/// Length that texts are padded to a multiple of.
-const TEXT_ALIGN_BYTES: usize = 64;
-
-fn read_text<'a>(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
-    let len = r.u32(what)?;
-    let bytes = r.take(len as usize, what)?;
-    Ok(bytes.split(|b| *b == 0).next().unwrap_or_default())
-}
-
-fn write_text(w: &mut Writer<'_>, text: &[u8]) {
-    let len = (text.len() + 1).next_multiple_of(TEXT_ALIGN_BYTES);
-    w.u32(len as u32).bytes(text).zeros(len - text.len());
-}
-
 /// `count` elements, or those before the first that cannot be read. Every element takes at least one byte, so that the
 /// bytes there are bound the work; `count` itself sizes nothing.
 fn read_items<'a, T>(
@@ -196,19 +215,6 @@ fn read_items<'a, T>(
         }
     }
     items
-}
-
-/// `nr u32`, then that many texts.
-fn read_texts<'a>(r: &mut Reader<'a>, problem: &mut Option<Error>, what: &'static str) -> Result<Vec<&'a [u8]>> {
-    let count = r.u32(what)?;
-    Ok(read_items(r, u64::from(count), problem, |r| read_text(r, what)))
-}
-
-fn write_texts(w: &mut Writer<'_>, texts: &[&[u8]]) {
-    w.u32(texts.len() as u32);
-    for text in texts {
-        write_text(w, text);
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 use super::tracing::{EventFormat, TracingData, TracingSystem};
 use super::*;
-use crate::Problem;
+use crate::records::BuildId;
+use crate::records::user::BuildIdRecord;
+use crate::{Problem, Section};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -16,7 +18,7 @@ fn texts() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 /// Writes, reads back and compares, and reads every cut of what was written.
-fn round_trip<'a, P: Payload<'a> + PartialEq + std::fmt::Debug>(written: &'a [u8], value: &P, endian: Endian) {
+fn round_trip<'a, P: SectionContent<'a> + PartialEq + std::fmt::Debug>(written: &'a [u8], value: &P, endian: Endian) {
     let read = P::parse(written, 0, endian).unwrap();
     assert_eq!((&read.value, &read.problem), (value, &None));
     for cut in 0..written.len() {
@@ -194,7 +196,7 @@ proptest! {
     ) {
         let endian = BOTH[usize::from(big)];
         let value = BuildIds(
-            ids.iter().map(|(mode, pid, id, file)| BuildId { cpu_mode: *mode, pid: *pid, id, file }).collect(),
+            ids.iter().map(|(mode, pid, id, file)| BuildIdRecord { cpumode: *mode, pid: *pid, id: BuildId::new(id), filename: file }).collect(),
         );
         round_trip(&value.to_bytes(endian), &value, endian);
     }
@@ -281,7 +283,7 @@ fn old_build_ids_are_noticed_by_the_name_of_the_kernel() {
         let read = BuildIds::parse(&bytes, 0, endian).unwrap();
         assert_eq!(read.problem, None);
         let entry =
-            |cpu_mode, file| BuildId { cpu_mode, pid: -1, id: if cpu_mode == 1 { &[1; 20] } else { &[2; 20] }, file };
+            |cpumode, filename| BuildIdRecord { cpumode, pid: -1, id: BuildId::new(&[cpumode as u8; 20]), filename };
         assert_eq!(read.value.0, [entry(1, b"[kernel.kallsyms]".as_slice()), entry(2, b"/bin/sh")]);
     }
 }

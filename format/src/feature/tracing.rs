@@ -8,7 +8,7 @@ mod event_format;
 
 pub use event_format::{EventFormat, Field, FieldLayout};
 
-use super::{Payload, read_items};
+use super::{SectionContent, read_items};
 use crate::{Endian, Error, Reader, Result, Writer};
 
 const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
@@ -111,7 +111,7 @@ fn named_text<'a>(r: &mut Reader<'a>, name: &'static [u8]) -> Result<&'a [u8]> {
     text_u64(r)
 }
 
-impl<'a> Payload<'a> for TracingData<'a> {
+impl<'a> SectionContent<'a> for TracingData<'a> {
     fn read(outer: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<TracingData<'a>> {
         let at = outer.offset();
         if outer.array("TRACING_DATA magic")? != *MAGIC {

@@ -46,7 +46,7 @@ pub use task::{Cgroup, Comm, Namespace, Namespaces, Switch, Task};
 pub use trace::{Aux, AuxOutputHwId, ItraceStart};
 pub use user::UserPayload;
 
-use crate::{Error, Reader, Record, RecordType, Result, SampleId, SampleLayout, Writer};
+use crate::{Endian, Error, Reader, Record, RecordType, Result, SampleId, SampleLayout, Writer};
 
 /// Declares the records that the kernel writes: variant and type of the payload, and for each record type how it is read.
 macro_rules! payloads {
@@ -164,20 +164,31 @@ pub fn write_record(
     id: &SampleId,
     fill: impl FnOnce(&mut Writer<'_>),
 ) -> Result<()> {
-    let start = out.len();
+    let start = begin_record(out, kind, misc, layout.endian());
     let mut w = Writer::new(out, layout.endian());
-    w.u32(kind.0).u16(misc).u16(0);
     fill(&mut w);
     w.align(start, 8);
     if kind.is_kernel() && kind != RecordType::SAMPLE {
         id.encode(layout, out);
     }
+    end_record(out, start, layout.endian())
+}
+
+/// Appends the header of a record, without its size, and returns where the record starts.
+fn begin_record(out: &mut Vec<u8>, kind: RecordType, misc: u16, endian: Endian) -> usize {
+    let start = out.len();
+    Writer::new(out, endian).u32(kind.0).u16(misc).u16(0);
+    start
+}
+
+/// Writes the size of a record that ends here into its header; takes a record away that is too large for one.
+fn end_record(out: &mut Vec<u8>, start: usize, endian: Endian) -> Result<()> {
     let size = out.len() - start;
     let Ok(size) = u16::try_from(size) else {
         out.truncate(start);
         return Err(Error::value(start as u64, "record size", size as u64, "at most 65535"));
     };
-    Writer::new(out, layout.endian()).patch_u16(start + 6, size);
+    Writer::new(out, endian).patch_u16(start + 6, size);
     Ok(())
 }
 

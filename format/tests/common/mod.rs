@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bprec_format::{Container, Error, File, Metadata, Record, RecordType, Stream};
+use bprec_format::{Availability, Container, Error, File, Metadata, Record, RecordType, Stream};
 
 /// A file of the corpus, with what its index says of it.
 pub(crate) struct CorpusFile {
@@ -137,8 +137,8 @@ fn stream_records(bytes: &[u8], piece: usize, see: &mut dyn FnMut(&Record<'_>, &
     let mut drain = |stream: &mut Stream, problems: &mut Vec<Error>| {
         loop {
             match stream.next_chunk() {
-                Ok(None) => return,
-                Ok(Some(chunk)) => {
+                Ok(Availability::NeedMore) => return,
+                Ok(Availability::Ready(chunk)) => {
                     for record in chunk.records() {
                         let record = record.expect("records of a chunk are whole");
                         let metadata = metadata.get_or_insert_with(|| Metadata::of_stream(chunk.endian()));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use bprec_bpf::ProgSnapshot;
+use bprec_format::bprec::journal::Frame;
+use bprec_format::bprec::state::State;
 use bprec_format::feature::Feature;
-use bprec_format::journal::Frame;
-use bprec_format::state::State;
 use bprec_format::{Endian, SampleLayout};
 
 use crate::Result;

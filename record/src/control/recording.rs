@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{BtfCache, Kallsyms, Refs};
+use bprec_format::bprec::state::{Session, State};
 use bprec_format::feature::Feature;
-use bprec_format::state::{Session, State};
 use bprec_format::{Endian, Events, SampleLayout};
 
 use super::command::Workload;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use bprec_format::state::Session;
+use bprec_format::bprec::state::Session;
 
 use super::command::Workload;
 use super::liveness::Liveness;
@@ -194,7 +194,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use bprec_bpf::BtfCache;
-    use bprec_format::state::State;
+    use bprec_format::bprec::state::State;
 
     use super::*;
 

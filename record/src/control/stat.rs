@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{BtfCache, Refs};
-use bprec_format::state::{Session, State};
+use bprec_format::bprec::state::{Session, State};
 
 use super::command::Workload;
 use super::liveness::{Liveness, are_gone};

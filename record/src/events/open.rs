@@ -133,7 +133,7 @@ impl OpenEvents {
         let attr = abilities.state();
         let fd = sys::perf_event_open(&attr, 0, -1).map_err(|e| sampling::refused("bpf-output", 0, -1, e))?;
         self.state = self.events.len();
-        self.events.push(OpenEvent::new(bprec_format::state::EVENT_NAME.to_owned(), attr));
+        self.events.push(OpenEvent::new(bprec_format::bprec::state::EVENT_NAME.to_owned(), attr));
         self.add(fd, self.state, -1)?;
         if options.bpf_sampler.is_some() {
             self.open_sampler_output(abilities, targets)?;
@@ -254,7 +254,7 @@ impl OpenEvents {
         let attr = abilities.output();
         let index = self.events.len();
         self.sampler_output = Some(index);
-        self.events.push(OpenEvent::new(bprec_format::sampler::EVENT_NAME.to_owned(), attr.clone()));
+        self.events.push(OpenEvent::new(bprec_format::bprec::sampler::EVENT_NAME.to_owned(), attr.clone()));
         for cpu in &targets.cpus {
             match sys::perf_event_open(&attr, -1, *cpu as i32) {
                 Ok(fd) => self.add(fd, index, *cpu as i32).map(drop)?,

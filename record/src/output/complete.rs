@@ -2,7 +2,7 @@
 //! sections.
 
 use bprec_bpf::Kallsyms;
-use bprec_format::state::{self, Cost, FileFunction, FileFunctions, KernelSymbol, State, UserSymbols};
+use bprec_format::bprec::state::{self, Cost, FileFunction, FileFunctions, KernelSymbol, State, UserSymbols};
 
 use super::sections::{self, Section};
 use super::{Sink, StateWriter, Tally, stamp};

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 
-use bprec_format::feature::{Compression, Feature, Payload};
+use bprec_format::feature::{Compression, Feature, SectionContent};
 use bprec_format::{Endian, RECORD_HEADER_BYTES, RecordType, Writer};
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 use zstd::zstd_safe::compress_bound;

@@ -73,7 +73,7 @@ impl Journal {
         let file = self.file.as_ref()?;
         let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
         file.read_exact_at(&mut bytes, 0).ok()?;
-        bprec_format::journal::Journal::parse(&bytes, Endian::NATIVE).ok().map(|journal| journal.features)
+        bprec_format::bprec::journal::Journal::parse(&bytes, Endian::NATIVE).ok().map(|journal| journal.features)
     }
 
     /// Removes the file when the recording does not need it any more.
@@ -145,7 +145,7 @@ fn open(path: &Path) -> io::Result<File> {
 fn begins_as_journal(path: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
     open(path)?.take(BEGIN_BYTES).read_to_end(&mut begin)?;
-    Ok(bprec_format::journal::Journal::parse(&begin, Endian::NATIVE).is_ok())
+    Ok(bprec_format::bprec::journal::Journal::parse(&begin, Endian::NATIVE).is_ok())
 }
 
 /// `perf.data` → `perf.data.journal`.

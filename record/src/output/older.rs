@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use bprec_format::journal::{Journal, recording_id};
+use bprec_format::bprec::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, FileLayout, bprec};
 use bprec_host::refuse_planted;
 

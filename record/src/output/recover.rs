@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use bprec_format::bprec::journal::{Journal, recording_id};
 use bprec_format::feature::{Feature, SectionCheck, SectionWriter};
-use bprec_format::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout, Resync, bprec};
 
 use super::journal::{journal_of, read, remove};

@@ -1,7 +1,9 @@
 //! Feature sections that come from the recording itself; those of the machine are `machine`'s.
 
 use bprec_format::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, write_section};
-use bprec_format::feature::{ClockData, ClockResolution, DescribedEvent, EventDesc, Feature, Payload, SampleTime};
+use bprec_format::feature::{
+    ClockData, ClockResolution, DescribedEvent, EventDesc, Feature, SampleTime, SectionContent,
+};
 use bprec_format::{Endian, EventAttr, Writer};
 
 use crate::events::OpenEvent;
@@ -10,7 +12,7 @@ use crate::sys;
 /// A section: its bit and its bytes.
 pub(crate) type Section = (u8, Vec<u8>);
 
-fn section<'a>(feature: Feature, payload: &impl Payload<'a>) -> Section {
+fn section<'a>(feature: Feature, payload: &impl SectionContent<'a>) -> Section {
     let mut bytes = Vec::new();
     payload.encode(&mut Writer::new(&mut bytes, Endian::NATIVE));
     (feature.0, bytes)

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use bprec_format::journal::Frame;
+use bprec_format::bprec::journal::Frame;
 use bprec_format::{Endian, FileAttr, FileLayout, pipe_header};
 use bprec_host::refuse_planted_target;
 use rustix::io::Errno;

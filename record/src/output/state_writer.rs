@@ -3,8 +3,8 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
+use bprec_format::bprec::state::{EVENT_NAME, PAYLOAD_MAX_BYTES, RecordingId, State};
 use bprec_format::records::write_record;
-use bprec_format::state::{EVENT_NAME, PAYLOAD_MAX_BYTES, RecordingId, State};
 use bprec_format::{Endian, EventAttr, RECORD_HEADER_BYTES, RecordType, SampleId, SampleLayout};
 
 use crate::events::{OpenEvent, OpenEvents};

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use bprec_format::records::Payload;
 use bprec_format::rewrite::is_cpu;
 use bprec_format::{
-    CONTEXT_MAX, Endian, Events, Record, RecordType, Records, Resync, SampleType, context, misc, sampler,
+    CONTEXT_MAX, Endian, Events, Record, RecordType, Records, Resync, SampleType, bprec::sampler, context, misc,
 };
 
 use super::compression::Unpacker;
@@ -283,7 +283,9 @@ impl Tally {
         }
         let chain = if role == SampleRole::BpfSampler {
             let raw = sample.raw().ok().flatten().unwrap_or_default();
-            sampler::Payload::parse(raw, record.offset, Endian::NATIVE).ok().and_then(|payload| payload.callchain)
+            sampler::SamplerPayload::parse(raw, record.offset, Endian::NATIVE)
+                .ok()
+                .and_then(|payload| payload.callchain)
         } else {
             sample.callchain().ok().flatten()
         };

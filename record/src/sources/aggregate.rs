@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bprec_bpf::{Aggregator, Attached, PerCpuStats, Stack, UserDetail};
+use bprec_format::bprec::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::records::{Comm, Mmap, write_record};
-use bprec_format::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout, SampleType, Writer, context, event_type, misc};
 
 use super::{Context, Source};

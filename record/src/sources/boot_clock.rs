@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bprec_format::state::{BootClock, State};
+use bprec_format::bprec::state::{BootClock, State};
 
 use super::{Context, Source};
 use crate::{Result, sys};

@@ -6,8 +6,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use bprec_bpf::{Attached, Recipe, SamplerProgram, Way};
-use bprec_format::sampler::{self as layout, Parts};
-use bprec_format::state::{self, SamplerCounts, State};
+use bprec_format::bprec::sampler::{self as layout, Parts};
+use bprec_format::bprec::state::{self, SamplerCounts, State};
 use bprec_format::{AttrFlags, EventAttr, SampleType, event_type, software};
 
 use super::{Context, Source};

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use bprec_format::state::{CpuNotSampled, State};
+use bprec_format::bprec::state::{CpuNotSampled, State};
 use bprec_host::OfflineCpus;
 
 use super::{Context, Source};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bprec_bpf::{Bounds, Map, map_ids};
 use bprec_format::bpf::names::MapType;
-use bprec_format::state::{self, MapContents, State};
+use bprec_format::bprec::state::{self, MapContents, State};
 
 use super::{Context, Source};
 use crate::events::glob;

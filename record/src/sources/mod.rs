@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use bprec_bpf::ProgSnapshot;
 use bprec_format::SampleLayout;
-use bprec_format::state::{Session, State};
+use bprec_format::bprec::state::{Session, State};
 
 use crate::output::Summary;
 use crate::sys::Waker;

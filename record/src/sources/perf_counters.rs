@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bprec_format::state::{
+use bprec_format::bprec::state::{
     AbsentEvent, CounterEvent, CounterEvents, CounterTier, Reading, SharedCounters, SharedScope, SharedTarget, State,
 };
 use bprec_format::{AttrFlags, EventAttr, ReadFormat};

@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use bprec_format::bprec::state::{Attachment, EventLoss, Loss, State};
 use bprec_format::records::{LostSamples, write_record};
-use bprec_format::state::{Attachment, EventLoss, Loss, State};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout, event_type};
 
 use super::{Context, Source};

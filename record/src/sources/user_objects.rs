@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 
 use bprec_bpf::{Attached, UserObject, Way};
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 use bprec_format::{AttrFlags, event_type};
 
 use super::{Context, Source};

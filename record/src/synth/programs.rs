@@ -2,8 +2,8 @@
 
 use bprec_bpf::ProgSnapshot;
 use bprec_format::bpf::btf::Btf;
+use bprec_format::bprec::state::KernelSymbol;
 use bprec_format::records::{BpfEvent, BpfEventKind, Ksymbol, KsymbolKind};
-use bprec_format::state::KernelSymbol;
 use bprec_format::{RecordType, SampleLayout};
 
 use super::append;

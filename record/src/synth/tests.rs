@@ -220,7 +220,7 @@ fn functions_are_named_and_placed_as_in_kallsyms() {
 
 #[test]
 fn images_end_at_the_next_symbol_or_with_their_page() {
-    let symbol = |addr, name: &str| bprec_format::state::KernelSymbol { addr, len_bytes: 0, name: name.into() };
+    let symbol = |addr, name: &str| bprec_format::bprec::state::KernelSymbol { addr, len_bytes: 0, name: name.into() };
     let (mut out, layout) = (Vec::new(), layout());
     let mut found =
         [symbol(0x1000, "bpf_trampoline_1"), symbol(0x1200, "bpf_trampoline_2"), symbol(0x2fc0, "bpf_dispatcher_xdp")];

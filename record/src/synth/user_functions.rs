@@ -11,8 +11,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bprec_format::bprec::state::{FileFunction, FileFunctions, UserSymbols};
 use bprec_format::records::{BuildId, Mmap2File};
-use bprec_format::state::{FileFunction, FileFunctions, UserSymbols};
 use bprec_host::elf::{self, Elf, open_regular};
 
 use crate::Result;

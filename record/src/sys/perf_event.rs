@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use bprec_format::state::Reading;
+use bprec_format::bprec::state::Reading;
 use bprec_format::{ATTR_SIZE_MAX, Endian, EventAttr};
 use perf_event_open_sys as perf;
 

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use bprec_fixtures::Counter;
-use bprec_format::state::SharedCounters;
+use bprec_format::bprec::state::SharedCounters;
 use bprec_record::{CounterTarget, Level, SharedOptions};
 
 pub fn allowed(test: &str) -> bool {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use bprec_format::bprec::state;
 use bprec_format::records::Mmap2File;
-use bprec_format::state;
 use rustc_hash::FxHashMap;
 
 use super::demangle::demangled;

@@ -7,7 +7,7 @@ use super::programs::Program;
 use super::runners::{HookGroup, Runner, Runners};
 use super::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

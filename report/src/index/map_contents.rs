@@ -1,6 +1,6 @@
 //! Contents of a map, from the parts that the recording has.
 
-use bprec_format::state::{ContentsEnd, MapContents};
+use bprec_format::bprec::state::{ContentsEnd, MapContents};
 
 /// The parts of a map's contents, put together.
 #[derive(Debug, Default)]

@@ -43,10 +43,10 @@ use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Unit;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, OLDEST_INFO_LEN, ProgInfo};
+use bprec_format::bprec::sampler::Parts;
+use bprec_format::bprec::state::{self, KernelSymbol, State};
 use bprec_format::feature::Feature;
 use bprec_format::records::{LostSamples, Payload};
-use bprec_format::sampler::Parts;
-use bprec_format::state::{self, KernelSymbol, State};
 use bprec_format::{
     AttrFlags, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, event_type, misc, software,
 };

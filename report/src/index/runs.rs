@@ -16,7 +16,7 @@ mod slowing;
 
 use crate::input::window::Window as Selected;
 use crate::model::{Anomaly, Known, Reason, SnapshotFault};
-use bprec_format::state::{ProgramRuns, RunStats};
+use bprec_format::bprec::state::{ProgramRuns, RunStats};
 use margin::{margin, time_margin_ns};
 use rustc_hash::FxHashMap;
 pub(crate) use slowing::SampledTime;

@@ -1,10 +1,10 @@
 //! Facts that a recording states of itself: the states that only our own have, and its losses.
 
 use super::map_contents::Contents;
+use bprec_format::bprec::state;
+use bprec_format::bprec::state::BootClock;
 use bprec_format::records::user::AuxtraceInfo;
 use bprec_format::records::{Payload, UserPayload};
-use bprec_format::state;
-use bprec_format::state::BootClock;
 use std::collections::BTreeMap;
 
 /// Target of a recording of everything, in the words of the recorder.

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
+use bprec_format::bprec::state::{FileFunctions, KernelSymbol};
 use bprec_format::feature::Feature;
 use bprec_format::records::{Ksymbol, Mmap2File};
-use bprec_format::state::{FileFunctions, KernelSymbol};
 use bprec_format::{Endian, FeatureSection};
 
 use super::file_functions::{Files, Mapped};

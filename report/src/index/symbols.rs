@@ -2,7 +2,7 @@
 
 use super::intervals::Intervals;
 use super::kernel::{Dispatch, Role, meaning, stem};
-use bprec_format::state::KernelSymbol;
+use bprec_format::bprec::state::KernelSymbol;
 use std::borrow::Cow;
 
 /// Name of a function, and how far behind its start an address is.

@@ -107,7 +107,7 @@ fn arrays(programs: &[Program], states: &States) -> Arrays {
     }
     if states.prog_arrays.is_empty() {
         // Older recordings have the name of the array alone, which several may share.
-        let is_array = |map: &&bprec_format::state::Map| map.map_type == MapType::PROG_ARRAY.0;
+        let is_array = |map: &&bprec_format::bprec::state::Map| map.map_type == MapType::PROG_ARRAY.0;
         let mut named: FxHashMap<&[u8], Vec<u32>> = FxHashMap::default();
         states.maps.values().filter(is_array).for_each(|map| named.entry(&map.name).or_default().push(map.id));
         for attachment in states.attachments.iter().filter(|attachment| attachment.kind == "tail_call") {
@@ -163,7 +163,7 @@ mod tests {
     use crate::index::programs::ProgInfoSummary;
     use crate::index::symbols::KernelSymbols;
     use bprec_format::bpf::names::ProgType;
-    use bprec_format::state::{Attachment, KernelSymbol, ProgArray, Session, TailCall};
+    use bprec_format::bprec::state::{Attachment, KernelSymbol, ProgArray, Session, TailCall};
 
     fn program(id: u32) -> Program {
         let info = ProgInfoSummary { at: 0, prog_type: Some(ProgType::RAW_TRACEPOINT), load_time_ns: 0, uid: None };

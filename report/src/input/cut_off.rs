@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use bprec_format::bprec::journal::{self, recording_id};
 use bprec_format::feature::Feature;
-use bprec_format::journal::{self, recording_id};
 use bprec_format::{Error, File, Metadata, Problem, bprec};
 
 /// End of a recording that was cut off, and the cause.

@@ -1,15 +1,19 @@
 //! Kinds of an event's samples.
 
-use bprec_format::{AttrFlags, Callchain, EventAttr, Events, Sample, event_type, sampler, software, state};
+use bprec_format::{
+    AttrFlags, Callchain, EventAttr, Events, Sample,
+    bprec::{sampler, state},
+    event_type, software,
+};
 
 /// Kind of an event's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// Where the machine was.
     Pmu,
-    /// The same, as [`bprec_format::sampler`] payloads.
+    /// The same, as [`bprec_format::bprec::sampler`] payloads.
     BpfSampler,
-    /// [`bprec_format::state`] payloads.
+    /// [`bprec_format::bprec::state`] payloads.
     State,
     /// Nothing about where the machine was: the event is there for its side band, or carries another tool's payloads.
     Other,
@@ -52,6 +56,6 @@ impl EventKind {
 }
 
 /// Payload of our sampling program in a sample.
-pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::Payload<'s>> {
-    sampler::Payload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
+pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::SamplerPayload<'s>> {
+    sampler::SamplerPayload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
 }

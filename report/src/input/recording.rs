@@ -4,7 +4,7 @@ use crate::input::cut_off::CutOff;
 use crate::input::event_kind::EventKind;
 use crate::input::unpacked::{RELEASE_BYTES, Slice, Unpacked};
 use crate::{Error, Input, Result};
-use bprec_format::feature::{Compression, Feature, Payload, SampleTime, Text};
+use bprec_format::feature::{Compression, Feature, SampleTime, SectionContent, Text};
 use bprec_format::{
     Container, Endian, Event, Events, FeatureSection, File, Metadata, PIPE_HEADER_BYTES, RECORD_HEADER_BYTES,
     RecordType, Records,
@@ -155,7 +155,7 @@ impl<'a> Recording<'a> {
     }
 
     /// A feature section, as far as it can be read.
-    pub(crate) fn feature<'s, T: Payload<'s>>(&'s self, feature: Feature) -> Option<T> {
+    pub(crate) fn feature<'s, T: SectionContent<'s>>(&'s self, feature: Feature) -> Option<T> {
         let section = self.sections_of(feature).next()?;
         T::parse(&section.bytes, section.offset, self.endian).ok().map(|partial| partial.value)
     }

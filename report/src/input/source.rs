@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bprec_format::rewrite::Care;
 use bprec_format::{
-    Chunk, Chunks, Container, Events, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Records, Resync, Stream,
+    Availability, Chunk, Chunks, Container, Events, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Records, Resync,
+    Stream,
 };
 
 use crate::input::GZIP_MAGIC;
@@ -325,8 +326,8 @@ fn read_stream<'a>(
         stream.feed(&piece[..len]);
         loop {
             match stream.next_chunk() {
-                Ok(None) => break,
-                Ok(Some(chunk)) => {
+                Ok(Availability::NeedMore) => break,
+                Ok(Availability::Ready(chunk)) => {
                     let metadata = metadata.get_or_insert_with(|| Metadata::of_stream(chunk.endian()));
                     if visit(&chunk, None, metadata, visitor, &mut problems)?.is_break() {
                         return Ok(problems);

@@ -1,5 +1,6 @@
 //! Records.
 
+use bprec_format::bprec::sampler::{self, Parts, Registers};
 use bprec_format::records::user::{
     Auxtrace, AuxtraceError, BpfMetadata, BuildIdRecord, EventTypeName, EventUpdate, ThreadMap, ThreadMapEntry, Update,
 };
@@ -7,7 +8,6 @@ use bprec_format::records::{
     BpfEvent, BpfEventKind, BuildId, Cgroup, Comm, Ksymbol, KsymbolKind, Mmap, Mmap2, Mmap2File, Namespace, Namespaces,
     Payload, TextPoke, UserPayload, write_record,
 };
-use bprec_format::sampler::{self, Parts, Registers};
 use bprec_format::{RecordType, SampleId, SampleLayout, Words as Chain, Writer, context, misc};
 
 use super::states::states;
@@ -121,7 +121,7 @@ impl Records<'_> {
                 }
                 let (comm, registers) = (p.secret("task of a sample"), p.secret("register"));
                 let mut payload = Vec::new();
-                let sampled = sampler::Payload {
+                let sampled = sampler::SamplerPayload {
                     missing: Parts(0),
                     ip: Some(CODE + 8),
                     period: Some(1000),
@@ -172,7 +172,7 @@ impl Records<'_> {
                 }));
             }
             RecordType::THREAD_MAP => {
-                let entries = vec![ThreadMapEntry::new(PID.into(), p.secret("thread").as_bytes())];
+                let entries = vec![ThreadMapEntry { tid: PID.into(), comm: p.secret("thread").into_bytes() }];
                 self.user(&UserPayload::ThreadMap(ThreadMap { entries }));
             }
             RecordType::EVENT_UPDATE => {

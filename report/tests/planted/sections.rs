@@ -4,10 +4,12 @@ use bprec_format::bpf::btf;
 use bprec_format::bpf::prog_info::{self, Array, DEFAULT_INFO_LEN, ProgInfoBuf};
 use bprec_format::feature::tracing::{TracingData, TracingSystem};
 use bprec_format::feature::{
-    BuildId as FileBuildId, BuildIds, Cache, Caches, CpuDomain, CpuDomains, CpuPlace, CpuPmuCaps, CpuTopology,
-    CpuWithDomains, DescribedEvent, EventDesc, EventGroup, Feature, GroupDesc, HybridPmu, HybridTopology, NumaNode,
-    NumaTopology, Payload as _, PmuCap, PmuCaps, PmuMappings, PmuWithCaps, Text, TextList,
+    BuildIds, Cache, Caches, CpuDomain, CpuDomains, CpuPlace, CpuPmuCaps, CpuTopology, CpuWithDomains, DescribedEvent,
+    EventDesc, EventGroup, Feature, GroupDesc, HybridPmu, HybridTopology, NumaNode, NumaTopology, PmuCap, PmuCaps,
+    PmuMappings, PmuWithCaps, SectionContent as _, Text, TextList,
 };
+use bprec_format::records::BuildId;
+use bprec_format::records::user::BuildIdRecord;
 use bprec_format::{EventAttr, Writer, misc};
 
 use super::{CODE, Event, LITTLE, LOAD_TIME_NS, PROG_ID, Planted};
@@ -29,8 +31,18 @@ pub(crate) fn section(feature: Feature, events: &[Event], p: &mut Planted) -> Op
             let (user, modules, module) = (p.secret("file"), p.secret("path of a module"), p.kept("kernel modules"));
             let (path, module) = (format!("/{user}"), format!("/{modules}/{module}.ko"));
             let id = p.secret("build id");
-            let user = FileBuildId { cpu_mode: misc::USER, pid: -1, id: id.as_bytes(), file: path.as_bytes() };
-            let module = FileBuildId { cpu_mode: misc::KERNEL, pid: -1, id: &[1; 20], file: module.as_bytes() };
+            let user = BuildIdRecord {
+                cpumode: misc::USER,
+                pid: -1,
+                id: BuildId::new(id.as_bytes()),
+                filename: path.as_bytes(),
+            };
+            let module = BuildIdRecord {
+                cpumode: misc::KERNEL,
+                pid: -1,
+                id: BuildId::new(&[1; 20]),
+                filename: module.as_bytes(),
+            };
             BuildIds(vec![user, module]).to_bytes(LITTLE)
         }
         Feature::EVENT_DESC => {

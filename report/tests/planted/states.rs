@@ -1,14 +1,14 @@
 //! Payloads of the recorder's.
 
 use bprec_format::bpf::names::{AttachType, LinkType};
-use bprec_format::records::{BuildId, Mmap2File};
-use bprec_format::sampler::Parts;
-use bprec_format::state::{
+use bprec_format::bprec::sampler::Parts;
+use bprec_format::bprec::state::{
     AbsentEvent, Attachment, ContentsEnd, CounterEvent, CounterEvents, CounterTier, CounterUnit, FileFunction,
     FileFunctions, KernelSymbol, Map, MapContents, Missed, Owner, ProgArray, Program, ProgramCounters, ProgramRuns,
     RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall, TargetCounters,
     UserSymbols,
 };
+use bprec_format::records::{BuildId, Mmap2File};
 
 use super::{KERNEL_FUNCTION, LOAD_TIME_NS, PROG_ID, Planted, TIME_NS};
 

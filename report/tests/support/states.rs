@@ -1,7 +1,7 @@
 //! Recordings that are made of states.
 
+use bprec_format::bprec::state::State;
 use bprec_format::records::write_record;
-use bprec_format::state::State;
 use bprec_format::{
     Endian, FileAttr, FileLayout, RecordType, SampleId, SampleLayout, SampleType, event_type, software,
 };

@@ -12,7 +12,7 @@ use crate::sys::{load, memory::SharedWords};
 
 /// `EVENTS_MAX`: events that one profiler counts at most.
 pub const EVENTS_MAX: usize = 8;
-/// `SUB_BITS`: the bits of [`bprec_format::state::Histogram`] that [`Counted::buckets`] are divided by.
+/// `SUB_BITS`: the bits of [`bprec_format::bprec::state::Histogram`] that [`Counted::buckets`] are divided by.
 pub const HISTOGRAM_SUB_BITS: u8 = 4;
 
 // Words of `struct per_cpu_stats`.

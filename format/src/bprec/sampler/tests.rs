@@ -10,7 +10,7 @@ type Said = (
     (Option<Vec<u8>>, Option<CounterValue>, Option<(u64, Vec<(u32, u64)>)>, Option<Vec<u64>>),
 );
 
-fn said(it: &Payload<'_>) -> Said {
+fn said(it: &SamplerPayload<'_>) -> Said {
     let registers = it.registers.map(|registers| (registers.mask, registers.iter().collect()));
     (
         (it.missing, it.ip, it.period, it.addr, it.pid_tid, it.cgroup),
@@ -40,7 +40,7 @@ proptest! {
         let has = |part| there.contains(part);
         let values = words(&vec![numbers[0]; mask.count_ones() as usize], endian);
         let chain = words(&frames, endian);
-        let payload = Payload {
+        let payload = SamplerPayload {
             missing,
             ip: Some(numbers[1]).filter(|_| has(Parts::IP)),
             period: Some(numbers[2]).filter(|_| has(Parts::PERIOD)),
@@ -58,7 +58,7 @@ proptest! {
         let whole = bytes.len();
         // The kernel pads, with whatever was there.
         bytes.resize(whole + padding, 0xa5);
-        let read = Payload::parse(&bytes, 0, endian).unwrap();
+        let read = SamplerPayload::parse(&bytes, 0, endian).unwrap();
         prop_assert_eq!(said(&read), said(&payload));
         prop_assert_eq!(read.parts(), Parts(parts));
         let mut again = Vec::new();
@@ -66,7 +66,7 @@ proptest! {
         prop_assert_eq!(&again[..], &bytes[..whole]);
         // Nothing shorter is a payload.
         for len in 0..whole {
-            prop_assert!(Payload::parse(&bytes[..len], 0, endian).is_err());
+            prop_assert!(SamplerPayload::parse(&bytes[..len], 0, endian).is_err());
         }
     }
 
@@ -74,7 +74,7 @@ proptest! {
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), parts in 0u16..512) {
         let mut bytes = bytes;
         bytes.splice(0..0, [1, 0].into_iter().chain(parts.to_le_bytes()));
-        if let Ok(payload) = Payload::parse(&bytes, 0, Endian::Little) {
+        if let Ok(payload) = SamplerPayload::parse(&bytes, 0, Endian::Little) {
             said(&payload);
         }
     }
@@ -84,13 +84,13 @@ proptest! {
 #[test]
 fn layout() {
     let chain = words(&[context::KERNEL, 0xffff_ffff_8100_0010], Endian::Little);
-    let payload = Payload {
+    let payload = SamplerPayload {
         missing: Parts::VALUE,
         period: Some(250_000),
         pid_tid: Some((7, 9)),
         comm: Some(b"sh"),
         callchain: Some(Words::new(&chain, Endian::Little)),
-        ..Payload::default()
+        ..SamplerPayload::default()
     };
     let mut bytes = Vec::new();
     payload.encode(&mut bytes, Endian::Little);
@@ -107,13 +107,13 @@ fn layout() {
 #[test]
 fn lengths_that_lie_are_refused() {
     let mut bytes = Vec::new();
-    Payload { ip: Some(1), ..Payload::default() }.encode(&mut bytes, Endian::Little);
+    SamplerPayload { ip: Some(1), ..SamplerPayload::default() }.encode(&mut bytes, Endian::Little);
     for length in [0u32, 15, 23, 25, u32::MAX] {
         bytes[8..12].copy_from_slice(&length.to_le_bytes());
-        assert!(Payload::parse(&bytes, 100, Endian::Little).is_err(), "{length}");
+        assert!(SamplerPayload::parse(&bytes, 100, Endian::Little).is_err(), "{length}");
     }
     bytes[0] = 2;
-    assert!(Payload::parse(&bytes, 100, Endian::Little).unwrap_err().to_string().contains("version"));
+    assert!(SamplerPayload::parse(&bytes, 100, Endian::Little).unwrap_err().to_string().contains("version"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::layout::meaning::Event;
 use crate::layout::{Optional, Plain, Text, layout};
 
 layout! {
-    /// The program that writes [`bprec:sampler`](crate::sampler): where it is, and what came of it. Told when sampling starts,
+    /// The program that writes [`bprec:sampler`](crate::bprec::sampler): where it is, and what came of it. Told when sampling starts,
     /// and again, with [`counts`](Sampler::counts), at the end.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Sampler {

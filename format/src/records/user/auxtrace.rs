@@ -2,15 +2,18 @@
 //! their size.
 
 use super::fixed_text;
-use crate::{Reader, Result, Words, Writer};
+use crate::layout::{Padded, Rest};
+use crate::{Reader, Result, Writer};
 
-/// AUXTRACE_INFO (since perf 4.1): `type u32, reserved u32, priv u64[]`: how the traces are to be decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuxtraceInfo {
-    /// 1 Intel PT, 2 Intel BTS, 3 CoreSight, 4 Arm SPE, 5 s390 CPUM_SF, 6 HiSilicon PTT.
-    pub kind: u32,
-    /// Parameters of the decoder.
-    pub private: Vec<u64>,
+record! {
+    /// AUXTRACE_INFO (since perf 4.1): how the traces are to be decoded.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct AuxtraceInfo {
+        /// 1 Intel PT, 2 Intel BTS, 3 CoreSight, 4 Arm SPE, 5 s390 CPUM_SF, 6 HiSilicon PTT.
+        pub kind: u32 as Padded<4>,
+        /// Parameters of the decoder.
+        pub private: Vec<u64> as Rest,
+    }
 }
 
 impl AuxtraceInfo {
@@ -26,56 +29,24 @@ impl AuxtraceInfo {
             _ => return None,
         })
     }
-
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<AuxtraceInfo> {
-        let kind = r.u32("AUXTRACE_INFO type")?;
-        r.u32("AUXTRACE_INFO reserved")?;
-        let endian = r.endian();
-        Ok(AuxtraceInfo { kind, private: Words::new(r.rest(), endian).iter().collect() })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u32(self.kind).u32(0);
-        for word in &self.private {
-            w.u64(*word);
-        }
-    }
 }
 
-/// AUXTRACE (since perf 4.1): `size u64, offset u64, reference u64, idx u32, tid u32, cpu u32, reserved u32`; `size` bytes of trace follow
-/// outside the record's size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Auxtrace {
-    /// Bytes of trace behind the record.
-    pub size_bytes: u64,
-    /// Offset in the trace of this buffer.
-    pub offset: u64,
-    /// A number that the decoder knows them by.
-    pub reference: u64,
-    /// Index of the buffer.
-    pub idx: u32,
-    /// Thread; all ones for any.
-    pub tid: u32,
-    /// CPU; all ones for any.
-    pub cpu: u32,
-}
-
-impl Auxtrace {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Auxtrace> {
-        Ok(Auxtrace {
-            size_bytes: r.u64("AUXTRACE size")?,
-            offset: r.u64("AUXTRACE offset")?,
-            reference: r.u64("AUXTRACE reference")?,
-            idx: r.u32("AUXTRACE idx")?,
-            tid: r.u32("AUXTRACE tid")?,
-            cpu: r.u32("AUXTRACE cpu")?,
-        })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.size_bytes).u64(self.offset).u64(self.reference).u32(self.idx).u32(self.tid).u32(self.cpu).u32(0);
+record! {
+    /// AUXTRACE (since perf 4.1); `size_bytes` of trace follow outside the record's size.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Auxtrace {
+        /// Bytes of trace behind the record.
+        pub size_bytes: u64,
+        /// Offset in the trace of this buffer.
+        pub offset: u64,
+        /// A number that the decoder knows them by.
+        pub reference: u64,
+        /// Index of the buffer.
+        pub idx: u32,
+        /// Thread; all ones for any.
+        pub tid: u32,
+        /// CPU; all ones for any.
+        pub cpu: u32 as Padded<4>,
     }
 }
 

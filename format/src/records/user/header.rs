@@ -2,6 +2,7 @@
 //! HEADER_FEATURE (since perf 4.13), BPF_METADATA (since perf 7.0).
 
 use super::{CpuMap, fixed_text};
+use crate::layout::{Fixed, LongList, Pair, Rest};
 use crate::record::misc;
 use crate::records::{BuildId, put_string, string};
 use crate::{EventAttr, Reader, Result, Words, Writer};
@@ -62,12 +63,11 @@ impl<'a> EventTypeName<'a> {
     }
 }
 
-/// HEADER_BUILD_ID: `pid s32, data[20], size u8, reserved[3], filename`. Also the element of the BUILD_ID feature, there
-/// with a size that is no multiple of 8.
+/// HEADER_BUILD_ID: `pid s32, data[20], size u8, reserved[3], filename`. Also the entry of the BUILD_ID feature.
 ///
 /// The size byte counts only with [`misc::BUILD_ID_SIZE`]; without, the id has 20 bytes. The CPU mode in `misc` says
 /// whether the file belongs to kernel or user space.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildIdRecord<'a> {
     /// Process; −1 for the host's kernel.
     pub pid: i32,
@@ -80,18 +80,19 @@ pub struct BuildIdRecord<'a> {
 }
 
 impl<'a> BuildIdRecord<'a> {
-    pub(crate) fn parse(r: &mut Reader<'a>, record_misc: u16) -> Result<BuildIdRecord<'a>> {
+    pub(super) fn parse(r: &mut Reader<'a>, record_misc: u16) -> Result<BuildIdRecord<'a>> {
         let pid = r.u32("BUILD_ID pid")? as i32;
+        let record = BuildIdRecord::parse_id(r, record_misc, pid)?;
+        Ok(BuildIdRecord { filename: string(r, "BUILD_ID filename")?, ..record })
+    }
+
+    /// Reads the fields between `pid` and the file's path.
+    pub(crate) fn parse_id(r: &mut Reader<'a>, record_misc: u16, pid: i32) -> Result<BuildIdRecord<'a>> {
         let data: [u8; 20] = r.array("BUILD_ID data")?;
-        let size = r.u8("BUILD_ID size")?;
-        r.take(3, "BUILD_ID reserved")?;
+        let [size, ..] = r.array::<4>("BUILD_ID size")?;
         let size = if record_misc & misc::BUILD_ID_SIZE != 0 { usize::from(size).min(20) } else { 20 };
-        Ok(BuildIdRecord {
-            pid,
-            cpumode: record_misc & misc::CPUMODE_MASK,
-            id: BuildId::new(&data[..size]),
-            filename: string(r, "BUILD_ID filename")?,
-        })
+        let cpumode = record_misc & misc::CPUMODE_MASK;
+        Ok(BuildIdRecord { pid, cpumode, id: BuildId::new(&data[..size]), filename: &[] })
     }
 
     /// The header's misc bits for this record.
@@ -101,9 +102,14 @@ impl<'a> BuildIdRecord<'a> {
 
     /// Appends the payload.
     pub fn encode(&self, w: &mut Writer<'_>) {
+        self.encode_ids(w);
+        put_string(w, self.filename);
+    }
+
+    /// Appends the fields in front of the file's path.
+    pub(crate) fn encode_ids(&self, w: &mut Writer<'_>) {
         let id = self.id.as_bytes();
         w.u32(self.pid as u32).bytes(id).zeros(20 - id.len()).u8(id.len() as u8).zeros(3);
-        put_string(w, self.filename);
     }
 }
 
@@ -153,96 +159,43 @@ impl<'a> EventUpdate<'a> {
 
     /// Appends the payload.
     pub fn encode(&self, w: &mut Writer<'_>) {
-        let mut begin = |kind: u64| {
-            w.u64(kind).u64(self.id);
+        let kind = match &self.update {
+            Update::Unit(_) => 0,
+            Update::Scale(_) => 1,
+            Update::Name(_) => 2,
+            Update::Cpus(_) => 3,
+            Update::Other { kind, .. } => *kind,
         };
+        w.u64(kind).u64(self.id);
         match &self.update {
-            Update::Unit(text) => {
-                begin(0);
-                put_string(w, text);
-            }
-            Update::Scale(scale) => {
-                begin(1);
-                w.u64(scale.to_bits());
-            }
-            Update::Name(text) => {
-                begin(2);
-                put_string(w, text);
-            }
-            Update::Cpus(cpus) => {
-                begin(3);
-                cpus.encode(w);
-            }
-            Update::Other { kind, bytes } => {
-                begin(*kind);
-                w.bytes(bytes);
-            }
+            Update::Unit(text) | Update::Name(text) => put_string(w, text),
+            Update::Scale(scale) => drop(w.u64(scale.to_bits())),
+            Update::Cpus(cpus) => cpus.encode(w),
+            Update::Other { bytes, .. } => drop(w.bytes(bytes)),
         }
     }
 }
 
-/// HEADER_FEATURE (since perf 4.13): `feat_id u64`, then the bytes that the feature's section has in a file. A `feat_id` without bytes
-/// beyond the last feature ends the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FeatureRecord<'a> {
-    /// The feature's bit.
-    pub feature: u64,
-    /// Its section.
-    pub bytes: &'a [u8],
-}
-
-impl<'a> FeatureRecord<'a> {
-    pub(super) fn parse(r: &mut Reader<'a>) -> Result<FeatureRecord<'a>> {
-        Ok(FeatureRecord { feature: r.u64("HEADER_FEATURE feat_id")?, bytes: r.rest() })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.feature).bytes(self.bytes);
+record! {
+    /// HEADER_FEATURE (since perf 4.13): a feature, with the bytes that its section has in a file. A number without bytes beyond the last
+    /// feature ends the list.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct FeatureRecord<'a> {
+        /// The feature's bit.
+        pub feature: u64,
+        /// Its section.
+        pub bytes: &'a [u8] as Rest,
     }
 }
 
-/// BPF_METADATA: `prog_name[512], nr_entries u64`, `nr_entries` × `{key[64], value[256]}`: the `bpf_metadata_*` variables
-/// of the program whose function has this name. perf appends a trailer of zeros.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BpfMetadata {
-    /// Symbol name of a function of the program (`bpf_prog_<tag>_<name>`).
-    pub prog_name: Vec<u8>,
-    /// Variable name without its prefix, and value as text.
-    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-impl BpfMetadata {
-    const NAME_BYTES: usize = 512;
-    const KEY_BYTES: usize = 64;
-    const VALUE_BYTES: usize = 256;
-
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<BpfMetadata> {
-        let prog_name = fixed_text(r.take(Self::NAME_BYTES, "BPF_METADATA prog_name")?).to_vec();
-        let nr = r.u64("BPF_METADATA nr_entries")?;
-        let nr = r.count(nr, Self::KEY_BYTES + Self::VALUE_BYTES, "BPF_METADATA entries")?;
-        let mut entries = Vec::with_capacity(nr);
-        for _ in 0..nr {
-            let key = fixed_text(r.take(Self::KEY_BYTES, "BPF_METADATA key")?).to_vec();
-            let value = fixed_text(r.take(Self::VALUE_BYTES, "BPF_METADATA value")?).to_vec();
-            entries.push((key, value));
-        }
-        Ok(BpfMetadata { prog_name, entries })
+record! {
+    /// BPF_METADATA: the `bpf_metadata_*` variables of the program with a function of this name. perf appends a trailer of zeros. Texts
+    /// beyond their field are cut.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct BpfMetadata {
+        /// Symbol name of a function of the program (`bpf_prog_<tag>_<name>`).
+        pub prog_name: Vec<u8> as Fixed<512>,
+        /// Variable name without its prefix, and value as text: `nr u64`, then these.
+        pub entries: Vec<(Vec<u8>, Vec<u8>)> as LongList<Pair<Fixed<64>, Fixed<256>>>,
     }
-
-    /// Appends the payload, without a trailer; texts beyond their field are cut.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        put_fixed(w, &self.prog_name, Self::NAME_BYTES);
-        w.u64(self.entries.len() as u64);
-        for (key, value) in &self.entries {
-            put_fixed(w, key, Self::KEY_BYTES);
-            put_fixed(w, value, Self::VALUE_BYTES);
-        }
-    }
-}
-
-/// Appends text in a field of `size` bytes, the last of which is NUL.
-fn put_fixed(w: &mut Writer<'_>, text: &[u8], size: usize) {
-    let text = &text[..text.len().min(size - 1)];
-    w.bytes(text).zeros(size - text.len());
 }

@@ -1,7 +1,7 @@
 //! Target of the recording: ID_INDEX (since perf 3.18), THREAD_MAP and CPU_MAP (since perf 4.4), TIME_CONV (since
 //! perf 3.17).
 
-use super::fixed_text;
+use crate::layout::{Codec, Fixed, List, LongList, Padded, Plain, Rest, layout};
 use crate::{Error, Reader, Result, Writer};
 
 /// ID_INDEX (since perf 3.18): `nr u64`, `nr` × `{id, idx, cpu, tid: u64}`, then, where the record is long enough (since perf 6.0),
@@ -67,55 +67,28 @@ impl IdIndex {
     }
 }
 
-/// THREAD_MAP (since perf 4.4): `nr u64`, `nr` × `{pid u64, comm[16]}`: the tasks that were recorded; one with pid −1 for all.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ThreadMap {
-    /// The tasks.
-    pub entries: Vec<ThreadMapEntry>,
-}
-
-/// A task of a THREAD_MAP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadMapEntry {
-    /// Thread id.
-    pub tid: u64,
-    comm: [u8; 16],
-}
-
-impl ThreadMapEntry {
-    /// A task; a name is cut to 15 bytes.
-    pub fn new(tid: u64, name: &[u8]) -> ThreadMapEntry {
-        let mut comm = [0; 16];
-        let len = name.len().min(comm.len() - 1);
-        comm[..len].copy_from_slice(&name[..len]);
-        ThreadMapEntry { tid, comm }
-    }
-
-    /// Its name, possibly empty.
-    pub fn comm(&self) -> &[u8] {
-        fixed_text(&self.comm)
+record! {
+    /// THREAD_MAP (since perf 4.4): the tasks that were recorded; one with pid −1 for all.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ThreadMap {
+        /// The tasks: `nr u64`, then these.
+        pub entries: Vec<ThreadMapEntry> as LongList,
     }
 }
 
-impl ThreadMap {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<ThreadMap> {
-        let nr = r.u64("THREAD_MAP nr")?;
-        let nr = r.count(nr, 24, "THREAD_MAP entries")?;
-        let mut entries = Vec::with_capacity(nr);
-        for _ in 0..nr {
-            entries.push(ThreadMapEntry { tid: r.u64("THREAD_MAP pid")?, comm: r.array("THREAD_MAP comm")? });
-        }
-        Ok(ThreadMap { entries })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.entries.len() as u64);
-        for entry in &self.entries {
-            w.u64(entry.tid).bytes(&entry.comm);
-        }
+layout! {
+    /// A task of a THREAD_MAP.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ThreadMapEntry {
+        /// Thread id.
+        pub tid: u64,
+        /// Its name, possibly empty; cut to 15 bytes.
+        pub comm: Vec<u8> as Fixed<16>,
     }
 }
+
+/// `count u16`, and so many elements.
+type ShortList = List<Plain, u16>;
 
 /// A set of CPUs: CPU_MAP, and the body of an EVENT_UPDATE. Packed: offsets are odd multiples of 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,15 +117,7 @@ impl CpuMap {
     pub(super) fn parse(r: &mut Reader<'_>) -> Result<CpuMap> {
         let offset = r.offset();
         match r.u16("CPU_MAP type")? {
-            0 => {
-                let nr = r.u16("CPU_MAP nr")?;
-                let nr = r.count(nr.into(), 2, "CPU_MAP cpus")?;
-                let mut cpus = Vec::with_capacity(nr);
-                for _ in 0..nr {
-                    cpus.push(r.u16("CPU_MAP cpu")?);
-                }
-                Ok(CpuMap::Cpus(cpus))
-            }
+            0 => Ok(CpuMap::Cpus(ShortList::get(r, "CPU_MAP cpus")?)),
             1 => {
                 let nr = r.u16("CPU_MAP nr")?;
                 let word_bytes = r.u16("CPU_MAP long_size")?;
@@ -163,10 +128,9 @@ impl CpuMap {
                     r.take(4, "CPU_MAP padding")?;
                 }
                 let nr = r.count(nr.into(), word_bytes.into(), "CPU_MAP mask")?;
-                let mut words = Vec::with_capacity(nr);
-                for _ in 0..nr {
-                    words.push(if word_bytes == 8 { r.u64("CPU_MAP mask")? } else { r.u32("CPU_MAP mask")?.into() });
-                }
+                let mut word =
+                    || if word_bytes == 8 { r.u64("CPU_MAP mask") } else { r.u32("CPU_MAP mask").map(u64::from) };
+                let words = (0..nr).map(|_| word()).collect::<Result<_>>()?;
                 Ok(CpuMap::Mask { word_bytes, words })
             }
             2 => {
@@ -201,10 +165,8 @@ impl CpuMap {
     pub fn encode(&self, w: &mut Writer<'_>) {
         match self {
             CpuMap::Cpus(cpus) => {
-                w.u16(0).u16(cpus.len() as u16);
-                for cpu in cpus {
-                    w.u16(*cpu);
-                }
+                w.u16(0);
+                ShortList::put(cpus, w);
             }
             CpuMap::Mask { word_bytes, words } => {
                 w.u16(1).u16(words.len() as u16).u16(*word_bytes);
@@ -226,52 +188,27 @@ impl CpuMap {
     }
 }
 
-/// TIME_CONV (since perf 3.17): `time_shift, time_mult, time_zero: u64`, then, since perf 5.10, [`TimeConvCycles`]. From the CPU's cycle
-/// counter to the recording's clock: `time = time_zero + (cycles × time_mult >> time_shift)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]
-pub struct TimeConv {
-    pub time_shift: u64,
-    pub time_mult: u64,
-    pub time_zero: u64,
-    pub cycles: Option<TimeConvCycles>,
-}
-
-/// `time_cycles u64, time_mask u64, cap_user_time_zero u8, cap_user_time_short u8, reserved[6]`: for counters that wrap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]
-pub struct TimeConvCycles {
-    pub time_cycles: u64,
-    pub time_mask: u64,
-    pub cap_user_time_zero: bool,
-    pub cap_user_time_short: bool,
-}
-
-impl TimeConv {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<TimeConv> {
-        let mut conv = TimeConv {
-            time_shift: r.u64("TIME_CONV time_shift")?,
-            time_mult: r.u64("TIME_CONV time_mult")?,
-            time_zero: r.u64("TIME_CONV time_zero")?,
-            cycles: None,
-        };
-        if r.remaining() >= 18 {
-            conv.cycles = Some(TimeConvCycles {
-                time_cycles: r.u64("TIME_CONV time_cycles")?,
-                time_mask: r.u64("TIME_CONV time_mask")?,
-                cap_user_time_zero: r.u8("TIME_CONV cap_user_time_zero")? != 0,
-                cap_user_time_short: r.u8("TIME_CONV cap_user_time_short")? != 0,
-            });
-        }
-        Ok(conv)
+record! {
+    /// TIME_CONV (since perf 3.17). From the CPU's cycle counter to the recording's clock:
+    /// `time = time_zero + (cycles × time_mult >> time_shift)`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]
+    pub struct TimeConv {
+        pub time_shift: u64,
+        pub time_mult: u64,
+        pub time_zero: u64,
+        pub cycles: Option<TimeConvCycles> as Rest,
     }
+}
 
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.time_shift).u64(self.time_mult).u64(self.time_zero);
-        if let Some(cycles) = &self.cycles {
-            w.u64(cycles.time_cycles).u64(cycles.time_mask);
-            w.u8(cycles.cap_user_time_zero.into()).u8(cycles.cap_user_time_short.into()).zeros(6);
-        }
+layout! {
+    /// For counters that wrap, since perf 5.10.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]
+    pub struct TimeConvCycles {
+        pub time_cycles: u64,
+        pub time_mask: u64,
+        pub cap_user_time_zero: bool,
+        pub cap_user_time_short: bool as Padded<6>,
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use bprec_format::state::Cost;
+use bprec_format::bprec::state::Cost;
 
 use super::Recording;
 use super::finisher::{Completer, Facts};

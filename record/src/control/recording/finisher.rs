@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 
 use bprec_bpf::Kallsyms;
 use bprec_format::Endian;
+use bprec_format::bprec::journal::Frame;
+use bprec_format::bprec::state::Cost;
 use bprec_format::feature::Feature;
-use bprec_format::journal::Frame;
-use bprec_format::state::Cost;
 
 use crate::control::rotation::Rotation;
 use crate::output::complete::{Ending, complete};

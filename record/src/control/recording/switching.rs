@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use bprec_format::bprec::state::State;
 use bprec_format::feature::Feature;
-use bprec_format::state::State;
 
 use super::Recording;
 use crate::output::Sink;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bprec_format::state::{AbsentEvent, CounterEvent, CounterUnit};
+use bprec_format::bprec::state::{AbsentEvent, CounterEvent, CounterUnit};
 use bprec_format::{event_type, software};
 
 use super::EventSpec;

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use bprec_format::Endian;
-use bprec_format::feature::Payload;
+use bprec_format::feature::SectionContent;
 use bprec_format::feature::tracing::{TracingData, TracingSystem};
 
 use super::{Tracepoint, names};

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bprec_format::Endian;
-use bprec_format::feature::{Feature, Payload, PmuMappings, Text, TextList, TotalMemory};
+use bprec_format::feature::{Feature, PmuMappings, SectionContent, Text, TextList, TotalMemory};
 
 use bprec_host::parse_cpu_list as number_list;
 
@@ -36,7 +36,7 @@ pub(crate) fn features(argv: &[OsString]) -> Vec<(u8, Vec<u8>)> {
     sections.into_iter().filter_map(|(feature, payload)| Some((feature.0, payload?))).collect()
 }
 
-fn encoded<'a>(payload: &impl Payload<'a>) -> Vec<u8> {
+fn encoded<'a>(payload: &impl SectionContent<'a>) -> Vec<u8> {
     payload.to_bytes(Endian::NATIVE)
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use bprec_bpf::{ProbeCost, Profiler};
-use bprec_format::state::Calibration;
+use bprec_format::bprec::state::Calibration;
 
 use super::budget::Costs;
 use crate::sources::inventory::Programs;

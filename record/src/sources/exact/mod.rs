@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{EVENTS_MAX, Profiler, Refusals};
-use bprec_format::state::{CounterEvents, CounterTier, ProgramCounters, State};
+use bprec_format::bprec::state::{CounterEvents, CounterTier, ProgramCounters, State};
 
 use super::inventory::{Known, Programs};
 use super::statistics::Statistics;

@@ -1,7 +1,7 @@
 //! Reading of the events that exact counters count.
 
 use bprec_bpf::Source as EventSource;
-use bprec_format::state::{CounterEvent, CounterUnit};
+use bprec_format::bprec::state::{CounterEvent, CounterUnit};
 
 /// Returns how to read each event. A group of software events never waits for hardware; any other does as a whole.
 pub(super) fn sources(events: &[CounterEvent]) -> Vec<EventSource> {

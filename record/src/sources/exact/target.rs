@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Probe, Profiler, makes_tail_calls};
-use bprec_format::state::{Histogram, Reading, RunCounts, TargetCounters};
+use bprec_format::bprec::state::{Histogram, Reading, RunCounts, TargetCounters};
 
 use crate::events::glob;
 use crate::sources::inventory::Known;

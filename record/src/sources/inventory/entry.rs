@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bprec_bpf::{ProgSnapshot, Program, RunStats};
 use bprec_format::bpf::btf::Btf as BtfTypes;
-use bprec_format::state::ProgramRuns;
+use bprec_format::bprec::state::ProgramRuns;
 
 /// For so long a program counts as one that came a moment ago.
 const NEW_FOR_NS: u64 = 5_000_000_000;

@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, prog_ids};
+use bprec_format::bprec::state::{KernelSymbol, Missed, Owner};
 use bprec_format::records::{BpfEvent, BpfEventKind, Ksymbol, KsymbolKind, Payload};
-use bprec_format::state::{KernelSymbol, Missed, Owner};
 use bprec_format::{Endian, RecordType, Records, SampleId, SampleLayout};
 
 use super::Holding;

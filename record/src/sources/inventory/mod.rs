@@ -10,7 +10,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use bprec_format::state::State;
+use bprec_format::bprec::state::State;
 
 pub(crate) use entry::Known;
 pub(crate) use holding::Holding;

@@ -9,7 +9,7 @@ use bprec_bpf::{
 };
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
-use bprec_format::state::{self, Attachment, KernelSymbol, Missed, ProgArray, ProgramRuns, Released, State};
+use bprec_format::bprec::state::{self, Attachment, KernelSymbol, Missed, ProgArray, ProgramRuns, Released, State};
 
 use super::Holding;
 use super::entry::{Entry, Known, Use};

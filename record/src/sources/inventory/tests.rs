@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bprec_bpf::{BtfCache, StatsGuard};
 use bprec_fixtures::Fixture;
-use bprec_format::state::KernelSymbol;
+use bprec_format::bprec::state::KernelSymbol;
 
 use super::load_watcher::LoadEvent;
 use super::{Programs, Reading};

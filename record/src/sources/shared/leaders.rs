@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use bprec_bpf::{AttrMap, Follower, Leader, Locked, Place};
-use bprec_format::state::{AbsentEvent, CounterEvent};
+use bprec_format::bprec::state::{AbsentEvent, CounterEvent};
 use bprec_format::{ATTR_SIZE_MAX, AttrFlags, Endian, EventAttr, event_type};
 use bprec_host::Capability;
 

@@ -11,7 +11,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use bprec_bpf::{AttrMap, EventReading, FOLLOWED_MAX, Follower};
-use bprec_format::state::{CounterEvents, CounterTier, Reading, SharedCounters as Snapshot, SharedTarget, State};
+use bprec_format::bprec::state::{
+    CounterEvents, CounterTier, Reading, SharedCounters as Snapshot, SharedTarget, State,
+};
 
 use super::{Context, Source};
 use crate::events::machine;

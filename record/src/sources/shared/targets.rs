@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bprec_bpf::{Follower, Inherit, Targets};
-use bprec_format::state::{SharedScope, SharedTarget};
+use bprec_format::bprec::state::{SharedScope, SharedTarget};
 use bprec_host::Cgroup;
 
 use crate::{Error, Result};

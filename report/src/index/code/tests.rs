@@ -1,7 +1,7 @@
 //! Address spaces with known answers.
 
 use super::*;
-use bprec_format::state::KernelSymbol;
+use bprec_format::bprec::state::KernelSymbol;
 
 const TEXT: (u64, u64) = (0xffff_0000_0000, 0xffff_0100_0000);
 const RUN: u64 = 0xffff_0000_1000;

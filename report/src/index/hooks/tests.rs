@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::index::programs::ProgInfoSummary;
-use bprec_format::state::{KernelSymbol, Session};
+use bprec_format::bprec::state::{KernelSymbol, Session};
 
 const NAMES: [&str; 22] = [
     "trace_call_bpf",

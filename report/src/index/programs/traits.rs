@@ -7,7 +7,7 @@ use crate::index::states::States;
 use crate::input::window::Window;
 use crate::model::{Known, Reason};
 use bprec_format::bpf::names::ProgType;
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 
 /// The kind of attachment of programs in program arrays: the kernel counts no run of those.
 pub(crate) const TAIL_CALL: &str = "tail_call";

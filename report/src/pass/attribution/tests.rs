@@ -13,7 +13,7 @@ use crate::pass::sinks::ledger::EventLedger;
 use crate::pass::sinks::sharing::HookWeights;
 use bprec_format::Endian;
 use bprec_format::bpf::names::ProgType;
-use bprec_format::state::{Attachment, KernelSymbol};
+use bprec_format::bprec::state::{Attachment, KernelSymbol};
 
 const KERNEL_TEXT: (u64, u64) = (0xffff_0000_0000, 0xffff_0100_0000);
 /// Kernel functions, each 0x100 long.

@@ -8,8 +8,8 @@ use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::sinks::pivot::Charges;
 use crate::pass::sinks::sharing::{HookWeights, Sharers, share_out};
 use crate::pass::{SampleView, Sink};
+use bprec_format::bprec::state::OVERFLOW_PID;
 use bprec_format::misc;
-use bprec_format::state::OVERFLOW_PID;
 use rustc_hash::FxHashMap;
 
 /// Charges by program, of the programs that have any. Events and programs may be many, and few of their pairs are charged.

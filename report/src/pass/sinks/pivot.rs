@@ -476,7 +476,7 @@ mod tests {
     use crate::index::code::{CodeMap, Range};
     use crate::index::symbols::{KernelMaps, KernelSymbols};
     use crate::input::window::Window;
-    use bprec_format::state::KernelSymbol;
+    use bprec_format::bprec::state::KernelSymbol;
     use bprec_format::{Endian, context};
 
     const PROG: u64 = 0xffff_c000_0000;

@@ -7,7 +7,7 @@ use crate::model::{Advice, EventFinding, EventReport, Finding, JSON_VERSION, Kno
 use crate::options::Split;
 use crate::{By, Options, Result};
 use bprec_format::bpf::names::{MapType, ProgType};
-use bprec_format::state::Map;
+use bprec_format::bprec::state::Map;
 use std::collections::BTreeMap;
 
 /// Fewer samples than this say nothing of a share.

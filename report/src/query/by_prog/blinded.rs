@@ -1,7 +1,7 @@
 //! Perf events that carry a program: they have no samples from inside other programs.
 
 use bprec_format::bpf::names::ProgType;
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

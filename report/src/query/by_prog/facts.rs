@@ -302,8 +302,9 @@ fn recorded(
 ) -> model::Recording {
     let states = &index.states;
     let session = states.session.as_ref();
-    let said =
-        |text: fn(&bprec_format::state::Session) -> &String| session.map(text).filter(|text| !text.is_empty()).cloned();
+    let said = |text: fn(&bprec_format::bprec::state::Session) -> &String| {
+        session.map(text).filter(|text| !text.is_empty()).cloned()
+    };
     model::Recording {
         hostname: recording.text(Feature::HOSTNAME),
         os_release: recording.text(Feature::OSRELEASE),

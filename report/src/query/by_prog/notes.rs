@@ -3,7 +3,7 @@
 use super::facts::Facts;
 use super::rows::ProgramRow;
 use crate::query::counters::notes;
-use bprec_format::state::UserSymbols;
+use bprec_format::bprec::state::UserSymbols;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

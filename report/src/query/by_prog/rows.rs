@@ -99,7 +99,7 @@ fn program(
         attachments: attachments.collect(),
         owners: {
             let owners = state.into_iter().flat_map(|state| &state.owners);
-            let owner = |owner: &bprec_format::state::Owner| Owner {
+            let owner = |owner: &bprec_format::bprec::state::Owner| Owner {
                 pid: owner.pid,
                 comm: lossy(&owner.comm),
                 uid: owner.uid,

@@ -1,7 +1,7 @@
 //! From measured runs to all runs, and how sure that is.
 
 use crate::index::student::Quantiles;
-use bprec_format::state::{Histogram, Reading};
+use bprec_format::bprec::state::{Histogram, Reading};
 use std::collections::BTreeMap;
 
 /// Strata with fewer than this many intervals say nothing about how much a value varies.

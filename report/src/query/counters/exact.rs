@@ -8,8 +8,8 @@ use crate::model::{
     AbsentEvent, Anomaly, CountedEvent, Counting, Event, EventPerRun, Exact, Known, PERCENTILES, PerRun, Percentile,
     Reason, Unit,
 };
+use bprec_format::bprec::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, Reading, RunCounts};
 use bprec_format::event_type;
-use bprec_format::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, Reading, RunCounts};
 
 /// Overhead to take off a run on average: of its time, then of each event.
 fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
@@ -308,7 +308,7 @@ pub(super) fn anomalies(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bprec_format::state::Reading;
+    use bprec_format::bprec::state::Reading;
 
     fn event(name: &str, config: u64, group: u32) -> CounterEvent {
         CounterEvent { name: name.into(), config, group, ..CounterEvent::default() }

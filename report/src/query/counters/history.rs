@@ -4,7 +4,7 @@ use super::CounterHistory;
 use crate::index::Index;
 use crate::input::recording::Recording;
 use crate::input::window::Window;
-use bprec_format::state::State;
+use bprec_format::bprec::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Records};
 
 /// The snapshots of a recording, slice by slice.

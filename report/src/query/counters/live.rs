@@ -12,7 +12,7 @@ use crate::input::window::{Window, since};
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, Counting, Exact, Known, Note, Reason, StatRow, StatSnapshot,
 };
-use bprec_format::state::{Missed, RunStats, Session, State};
+use bprec_format::bprec::state::{Missed, RunStats, Session, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Limit on the programs that are kept after their end, and on those that were not captured: the newest. A count may go on for months.

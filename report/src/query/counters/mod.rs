@@ -1,6 +1,6 @@
 //! Counters: what exact ones say of each program, and all of them over time. Run statistics are those of `index::runs`.
 //!
-//! The recording has totals as they were read (`bprec_format::state`, kinds 12 to 14). Here they become what happened
+//! The recording has totals as they were read (`bprec_format::bprec::state`, kinds 12 to 14). Here they become what happened
 //! between snapshots, runs that the gate let pass are estimated, and what the counting itself adds is taken off. What
 //! cannot be is said, and not shown as a number.
 
@@ -20,7 +20,7 @@ pub(crate) use over_time::{over_time, report};
 
 use crate::input::window::Window;
 use crate::model::Counting;
-use bprec_format::state::{
+use bprec_format::bprec::state::{
     Calibration, CounterEvents, CounterTier, ProgramCounters, RunCounts, Session, SharedCounters, SharedScope, StatsOff,
 };
 use exact::counting_of;
@@ -134,7 +134,7 @@ impl CounterHistory {
 
 #[cfg(test)]
 mod tests {
-    use bprec_format::state::TargetCounters;
+    use bprec_format::bprec::state::TargetCounters;
 
     use super::*;
 

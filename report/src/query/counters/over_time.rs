@@ -14,8 +14,8 @@ use crate::model::{
     NamedReading, Note, Reason, RefusedTarget,
 };
 use crate::{Options, Result};
+use bprec_format::bprec::state::SharedScope;
 use bprec_format::feature::{CpuCount, Feature};
-use bprec_format::state::SharedScope;
 use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use super::estimate::{Strata, Times};
 use crate::input::window::Window;
 use crate::model::SnapshotFault;
-use bprec_format::state::{Histogram, Reading, RunCounts};
+use bprec_format::bprec::state::{Histogram, Reading, RunCounts};
 use std::collections::BTreeMap;
 
 /// Counts between two snapshots.

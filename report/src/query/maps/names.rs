@@ -1,7 +1,7 @@
 //! Whole names of maps: the kernel keeps 15 characters, the BTF of a program the rest.
 
 use bprec_format::bpf::btf::{Btf, DeclaredMap};
-use bprec_format::state;
+use bprec_format::bprec::state;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the kernel keeps of a name.

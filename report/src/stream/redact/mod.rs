@@ -15,7 +15,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use bprec_format::feature::tracing::TracingData;
-use bprec_format::feature::{BuildIds, EventDesc, Feature, GroupDesc, Payload as _, Text, TextList};
+use bprec_format::feature::{BuildIds, EventDesc, Feature, GroupDesc, SectionContent as _, Text, TextList};
+use bprec_format::records::BuildId;
 use bprec_format::{Endian, EventAttr, FeatureSection, FileAttr, Metadata, SampleType, event_type, misc, software};
 
 use names::{Names, SecretKind};
@@ -147,16 +148,19 @@ impl Redactor {
             }
             Feature::BUILD_ID => {
                 let mut ids = BuildIds::parse(bytes, offset, endian).ok()?.value;
-                let replaced: Vec<(Vec<u8>, Vec<u8>)> = ids
+                let replaced: Vec<(BuildId, Vec<u8>)> = ids
                     .0
                     .iter()
-                    .map(|id| match id.cpu_mode {
-                        misc::KERNEL | misc::GUEST_KERNEL => (id.id.to_vec(), self.names.kernel_mapping(id.file)),
-                        _ => (self.names.build_id(id.id), self.names.mapping(id.file)),
+                    .map(|id| match id.cpumode {
+                        misc::KERNEL | misc::GUEST_KERNEL => (id.id, self.names.kernel_mapping(id.filename)),
+                        _ => {
+                            let build_id = self.names.build_id(id.id.as_bytes());
+                            (BuildId::new(&build_id), self.names.mapping(id.filename))
+                        }
                     })
                     .collect();
                 for (id, (build_id, file)) in ids.0.iter_mut().zip(&replaced) {
-                    (id.id, id.file) = (build_id, file);
+                    (id.id, id.filename) = (*build_id, file);
                 }
                 ids.to_bytes(endian)
             }

@@ -1,10 +1,11 @@
 //! Records and samples.
 
+use bprec_format::bprec::state::{self, State};
 use bprec_format::records::user::{EventUpdate, ThreadMap, ThreadMapEntry, Update};
 use bprec_format::records::{Payload, UserPayload, write_record};
-use bprec_format::state::{self, State};
 use bprec_format::{
-    CONTEXT_MAX, Endian, Event, Record, RecordType, SampleFields, SampleId, SampleLayout, Words, context, misc, sampler,
+    CONTEXT_MAX, Endian, Event, Record, RecordType, SampleFields, SampleId, SampleLayout, Words, bprec::sampler,
+    context, misc,
 };
 
 use super::Redactor;
@@ -115,7 +116,8 @@ impl Redactor {
         match payload {
             UserPayload::ThreadMap(tasks) => {
                 let tasks = tasks.entries.iter();
-                let entries = tasks.map(|task| ThreadMapEntry::new(task.tid, &self.names.comm(task.comm()))).collect();
+                let entries =
+                    tasks.map(|task| ThreadMapEntry { tid: task.tid, comm: self.names.comm(&task.comm) }).collect();
                 write(&UserPayload::ThreadMap(ThreadMap { entries }))
             }
             UserPayload::EventUpdate(EventUpdate { id, update: Update::Name(name) }) => {
@@ -201,14 +203,14 @@ impl Redactor {
 
     /// What our sampling program says. Registers hold what a task works on.
     fn sampled(&mut self, raw: &[u8], endian: Endian) -> Result<Vec<u8>, &'static str> {
-        let payload = sampler::Payload::parse(raw, 0, endian).map_err(|_| UNREADABLE)?;
+        let payload = sampler::SamplerPayload::parse(raw, 0, endian).map_err(|_| UNREADABLE)?;
         let comm = payload.comm.map(|comm| self.names.comm(comm));
         let chain = payload.callchain.map(|chain| self.chain(&chain, endian));
         let missing = match payload.registers {
             Some(_) => payload.missing.with(sampler::Parts::REGISTERS),
             None => payload.missing,
         };
-        let payload = sampler::Payload {
+        let payload = sampler::SamplerPayload {
             missing,
             ip: payload.ip.map(|ip| self.shift.of(ip)),
             addr: payload.addr.map(|addr| self.shift.of(addr)),

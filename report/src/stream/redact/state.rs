@@ -1,7 +1,7 @@
 //! States that the recorder wrote beside perf's records: their layouts say what is secret, here is what replaces it.
 
+use bprec_format::bprec::state::State;
 use bprec_format::records::Mmap2File;
-use bprec_format::state::State;
 use bprec_format::{Secret, Secrets};
 
 use super::Redactor;

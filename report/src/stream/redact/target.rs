@@ -2,7 +2,7 @@
 //! other form is replaced as a whole. What stays is a word of the form itself, a number, or a name that docs/redact.md lists.
 
 use bprec_format::bpf::names::{AttachType, LinkType};
-use bprec_format::state::Attachment;
+use bprec_format::bprec::state::Attachment;
 
 use super::Redactor;
 use super::names::{SecretKind, is_identifier};

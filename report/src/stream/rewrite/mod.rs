@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bprec_format::feature::{Feature, Payload as _, SampleTime};
+use bprec_format::feature::{Feature, SampleTime, SectionContent as _};
 use bprec_format::rewrite::{Care, Fate, Rewriter};
 use bprec_format::{Events, FeatureSection, Metadata, Record, RecordType, Writer};
 

@@ -2,7 +2,7 @@
 //! knows which of them were hit. A file is looked through for them before it is printed; of a stream they come too late
 //! for all that came before.
 
-use bprec_format::state::State;
+use bprec_format::bprec::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType};
 
 use crate::Input;

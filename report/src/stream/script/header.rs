@@ -8,13 +8,13 @@ use crate::model::Header;
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
+use bprec_format::bprec::state::State;
 use bprec_format::feature::{
     BuildIds, CacheLineSize, Caches, ClockData, ClockResolution, Compression, CpuCount, CpuDomains, CpuPmuCaps,
-    CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, NumaTopology, Payload, PmuCap,
-    PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
+    CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, NumaTopology, PmuCap, PmuCaps,
+    PmuMappings, SampleTime, SectionContent, Text, TextList, TotalMemory,
 };
-use bprec_format::records::Payload as RecordPayload;
-use bprec_format::state::State;
+use bprec_format::records::Payload;
 use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, Record, RecordType, SampleType};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -69,7 +69,7 @@ impl Told {
                     RecordType::SAMPLE => told.sample(recording, &record),
                     RecordType::AUXTRACE_INFO | RecordType::AUXTRACE => {
                         let layout = recording.events.all().first().map(|event| &event.layout);
-                        let decoded = layout.and_then(|layout| RecordPayload::decode(&record, layout).ok());
+                        let decoded = layout.and_then(|layout| Payload::decode(&record, layout).ok());
                         decoded.into_iter().for_each(|(payload, _)| told.traces.take(&payload));
                     }
                     _ => {}
@@ -141,7 +141,7 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
         Feature::TRACING_DATA => vec![format!("contains formats of tracepoints: {} bytes", section.bytes.len())],
         Feature::BUILD_ID => read(recording, section, |BuildIds(ids)| {
             let hex = |id: &[u8]| id.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-            ids.iter().map(|id| format!("build id of {}: {}", text(id.file), hex(id.id))).collect()
+            ids.iter().map(|id| format!("build id of {}: {}", text(id.filename), hex(id.id.as_bytes()))).collect()
         }),
         Feature::HOSTNAME => name("hostname"),
         Feature::OSRELEASE => name("os release"),
@@ -256,7 +256,7 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
 }
 
 /// Reads a section and prints it; what cannot be read is said.
-fn read<'s, T: Payload<'s>>(
+fn read<'s, T: SectionContent<'s>>(
     recording: &Recording<'_>,
     section: &'s FeatureSection<'_>,
     print: impl FnOnce(T) -> Vec<String>,

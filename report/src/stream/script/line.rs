@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use bprec_format::bprec::sampler::SamplerPayload;
+use bprec_format::bprec::state::State;
 use bprec_format::feature::tracing::{EventFormat, FieldLayout};
 use bprec_format::records::CallchainDeferred;
-use bprec_format::sampler::Payload;
-use bprec_format::state::State;
 use bprec_format::{
     CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, SampleId, SampleType, context, event_type, misc, software,
 };
@@ -61,7 +61,7 @@ pub(crate) struct PrintedLine<'a> {
     /// Of the recording.
     pub(crate) endian: Endian,
     /// Payload of our sampling program, if it made the sample.
-    pub(crate) sampled: Option<&'a Payload<'a>>,
+    pub(crate) sampled: Option<&'a SamplerPayload<'a>>,
     /// Names of its registers, if known.
     pub(crate) registers: &'static [&'static str],
 }

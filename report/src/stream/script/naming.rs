@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use bprec_format::feature::tracing::TracingData;
-use bprec_format::feature::{Feature, Partial, Payload as _, Text};
-use bprec_format::{EventAttr, Metadata, event_type, sampler};
+use bprec_format::feature::{Feature, Partial, SectionContent as _, Text};
+use bprec_format::{EventAttr, Metadata, bprec::sampler, event_type};
 
 use super::line::{LinePlan, TracepointFormat};
 use crate::index::stream_symbols::SectionSymbols;

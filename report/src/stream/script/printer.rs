@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bprec_format::records::Payload;
 use bprec_format::{
-    AttrFlags, Callchain, Endian, Event, EventAttr, Events, Record, RecordType, Run, SampleFields, SampleId,
-    SampleType, context, sampler,
+    AttrFlags, Callchain, Endian, Event, EventAttr, Events, OrderedRun, Record, RecordType, SampleFields, SampleId,
+    SampleType, bprec::sampler, context,
 };
 
 use super::deferred::{self, Deferred, Waiting};
@@ -39,7 +39,7 @@ pub(super) trait Sink {
 pub(super) struct Batch<'a> {
     pub(super) events: Arc<Events>,
     pub(super) naming: Arc<Naming>,
-    pub(super) run: Run<'a>,
+    pub(super) run: OrderedRun<'a>,
     /// Records before it.
     pub(super) before: u64,
 }
@@ -363,7 +363,7 @@ impl<'o> Printer<'o> {
         self.printed.samples += 1;
         let plan = self.naming.plans.get(index).unwrap_or(&UNKNOWN_EVENT);
         let payload = fields.raw.filter(|_| plan.kind == EventKind::BpfSampler);
-        let payload = payload.and_then(|raw| sampler::Payload::parse(raw, record.offset, events.endian()).ok());
+        let payload = payload.and_then(|raw| sampler::SamplerPayload::parse(raw, record.offset, events.endian()).ok());
         let merged = payload.as_ref().map(|payload| sampled::merged(fields, payload));
         let line = PrintedLine {
             attr: &events.all()[index].attr,

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use bprec_format::SampleFields;
-use bprec_format::sampler::{Parts, Payload};
+use bprec_format::bprec::sampler::{Parts, SamplerPayload};
 
 use super::text::{Plain, Text};
 
 /// The sample with what the payload says in the places that samples have for it.
-pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &Payload<'a>) -> SampleFields<'a> {
+pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &SamplerPayload<'a>) -> SampleFields<'a> {
     SampleFields {
         period: payload.period.or(fields.period),
         addr: payload.addr.or(fields.addr),
@@ -19,7 +19,7 @@ pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &Payload<'a>) -> Sa
 }
 
 /// Appends what the payload holds, but for its call chain. `names` are those of the registers, where they are known.
-pub(super) fn describe(out: &mut Text, payload: &Payload<'_>, names: &[&str]) {
+pub(super) fn describe(out: &mut Text, payload: &SamplerPayload<'_>, names: &[&str]) {
     out.push_str("      BPF sampler:");
     // Writing to a string cannot fail.
     let mut number = |name: &str, value: Option<u64>| {

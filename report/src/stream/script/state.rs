@@ -2,7 +2,7 @@
 
 use std::fmt::{Result, Write};
 
-use bprec_format::state::{Program, Reading, State, TargetCounters};
+use bprec_format::bprec::state::{Program, Reading, State, TargetCounters};
 
 use super::text::{Plain, Text};
 
@@ -213,7 +213,7 @@ fn text(text: &str) -> Plain<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bprec_format::state::{Attachment, Owner, ProgramRuns, RunStats};
+    use bprec_format::bprec::state::{Attachment, Owner, ProgramRuns, RunStats};
 
     fn line(state: &State) -> String {
         let mut out = Text::default();

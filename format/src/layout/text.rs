@@ -1,0 +1,130 @@
+//! Layouts of texts, and what a text means.
+
+use super::{Codec, Secret, Secrets};
+use crate::{Reader, Result, Writer};
+
+/// `length u16`, and that many bytes of text, cut at `MAX_BYTES`. Its meaning is `K`.
+pub(crate) struct Text<K, const MAX_BYTES: usize = { u16::MAX as usize }>(K);
+
+impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for Text<K, MAX_BYTES> {
+    const MIN_BYTES: usize = 2;
+
+    fn put(value: &Vec<u8>, w: &mut Writer<'_>) {
+        let text = &value[..value.len().min(MAX_BYTES)];
+        w.u16(text.len() as u16).bytes(text);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<u8>> {
+        let len = r.u16(what)?;
+        r.take(usize::from(len), what).map(<[u8]>::to_vec)
+    }
+
+    fn secrets(value: &mut Vec<u8>, secrets: &mut dyn Secrets) {
+        if let Some(secret) = K::SECRET {
+            secrets.text(secret, value);
+        }
+    }
+}
+
+impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for Text<K, MAX_BYTES> {
+    const MIN_BYTES: usize = 2;
+
+    fn put(value: &String, w: &mut Writer<'_>) {
+        let text = &value.as_bytes()[..value.len().min(MAX_BYTES)];
+        w.u16(text.len() as u16).bytes(text);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<String> {
+        <Self as Codec<'a, Vec<u8>>>::get(r, what).map(|text| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn secrets(value: &mut String, secrets: &mut dyn Secrets) {
+        let mut text = std::mem::take(value).into_bytes();
+        <Self as Codec<'a, Vec<u8>>>::secrets(&mut text, secrets);
+        *value = String::from_utf8_lossy(&text).into_owned();
+    }
+}
+
+/// Length that texts of feature sections are padded to a multiple of.
+pub(crate) const TEXT_ALIGN_BYTES: usize = 64;
+
+/// `length u32`, and that many bytes, of which those up to the first NUL are the text.
+pub(crate) struct PaddedText;
+
+impl<'a> Codec<'a, &'a [u8]> for PaddedText {
+    const MIN_BYTES: usize = 4;
+
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        let len = (value.len() + 1).next_multiple_of(TEXT_ALIGN_BYTES);
+        w.u32(len as u32).bytes(value).zeros(len - value.len());
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+        let len = r.u32(what)?;
+        let bytes = r.take(len as usize, what)?;
+        Ok(bytes.split(|b| *b == 0).next().unwrap_or_default())
+    }
+}
+
+/// Text in a field of `N` bytes, up to the first NUL; cut where it leaves no room for one.
+pub(crate) struct Fixed<const N: usize>;
+
+impl<'a, const N: usize> Codec<'a, Vec<u8>> for Fixed<N> {
+    const MIN_BYTES: usize = N;
+
+    fn put(value: &Vec<u8>, w: &mut Writer<'_>) {
+        let text = &value[..value.len().min(N - 1)];
+        w.bytes(text).zeros(N - text.len());
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<u8>> {
+        let field = r.take(N, what)?;
+        Ok(field.split(|b| *b == 0).next().unwrap_or_default().to_vec())
+    }
+}
+
+/// Text up to the first NUL, the last field of a record; padded with NULs to 8 bytes.
+pub(crate) struct LastText;
+
+impl<'a> Codec<'a, &'a [u8]> for LastText {
+    const MIN_BYTES: usize = 1;
+
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        crate::records::put_string(w, value);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+        crate::records::string(r, what)
+    }
+}
+
+/// The meaning of a text: a field cannot hold one without.
+pub(crate) trait Meaning {
+    /// Its kind of secret; `None` where it may be known.
+    const SECRET: Option<Secret>;
+}
+
+/// Text that names nothing of the machine it was recorded on.
+pub(crate) struct Public;
+
+impl Meaning for Public {
+    const SECRET: Option<Secret> = None;
+}
+
+/// Defines a type for each meaning of a text.
+macro_rules! meanings {
+    ($($name:ident),* $(,)?) => {
+        /// Types for the kinds of [`Secret`], by which tables name them.
+        pub(crate) mod meaning {
+            use super::{Meaning, Secret};
+
+            $(pub(crate) struct $name;
+
+            impl Meaning for $name {
+                const SECRET: Option<Secret> = Some(Secret::$name);
+            })*
+        }
+    };
+}
+
+meanings!(Comm, Cgroup, CommOrCgroup, Path, Mapping, Target, Tier, Event, Value, Program, Map, Symbol, Message);
