@@ -21,7 +21,7 @@ use bprec_format::state::{CounterEvents, CounterTier, ProgramCounters, State};
 
 use super::inventory::{Known, Programs};
 use super::statistics::Statistics;
-use super::{Context, Source};
+use super::{Context, Event, Source, Tick};
 use crate::events::machine;
 use crate::events::syntax::groups::{Counting, Wanted};
 use crate::options::Exact as Asked;
@@ -135,30 +135,26 @@ pub(crate) struct ExactCounters {
 /// State of exact counters.
 #[derive(Debug)]
 enum Stage {
-    Opened(Result<Counting>),
     Prepared(Box<Result<Prepared>>),
     Counting(Box<Exact>),
     Off,
 }
 
 impl ExactCounters {
-    /// `counting` are the events, as [`open_events`] has opened them. That there is no counting on this machine is said at
-    /// level `unavailable`.
-    pub(crate) fn new(asked: Asked, counting: Result<Counting>, unavailable: Option<Level>) -> ExactCounters {
-        ExactCounters { asked, unavailable, stage: Stage::Opened(counting) }
-    }
-}
-
-impl Source for ExactCounters {
-    /// Behind the list of programs: what is loaded to count is none of what is counted.
-    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
-        if let Stage::Opened(counting) = std::mem::replace(&mut self.stage, Stage::Off) {
-            let prepared = counting.and_then(|counting| Prepared::new(&self.asked, context.notify, counting));
-            self.stage = Stage::Prepared(Box::new(prepared));
-        }
-        Ok(())
+    /// Loads what counts; `counting` are the events, as [`open_events`] has opened them. The programs that are there have to be listed
+    /// before, as what is loaded to count is none of what is counted, and run statistics switched on later: it is found out what counting
+    /// takes without them. That there is no counting on this machine is said at level `unavailable`.
+    pub(crate) fn load(
+        asked: Asked,
+        counting: Result<Counting>,
+        unavailable: Option<Level>,
+        notify: fn(Level, &str),
+    ) -> ExactCounters {
+        let prepared = counting.and_then(|counting| Prepared::new(&asked, notify, counting));
+        ExactCounters { asked, unavailable, stage: Stage::Prepared(Box::new(prepared)) }
     }
 
+    /// Attaches. Run statistics are on, if they are asked for.
     fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
         let Stage::Prepared(prepared) = std::mem::replace(&mut self.stage, Stage::Off) else { return Ok(()) };
         let mut states = Vec::new();
@@ -167,7 +163,7 @@ impl Source for ExactCounters {
         });
         match started {
             Ok(exact) => {
-                context.session.counters = "exact".to_owned();
+                context.out.session.counters = "exact".to_owned();
                 context.programs.set_own_references(exact.references());
                 self.stage = Stage::Counting(Box::new(exact));
             }
@@ -184,51 +180,50 @@ impl Source for ExactCounters {
         }
         context.out.states(states)
     }
+}
 
-    fn begin(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.read(context)
-    }
-
-    fn poll_at(&self) -> Option<Instant> {
-        match &self.stage {
-            Stage::Counting(exact) => exact.adapt_at(),
-            _ => None,
+impl Source for ExactCounters {
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        if is_first {
+            context.switch_statistics_on();
+            self.start(context)?;
         }
-    }
-
-    fn poll(&mut self, _now: Instant, context: &mut Context<'_>) -> Result<()> {
         let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
-        for id in &context.news.loaded {
-            context.programs.known().filter(|known| known.id() == *id).for_each(|known| exact.join(known));
+        if !is_first {
+            context.out.state(exact.describe())?;
         }
-        context.news.released.iter().for_each(|id| exact.released(*id));
-        let states = exact.take_and_adapt(context.statistics);
-        context.programs.set_own_references(exact.references());
-        context.out.states(states)
+        context.out.states(exact.snapshot())
     }
 
-    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
-        match &mut self.stage {
-            Stage::Counting(exact) => context.out.states(exact.snapshot()),
-            _ => Ok(()),
-        }
-    }
-
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
-        context.out.state(exact.describe())?;
-        self.read(context)
-    }
-
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        match std::mem::replace(&mut self.stage, Stage::Off) {
-            Stage::Counting(exact) => {
-                context.out.states(exact.finish())?;
-                context.programs.set_own_references(HashMap::new());
-                Ok(())
+    fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        let Stage::Counting(exact) = &mut self.stage else { return Ok(None) };
+        for event in context.events.iter() {
+            match event {
+                Event::Loaded(id) => {
+                    context.programs.known().filter(|known| known.id() == *id).for_each(|known| exact.join(known));
+                }
+                Event::Released(id) => exact.released(*id),
+                Event::CpuOnline(_) | Event::CpuOffline(_) => (),
             }
-            _ => Ok(()),
         }
+        context.out.states(exact.take_and_adapt(context.statistics))?;
+        context.programs.set_own_references(exact.references());
+        if tick.is_reading {
+            context.out.states(exact.snapshot())?;
+        }
+        Ok(exact.adapt_at())
+    }
+
+    fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+        let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
+        if !is_last {
+            return context.out.states(exact.snapshot());
+        }
+        if let Stage::Counting(exact) = std::mem::replace(&mut self.stage, Stage::Off) {
+            context.out.states(exact.finish())?;
+            context.programs.set_own_references(HashMap::new());
+        }
+        Ok(())
     }
 }
 
