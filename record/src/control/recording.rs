@@ -182,7 +182,7 @@ impl<'a> Recording<'a> {
         if let Some(bpf_sampler) = &mut bpf_sampler {
             bpf_sampler.attach(options, &samplers, &targets, &opened)?;
         }
-        let rings = Rings::map(&opened, options)?;
+        let rings = Rings::map(&mut opened, options)?;
         let code = rings.code().cloned();
         let opened = Arc::new(opened);
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);

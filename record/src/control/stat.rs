@@ -342,7 +342,7 @@ impl WantedPrograms {
                 let (id, load_time_ns) = key;
                 let prog_type = known.snapshot.info.view().prog_type();
                 let prog_type = prog_type.map(|it| it.to_string()).unwrap_or_default();
-                self.new.push(ProgramName { id, load_time_ns, name: known.name(), prog_type });
+                self.new.push(ProgramName { id, load_time_ns, name: known.name().into_owned(), prog_type });
             }
         }
     }

@@ -8,7 +8,7 @@ pub(crate) mod syntax;
 mod targets;
 
 pub(crate) use abilities::Abilities;
-pub(crate) use open::{OpenEvent, OpenEvents, SampleRole, everywhere};
+pub(crate) use open::{EventFd, OpenEvent, OpenEvents, SampleRole, everywhere};
 pub(crate) use sampling::{Sampler, refused};
 pub(crate) use targets::{Binding, CpuThreadTargets};
 

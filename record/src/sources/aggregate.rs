@@ -22,7 +22,7 @@ use bprec_format::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout, SampleType, Writer, context, event_type, misc};
 
 use super::{Context, Source, Tick};
-use crate::events::{OpenEvents, Sampler};
+use crate::events::{OpenEvents, Sampler, machine};
 use crate::{Aggregate, Error, Level, Options, Result, sys};
 
 /// The name of task and mapping that the samples without room have.
@@ -74,6 +74,7 @@ impl Aggregates {
     ) -> Result<Aggregates> {
         super::refuse_foreign_process_ids("--aggregate counts by")?;
         let user = UserDetail { chains: options.user_chains.are_by_kernel(), addresses: how.user_addresses };
+        let entries = how.entries_on(machine::online_cpus().len());
         let mut events = Vec::new();
         for (event, sampler) in samplers.iter().enumerate() {
             if sampler.attr.kind == event_type::TRACEPOINT {
@@ -81,7 +82,7 @@ impl Aggregates {
                                another type";
                 return Err(Error::Event { event: sampler.spec.name.clone(), problem: problem.to_owned() });
             }
-            let aggregator = Aggregator::load(how.entries, user).map_err(refused)?;
+            let aggregator = Aggregator::load(entries, user).map_err(refused)?;
             let layout = SampleLayout::new(&sampler.attr, Endian::NATIVE);
             events.push(CountedEvent {
                 attached: Vec::new(),
@@ -94,7 +95,7 @@ impl Aggregates {
                 before: Aggregation::default(),
             });
         }
-        Ok(Aggregates { opened: None, events, entries: how.entries, interval_ns, records: 0 })
+        Ok(Aggregates { opened: None, events, entries, interval_ns, records: 0 })
     }
 
     /// Tells it the events, which are open.

@@ -39,7 +39,7 @@ impl Source for Sampling {
                 attachment.kind == "tracepoint" && event.name.split(':').take(2).eq(target.split(':'))
             };
             let ids: Vec<String> =
-                context.programs.attachments().iter().filter(is_on).map(|it| it.prog_id.to_string()).collect();
+                context.programs.attachments().filter(is_on).map(|it| it.prog_id.to_string()).collect();
             if !ids.is_empty() {
                 let text = format!(
                     "{}: has BPF programs (id {}): the kernel drops samples for which they return 0",

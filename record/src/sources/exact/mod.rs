@@ -48,6 +48,8 @@ const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
 const LOOK_FIRST: Duration = Duration::from_millis(15);
 /// One in so many runs of a program is measured that runs too often for the budget, until that is sure.
 const HARDLY_ANY: u64 = 1 << 20;
+/// Targets that are counted at once: each takes two programs and, on each CPU, a table of 5 kB.
+const TARGETS_MAX: usize = 1000;
 /// Largest age of the list of extensions when a program comes.
 const REFUSALS_AGE: Duration = Duration::from_secs(1);
 
@@ -82,6 +84,9 @@ struct Exact {
     attached: Receiver<Target>,
     /// Candidates that the thread has not answered for.
     underway: usize,
+    /// It is said that more match than are counted.
+    is_full: bool,
+    notify: fn(Level, &str),
 }
 
 /// Shared state of all threads that attach.
@@ -309,9 +314,12 @@ impl Exact {
             to_attach,
             attached,
             underway: 0,
+            is_full: false,
+            notify,
         };
         exact.look_at_stats(statistics);
         let mut candidates: Vec<Candidate> = programs.known().flat_map(|known| exact.candidates(known)).collect();
+        exact.keep_to_limit(0, &mut candidates);
         exact.look_first(&mut candidates, programs, statistics);
         exact.targets = attach_all(candidates, &exact.shared.profiler);
         exact.next_adapt = Instant::now() + ADAPT_FIRST;
@@ -407,6 +415,17 @@ impl Exact {
         self.pattern.choose(known, refusal.as_deref())
     }
 
+    /// Refuses the candidates for which there is no room beside as many targets as there are, and says so once.
+    fn keep_to_limit(&mut self, there: usize, candidates: &mut [Candidate]) {
+        let refused = refuse_beyond(TARGETS_MAX.saturating_sub(there), candidates);
+        if refused > 0 && !std::mem::replace(&mut self.is_full, true) {
+            let text = format!(
+                "exact counters: of the functions of programs that match, {TARGETS_MAX} are counted, and {refused} or more are not: name fewer"
+            );
+            (self.notify)(Level::Warning, &text);
+        }
+    }
+
     /// Programs that have come meanwhile are attached to, by and by.
     fn join(&mut self, known: Known<'_>) {
         if self.refused_at.elapsed() > REFUSALS_AGE {
@@ -414,7 +433,10 @@ impl Exact {
             // Earlier knowledge stands if links cannot be listed any more.
             drop(self.refusals.refresh());
         }
-        for candidate in self.candidates(known) {
+        let mut candidates = self.candidates(known);
+        let attached = self.targets.iter().filter(|target| target.is_attached()).count();
+        self.keep_to_limit(attached + self.underway, &mut candidates);
+        for candidate in candidates {
             if self.to_attach.send(candidate).is_ok() {
                 self.underway += 1;
             }
@@ -548,6 +570,16 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
     attached.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
 }
 
+/// Refuses candidates that are to be attached to, but for the first ones. Returns how many.
+fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize {
+    let to_attach = candidates.iter_mut().filter(|candidate| candidate.program_id().is_some());
+    let beyond = to_attach.skip(room).map(|candidate| {
+        candidate
+            .refuse(format!("more than {TARGETS_MAX} functions of programs match; a narrower pattern has room for it"));
+    });
+    beyond.count()
+}
+
 /// Why nothing can be put around programs.
 pub(crate) fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
     crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
@@ -568,4 +600,19 @@ fn too_often(costs: Costs) -> String {
         "it runs too often: even skipping a run takes {:.0} ns, and all runs together exceed the --budget",
         costs.skipped_ns
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_beyond_the_limit_are_refused_and_counted() {
+        let mut candidates: Vec<Candidate> = (1..=5).map(Candidate::in_memory).collect();
+        candidates[1].refuse("it runs in NMI".to_owned());
+        assert_eq!(refuse_beyond(3, &mut candidates), 1);
+        let left: Vec<_> = candidates.iter().filter_map(Candidate::program_id).collect();
+        assert_eq!(left, [1, 3, 4]);
+        assert_eq!(refuse_beyond(3, &mut candidates), 0);
+    }
 }

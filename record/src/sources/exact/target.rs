@@ -7,7 +7,7 @@ use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Probe, Profiler, makes_tail_calls};
 use bprec_format::state::{Histogram, Reading, RunCounts, TargetCounters};
 
 use crate::events::glob;
-use crate::sources::inventory::Known;
+use crate::sources::inventory::{Function, Known};
 use crate::sys;
 
 /// Time for which a gate holds before it may open further.
@@ -104,7 +104,7 @@ impl Pattern {
             id,
             load_time_ns: info.load_time_ns().unwrap_or(0),
             function: index,
-            program_name: program_name.clone(),
+            program_name: program_name.clone().into_owned(),
             name: if index == 0 { Vec::new() } else { name.as_bytes().to_vec() },
             reason: reason.to_owned(),
             since_ns: sys::monotonic_ns(),
@@ -120,9 +120,9 @@ impl Pattern {
                 Vec::new()
             };
         }
-        let chosen = names.iter().filter(|(index, _, name)| wanted(*index, name));
+        let chosen = names.iter().filter(|function| wanted(function.index, &function.name));
         chosen
-            .map(|(index, type_id, name)| {
+            .map(|Function { index, type_id, name }| {
                 let place = match (refusal, type_id) {
                     (None, Some(type_id)) => known.descriptor().map(|fd| (fd, *type_id)).map_err(|it| it.to_string()),
                     (Some(reason), _) => Err(reason.to_owned()),
@@ -141,6 +141,13 @@ fn is_program(pattern: &str, name: &str, id: u32) -> bool {
 }
 
 impl Candidate {
+    /// A program with this id that the kernel does not know.
+    #[cfg(test)]
+    pub(super) fn in_memory(id: u32) -> Candidate {
+        let nothing = std::fs::File::open("/dev/null").unwrap();
+        Candidate { target: Target { id, ..Target::default() }, place: Some((nothing.into(), 0)), every: 1 }
+    }
+
     /// The program, when it is to be attached to.
     pub(super) fn program_id(&self) -> Option<u32> {
         self.place.is_some().then_some(self.target.id)

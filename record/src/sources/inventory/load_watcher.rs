@@ -152,6 +152,11 @@ impl LoadWatcher {
         Ok(())
     }
 
+    /// Switches its events off. What the rings have is still to be found.
+    pub(crate) fn disable(&self) {
+        self.rings.disable();
+    }
+
     /// Has it look once more, ends it, and returns what it had found.
     pub(crate) fn finish(mut self) -> Vec<LoadEvent> {
         self.quit();
@@ -448,7 +453,14 @@ mod tests {
             return;
         };
         let rings = Arc::new(rings);
-        let watcher = LoadWatcher::start(Arc::clone(&rings), None, Arc::new(BtfCache::new()), Holding::Never).unwrap();
+        let watcher = LoadWatcher::start(
+            Arc::clone(&rings),
+            None,
+            Arc::new(BtfCache::new()),
+            Holding::Never,
+            Waker::new().unwrap(),
+        )
+        .unwrap();
         // A thread has its name a moment after it was started.
         while threads() < 2 {
             std::thread::yield_now();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bprec_format::state::{Missed, State};
 
-pub(crate) use entry::Known;
+pub(crate) use entry::{Function, Known};
 pub(crate) use holding::Holding;
 pub(crate) use load_watcher::LoadWatcher;
 pub(crate) use on_time::OnTime;
@@ -212,7 +212,13 @@ impl Source for Inventory {
         Ok(Some(self.next_look))
     }
 
-    /// The watcher's own events are still on at the end, so that it sees at least what the rings have.
+    /// Counting of programs goes on until it has been read: only what is written ends here.
+    fn switch(&mut self, is_on: bool) -> Result<()> {
+        let watcher = self.watcher.as_ref().filter(|_| !is_on && self.purpose == Purpose::Recording);
+        watcher.iter().for_each(|watcher| watcher.disable());
+        Ok(())
+    }
+
     fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
         let events = self.watcher.take_if(|_| is_last).map(LoadWatcher::finish).unwrap_or_default();
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
