@@ -79,7 +79,7 @@ struct Recording<'a> {
     /// Feature sections that are known already.
     sections: Vec<Section>,
     interval: Duration,
-    /// When sampling is to be switched on, if that has to wait.
+    /// Time at which sampling is to be switched on, if that has to wait.
     enable_at: Option<Instant>,
     /// Sampling has begun: there is something worth keeping.
     has_begun: bool,
@@ -190,7 +190,7 @@ impl<'a> Recording<'a> {
         let waker = Waker::new()?;
         let Started { mut out, drain, output, ended, origin, syncer, finisher } =
             start_draining(options, &opened, rings, rotation.as_ref())?;
-        // What changes from here on is in the rings.
+        // Changes from here on are in the rings.
         let reading_kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read).ok();
         let btfs = Arc::new(BtfCache::new());
         let watcher = code.and_then(|code| {

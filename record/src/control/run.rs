@@ -21,7 +21,7 @@ pub(super) trait Purpose {
     /// The sources.
     fn sources(&mut self) -> &mut Sources;
 
-    /// When there is a turn to take besides those of the sources.
+    /// Time of the next turn to take besides those of the sources.
     fn due_at(&self) -> Option<Instant> {
         None
     }
@@ -29,11 +29,11 @@ pub(super) trait Purpose {
     /// Takes a turn, after all sources have.
     ///
     /// # Errors
-    /// When it is of no use to go on.
+    /// Those after which it is of no use to go on.
     fn turn(&mut self, turn: Turn) -> Result<(), Self::Error>;
 }
 
-/// What a turn of the loop is about.
+/// A turn of the loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     /// The time.
@@ -46,7 +46,7 @@ pub(super) struct Turn {
     pub(super) is_last: bool,
 }
 
-/// What ends a run.
+/// Causes of the end of a run.
 pub(super) struct Ends<'a> {
     pub(super) signals: &'a Signals,
     /// It ends with the command.
@@ -63,7 +63,7 @@ pub(super) struct Ends<'a> {
     pub(super) failed: Option<&'a Waker>,
 }
 
-/// When counts are read.
+/// Schedule of readings of counts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Readings {
     /// The longest time between two.
@@ -97,7 +97,7 @@ impl Ends<'_> {
             let now = Instant::now();
             let mut is_last = ends_at.is_some_and(|at| at <= now) || self.stop.as_ref().is_some_and(is_readable);
             if let Some(asked) = arrived.end {
-                // What the terminal sends, it sends to the command too.
+                // The terminal sends its signals to the command, too.
                 match self.workload.as_deref_mut().filter(|_| self.passes_signals && !was_asked) {
                     Some(workload) => workload.signal(asked),
                     None => is_last = true,

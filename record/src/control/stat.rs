@@ -242,7 +242,7 @@ impl<E: From<Error>, F: FnMut(Readings) -> Result<(), E>> Purpose for Counting<F
 }
 
 impl<F> Counting<F> {
-    /// What has come since the last readings.
+    /// Programs and states that have come since the last readings.
     fn readings(&mut self, moment: Moment) -> Readings {
         let mut states = self.sources.out.collected();
         // To take everything down takes time, in which nothing is counted any more.

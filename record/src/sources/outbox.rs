@@ -25,7 +25,7 @@ pub(crate) struct Outbox {
     pub(crate) session: Session,
     /// Kernel addresses that are to get names.
     pub(crate) addresses: Vec<u64>,
-    /// What sources know for the closing line.
+    /// Facts for the closing line that sources know.
     pub(crate) summary: Summary,
     /// States that wait: for the first one of a file, which says when sampling began, or for whoever counts.
     waiting: Option<Vec<State>>,

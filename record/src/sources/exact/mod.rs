@@ -31,7 +31,7 @@ use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
 use reading::sources;
 pub(crate) use target::Pattern;
-use target::{Candidate, Target};
+use target::{Candidate, TARGETS_MAX, Target, refuse_beyond};
 
 /// Events that are read together, so that what they count is of the same time.
 const DEFAULT_EVENTS: &str = "{cycles,instructions}";
@@ -48,8 +48,6 @@ const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
 const LOOK_FIRST: Duration = Duration::from_millis(15);
 /// One in so many runs of a program is measured that runs too often for the budget, until that is sure.
 const HARDLY_ANY: u64 = 1 << 20;
-/// Targets that are counted at once: each takes two programs and, on each CPU, a table of 5 kB.
-const TARGETS_MAX: usize = 1000;
 /// Largest age of the list of extensions when a program comes.
 const REFUSALS_AGE: Duration = Duration::from_secs(1);
 
@@ -570,16 +568,6 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
     attached.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
 }
 
-/// Refuses candidates that are to be attached to, but for the first ones. Returns how many.
-fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize {
-    let to_attach = candidates.iter_mut().filter(|candidate| candidate.program_id().is_some());
-    let beyond = to_attach.skip(room).map(|candidate| {
-        candidate
-            .refuse(format!("more than {TARGETS_MAX} functions of programs match; a narrower pattern has room for it"));
-    });
-    beyond.count()
-}
-
 /// Why nothing can be put around programs.
 pub(crate) fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
     crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
@@ -600,19 +588,4 @@ fn too_often(costs: Costs) -> String {
         "it runs too often: even skipping a run takes {:.0} ns, and all runs together exceed the --budget",
         costs.skipped_ns
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn candidates_beyond_the_limit_are_refused_and_counted() {
-        let mut candidates: Vec<Candidate> = (1..=5).map(Candidate::in_memory).collect();
-        candidates[1].refuse("it runs in NMI".to_owned());
-        assert_eq!(refuse_beyond(3, &mut candidates), 1);
-        let left: Vec<_> = candidates.iter().filter_map(Candidate::program_id).collect();
-        assert_eq!(left, [1, 3, 4]);
-        assert_eq!(refuse_beyond(3, &mut candidates), 0);
-    }
 }

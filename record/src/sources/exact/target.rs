@@ -13,6 +13,9 @@ use crate::sys;
 /// Time for which a gate holds before it may open further.
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
+/// Targets that are counted at once: each takes two programs and, on each CPU, a table of 5 kB.
+pub(super) const TARGETS_MAX: usize = 1000;
+
 /// Which functions of which programs are asked for.
 #[derive(Debug)]
 pub(crate) struct Pattern {
@@ -306,5 +309,30 @@ fn run_counts(counted: &Counted, misses: Option<u64>, every: u64) -> RunCounts {
         time_ns: counted.time_ns,
         readings: counted.readings.iter().map(reading).collect(),
         histogram: Histogram { sub_bits: HISTOGRAM_SUB_BITS | Histogram::NET, buckets: counted.buckets.clone() },
+    }
+}
+
+/// Refuses candidates that are to be attached to, but for the first ones. Returns how many.
+pub(super) fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize {
+    let to_attach = candidates.iter_mut().filter(|candidate| candidate.program_id().is_some());
+    let beyond = to_attach.skip(room).map(|candidate| {
+        candidate
+            .refuse(format!("more than {TARGETS_MAX} functions of programs match; a narrower pattern has room for it"));
+    });
+    beyond.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_beyond_the_limit_are_refused_and_counted() {
+        let mut candidates: Vec<Candidate> = (1..=5).map(Candidate::in_memory).collect();
+        candidates[1].refuse("it runs in NMI".to_owned());
+        assert_eq!(refuse_beyond(3, &mut candidates), 1);
+        let left: Vec<_> = candidates.iter().filter_map(Candidate::program_id).collect();
+        assert_eq!(left, [1, 3, 4]);
+        assert_eq!(refuse_beyond(3, &mut candidates), 0);
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Entry {
     pub(super) snapshot: ProgSnapshot,
     /// Its functions, found in its types when somebody first asks.
     functions: OnceCell<Vec<Function>>,
-    /// Where it is attached, as far as that was read.
+    /// Its attachments, as far as they were read.
     pub(super) attachments: Vec<Attachment>,
     pub(super) load_time_ns: u64,
     pub(super) loaded_during: bool,
