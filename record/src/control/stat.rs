@@ -168,7 +168,9 @@ fn start(options: &StatOptions, command: Option<i32>) -> Result<(Sources, Option
     if wanted.is_some() && out.session.counters.is_empty() {
         return Err(Error::Other(format!("programs cannot be counted: {}", out.session.counters_note)));
     }
-    out.session.start_ns = sys::monotonic_ns();
+    if out.session.start_ns == 0 {
+        out.session.start_ns = sys::monotonic_ns();
+    }
     out.session.realtime_ns = sys::realtime_unix_ns();
     let begun = out.collected();
     out.state(State::Session(out.session.clone()))?;

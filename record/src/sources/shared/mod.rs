@@ -88,6 +88,8 @@ impl Source for SharedCounters {
                     shared.name_task(*id, name);
                 }
                 context.out.state(State::CounterEvents(shared.events().clone()))?;
+                // A count begins with its first reading; a recording says later when it begins.
+                context.out.session.start_ns = shared.since_ns;
                 self.counting = Some(shared);
                 Ok(())
             }
