@@ -20,10 +20,10 @@ use crate::terminal::ColorArgs;
 use crate::terminal::{UNBOUNDED, columns};
 use crate::{Outcome, say};
 
-/// Count runs of BPF programs, or events of tasks, CPUs and cgroups, without recording.
+/// Count runs of BPF programs, or with --bpf-counters events of tasks, CPUs and cgroups, without recording.
 ///
-/// Without options, counts all BPF programs until Ctrl-C or until the command ends. With -e and a command, or with -a, -C, -p, -t
-/// or -G, counts events instead, as perf stat does. The table goes to standard output, or with a command to standard error.
+/// Without options, counts all BPF programs until Ctrl-C or until the command ends. The table goes to standard output, or with a command
+/// to standard error. Plain counting of events is perf stat's.
 #[derive(clap::Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Args {
@@ -31,24 +31,24 @@ pub(crate) struct Args {
     #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
     bpf_prog: Vec<String>,
 
-    /// Count events on all CPUs. Ignored with -b.
+    /// Count events on all CPUs, with --bpf-counters. Ignored for programs.
     #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid", "cgroup"], help_heading = SELECTION)]
     all_cpus: bool,
 
-    /// Count events on these CPUs: 0,2-5.
+    /// Count events on these CPUs, with --bpf-counters: 0,2-5.
     #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid", "cgroup"], help_heading = SELECTION)]
     cpu: Option<Cpus>,
 
-    /// Count events of these processes, with their threads and children.
+    /// Count events of these processes, with their threads and children, with --bpf-counters.
     #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"], help_heading = SELECTION)]
     pid: Vec<u32>,
 
-    /// Count events of these threads.
+    /// Count events of these threads, with --bpf-counters.
     #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "cgroup", help_heading = SELECTION)]
     tid: Vec<u32>,
 
-    /// Count all events in each of these cgroups and their descendants, as perf's --for-each-cgroup; paths as in
-    /// /proc/PID/cgroup.
+    /// Count all events in each of these cgroups and their descendants, as perf's --for-each-cgroup, with --bpf-counters; paths
+    /// as in /proc/PID/cgroup.
     #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',', help_heading = SELECTION)]
     cgroup: Vec<PathBuf>,
 
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     bpf_attr_map: Option<PathBuf>,
 
     /// Event to count, as for bprec record; {a,b} are counted together or not at all. Default for programs, counted in their
-    /// runs: {cycles,instructions}; otherwise clocks, context switches, migrations, page faults, cycles, instructions, branches.
+    /// runs: {cycles,instructions}; otherwise cpu-clock,cycles,instructions.
     #[arg(short, long = "event", value_name = "EVENT", help_heading = COUNTERS)]
     event: Vec<String>,
 
@@ -216,6 +216,9 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
             );
         }
     }
+    if !args.bpf_counters {
+        plain_counting(&args)?;
+    }
     // Attaching to programs is asked for by naming them, or what is to be counted in their runs.
     let exact = !args.bpf_prog.is_empty() || !args.event.is_empty();
     let command = (!args.command.is_empty()).then_some(args.command);
@@ -230,12 +233,12 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         StatTarget::Threads(args.tid)
     } else if !args.cgroup.is_empty() {
         StatTarget::Cgroups(args.cgroup)
-    } else if args.all_cpus || args.bpf_counters && command.is_none() {
-        StatTarget::System
-    } else if command.is_some() && (args.bpf_counters || !args.event.is_empty()) {
-        StatTarget::Command
-    } else {
+    } else if !args.bpf_counters {
         StatTarget::Programs(None)
+    } else if args.all_cpus || command.is_none() {
+        StatTarget::System
+    } else {
+        StatTarget::Command
     };
     let by_task = matches!(
         target,
@@ -251,10 +254,29 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         duration: args.duration.or(args.timeout),
         interval: args.interval,
         per_cpu: args.per_cpu,
-        shared: args.bpf_counters,
         attr_map: args.bpf_attr_map,
         exact,
         budget: args.budget.unwrap_or(Budget::Usual),
         notify,
     })
+}
+
+/// Refuses to count events of targets without `--bpf-counters`.
+fn plain_counting(args: &Args) -> anyhow::Result<()> {
+    let targets = [
+        ("-a", args.all_cpus && args.bpf_prog.is_empty()),
+        ("-C", args.cpu.is_some()),
+        ("-p", !args.pid.is_empty()),
+        ("-t", !args.tid.is_empty()),
+        ("-G", !args.cgroup.is_empty()),
+        ("-e with a command", !args.event.is_empty() && !args.command.is_empty() && args.bpf_prog.is_empty()),
+    ];
+    if let Some((target, _)) = targets.iter().find(|(_, given)| *given) {
+        let perf = if *target == "-e with a command" { "perf stat -e" } else { &format!("perf stat {target}") };
+        bail!(
+            "{target}: bprec stat counts BPF programs (-b PROG, or -b all). For events of tasks, CPUs and cgroups add --bpf-counters, \
+             or use {perf}, which counts them without BPF"
+        );
+    }
+    Ok(())
 }

@@ -67,9 +67,7 @@ fn by_default_nothing_is_attached_to_others() {
     let path = scratch.path("perf.data");
     let path = path.to_str().unwrap();
     let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
-    for arguments in
-        [&["record", "-q", "-a", "-o", path, "--", "sleep", "2"] as &[_], &["stat", "-a", "--", "sleep", "2"]]
-    {
+    for arguments in [&["record", "-q", "-a", "-o", path, "--", "sleep", "2"] as &[_], &["stat", "--", "sleep", "2"]] {
         let (trampolines, tracing) = attached_while(arguments);
         assert!(trampolines.is_empty() && tracing.is_empty(), "{arguments:?}: {trampolines:?}, {tracing:?}");
     }

@@ -101,10 +101,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
-    /// Stacks that --aggregate keeps per interval and event, 2.4 kB each; samples of other stacks go to `[overflow]`.
-    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = IN_KERNEL,
+    /// Stacks that --aggregate keeps per interval and event, 2.4 kB each; samples of other stacks go to `[overflow]` [default: 1024
+    /// per CPU, from 8192 to 65536].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = IN_KERNEL,
         hide_short_help = true)]
-    pub(super) aggregate_entries: u32,
+    pub(super) aggregate_entries: Option<u32>,
 
     /// Also take samples with a BPF program, beside the main ones.
     ///

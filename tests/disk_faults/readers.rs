@@ -228,7 +228,11 @@ fn a_count_survives_a_disk_that_fails_at_any_step() {
     for (options, is_whole) in formats {
         let program = |directory: &Path| {
             let mut command = bprec();
-            command.args(["stat", "-e", "page-faults"]).args(options).arg("-o").arg(directory.join("counts"));
+            command
+                .args(["stat", "--bpf-counters", "-e", "page-faults"])
+                .args(options)
+                .arg("-o")
+                .arg(directory.join("counts"));
             command.args(["--", "true"]);
             command
         };

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::command::Workload;
 use crate::sys;
 
 /// Tasks that end a recording when all of them have ended.
@@ -58,14 +57,6 @@ impl Liveness {
             }
         }
         self.tasks.iter().all(|task| matches!(task, Task::Gone))
-    }
-}
-
-/// Returns true when the command has ended, or where there is none all tasks have.
-pub(super) fn are_gone(workload: Option<&mut Workload>, liveness: Option<&mut Liveness>) -> bool {
-    match workload {
-        Some(workload) => workload.has_ended(),
-        None => liveness.is_some_and(Liveness::are_gone),
     }
 }
 

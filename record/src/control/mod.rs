@@ -5,9 +5,9 @@
 
 mod command;
 mod liveness;
-mod outbox;
 mod recording;
 mod rotation;
+mod run;
 mod sources;
 mod stat;
 

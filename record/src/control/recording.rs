@@ -21,30 +21,30 @@ use bprec_format::feature::Feature;
 use bprec_format::{Endian, Events, SampleLayout};
 
 use super::command::Workload;
-use super::liveness::{Liveness, are_gone, is_readable};
-use super::outbox::Outbox;
+use super::liveness::Liveness;
 use super::rotation::Rotation;
+use super::run::{Ends, Purpose, Readings, Turn};
 use super::sources::Sources;
-use crate::drain::Rings;
+use crate::drain::{Drain, Rings};
 use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
 use crate::options::caller;
 use crate::output::complete::kernel_symbols;
 use crate::output::sections::{self, Section};
-use crate::output::{self, Origin, Sink, StateWriter, Summary, Syncer, Tally};
-use crate::sources::Outlet;
+use crate::output::{self, Origin, OutputThread, Sink, StateWriter, Summary, Syncer, Tally};
+use crate::sources::Outbox;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::bpf_sampler::BpfSampler;
 use crate::sources::exact::{self, ExactCounters};
 use crate::sources::hotplug::Hotplug;
-use crate::sources::inventory::{Holding, Inventory, LoadWatcher, Programs, Purpose};
+use crate::sources::inventory::{self, Holding, Inventory, LoadWatcher, Programs};
 use crate::sources::map_dumps::MapDumps;
 use crate::sources::sampling::Sampling;
 use crate::sources::shared::SharedCounters;
-use crate::sources::statistics::RunStatistics;
+use crate::sources::statistics::{RunStatistics, Statistics};
 use crate::sources::user_objects::UserObjects;
-use crate::sys::{self, Inherited, Signals};
+use crate::sys::{self, Inherited, Signals, Waker};
 use crate::{Counters, Error, Level, Options, Output, Result, Target, synth};
 use finisher::{Completer, Finisher};
 
@@ -52,8 +52,6 @@ use finisher::{Completer, Finisher};
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Bytes of records of tasks that are sent at once.
 const TASKS_BATCH_BYTES: usize = 256 << 10;
-/// Time between two looks at targets that cannot be waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A recording that is under way.
 struct Recording<'a> {
@@ -62,12 +60,18 @@ struct Recording<'a> {
     targets: CpuThreadTargets,
     /// Go before the events.
     sources: Sources,
-    out: Outbox,
+    /// Ends before the output does.
+    drain: Drain,
+    output: OutputThread,
+    /// Readable when one of these threads has ended by itself, which is an error.
+    ended: Waker,
     /// Puts it on the disk from time to time, where that was asked for.
     syncer: Option<Syncer>,
     /// What there was before its first file, until something is recorded.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
+    /// The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
+    reading_kallsyms: Option<JoinHandle<bprec_bpf::Result<Kallsyms>>>,
     /// Symbols of the kernel as they were at the start, if they can be read.
     kallsyms: Option<Arc<Kallsyms>>,
     /// Kernel addresses whose functions the file has the names of already.
@@ -75,6 +79,8 @@ struct Recording<'a> {
     /// Feature sections that are known already.
     sections: Vec<Section>,
     interval: Duration,
+    /// Time at which sampling is to be switched on, if that has to wait.
+    enable_at: Option<Instant>,
     /// Sampling has begun: there is something worth keeping.
     has_begun: bool,
     /// When sampling was switched off.
@@ -83,8 +89,8 @@ struct Recording<'a> {
     rotation: Option<Rotation>,
     /// Makes files whole; `None` once it has ended.
     finisher: Option<Finisher>,
-    /// CPU time that run statistics had taken by the end of the previous file, ns.
-    statistics_before_ns: u64,
+    /// CPU time that run statistics had taken by the end of the previous file.
+    statistics_before: Duration,
 }
 
 /// Records as `options` say.
@@ -122,11 +128,8 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
         options.command.as_deref().map(|command| Workload::hold(command, stdout_is_taken, inherited)).transpose()?;
     let command = workload.as_ref().map(Workload::pid);
     let mut recording = Recording::open(options, abilities, specs, loaded, command)?;
-    // The kernel takes its time to print its symbols, and nothing needs them until the first records are written. What changes from
-    // here on is in the rings.
-    let kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)?;
     let outcome = recording
-        .prepare(tracing_data, kallsyms)
+        .describe(tracing_data)
         .and_then(|()| recording.start(workload.as_mut()))
         .and_then(|()| recording.run(workload.as_mut(), &signals));
     let status = workload.as_mut().and_then(Workload::ended);
@@ -156,7 +159,7 @@ impl<'a> Recording<'a> {
             Counters::Exact(asked) => match exact::open_events(asked, options.notify, &online) {
                 // The request itself is wrong; the machine has no part in it.
                 Err(error @ Error::Event { .. }) => return Err(error),
-                counting => Some(ExactCounters::new(asked.clone(), counting, Some(Level::Warning))),
+                counting => Some((asked.clone(), counting)),
             },
             Counters::Stats | Counters::Off => None,
         };
@@ -166,9 +169,11 @@ impl<'a> Recording<'a> {
         let interval = options.interval.max(INTERVAL_MIN);
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         // Before anyone watches: our own programs are not loaded during the recording.
-        let with_exact = matches!(options.counters, Counters::Exact(_));
-        let statistics = (options.counters != Counters::Off)
-            .then(|| RunStatistics::new(options.budget.statistics_ns(with_exact), interval, options.taken.clone()));
+        let has_statistics = options.counters != Counters::Off;
+        let statistics = match has_statistics {
+            true => Statistics::asked(options.budget.statistics_ns(exact.is_some())),
+            false => Statistics::default(),
+        };
         let mut aggregates =
             options.aggregate.map(|how| Aggregates::load(&samplers, options, how, interval_ns)).transpose()?;
         let mut opened = OpenEvents::open(options, &mut samplers, &targets)?;
@@ -177,16 +182,20 @@ impl<'a> Recording<'a> {
         if let Some(bpf_sampler) = &mut bpf_sampler {
             bpf_sampler.attach(options, &samplers, &targets, &opened)?;
         }
-        let rings = Rings::map(&opened, options)?;
+        let rings = Rings::map(&mut opened, options)?;
         let code = rings.code().cloned();
         let opened = Arc::new(opened);
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
         let rotation = Rotation::new(options)?;
-        let Started { out, origin, syncer, finisher } = start_draining(options, &opened, rings, rotation.as_ref())?;
+        let waker = Waker::new()?;
+        let Started { mut out, drain, output, ended, origin, syncer, finisher } =
+            start_draining(options, &opened, rings, rotation.as_ref())?;
+        // Changes from here on are in the rings.
+        let reading_kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read).ok();
         let btfs = Arc::new(BtfCache::new());
         let watcher = code.and_then(|code| {
-            let queue = Some(out.output().queue().clone());
-            LoadWatcher::start(code, queue, Arc::clone(&btfs), Holding::with(refs.as_ref()))
+            let queue = Some(output.queue().clone());
+            LoadWatcher::start(code, queue, Arc::clone(&btfs), Holding::with(refs.as_ref()), waker.clone())
                 .inspect_err(|error| {
                     let text = format!("programs loaded while recording are not captured: {error}");
                     (options.notify)(Level::Warning, &text);
@@ -194,7 +203,7 @@ impl<'a> Recording<'a> {
                 .ok()
         });
 
-        let session = Session {
+        out.session = Session {
             cpus_online: targets.cpus.len() as u32,
             target: target_text(options),
             event: samplers.first().map(|sampler| sampler.spec.name.clone()).unwrap_or_default(),
@@ -204,21 +213,27 @@ impl<'a> Recording<'a> {
             recorder_pid: Some(std::process::id()),
             ..Session::default()
         };
-        let programs = Programs::new(btfs, refs, user_objects.attachments().to_vec());
-        let mut sources = Sources::new(programs, session, options.notify);
+        let mut programs = Programs::new(btfs, refs, user_objects.attachments().to_vec());
+        let inventory = Inventory::start(watcher, inventory::Purpose::Recording, &mut programs, options.notify)?;
+        let exact =
+            exact.map(|(asked, counting)| ExactCounters::load(asked, counting, Some(Level::Warning), options.notify));
+        let mut sources = Sources::new(programs, statistics, out, waker.clone(), options.notify);
         // In this order, and back in the other: what is around sampling is read when that has ended.
         sources.add(BootTimeOffset::default());
         sources.add(map_dumps);
         sources.add(Hotplug::watch(options, &targets, &online));
-        sources.add(Inventory::new(watcher, Purpose::Recording));
+        sources.add(inventory);
         // Behind what finds out which programs are released.
         if let Some(mut aggregates) = aggregates.take() {
             aggregates.set_events(Arc::clone(&opened));
             sources.add(aggregates);
         }
         sources.add(user_objects);
-        statistics.into_iter().for_each(|statistics| sources.add(statistics));
         exact.into_iter().for_each(|exact| sources.add(exact));
+        // Behind what takes long to attach: the first counts are as of the start of sampling.
+        if has_statistics {
+            sources.add(RunStatistics::new(interval, options.taken.clone(), waker));
+        }
         if let Some(asked) = &options.shared {
             sources.add(SharedCounters::of_recording(options, asked, command.map(i32::cast_unsigned)));
         }
@@ -229,28 +244,28 @@ impl<'a> Recording<'a> {
             abilities,
             targets,
             sources,
-            out,
+            drain,
+            output,
+            ended,
             syncer,
             origin,
             opened,
+            reading_kallsyms,
             kallsyms: None,
             named: HashSet::new(),
             sections: Vec::new(),
             interval,
+            enable_at: None,
             has_begun: false,
             end_ns: 0,
             rotation,
             finisher: Some(finisher),
-            statistics_before_ns: 0,
+            statistics_before: Duration::ZERO,
         })
     }
 
-    /// Sends everything that was there before the recording.
-    fn prepare(
-        &mut self,
-        tracing_data: Option<Vec<u8>>,
-        kallsyms: JoinHandle<bprec_bpf::Result<Kallsyms>>,
-    ) -> Result<()> {
+    /// Sends everything that was there before the recording, but for BPF programs.
+    fn describe(&mut self, tracing_data: Option<Vec<u8>>) -> Result<()> {
         self.sections = output::machine::features(&self.options.argv);
         self.sections.push(sections::event_desc(&self.opened.events));
         if self.abilities.clock {
@@ -263,9 +278,9 @@ impl<'a> Recording<'a> {
         }
         self.send_machine(tracing_data.as_deref())?;
         self.sections.extend(tracing_data.map(|payload| (Feature::TRACING_DATA.0, payload)));
-        self.sources.prepare(&mut self.out)?;
         self.send_tasks(HashMap::new())?;
-        self.kallsyms = kallsyms.join().ok().and_then(|read| read.ok()).map(Arc::new);
+        let read = self.reading_kallsyms.take().and_then(|reading| reading.join().ok()?.ok());
+        self.kallsyms = read.map(Arc::new);
         if let Some(kallsyms) = &self.kallsyms {
             let mut images = kallsyms.bpf_images();
             synth::measure_images(&mut images, &kallsyms.bpf_functions());
@@ -283,16 +298,16 @@ impl<'a> Recording<'a> {
         if bprec_host::is_initial_pid_namespace() == Some(false) {
             synth::unknown_tasks(&self.layout(), &mut records);
         }
-        self.out.records(records)?;
-        self.out.features(&self.sections)?;
-        self.out.event_names(&self.opened.events)?;
-        tracing_data.map_or(Ok(()), |payload| self.out.tracing_data(payload))
+        let out = &mut self.sources.out;
+        out.records(records)?;
+        out.features(&self.sections)?;
+        out.describe_events(&self.opened.events, tracing_data)
     }
 
     /// Sends cgroups and tasks as they are now, and those of `gone` that are no more.
     fn send_tasks(&mut self, mut gone: HashMap<u32, Vec<u8>>) -> Result<()> {
         let processes = self.processes();
-        let (layout, out) = (self.layout(), &mut self.out);
+        let (layout, out) = (self.layout(), &mut self.sources.out);
         if self.abilities.cgroup {
             let mut records = Vec::new();
             synth::cgroups(&layout, &mut records);
@@ -316,19 +331,19 @@ impl<'a> Recording<'a> {
     fn send_images(&mut self) -> Result<()> {
         let mut records = Vec::new();
         synth::images(&self.layout(), self.sources.programs.images(), &mut records);
-        self.out.records(records)
+        self.sources.out.records(records)
     }
 
     /// Sends the names of kernel functions that samples have hit since the last call.
     fn send_symbols(&mut self) -> Result<()> {
         let Some(kallsyms) = &self.kallsyms else { return Ok(()) };
-        let tally = self.out.output().tally();
+        let tally = self.output.tally();
         if tally.addresses().len() == self.named.len() {
             return Ok(());
         }
         let new: Vec<u64> = tally.addresses().iter().copied().filter(|address| self.named.insert(*address)).collect();
         drop(tally);
-        kernel_symbols(kallsyms, &new).into_iter().try_for_each(|state| self.out.state(state))
+        self.sources.out.states(kernel_symbols(kallsyms, &new))
     }
 
     /// Of what is common to all records.
@@ -338,26 +353,32 @@ impl<'a> Recording<'a> {
 
     /// Switches sampling on and lets the command go.
     fn start(&mut self, workload: Option<&mut Workload>) -> Result<()> {
-        self.sources.start(&mut self.out)?;
+        self.sources.begin_file(true)?;
         self.sources.go_on_without_failed();
-        let start_ns = sys::monotonic_ns();
-        let session = &mut self.sources.session;
-        session.start_ns = start_ns;
+        let session = &mut self.sources.out.session;
+        session.start_ns = sys::monotonic_ns();
         session.realtime_ns = sys::realtime_unix_ns();
         session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
+        self.enable_at = self.options.delay.map(|delay| Instant::now() + delay);
         // The exec of a command switches its events on.
-        if self.options.delay.is_none() && self.options.target != Target::Command {
-            self.sources.enable(&mut self.out)?;
+        if self.enable_at.is_none() && self.options.target != Target::Command {
+            self.sources.switch(true)?;
         }
         if let Some(workload) = workload {
             workload.start()?;
         }
         self.has_begun = true;
         self.origin.take().iter().for_each(Origin::settle);
-        self.out.begin(first, self.has_rounds())?;
+        self.begin_file(first)
+    }
+
+    /// Writes the first state of a file, and what waited for it.
+    fn begin_file(&mut self, first: State) -> Result<()> {
+        let has_rounds = self.has_rounds();
+        self.sources.out.begin(first, has_rounds)?;
         if let Some(rotation) = &mut self.rotation {
-            rotation.begin(Instant::now(), self.out.sent_bytes());
+            rotation.begin(Instant::now(), self.sources.out.sent_bytes());
         }
         Ok(())
     }
@@ -369,62 +390,63 @@ impl<'a> Recording<'a> {
     }
 
     /// Runs the sources until something asks for the end.
-    fn run(&mut self, mut workload: Option<&mut Workload>, signals: &Signals) -> Result<()> {
-        let started = Instant::now();
-        let end = self.options.duration.map(|duration| started + duration);
-        let mut enable_at = self.options.delay.map(|delay| started + delay);
-        let mut next_snapshot = started + self.interval;
-        let mut liveness = match &self.options.target {
+    fn run(&mut self, workload: Option<&mut Workload>, signals: &Signals) -> Result<()> {
+        let (options, ended) = (self.options, self.ended.clone());
+        let liveness = match &options.target {
             Target::Processes(ids) | Target::Threads(ids) if workload.is_none() => Some(Liveness::watch(ids)),
             _ => None,
         };
-        loop {
-            let look_at = Instant::now() + LOOK_EVERY;
-            let switch_at = self.rotation.as_ref().and_then(Rotation::switch_at);
-            let wakes = [Some(look_at), Some(next_snapshot), end, enable_at, switch_at, self.sources.poll_at()];
-            let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
-            let mut more = vec![self.out.ended().as_fd()];
-            more.extend(self.options.stop.as_deref().map(AsFd::as_fd));
-            self.sources.wait(wake_at, signals, workload.as_deref(), liveness.as_ref(), &more)?;
-            if is_readable(self.out.ended()) {
-                return Err(Error::OutputEnded);
-            }
-            let arrived = signals.take();
-            let now = Instant::now();
-            if enable_at.is_some_and(|at| at <= now) {
-                enable_at = None;
-                self.sources.enable(&mut self.out)?;
-            }
-            self.sources.poll(now, &mut self.out)?;
-            if next_snapshot <= now {
-                next_snapshot = now + self.interval;
-                self.sources.read(&mut self.out)?;
-            }
-            self.out.flush()?;
-            if self.options.early_symbols {
-                self.send_symbols()?;
-            }
-            self.syncer.as_ref().map_or(Ok(()), Syncer::check)?;
-            let written_bytes = self.out.output().written_bytes();
-            if self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, written_bytes, arrived.user)) {
-                self.switch_output()?;
-            }
-            let is_over = are_gone(workload.as_deref_mut(), liveness.as_mut());
-            if arrived.end.is_some() || is_over || self.is_stopped() || end.is_some_and(|end| end <= now) {
-                return Ok(());
-            }
-        }
+        let ends = Ends {
+            signals,
+            workload,
+            passes_signals: false,
+            liveness,
+            duration: options.duration,
+            stop: options.stop.as_deref().map(AsFd::as_fd),
+            failed: Some(&ended),
+        };
+        let readings = Readings { every: self.interval, interval: None };
+        ends.run(self, readings)
+    }
+}
+
+impl Purpose for Recording<'_> {
+    type Error = Error;
+
+    fn sources(&mut self) -> &mut Sources {
+        &mut self.sources
     }
 
-    /// The program that records has asked for the end.
-    fn is_stopped(&self) -> bool {
-        self.options.stop.as_deref().is_some_and(is_readable)
+    fn due_at(&self) -> Option<Instant> {
+        let switch_at = self.rotation.as_ref().and_then(Rotation::switch_at);
+        self.enable_at.into_iter().chain(switch_at).min()
+    }
+
+    fn turn(&mut self, turn: Turn) -> Result<()> {
+        if self.enable_at.is_some_and(|at| at <= turn.now) {
+            self.enable_at = None;
+            self.sources.switch(true)?;
+        }
+        self.sources.out.flush()?;
+        if self.sources.out.takes_round_end() {
+            self.drain.end_round()?;
+        }
+        if self.options.early_symbols {
+            self.send_symbols()?;
+        }
+        self.syncer.as_ref().map_or(Ok(()), Syncer::check)?;
+        let written_bytes = self.output.written_bytes();
+        let is_due = |rotation: &Rotation| rotation.is_due(turn.now, written_bytes, turn.was_signalled);
+        if self.rotation.as_ref().is_some_and(is_due) { self.switch_output() } else { Ok(()) }
     }
 }
 
 /// The output, with what looks after it.
 struct Started {
     out: Outbox,
+    drain: Drain,
+    output: OutputThread,
+    ended: Waker,
     origin: Option<Origin>,
     syncer: Option<Syncer>,
     finisher: Finisher,
@@ -462,11 +484,16 @@ fn drain_into(
     let tally = if with_user_hits { tally.with_user_hits() } else { tally };
     let written = sink.written()?;
     let syncer = options.sync.zip(written).map(|(every, written)| Syncer::start(every, written)).transpose()?;
-    let out = Outbox::start(opened, rings, sink, tally)?;
+    let (waker, ended) = (Waker::new()?, Waker::new()?);
+    let is_file = sink.is_file();
+    let output = OutputThread::start(sink, tally, waker.clone(), ended.clone())?;
+    let queue = output.queue().clone();
+    let out = Outbox::sending(queue.clone(), is_file, opened);
+    let drain = Drain::start(Arc::clone(opened), rings, queue, waker, ended.clone())?;
     let closed_files = rotation.map(|rotation| rotation.closed_files().clone());
     let completer = Completer::new(StateWriter::of(opened), closed_files, options.notify);
-    let finisher = Finisher::start(completer, out.ended().clone())?;
-    Ok(Started { out, origin: None, syncer, finisher })
+    let finisher = Finisher::start(completer, ended.clone())?;
+    Ok(Started { out, drain, output, ended, origin: None, syncer, finisher })
 }
 
 /// What there is to say about the first event.

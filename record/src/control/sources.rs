@@ -1,18 +1,13 @@
-//! All sources of a recording, and what they share.
+//! All sources of a recording, or of a count, and what they share.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use bprec_format::bprec::state::Session;
-
-use super::command::Workload;
-use super::liveness::Liveness;
 use crate::output::Summary;
 use crate::sources::inventory::Programs;
 use crate::sources::statistics::Statistics;
-use crate::sources::{Context, News, Outlet, Source};
-use crate::sys::{self, Signals};
+use crate::sources::{Context, Event, Outbox, Source, Tick};
+use crate::sys::Waker;
 use crate::{Error, Level, Result};
 
 /// The sources, in their order.
@@ -22,11 +17,11 @@ pub(crate) struct Sources {
     /// One that fails is left out from then on, and the others go on.
     goes_on: bool,
     pub(crate) programs: Programs,
-    pub(crate) session: Session,
-    /// Kernel addresses that are to get names.
-    pub(crate) addresses: Vec<u64>,
+    pub(crate) out: Outbox,
     statistics: Statistics,
-    news: News,
+    events: Vec<Event>,
+    /// Woken when there is something to tick for.
+    waker: Waker,
     notify: fn(Level, &str),
 }
 
@@ -36,17 +31,16 @@ struct Entry {
 }
 
 impl Sources {
-    pub(crate) fn new(programs: Programs, session: Session, notify: fn(Level, &str)) -> Sources {
-        Sources {
-            all: Vec::new(),
-            goes_on: false,
-            programs,
-            session,
-            addresses: Vec::new(),
-            statistics: Statistics::default(),
-            news: News::default(),
-            notify,
-        }
+    /// `waker` is woken by threads of sources that have found something.
+    pub(crate) fn new(
+        mut programs: Programs,
+        statistics: Statistics,
+        out: Outbox,
+        waker: Waker,
+        notify: fn(Level, &str),
+    ) -> Sources {
+        statistics.own_program().into_iter().for_each(|id| programs.add_own(id));
+        Sources { all: Vec::new(), goes_on: false, programs, out, statistics, events: Vec::new(), waker, notify }
     }
 
     /// Adds one behind the others.
@@ -59,111 +53,66 @@ impl Sources {
         self.goes_on = true;
     }
 
-    /// [`Source::prepare`] of all.
-    ///
-    /// # Errors
-    /// The first that one of them has; so for all of these.
-    pub(crate) fn prepare(&mut self, out: &mut dyn Outlet) -> Result<()> {
-        self.each(out, |source, context| source.prepare(context))
-    }
-
-    /// [`Source::start`] of all, then [`Source::begin`].
-    pub(crate) fn start(&mut self, out: &mut dyn Outlet) -> Result<()> {
-        self.each(out, |source, context| source.start(context))?;
-        self.each(out, |source, context| source.begin(context))
-    }
-
-    /// [`Source::enable`] of all.
-    pub(crate) fn enable(&mut self, out: &mut dyn Outlet) -> Result<()> {
-        self.each(out, |source, context| source.enable(context))
-    }
-
-    /// [`Source::poll`] of all. What is new for one of them is new for all that come behind it.
-    pub(crate) fn poll(&mut self, now: Instant, out: &mut dyn Outlet) -> Result<()> {
-        self.each(out, |source, context| source.poll(now, context))?;
-        self.news = News::default();
-        Ok(())
-    }
-
-    /// [`Source::read`] of all.
-    pub(crate) fn read(&mut self, out: &mut dyn Outlet) -> Result<()> {
-        self.each(out, |source, context| source.read(context))
-    }
-
-    /// [`Source::end_file`] of all.
-    pub(crate) fn end_file(&mut self, out: &mut dyn Outlet) -> Result<()> {
-        self.each(out, |source, context| source.end_file(context))
+    /// Readable when there is something to tick for.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     /// [`Source::begin_file`] of all.
-    pub(crate) fn begin_file(&mut self, out: &mut dyn Outlet) -> Result<()> {
-        self.addresses.clear();
-        self.each(out, |source, context| source.begin_file(context))
-    }
-
-    /// [`Source::disable`] of all.
-    pub(crate) fn disable(&mut self) {
-        self.all.iter_mut().rev().for_each(|entry| entry.source.disable());
-    }
-
-    /// [`Source::finish`] of all.
-    pub(crate) fn finish(&mut self, out: &mut dyn Outlet) -> Result<()> {
-        self.all.reverse();
-        let finished = self.each(out, |source, context| source.finish(context));
-        self.all.reverse();
-        finished
-    }
-
-    /// When [`Sources::poll`] is to be called next at the latest.
-    pub(crate) fn poll_at(&self) -> Option<Instant> {
-        self.in_use().filter_map(|source| source.poll_at()).min()
-    }
-
-    /// Waits until there is something to do for a source, a signal or one of the other descriptors came, a command or another target
-    /// has ended, or the time is over.
     ///
     /// # Errors
-    /// When the kernel has no memory for it.
-    pub(crate) fn wait(
-        &self,
-        until: Instant,
-        signals: &Signals,
-        workload: Option<&Workload>,
-        liveness: Option<&Liveness>,
-        more: &[BorrowedFd<'_>],
-    ) -> Result<()> {
-        let mut fds = vec![sys::poll_in(signals)];
-        fds.extend(self.in_use().filter_map(|source| source.waker()).map(sys::poll_in));
-        fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
-        fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));
-        fds.extend(more.iter().map(sys::poll_in));
-        let wait = until.saturating_duration_since(Instant::now());
-        sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
-            call: "poll",
-            object: "signals".to_owned(),
-            answer,
-            remedy: String::new(),
-        })
+    /// The first that one of them has; so for all of these.
+    pub(crate) fn begin_file(&mut self, is_first: bool) -> Result<()> {
+        self.out.addresses.clear();
+        self.each(|source, context| source.begin_file(is_first, context))
     }
 
-    /// What all of them have to say in the closing line.
+    /// [`Source::tick`] of all. Returns the first time that one of them asks for. What one of them finds is known to all behind it.
+    pub(crate) fn tick(&mut self, tick: Tick) -> Result<Option<Instant>> {
+        let mut next: Option<Instant> = None;
+        self.each(|source, context| {
+            let asked = source.tick(tick, context)?;
+            next = next.into_iter().chain(asked).min();
+            Ok(())
+        })?;
+        self.events.clear();
+        Ok(next)
+    }
+
+    /// [`Source::end_file`] of all. The last one goes backwards: what is around others is read when these have ended.
+    pub(crate) fn end_file(&mut self, is_last: bool) -> Result<()> {
+        if is_last {
+            self.all.reverse();
+        }
+        let ended = self.each(|source, context| source.end_file(is_last, context));
+        if is_last {
+            self.all.reverse();
+        }
+        ended
+    }
+
+    /// [`Source::switch`] of all, backwards when they are switched off.
+    pub(crate) fn switch(&mut self, is_on: bool) -> Result<()> {
+        if is_on {
+            return self.each(|source, _| source.switch(true));
+        }
+        self.all.iter_mut().rev().try_for_each(|entry| entry.source.switch(false))
+    }
+
+    /// Adds what all of them have to say in the closing line.
     pub(crate) fn sum_up(&self, summary: &mut Summary) {
-        self.all.iter().for_each(|entry| entry.source.sum_up(summary));
+        let own = &self.out.summary;
+        // Before 6.0 the LOST records are all there is.
+        summary.lost = own.lost.or(summary.lost);
+        summary.weighted = own.weighted;
+        (summary.statistics_time, summary.statistics_part) = (own.statistics_time, own.statistics_part);
         (summary.programs, summary.missed) = self.programs.counts();
         summary.unheld = self.programs.unheld();
     }
 
-    fn in_use(&self) -> impl Iterator<Item = &dyn Source> {
-        self.all.iter().filter(|entry| !entry.has_failed).map(|entry| entry.source.as_ref())
-    }
-
-    fn each(
-        &mut self,
-        out: &mut dyn Outlet,
-        mut call: impl FnMut(&mut dyn Source, &mut Context<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let Sources { all, goes_on, programs, session, addresses, statistics, news, notify } = self;
-        let mut context = Context { programs, statistics, news, session, addresses, out, notify: *notify };
+    fn each(&mut self, mut call: impl FnMut(&mut dyn Source, &mut Context<'_>) -> Result<()>) -> Result<()> {
+        let Sources { all, goes_on, programs, out, statistics, events, notify, .. } = self;
+        let mut context = Context { programs, statistics, events, out, notify: *notify };
         for Entry { source, has_failed } in all.iter_mut().filter(|entry| !entry.has_failed) {
             match call(source.as_mut(), &mut context) {
                 Err(error) if *goes_on && !matches!(error, Error::OutputEnded) => {
@@ -194,28 +143,20 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use bprec_bpf::BtfCache;
-    use bprec_format::bprec::state::State;
+    use bprec_format::bprec::state::Session;
 
     use super::*;
 
-    /// A source that fails at its polls, or works.
-    struct Polled {
+    /// A source that fails at its ticks, or works.
+    struct Ticked {
         error: fn() -> Result<()>,
-        polls: Arc<AtomicU32>,
+        ticks: Arc<AtomicU32>,
     }
 
-    impl Source for Polled {
-        fn poll(&mut self, _now: Instant, _context: &mut Context<'_>) -> Result<()> {
-            self.polls.fetch_add(1, Ordering::Relaxed);
-            (self.error)()
-        }
-    }
-
-    struct Nowhere;
-
-    impl Outlet for Nowhere {
-        fn state(&mut self, _state: State) -> Result<()> {
-            Ok(())
+    impl Source for Ticked {
+        fn tick(&mut self, _tick: Tick, _context: &mut Context<'_>) -> Result<Option<Instant>> {
+            self.ticks.fetch_add(1, Ordering::Relaxed);
+            (self.error)().map(|()| None)
         }
     }
 
@@ -224,24 +165,26 @@ mod tests {
     #[test]
     fn a_source_that_fails_is_left_out_and_the_others_go_on() {
         let programs = Programs::new(Arc::new(BtfCache::new()), None, Vec::new());
-        let mut sources =
-            Sources::new(programs, Session::default(), |_, text| SAID.lock().unwrap().push(text.to_owned()));
-        let polls: [Arc<AtomicU32>; 3] = Default::default();
+        let out = Outbox::collecting(Session::default());
+        let notify = |_, text: &str| SAID.lock().unwrap().push(text.to_owned());
+        let mut sources = Sources::new(programs, Statistics::default(), out, Waker::new().unwrap(), notify);
+        let tick = Tick { now: Instant::now(), is_reading: false };
+        let ticks: [Arc<AtomicU32>; 3] = Default::default();
         let errors: [fn() -> Result<()>; 3] =
             [|| Ok(()), || Err(Error::Other("the map is busy".to_owned())), || Ok(())];
-        for (error, polls) in errors.into_iter().zip(&polls) {
-            sources.add(Polled { error, polls: Arc::clone(polls) });
+        for (error, ticks) in errors.into_iter().zip(&ticks) {
+            sources.add(Ticked { error, ticks: Arc::clone(ticks) });
         }
-        assert!(sources.poll(Instant::now(), &mut Nowhere).is_err(), "nothing is recorded yet");
+        assert!(sources.tick(tick).is_err(), "nothing is recorded yet");
         sources.go_on_without_failed();
         for _ in 0..2 {
-            sources.poll(Instant::now(), &mut Nowhere).unwrap();
+            sources.tick(tick).unwrap();
         }
-        assert_eq!(polls.map(|polls| polls.load(Ordering::Relaxed)), [3, 2, 2]);
+        assert_eq!(ticks.map(|ticks| ticks.load(Ordering::Relaxed)), [3, 2, 2]);
         let said = SAID.lock().unwrap();
         assert!(said.len() == 1 && said[0].starts_with("the map is busy; the recording goes on"), "{said:?}");
         // An error of the output ends the recording.
-        sources.add(Polled { error: || Err(Error::OutputEnded), polls: Arc::default() });
-        assert!(matches!(sources.poll(Instant::now(), &mut Nowhere), Err(Error::OutputEnded)));
+        sources.add(Ticked { error: || Err(Error::OutputEnded), ticks: Arc::default() });
+        assert!(matches!(sources.tick(tick), Err(Error::OutputEnded)));
     }
 }

@@ -5,34 +5,32 @@
 use std::collections::HashSet;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bprec_bpf::{BtfCache, Refs};
 use bprec_format::bprec::state::{Session, State};
 
 use super::command::Workload;
-use super::liveness::{Liveness, are_gone};
+use super::liveness::Liveness;
+use super::run::{self, Ends, Purpose, Turn};
 use super::sources::Sources;
 use crate::drain::CodeRings;
 use crate::events::{Abilities, machine, refused};
 use crate::options::caller;
 use crate::options::{self, StatOptions, StatTarget};
-use crate::sources::Outlet;
+use crate::sources::Outbox;
 use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::exact::{self, ExactCounters, Pattern};
-use crate::sources::inventory::{Holding, Inventory, LoadWatcher, Programs, Purpose};
-use crate::sources::perf_counters::PerfCounters;
+use crate::sources::inventory::{self, Holding, Inventory, LoadWatcher, Programs};
 use crate::sources::shared::{CounterTarget, SharedCounters, SharedOptions};
-use crate::sources::statistics::RunStatistics;
-use crate::sys::{self, Inherited, Signals};
+use crate::sources::statistics::{RunStatistics, Statistics};
+use crate::sys::{self, Inherited, Signals, Waker};
 use crate::{Error, Level, Taken};
 
 /// The longest time between two readings, so that what a gate lets pass is estimated second by second.
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// The shortest.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// Time between two looks at targets that cannot be waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What is new at a reading.
 #[derive(Debug)]
@@ -82,23 +80,12 @@ pub struct Counts {
     pub matched: bool,
 }
 
-/// States as the sources hand them over.
-#[derive(Debug, Default)]
-struct Collected(Vec<State>);
-
-impl Outlet for Collected {
-    fn state(&mut self, state: State) -> Result<(), Error> {
-        self.0.push(state);
-        Ok(())
-    }
-}
-
-/// Counting that is under way.
-struct Counting {
+/// Counting that is under way; `take` is given each reading.
+struct Counting<F> {
     sources: Sources,
-    collected: Collected,
     /// Set when programs are counted.
     wanted: Option<WantedPrograms>,
+    take: F,
 }
 
 /// Counts as `options` say, until the command ends, the duration is over, the targets are gone, or a signal (SIGINT, SIGTERM)
@@ -107,10 +94,7 @@ struct Counting {
 ///
 /// # Errors
 /// When nothing can be counted, or the command cannot be run, or `take` fails.
-pub fn stat<E: From<Error>>(
-    options: &StatOptions,
-    mut take: impl FnMut(Readings) -> Result<(), E>,
-) -> Result<Counts, E> {
+pub fn stat<E: From<Error>>(options: &StatOptions, take: impl FnMut(Readings) -> Result<(), E>) -> Result<Counts, E> {
     caller::check(&[("--bpf-attr-map", options.attr_map.is_some())])?;
     caller::respect_processes()?;
     let open_files = sys::raise_open_files();
@@ -118,165 +102,154 @@ pub fn stat<E: From<Error>>(
     let inherited = Inherited { open_files, ignores_children: signals.ignores_children() };
     let mut workload =
         options.command.as_deref().map(|command| Workload::hold(command, false, inherited)).transpose()?;
-    let mut counting = Counting::start(options, workload.as_ref().map(Workload::pid))?;
-    let started = Instant::now();
-    take(counting.reading(Moment::Between, sys::monotonic_ns()))?;
+    let (sources, wanted) = start(options, workload.as_ref().map(Workload::pid))?;
+    let mut counting = Counting { sources, wanted, take };
+    let first = counting.readings(Moment::Between);
+    (counting.take)(first)?;
     if let Some(workload) = &mut workload {
         workload.start()?;
     }
-
-    let every = options.interval.map(|interval| interval.max(INTERVAL_MIN));
-    let end = options.duration.map(|duration| started + duration);
-    let (mut next_interval, mut next_read) = (every.map(|every| started + every), started + READ_EVERY);
-    let mut liveness = match &options.target {
+    let liveness = match &options.target {
         StatTarget::Processes(ids) | StatTarget::Threads(ids) if workload.is_none() => Some(Liveness::watch(ids)),
         _ => None,
     };
-    let mut was_asked = false;
-    loop {
-        let look_at = Instant::now() + LOOK_EVERY;
-        let wakes = [Some(look_at), Some(next_read), next_interval, end, counting.sources.poll_at()];
-        let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
-        counting.sources.wait(wake_at, &signals, workload.as_ref(), liveness.as_ref(), &[])?;
-        let mut stop = false;
-        if let Some(asked) = signals.take().end {
-            // What the terminal sends, it sends to the command too.
-            match &mut workload {
-                Some(workload) if !was_asked => workload.signal(asked),
-                _ => stop = true,
-            }
-            was_asked = true;
-        }
-        let now = Instant::now();
-        stop |= end.is_some_and(|end| end <= now);
-        stop |= are_gone(workload.as_mut(), liveness.as_mut());
-        counting.poll(now)?;
-        if stop {
-            break;
-        }
-        let interval_ends = next_interval.is_some_and(|at| at <= now);
-        if interval_ends || next_read <= now {
-            counting.sources.read(&mut counting.collected)?;
-            next_read = now + READ_EVERY;
-        }
-        let moment = if interval_ends { Moment::Interval } else { Moment::Between };
-        if let (Some(at), Some(every), true) = (&mut next_interval, every, interval_ends) {
-            // Intervals keep to the clock; those that were slept through are left out.
-            while *at <= now {
-                *at += every;
-            }
-        }
-        let readings = counting.reading(moment, sys::monotonic_ns());
-        if interval_ends || !readings.states.is_empty() || !readings.programs.is_empty() {
-            take(readings)?;
-        }
-    }
+    let ends = Ends {
+        signals: &signals,
+        workload: workload.as_mut(),
+        passes_signals: true,
+        liveness,
+        duration: options.duration,
+        stop: None,
+        failed: None,
+    };
+    let interval = options.interval.map(|interval| interval.max(INTERVAL_MIN));
+    ends.run(&mut counting, run::Readings { every: READ_EVERY, interval })?;
     let ended = workload.as_mut().and_then(Workload::ended);
-    let readings = counting.finish()?;
+    let last = counting.finish()?;
     // A command that has not ended is not waited for before the numbers are out.
-    take(readings)?;
+    (counting.take)(last)?;
     let matched = counting.wanted.is_none_or(|wanted| wanted.has_matched);
     Ok(Counts { command: ended, command_time: ended.map(|_| sys::children_usage()), matched })
 }
 
-impl Counting {
-    /// Sets up what is counted, and begins.
-    fn start(options: &StatOptions, command: Option<i32>) -> Result<Counting, Error> {
-        let session = Session {
-            to_boottime_ns: sys::to_boottime_ns(),
-            cpus_online: machine::online_cpus().len() as u32,
-            target: match (&options.target, &options.command) {
-                (StatTarget::Command, Some(command)) => {
-                    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
-                }
-                (target, _) => target.to_string(),
-            },
-            interval_ns: u64::try_from(options.interval.unwrap_or(READ_EVERY).as_nanos()).unwrap_or(u64::MAX),
-            ..Session::default()
-        };
-        let mut counting = match &options.target {
-            StatTarget::Programs(pattern) => Counting::of_programs(pattern.as_deref(), options, session)?,
-            target => {
-                let programs = Programs::new(Arc::new(BtfCache::new()), None, Vec::new());
-                let mut sources = Sources::new(programs, session, options.notify);
-                if options.shared {
-                    sources.add(shared(target, options, command));
-                } else {
-                    sources.add(PerfCounters::open(target, options, command)?);
-                }
-                Counting { sources, collected: Collected::default(), wanted: None }
+/// Sets up what is counted, and begins.
+fn start(options: &StatOptions, command: Option<i32>) -> Result<(Sources, Option<WantedPrograms>), Error> {
+    let session = Session {
+        to_boottime_ns: sys::to_boottime_ns(),
+        cpus_online: machine::online_cpus().len() as u32,
+        target: match (&options.target, &options.command) {
+            (StatTarget::Command, Some(command)) => {
+                command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
             }
+            (target, _) => target.to_string(),
+        },
+        interval_ns: u64::try_from(options.interval.unwrap_or(READ_EVERY).as_nanos()).unwrap_or(u64::MAX),
+        ..Session::default()
+    };
+    let out = Outbox::collecting(session);
+    let (mut sources, mut wanted) = match &options.target {
+        StatTarget::Programs(pattern) => {
+            let sources = sources_of_programs(pattern.as_deref(), options, out)?;
+            (sources, Some(WantedPrograms::new(pattern.as_deref())))
+        }
+        target => {
+            let programs = Programs::new(Arc::new(BtfCache::new()), None, Vec::new());
+            let mut sources = Sources::new(programs, Statistics::default(), out, Waker::new()?, options.notify);
+            sources.add(shared(target, options, command));
+            (sources, None)
+        }
+    };
+    if let Some(wanted) = &mut wanted {
+        wanted.learn(&sources.programs);
+        wanted.check_ids()?;
+    }
+    sources.begin_file(true)?;
+    let out = &mut sources.out;
+    if wanted.is_some() && out.session.counters.is_empty() {
+        return Err(Error::Other(format!("programs cannot be counted: {}", out.session.counters_note)));
+    }
+    if out.session.start_ns == 0 {
+        out.session.start_ns = sys::monotonic_ns();
+    }
+    out.session.realtime_ns = sys::realtime_unix_ns();
+    let begun = out.collected();
+    out.state(State::Session(out.session.clone()))?;
+    out.states(begun)?;
+    sources.switch(true)?;
+    if let Some(wanted) = wanted.as_ref().filter(|wanted| !wanted.has_matched) {
+        (options.notify)(Level::Notice, &wanted.nothing_yet());
+    }
+    Ok((sources, wanted))
+}
+
+fn sources_of_programs(pattern: Option<&str>, options: &StatOptions, out: Outbox) -> Result<Sources, Error> {
+    let asked = options::Exact {
+        pattern: pattern.map(str::to_owned),
+        events: options.events.clone(),
+        budget: options.budget,
+        per_cpu: options.per_cpu,
+    };
+    let abilities = Abilities::probe().map_err(|error| refused("dummy", 0, -1, error))?;
+    let refs = Refs::load().ok();
+    let statistics = Statistics::asked(options.budget.statistics_ns(options.exact));
+    let online = machine::online_cpus();
+    let (btfs, waker) = (Arc::new(BtfCache::new()), Waker::new()?);
+    let watcher = if abilities.bpf {
+        let missing = |error: &Error| {
+            (options.notify)(Level::Warning, &format!("programs loaded while counting are not counted: {error}"));
         };
-        counting.sources.prepare(&mut counting.collected)?;
-        if let Some(wanted) = &mut counting.wanted {
-            wanted.learn(&counting.sources.programs);
-            wanted.check_ids()?;
-        }
-        counting.sources.start(&mut counting.collected)?;
-        let session = &mut counting.sources.session;
-        if counting.wanted.is_some() && session.counters.is_empty() {
-            return Err(Error::Other(format!("programs cannot be counted: {}", session.counters_note)));
-        }
-        session.start_ns = sys::monotonic_ns();
-        session.realtime_ns = sys::realtime_unix_ns();
-        let first = State::Session(session.clone());
-        counting.collected.0.insert(0, first);
-        counting.sources.enable(&mut counting.collected)?;
-        if let Some(wanted) = counting.wanted.as_ref().filter(|wanted| !wanted.has_matched) {
-            (options.notify)(Level::Notice, &wanted.nothing_yet());
-        }
-        Ok(counting)
+        CodeRings::unwritten(abilities, &online)
+            .and_then(|rings| {
+                let holding = Holding::with(refs.as_ref());
+                LoadWatcher::start(Arc::new(rings), None, Arc::clone(&btfs), holding, waker.clone())
+            })
+            .inspect_err(missing)
+            .ok()
+    } else {
+        None
+    };
+    let mut programs = Programs::new(btfs, refs, Vec::new());
+    let inventory = Inventory::start(watcher, inventory::Purpose::Counting, &mut programs, options.notify)?;
+    let mut sources = Sources::new(programs, statistics, out, waker.clone(), options.notify);
+    sources.add(BootTimeOffset::default());
+    sources.add(inventory);
+    if options.exact {
+        let events = exact::open_events(&asked, options.notify, &online);
+        sources.add(ExactCounters::load(asked, events, None, options.notify));
+    }
+    let interval = options.interval.map_or(READ_EVERY, |it| it.clamp(INTERVAL_MIN, READ_EVERY));
+    sources.add(RunStatistics::new(interval, Taken::default(), waker));
+    Ok(sources)
+}
+
+impl<E: From<Error>, F: FnMut(Readings) -> Result<(), E>> Purpose for Counting<F> {
+    type Error = E;
+
+    fn sources(&mut self) -> &mut Sources {
+        &mut self.sources
     }
 
-    fn of_programs(pattern: Option<&str>, options: &StatOptions, session: Session) -> Result<Counting, Error> {
-        let asked = options::Exact {
-            pattern: pattern.map(str::to_owned),
-            events: options.events.clone(),
-            budget: options.budget,
-            per_cpu: options.per_cpu,
-        };
-        let abilities = Abilities::probe().map_err(|error| refused("dummy", 0, -1, error))?;
-        let refs = Refs::load().ok();
-        let online = machine::online_cpus();
-        let btfs = Arc::new(BtfCache::new());
-        let watcher = if abilities.bpf {
-            let missing = |error: &Error| {
-                (options.notify)(Level::Warning, &format!("programs loaded while counting are not counted: {error}"));
-            };
-            CodeRings::unwritten(abilities, &online)
-                .and_then(|rings| {
-                    LoadWatcher::start(Arc::new(rings), None, Arc::clone(&btfs), Holding::with(refs.as_ref()))
-                })
-                .inspect_err(missing)
-                .ok()
-        } else {
-            None
-        };
-        let mut sources = Sources::new(Programs::new(btfs, refs, Vec::new()), session, options.notify);
-        sources.add(BootTimeOffset::default());
-        sources.add(Inventory::new(watcher, Purpose::Counting));
-        let budget_ns = options.budget.statistics_ns(options.exact);
-        let interval = options.interval.map_or(READ_EVERY, |it| it.clamp(INTERVAL_MIN, READ_EVERY));
-        sources.add(RunStatistics::new(budget_ns, interval, Taken::default()));
-        if options.exact {
-            let events = exact::open_events(&asked, options.notify, &online);
-            sources.add(ExactCounters::new(asked, events, None));
+    fn turn(&mut self, turn: Turn) -> Result<(), E> {
+        if turn.is_last {
+            return Ok(());
         }
-        let wanted = Some(WantedPrograms::new(pattern));
-        Ok(Counting { sources, collected: Collected::default(), wanted })
-    }
-
-    fn poll(&mut self, now: Instant) -> Result<(), Error> {
-        self.sources.poll(now, &mut self.collected)?;
         if let Some(wanted) = &mut self.wanted {
             wanted.learn(&self.sources.programs);
         }
-        Ok(())
+        let moment = if turn.ends_interval { Moment::Interval } else { Moment::Between };
+        let readings = self.readings(moment);
+        let is_news = turn.ends_interval || !readings.states.is_empty() || !readings.programs.is_empty();
+        if is_news { (self.take)(readings) } else { Ok(()) }
     }
+}
 
-    /// What has come since the last reading.
-    fn reading(&mut self, moment: Moment, time_ns: u64) -> Readings {
-        let mut states = std::mem::take(&mut self.collected.0);
+impl<F> Counting<F> {
+    /// Programs and states that have come since the last readings.
+    fn readings(&mut self, moment: Moment) -> Readings {
+        let mut states = self.sources.out.collected();
+        // To take everything down takes time, in which nothing is counted any more.
+        let read_at_ns = states.iter().filter(|_| moment == Moment::End).filter_map(read_at_ns).max();
+        let time_ns = read_at_ns.unwrap_or_else(sys::monotonic_ns);
         let mut programs = Vec::new();
         if let Some(wanted) = &mut self.wanted {
             states.retain_mut(|state| wanted.keeps(state));
@@ -287,15 +260,12 @@ impl Counting {
 
     /// The last counts; everything is switched off.
     fn finish(&mut self) -> Result<Readings, Error> {
-        self.sources.disable();
-        self.sources.finish(&mut self.collected)?;
+        self.sources.switch(false)?;
+        self.sources.end_file(true)?;
         if let Some(wanted) = &mut self.wanted {
             wanted.learn(&self.sources.programs);
         }
-        // To take everything down takes time, in which nothing is counted any more.
-        let read_at = self.collected.0.iter().filter_map(read_at_ns).max();
-        let time_ns = read_at.unwrap_or_else(sys::monotonic_ns);
-        Ok(self.reading(Moment::End, time_ns))
+        Ok(self.readings(Moment::End))
     }
 }
 
@@ -374,7 +344,7 @@ impl WantedPrograms {
                 let (id, load_time_ns) = key;
                 let prog_type = known.snapshot.info.view().prog_type();
                 let prog_type = prog_type.map(|it| it.to_string()).unwrap_or_default();
-                self.new.push(ProgramName { id, load_time_ns, name: known.name(), prog_type });
+                self.new.push(ProgramName { id, load_time_ns, name: known.name().into_owned(), prog_type });
             }
         }
     }

@@ -4,14 +4,14 @@
 //! record comes behind the end of its round. Whoever comes first copies the records once, into the output and to the watcher.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bprec_format::{Endian, EventAttr, Records, SampleLayout};
 
 use super::ring::Ring;
 use super::rings::map_ring;
-use crate::events::{Abilities, OpenEvents};
+use crate::events::{Abilities, EventFd, OpenEvents};
 use crate::output::{Message, Queue, fix_sample_id_trailer};
 use crate::{Error, Level, Result, sys};
 
@@ -48,18 +48,19 @@ struct CodeRing {
 }
 
 impl CodeRings {
-    /// Maps the rings of a recording; `None` where its side band is that of the targets.
+    /// Maps the rings of a recording, which own `fds` of its event from then on: one of a CPU that has gone is of no use, and goes with
+    /// its ring. `None` where the side band is that of the targets.
     ///
     /// # Errors
     /// When not even a small ring can be mapped.
-    pub(crate) fn of(opened: &OpenEvents, notify: fn(Level, &str)) -> Result<Option<CodeRings>> {
+    pub(super) fn of(opened: &OpenEvents, fds: Vec<EventFd>, notify: fn(Level, &str)) -> Result<Option<CodeRings>> {
         let Some(event) = opened.code else { return Ok(None) };
         let file = &opened.events[event].file;
         let rings = CodeRings::new(&file.attr, file.ids.first().copied());
         let mut least_bytes = RING_BYTES;
-        for event_fd in opened.fds.iter().filter(|event_fd| event_fd.event == event) {
+        for event_fd in fds {
             let Ok(cpu) = u32::try_from(event_fd.cpu) else { continue };
-            least_bytes = least_bytes.min(rings.insert(cpu, Arc::clone(&event_fd.fd), None)?);
+            least_bytes = least_bytes.min(rings.insert(cpu, event_fd.fd, None)?);
         }
         if least_bytes < RING_BYTES {
             let text = format!(
@@ -108,6 +109,14 @@ impl CodeRings {
         let ring = map_ring(&event, cpu, &mut bytes, Ring::map)?;
         self.state().rings.insert(cpu, CodeRing { event, ring, id });
         Ok(bytes)
+    }
+
+    /// Switches the events off: what goes on here from now on is of no recording.
+    pub(crate) fn disable(&self) {
+        for ring in self.state().rings.values() {
+            // One that cannot be switched off ends with its descriptor.
+            drop(sys::disable(ring.event.as_fd()));
+        }
     }
 
     /// Gives up the ring of a CPU that has gone, which has nothing unread any more ([`CodeRings::take`]).
@@ -190,5 +199,26 @@ fn set_ids(bytes: &mut [u8], id: u64) {
         .collect();
     for end in ends {
         bytes[end - size_of::<u64>()..end].copy_from_slice(&id.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    /// The kernel wakes nobody for an event of a CPU that has gone: whoever holds it holds it for nothing. Real kernel, root.
+    #[test]
+    fn the_event_of_a_cpu_goes_with_its_ring() {
+        let Some(rings) = Abilities::probe().ok().and_then(|abilities| CodeRings::unwritten(abilities, &[0]).ok())
+        else {
+            println!("SKIP the_event_of_a_cpu_goes_with_its_ring: no events of loads here");
+            return;
+        };
+        let event = Arc::downgrade(&rings.watch()[0]);
+        assert!(event.upgrade().is_some());
+        rings.remove(0);
+        assert!(event.upgrade().is_none() && rings.watch().is_empty());
     }
 }

@@ -53,15 +53,13 @@ impl Rings {
     ///
     /// # Errors
     /// When not even a small ring can be mapped.
-    pub(crate) fn map(opened: &OpenEvents, options: &Options) -> Result<Rings> {
+    pub(crate) fn map(opened: &mut OpenEvents, options: &Options) -> Result<Rings> {
+        let code_fds = opened.fds.extract_if(.., |event_fd| opened.code == Some(event_fd.event)).collect();
         let mut rings = Rings::default();
         let asked = options.ring.bytes();
         let mut bytes = asked;
         for (index, event_fd) in opened.fds.iter().enumerate() {
             let Ok(cpu) = u32::try_from(event_fd.cpu) else { continue };
-            if opened.code == Some(event_fd.event) {
-                continue;
-            }
             let is_overwritten = options.overwrite && opened.is_sampling(event_fd.event);
             let owner = match is_overwritten {
                 true => rings.newest.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.owner),
@@ -93,7 +91,7 @@ impl Rings {
             );
             (options.notify)(Level::Warning, &text);
         }
-        rings.code = CodeRings::of(opened, options.notify)?.map(Arc::new);
+        rings.code = CodeRings::of(opened, code_fds, options.notify)?.map(Arc::new);
         Ok(rings)
     }
 
@@ -105,7 +103,7 @@ impl Rings {
     /// By ring: the events that write to it, the owner first. Each can be waited for.
     pub(super) fn writers<'a>(&self, opened: &'a OpenEvents) -> Vec<std::vec::IntoIter<&'a Arc<OwnedFd>>> {
         let mut by_cpu: BTreeMap<i32, Vec<&Arc<OwnedFd>>> = BTreeMap::new();
-        for event_fd in opened.fds.iter().filter(|event_fd| opened.code != Some(event_fd.event)) {
+        for event_fd in &opened.fds {
             by_cpu.entry(event_fd.cpu).or_default().push(&event_fd.fd);
         }
         let of_ring = |ring: &CpuRing| {

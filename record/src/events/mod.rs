@@ -8,9 +8,9 @@ pub(crate) mod syntax;
 mod targets;
 
 pub(crate) use abilities::Abilities;
-pub(crate) use open::{OpenEvent, OpenEvents, SampleRole, everywhere};
+pub(crate) use open::{EventFd, OpenEvent, OpenEvents, SampleRole, everywhere};
 pub(crate) use sampling::{Sampler, refused};
-pub(crate) use targets::{Binding, CpuThreadTargets, task_number, threads};
+pub(crate) use targets::{Binding, CpuThreadTargets};
 
 /// Returns true if `text` as a whole matches `pattern`, a shell pattern for names: `*`, `?`, `[a-z]`, `[!a-z]`. What is no pattern, such as `a[`, is a name.
 pub(crate) fn glob(pattern: &str, text: &str) -> bool {

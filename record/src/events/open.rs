@@ -9,6 +9,7 @@ use bprec_format::{AttrFlags, EventAttr, FileAttr, SampleType};
 
 use super::abilities::Abilities;
 use super::sampling::{self, Sampler};
+use super::syntax::groups::cpus_of;
 use super::targets::CpuThreadTargets;
 use crate::limits::Limit;
 use crate::{Error, Level, Options, Result, sys};
@@ -81,7 +82,7 @@ impl OpenEvents {
     /// When an event cannot be opened at all.
     pub(crate) fn open(options: &Options, samplers: &mut [Sampler], targets: &CpuThreadTargets) -> Result<OpenEvents> {
         for sampler in samplers.iter_mut() {
-            let cpus = cpus_of(sampler, &targets.cpus);
+            let cpus = cpus_of(&sampler.spec, &targets.cpus);
             let places = targets.places();
             let (Some(place), Some(cpu)) = (places.first(), cpus.first()) else {
                 let problem = format!("its PMU counts on none of the CPUs {:?}", targets.cpus);
@@ -145,14 +146,6 @@ impl OpenEvents {
 /// An error that says nothing but that the task has ended.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Syscall { answer, .. } if answer.raw_os_error() == Some(libc::ESRCH))
-}
-
-/// The CPUs of `cpus` that a sampler's PMU counts on.
-fn cpus_of(sampler: &Sampler, cpus: &[u32]) -> Vec<u32> {
-    match &sampler.spec.cpus {
-        None => cpus.to_vec(),
-        Some(own) => cpus.iter().copied().filter(|cpu| own.contains(cpu)).collect(),
-    }
 }
 
 impl OpenEvents {
@@ -314,7 +307,7 @@ pub(crate) fn everywhere(sampler: &Sampler, targets: &CpuThreadTargets) -> Resul
     let places = targets.places();
     let mut last = None;
     let mut opened = Vec::new();
-    for cpu in cpus_of(sampler, &targets.cpus) {
+    for cpu in cpus_of(&sampler.spec, &targets.cpus) {
         for place in &places {
             match targets.open_event(&sampler.attr, *place, cpu as i32) {
                 Ok(fd) => opened.push((cpu, fd)),

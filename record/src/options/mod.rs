@@ -122,10 +122,23 @@ impl Default for Options {
 /// Options of counting samples in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aggregate {
-    /// Stacks that are counted per event and interval.
-    pub entries: u32,
+    /// Stacks that are counted per event and interval; `None`: by the number of CPUs, as each has its own.
+    pub entries: Option<u32>,
     /// Tell samples in user mode apart by their addresses, also without user call chains.
     pub user_addresses: bool,
+}
+
+impl Aggregate {
+    /// Stacks of each CPU, and limits on those of all: a small machine has many tasks, too, and memory is taken at once.
+    const ENTRIES_PER_CPU: u32 = 1024;
+    const ENTRIES_MIN: u32 = 8192;
+    const ENTRIES_MAX: u32 = 1 << 16;
+
+    /// Stacks that are counted per event and interval on so many CPUs.
+    pub(crate) fn entries_on(self, cpus: usize) -> u32 {
+        let of_cpus = u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(Aggregate::ENTRIES_PER_CPU);
+        self.entries.unwrap_or(of_cpus.clamp(Aggregate::ENTRIES_MIN, Aggregate::ENTRIES_MAX))
+    }
 }
 
 /// Level of a message.
@@ -386,5 +399,17 @@ impl UserChains {
     /// The kernel takes them.
     pub(crate) fn are_by_kernel(self) -> bool {
         self == UserChains::FramePointers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Aggregate;
+
+    #[test]
+    fn stacks_are_counted_by_the_number_of_cpus() {
+        let of = |entries| Aggregate { entries, user_addresses: false };
+        assert_eq!([1, 8, 24, 64, 500].map(|cpus| of(None).entries_on(cpus)), [8192, 8192, 24_576, 65_536, 65_536]);
+        assert_eq!(of(Some(100)).entries_on(64), 100);
     }
 }

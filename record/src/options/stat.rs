@@ -26,15 +26,13 @@ pub struct StatOptions {
     pub exact: bool,
     /// Limit on counting programs.
     pub budget: Budget,
-    /// Count events of targets at context switches, shared with other sessions. Programs are not concerned.
-    pub shared: bool,
-    /// Map by which such sessions find each other; `None` is perf's.
+    /// Map by which sessions that count targets find each other; `None` is perf's.
     pub attr_map: Option<PathBuf>,
     /// Takes messages as they arise.
     pub notify: fn(Level, &str),
 }
 
-/// Events that are counted.
+/// Target of a count: programs, or events at context switches, shared with other sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatTarget {
     /// BPF programs and their functions, by patterns as in [`Exact::pattern`](crate::Exact::pattern); `None` is all of them.

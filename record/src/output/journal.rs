@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// The first frame is shorter.
 const BEGIN_BYTES: u64 = 64;
 
-/// No journal is longer: it has the programs and types of a machine, and each that came and went.
+/// No journal is longer, so that it can be read again: it has the programs and types of a machine, and each that came and went.
 const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 
 /// Device and inode of a file.
@@ -30,6 +30,9 @@ pub(super) struct Journal {
     file: Option<File>,
     path: PathBuf,
     inode: Inode,
+    /// Room that is left in it.
+    left_bytes: u64,
+    is_full: bool,
 }
 
 impl Journal {
@@ -38,7 +41,7 @@ impl Journal {
         drop(fs::remove_file(path));
         let file = create_new(path).ok();
         let inode = file.as_ref().and_then(|file| inode(file).ok()).unwrap_or_default();
-        Journal { file, path: path.to_owned(), inode }
+        Journal { file, path: path.to_owned(), inode, left_bytes: JOURNAL_MAX_BYTES, is_full: false }
     }
 
     /// It has been moved beside its recording.
@@ -46,8 +49,14 @@ impl Journal {
         self.path = path;
     }
 
+    /// Appends whole frames. Those for which there is no room are left out, and with them all that follow.
     pub(super) fn append(&mut self, mut frames: &[u8], closed: Option<&ClosedFiles>) {
         let Some(mut file) = self.file.as_ref() else { return };
+        self.is_full |= frames.len() as u64 > self.left_bytes;
+        if self.is_full {
+            return;
+        }
+        self.left_bytes -= frames.len() as u64;
         while !frames.is_empty() {
             match with_room(closed, || file.write(frames)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
@@ -58,6 +67,11 @@ impl Journal {
                 }
             }
         }
+    }
+
+    /// True once frames were left out.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// Another descriptor of it; `None` when it could not be kept.
@@ -209,6 +223,36 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    #[test]
+    fn a_journal_that_is_full_has_what_was_written_before() {
+        use bprec_format::feature::{SectionContent, Text};
+        use bprec_format::bprec::journal::{Frame, Journal as Parsed};
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("perf.data.journal");
+        let frame = |bit| {
+            let mut bytes = Vec::new();
+            let payload = Text(&[b'a'; 100]).to_bytes(Endian::NATIVE);
+            Frame::Feature { bit, payload: &payload }.encode(&mut bytes, Endian::NATIVE);
+            bytes
+        };
+        let begin = {
+            let mut bytes = Vec::new();
+            Frame::Begin { first_event_id: 7, recording_id: None }.encode(&mut bytes, Endian::NATIVE);
+            bytes
+        };
+        let room = (begin.len() + 2 * frame(3).len()) as u64;
+        let mut journal = Journal { left_bytes: room, ..Journal::create(&path) };
+        for frames in [begin, frame(3), frame(4), frame(5), frame(6)] {
+            journal.append(&frames, None);
+        }
+        assert!(journal.is_full());
+        assert_eq!(fs::metadata(&path).unwrap().len(), room);
+        let parsed = Parsed::parse(&read(&path).unwrap(), Endian::NATIVE).unwrap();
+        let texts = parsed.features.iter().map(|(bit, _)| *bit).filter(|bit| (3..=6).contains(bit));
+        assert_eq!(texts.collect::<Vec<u8>>(), [3, 4]);
+    }
 
     #[test]
     fn a_file_that_has_a_name_has_contents() {

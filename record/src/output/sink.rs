@@ -364,6 +364,11 @@ impl Sink {
         }
     }
 
+    /// True once the journal has left something out.
+    pub(crate) fn has_full_journal(&self) -> bool {
+        self.seekable.as_ref().is_some_and(|seekable| seekable.journal.is_full())
+    }
+
     /// The feature sections that the journal makes; `None` when there is none, or when it could not be kept.
     pub(crate) fn journaled(&self) -> Option<Vec<(u8, Vec<u8>)>> {
         self.seekable.as_ref()?.journal.features()

@@ -21,9 +21,8 @@ use bprec_format::bprec::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::records::{Comm, Mmap, write_record};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout, SampleType, Writer, context, event_type, misc};
 
-use super::{Context, Source};
-use crate::events::{OpenEvents, Sampler};
-use crate::output::Summary;
+use super::{Context, Source, Tick};
+use crate::events::{OpenEvents, Sampler, machine};
 use crate::{Aggregate, Error, Level, Options, Result, sys};
 
 /// The name of task and mapping that the samples without room have.
@@ -75,6 +74,7 @@ impl Aggregates {
     ) -> Result<Aggregates> {
         super::refuse_foreign_process_ids("--aggregate counts by")?;
         let user = UserDetail { chains: options.user_chains.are_by_kernel(), addresses: how.user_addresses };
+        let entries = how.entries_on(machine::online_cpus().len());
         let mut events = Vec::new();
         for (event, sampler) in samplers.iter().enumerate() {
             if sampler.attr.kind == event_type::TRACEPOINT {
@@ -82,7 +82,7 @@ impl Aggregates {
                                another type";
                 return Err(Error::Event { event: sampler.spec.name.clone(), problem: problem.to_owned() });
             }
-            let aggregator = Aggregator::load(how.entries, user).map_err(refused)?;
+            let aggregator = Aggregator::load(entries, user).map_err(refused)?;
             let layout = SampleLayout::new(&sampler.attr, Endian::NATIVE);
             events.push(CountedEvent {
                 attached: Vec::new(),
@@ -95,7 +95,7 @@ impl Aggregates {
                 before: Aggregation::default(),
             });
         }
-        Ok(Aggregates { opened: None, events, entries: how.entries, interval_ns, records: 0 })
+        Ok(Aggregates { opened: None, events, entries, interval_ns, records: 0 })
     }
 
     /// Tells it the events, which are open.
@@ -113,14 +113,13 @@ impl Aggregates {
             context.out.records(records)?;
             context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
         }
-        context.out.end_round()
+        context.out.summary.weighted = Some(self.records);
+        context.out.end_round();
+        Ok(())
     }
-}
 
-impl Source for Aggregates {
     /// Puts the programs on the events, which are not switched on yet.
-    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let Some(opened) = &self.opened else { return Ok(()) };
+    fn attach(&mut self, opened: &OpenEvents) -> Result<()> {
         for counted in &mut self.events {
             counted.layout = SampleLayout::new(&opened.events[counted.event].file.attr, Endian::NATIVE);
             for event_fd in opened.fds.iter().filter(|event_fd| event_fd.event == counted.event) {
@@ -129,55 +128,46 @@ impl Source for Aggregates {
             }
             counted.ids.sort_unstable();
             counted.ids.dedup_by_key(|(cpu, _)| *cpu);
-            // From the first state on, a reader knows what the samples are.
-            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
         }
-        let text = "samples inside kprobe, tracepoint and perf_event programs are not counted: an event with a program has none; \
-                    reports say how much that may be ([blind spot])";
-        (context.notify)(Level::Notice, text);
+        Ok(())
+    }
+}
+
+impl Source for Aggregates {
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        let Some(opened) = self.opened.clone() else { return Ok(()) };
+        if is_first {
+            self.attach(&opened)?;
+            let text = "samples inside kprobe, tracepoint and perf_event programs are not counted: an event with a program has none; \
+                        reports say how much that may be ([blind spot])";
+            (context.notify)(Level::Notice, text);
+        }
+        // From the first state on, a reader knows what the samples are.
+        for counted in &mut self.events {
+            context.out.state(State::Aggregation(counted.account(&opened, self.entries, self.interval_ns)))?;
+        }
         match context.out.layout() {
             Some(layout) => context.out.records(overflow_names(&layout)?),
             None => Ok(()),
         }
     }
 
-    /// Cuts the samples of programs that are about to be let go of. Releases are looked for ten times a second at most, and so is this.
-    fn poll(&mut self, _now: Instant, context: &mut Context<'_>) -> Result<()> {
-        if context.programs.lets_go() { self.drain(context) } else { Ok(()) }
+    /// Takes out the samples also of programs that are about to be let go of. Releases are looked for ten times a second at most.
+    fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        if tick.is_reading || context.programs.lets_go() {
+            self.drain(context)?;
+        }
+        Ok(None)
     }
 
     /// Everything counts for the next file from here on.
-    fn end_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         self.drain(context)?;
         let Some(opened) = &self.opened else { return Ok(()) };
         for counted in &mut self.events {
             counted.before = counted.total(opened);
         }
         Ok(())
-    }
-
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let Some(opened) = &self.opened else { return Ok(()) };
-        for counted in &mut self.events {
-            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
-        }
-        match context.out.layout() {
-            Some(layout) => context.out.records(overflow_names(&layout)?),
-            None => Ok(()),
-        }
-    }
-
-    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.drain(context)
-    }
-
-    /// Sampling is off: nothing is counted behind this.
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.drain(context)
-    }
-
-    fn sum_up(&self, summary: &mut Summary) {
-        summary.weighted = Some(self.records);
     }
 }
 
@@ -268,7 +258,7 @@ impl CountedEvent {
             ..Aggregation::default()
         };
         let fds = opened.fds.iter().filter(|event_fd| event_fd.event == self.event);
-        let counts = fds.map(|event_fd| sys::read_value(event_fd.fd.as_fd()));
+        let counts = fds.map(|event_fd| sys::read_counter(event_fd.fd.as_fd()).map(|(value, _)| value));
         sum.counted = counts.sum::<std::io::Result<u64>>().ok();
         sum
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bprec_format::bprec::state::{BootClock, State};
 
-use super::{Context, Source};
+use super::{Context, Source, Tick};
 use crate::{Result, sys};
 
 /// Two readings of the clocks, one after the other, differ by less; no suspend is that short.
@@ -29,17 +29,17 @@ impl BootTimeOffset {
 }
 
 impl Source for BootTimeOffset {
-    fn begin(&mut self, _context: &mut Context<'_>) -> Result<()> {
+    fn begin_file(&mut self, _is_first: bool, _context: &mut Context<'_>) -> Result<()> {
         self.is_news(sys::to_boottime_ns());
         Ok(())
     }
 
-    fn poll(&mut self, _now: Instant, context: &mut Context<'_>) -> Result<()> {
+    fn tick(&mut self, _tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         let to_boottime_ns = sys::to_boottime_ns();
-        if !self.is_news(to_boottime_ns) {
-            return Ok(());
+        if self.is_news(to_boottime_ns) {
+            context.out.state(State::BootClock(BootClock { time_ns: sys::monotonic_ns(), to_boottime_ns }))?;
         }
-        context.out.state(State::BootClock(BootClock { time_ns: sys::monotonic_ns(), to_boottime_ns }))
+        Ok(None)
     }
 }
 

@@ -12,7 +12,6 @@ use bprec_format::{AttrFlags, EventAttr, SampleType, event_type, software};
 
 use super::{Context, Source};
 use crate::events::{Binding, CpuThreadTargets, OpenEvents, Sampler, everywhere, sampling};
-use crate::output::Summary;
 use crate::{Error, Level, Options, Result, Target, sys};
 
 /// Options of `--bpf-sampler`.
@@ -210,12 +209,17 @@ impl BpfSampler {
 }
 
 impl Source for BpfSampler {
-    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn begin_file(&mut self, _is_first: bool, context: &mut Context<'_>) -> Result<()> {
         context.out.state(State::Sampler(self.account.clone()))
     }
 
-    fn enable(&mut self, _context: &mut Context<'_>) -> Result<()> {
+    fn switch(&mut self, is_on: bool) -> Result<()> {
         self.sources.iter().try_for_each(|source| {
+            if !is_on {
+                // An event that cannot be switched off ends with its descriptor.
+                drop(sys::disable(source.as_fd()));
+                return Ok(());
+            }
             sys::enable(source.as_fd()).map_err(|answer| Error::Syscall {
                 call: "ioctl(PERF_EVENT_IOC_ENABLE)",
                 object: format!("{} of the BPF sampler", self.account.event),
@@ -225,18 +229,8 @@ impl Source for BpfSampler {
         })
     }
 
-    fn disable(&mut self) {
-        for source in &self.sources {
-            drop(sys::disable(source.as_fd()));
-        }
-    }
-
     /// Settings of the sampler, and its results.
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.end_file(context)
-    }
-
-    fn end_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         let counts = match self.program.counts() {
             Ok(now) => {
                 let before = std::mem::replace(&mut self.before, now);
@@ -254,14 +248,6 @@ impl Source for BpfSampler {
             }
         };
         context.out.state(State::Sampler(state::Sampler { counts, ..self.account.clone() }))
-    }
-
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
-        context.out.state(State::Sampler(self.account.clone()))
-    }
-
-    fn sum_up(&self, summary: &mut Summary) {
-        summary.bpf_samples.get_or_insert(0);
     }
 }
 

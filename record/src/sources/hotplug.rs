@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bprec_format::bprec::state::{CpuNotSampled, State};
 use bprec_host::OfflineCpus;
 
-use super::{Context, Source};
+use super::{Context, Event, Source, Tick};
 use crate::events::CpuThreadTargets;
 use crate::{Level, Options, Result, Target, sys};
 
@@ -52,8 +52,10 @@ impl Hotplug {
         // Not knowing is no news.
         let Ok(online) = bprec_host::online_cpus() else { return Ok(()) };
         let has_gone = |cpu: &u32| !online.contains(cpu) || gone.contains(cpu);
-        context.news.online.extend(online.iter().filter(|cpu| !self.online.contains(cpu) || gone.contains(cpu)));
-        context.news.offline.extend(self.online.iter().filter(|cpu| has_gone(cpu)));
+        let went = self.online.iter().filter(|cpu| has_gone(cpu)).copied().map(Event::CpuOffline);
+        context.events.extend(went);
+        let came = online.iter().filter(|cpu| !self.online.contains(cpu) || gone.contains(cpu));
+        context.events.extend(came.copied().map(Event::CpuOnline));
         let time_ns = sys::monotonic_ns();
         if self.events_of_cpus {
             for cpu in self.sampled.extract_if(.., |cpu| has_gone(cpu)) {
@@ -88,23 +90,19 @@ impl Hotplug {
 }
 
 impl Source for Hotplug {
-    fn poll_at(&self) -> Option<Instant> {
-        Some(self.next)
+    fn begin_file(&mut self, _is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        context.out.states(self.said.iter().copied().map(State::CpuNotSampled))
     }
 
-    fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Result<()> {
-        if now < self.next {
-            return Ok(());
+    fn tick(&mut self, Tick { now, .. }: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        if now >= self.next {
+            self.next = now + LOOK_EVERY;
+            self.look(context)?;
         }
-        self.next = now + LOOK_EVERY;
-        self.look(context)
+        Ok(Some(self.next))
     }
 
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
-        context.out.states(self.said.iter().copied().map(State::CpuNotSampled).collect())
-    }
-
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         self.look(context)
     }
 }

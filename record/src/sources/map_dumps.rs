@@ -35,7 +35,10 @@ impl MapDumps {
 
 impl Source for MapDumps {
     /// Says which of the maps asked for there are none of yet: it may be a slip of the pen.
-    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        if !is_first {
+            return Ok(());
+        }
         let names = names_if(!self.wanted.is_empty());
         for wanted in self.wanted.iter().filter(|wanted| !names.iter().any(|(id, name)| wanted.is(*id, name))) {
             (context.notify)(Level::Notice, &format!("there is no map {wanted} yet"));
@@ -44,7 +47,10 @@ impl Source for MapDumps {
     }
 
     /// Reads the maps, each once. The kernel addresses in their stack traces are to get names.
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+        if !is_last {
+            return Ok(());
+        }
         let mut ids: BTreeSet<u32> = self.own.iter().copied().collect();
         let names = names_if(!self.wanted.is_empty());
         for wanted in &self.wanted {
@@ -65,7 +71,7 @@ impl Source for MapDumps {
                 Err(error) => (context.notify)(Level::Warning, &format!("its contents are not recorded: {error}")),
             }
         }
-        context.addresses.extend(addresses);
+        context.out.addresses.extend(addresses);
         Ok(())
     }
 }

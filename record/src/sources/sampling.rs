@@ -9,7 +9,6 @@ use bprec_format::{Endian, RecordType, SampleId, SampleLayout, event_type};
 
 use super::{Context, Source};
 use crate::events::OpenEvents;
-use crate::output::Summary;
 use crate::{Error, Level, Result, sys};
 
 /// The events that sample.
@@ -20,25 +19,27 @@ pub(crate) struct Sampling {
     counts_losses: bool,
     /// By descriptor: what was lost before the file began.
     before: Vec<u64>,
-    lost: Option<u64>,
 }
 
 impl Sampling {
     pub(crate) fn new(opened: Arc<OpenEvents>, counts_losses: bool) -> Sampling {
-        Sampling { before: vec![0; opened.fds.len()], opened, counts_losses, lost: None }
+        Sampling { before: vec![0; opened.fds.len()], opened, counts_losses }
     }
 }
 
 impl Source for Sampling {
     /// The kernel drops samples of a tracepoint while programs are on it: it runs these instead.
-    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        if !is_first {
+            return Ok(());
+        }
         for event in self.opened.events.iter().filter(|event| event.file.attr.kind == event_type::TRACEPOINT) {
             let is_on = |attachment: &&Attachment| {
                 let target = String::from_utf8_lossy(&attachment.target);
                 attachment.kind == "tracepoint" && event.name.split(':').take(2).eq(target.split(':'))
             };
             let ids: Vec<String> =
-                context.programs.attachments().iter().filter(is_on).map(|it| it.prog_id.to_string()).collect();
+                context.programs.attachments().filter(is_on).map(|it| it.prog_id.to_string()).collect();
             if !ids.is_empty() {
                 let text = format!(
                     "{}: has BPF programs (id {}): the kernel drops samples for which they return 0",
@@ -51,16 +52,16 @@ impl Source for Sampling {
         Ok(())
     }
 
-    fn enable(&mut self, _context: &mut Context<'_>) -> Result<()> {
-        self.opened.enable()
-    }
-
-    fn disable(&mut self) {
+    fn switch(&mut self, is_on: bool) -> Result<()> {
+        if is_on {
+            return self.opened.enable();
+        }
         self.opened.disable();
+        Ok(())
     }
 
     /// A LOST_SAMPLES record for each event and CPU that lost any since the file began, and the same as a state.
-    fn end_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         if !self.counts_losses {
             return context.out.state(State::Loss(Loss { events: Vec::new(), not_counted: true }));
         }
@@ -71,7 +72,7 @@ impl Source for Sampling {
             if event_fd.event == self.opened.state {
                 continue;
             }
-            let Ok([_, now]) = sys::read_counter(event_fd.fd.as_fd()) else { continue };
+            let Ok((_, Some(now))) = sys::read_counter(event_fd.fd.as_fd()) else { continue };
             let lost = now.saturating_sub(std::mem::replace(before, now));
             if lost == 0 {
                 continue;
@@ -90,17 +91,8 @@ impl Source for Sampling {
             })
             .map_err(|error| Error::Other(error.to_string()))?;
         }
-        *self.lost.get_or_insert(0) += events.iter().map(|event| event.lost).sum::<u64>();
+        *context.out.summary.lost.get_or_insert(0) += events.iter().map(|event| event.lost).sum::<u64>();
         context.out.state(State::Loss(Loss { events, not_counted: false }))?;
         context.out.records(records)
-    }
-
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.end_file(context)
-    }
-
-    fn sum_up(&self, summary: &mut Summary) {
-        // Before 6.0 the LOST records are all there is.
-        summary.lost = self.lost.or(summary.lost);
     }
 }

@@ -109,8 +109,8 @@ impl UserObjects {
 
 impl Source for UserObjects {
     /// Says which perf events others have put programs on.
-    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
-        for found in context.programs.attachments() {
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        for found in context.programs.attachments().filter(|_| is_first) {
             // Before Linux 6.6 links on tracepoints and probes look like any on a perf event.
             if found.kind != "perf_event" || !context.programs.is_perf_event(found.prog_id) {
                 continue;

@@ -14,7 +14,7 @@ pub(crate) use clock::{
 };
 pub(crate) use perf_event::{
     disable, enable, event_id, kernel_attr_bytes, open_counter, open_counter_at, pause_output, perf_event_open,
-    read_counter, read_reading, read_value, set_output,
+    read_counter, set_output,
 };
 pub(crate) use process::{
     Inherited, Usage, become_favoured, become_urgent, children_usage, has_more_rights_than_caller, hold_before_exec,

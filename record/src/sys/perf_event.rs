@@ -4,7 +4,6 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use bprec_format::bprec::state::Reading;
 use bprec_format::{ATTR_SIZE_MAX, Endian, EventAttr};
 use perf_event_open_sys as perf;
 
@@ -94,40 +93,15 @@ pub(crate) fn event_id(event: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(id)
 }
 
-/// Reads the counter of an event that was opened with `PERF_FORMAT_LOST` alone: its value, and how much it lost.
-pub(crate) fn read_counter(event: BorrowedFd<'_>) -> io::Result<[u64; 2]> {
+/// Reads the counter of an event that was opened with `PERF_FORMAT_LOST` at most: its value, and how much it lost where the kernel counts
+/// that.
+pub(crate) fn read_counter(event: BorrowedFd<'_>) -> io::Result<(u64, Option<u64>)> {
     let mut values = [0u64; 2];
     // SAFETY: `values` is writable for the length given.
     let read = unsafe { libc::read(event.as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(&values)) };
     match usize::try_from(read) {
-        Ok(bytes) if bytes == size_of_val(&values) => Ok(values),
-        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Reads the counter of an event that was opened with `PERF_FORMAT_LOST` at most: its value.
-pub(crate) fn read_value(event: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut values = [0u64; 2];
-    // SAFETY: `values` is writable for the length given.
-    let read = unsafe { libc::read(event.as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(&values)) };
-    match usize::try_from(read) {
-        Ok(bytes) if bytes >= size_of::<u64>() => Ok(values[0]),
-        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Reads the counter of an event that was opened with both `PERF_FORMAT_TOTAL_TIME_*` alone.
-pub(crate) fn read_reading(event: BorrowedFd<'_>) -> io::Result<Reading> {
-    let mut values = [0u64; 3];
-    // SAFETY: `values` is writable for the length given.
-    let read = unsafe { libc::read(event.as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(&values)) };
-    match usize::try_from(read) {
-        Ok(bytes) if bytes == size_of_val(&values) => {
-            let [value, enabled_ns, running_ns] = values;
-            Ok(Reading { value, enabled_ns, running_ns })
-        }
+        Ok(16) => Ok((values[0], Some(values[1]))),
+        Ok(8) => Ok((values[0], None)),
         Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
         Err(_) => Err(io::Error::last_os_error()),
     }

@@ -15,11 +15,11 @@ impl Recording<'_> {
     /// Ends sampling, has everything written, and makes the output whole.
     pub(super) fn finish(mut self, outcome: Result<()>, command: Option<ExitStatus>) -> Result<Summary> {
         let outcome = outcome.and_then(|()| {
-            self.sources.disable();
+            self.sources.switch(false)?;
             self.end_ns = sys::monotonic_ns();
-            self.sources.finish(&mut self.out)
+            self.sources.end_file(true)
         });
-        let (mut last, written) = self.out.finish()?;
+        let (mut last, written) = self.end_output()?;
         let (mut completer, finished) = self.finisher.take().ok_or(Error::OutputEnded)?.end()?;
         // The error that ended the output ended the rest.
         let synced = self.syncer.take().map_or(Ok(()), Syncer::finish);
@@ -33,8 +33,8 @@ impl Recording<'_> {
             return Err(error);
         }
         let completed = written.and(synced).and(outcome).and_then(|()| {
-            let (programs, addresses) = (self.sources.programs.of_file(), std::mem::take(&mut self.sources.addresses));
-            let sampled_ns = (self.sources.session.start_ns, self.end_ns);
+            let (programs, addresses) = (self.sources.programs.of_file(), self.sources.out.addresses.clone());
+            let sampled_ns = (self.sources.out.session.start_ns, self.end_ns);
             let statistics_ns = self.statistics_ns();
             let facts = self.facts(programs, addresses, sampled_ns, statistics_ns);
             completer.complete(&mut last, facts)
@@ -46,6 +46,16 @@ impl Recording<'_> {
             }
             Err(error) => self.give_up(error, &completer, last),
         }
+    }
+
+    /// Ends draining, and has everything written. Returns the last output, and what went wrong with either.
+    fn end_output(&mut self) -> Result<(Closed, Result<()>)> {
+        // An error is told by what the threads leave behind.
+        drop(self.sources.out.flush());
+        let (account, drained) = self.drain.finish()?;
+        let (last, written) = self.output.finish(account)?;
+        // The error that ended the output ended draining.
+        Ok((last, written.and(drained)))
     }
 
     /// Facts of the file that ends.
@@ -74,10 +84,9 @@ impl Recording<'_> {
 
     /// CPU time that run statistics have taken since the previous file.
     pub(super) fn statistics_ns(&mut self) -> Option<u64> {
-        let mut summary = Summary::default();
-        self.sources.sum_up(&mut summary);
-        let taken_ns = summary.statistics_time.and_then(|time| u64::try_from(time.as_nanos()).ok())?;
-        Some(taken_ns - std::mem::replace(&mut self.statistics_before_ns, taken_ns))
+        let taken = self.sources.out.summary.statistics_time?;
+        let new = taken.saturating_sub(std::mem::replace(&mut self.statistics_before, taken));
+        u64::try_from(new.as_nanos()).ok()
     }
 
     fn summary(&self, completer: &Completer, last: &Closed) -> Summary {

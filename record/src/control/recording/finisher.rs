@@ -237,6 +237,11 @@ impl Completer {
             let mut frames = Vec::new();
             btfs.iter().for_each(|(id, data)| Frame::Btf { id: *id, data }.encode(&mut frames, Endian::NATIVE));
             sink.journal(&frames);
+            if sink.has_full_journal() {
+                let text = "the journal is full: programs that were loaded after that and unloaded are not in the recording, as may be the \
+                            types of others; --switch-output gives each file a journal of its own";
+                (self.notify)(Level::Warning, text);
+            }
             match sink.journaled() {
                 Some(mut sections) => {
                     sections.retain(|(bit, _)| [Feature::BPF_PROG_INFO.0, Feature::BPF_BTF.0].contains(bit));

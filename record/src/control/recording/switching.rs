@@ -1,13 +1,15 @@
 //! From one file of a recording to the next.
 
 use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
 use bprec_format::bprec::state::State;
 use bprec_format::feature::Feature;
 
 use super::Recording;
-use crate::output::Sink;
+use crate::output::{Closed, DrainAccount, Next, Sink};
+use crate::sources::Tick;
 use crate::{Error, Level, Result, synth, sys};
 
 impl Recording<'_> {
@@ -42,41 +44,45 @@ impl Recording<'_> {
                 return Ok(());
             }
         };
-        let ended = self.sources.end_file(&mut self.out);
-        let sampled_ns = (self.sources.session.start_ns, sys::monotonic_ns());
+        let ended = self.sources.end_file(false);
+        let sampled_ns = (self.sources.out.session.start_ns, sys::monotonic_ns());
         // As of the last counts of this file.
         let statistics_ns = self.statistics_ns();
         // The file that was to follow has nothing, and the one before it keeps its name.
-        let closed = ended.and_then(|()| self.out.switch(sink)).inspect_err(|_| {
+        let closed = ended.and_then(|()| self.end_in(sink)).inspect_err(|_| {
             begun.iter().for_each(|begun| begun.give_way(&path, self.options.notify));
         })?;
         if let (Some(syncer), Some(written)) = (&self.syncer, written) {
             syncer.follow(written);
         }
 
-        let session = &mut self.sources.session;
+        let session = &mut self.sources.out.session;
         session.part += 1;
         session.start_ns = sampled_ns.1;
         session.realtime_ns = sys::realtime_unix_ns();
         session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
         // What was announced before the switch and captured since is of the file before.
-        self.sources.poll(Instant::now(), &mut self.out)?;
-        let (programs, addresses) = (self.sources.programs.of_file(), self.sources.addresses.clone());
+        self.sources.tick(Tick { now: Instant::now(), is_reading: false })?;
+        let (programs, addresses) = (self.sources.programs.of_file(), self.sources.out.addresses.clone());
         self.named.clear();
         let tracing_data = self.sections.iter().find(|(bit, _)| *bit == Feature::TRACING_DATA.0).cloned();
         self.send_machine(tracing_data.as_ref().map(|(_, payload)| &payload[..]))?;
-        self.sources.begin_file(&mut self.out)?;
+        self.sources.begin_file(false)?;
         self.send_tasks(before)?;
         self.send_images()?;
-        self.out.begin(first, self.has_rounds())?;
-        if let Some(rotation) = &mut self.rotation {
-            rotation.begin(Instant::now(), self.out.sent_bytes());
-        }
-
+        self.begin_file(first)?;
         let facts = self.facts(programs, addresses, sampled_ns, statistics_ns);
         let finisher = self.finisher.as_ref().zip(begun);
         finisher.map_or(Ok(()), |(finisher, begun)| finisher.take(closed, path, begun, facts))
+    }
+
+    /// Has all that is handed over from here on written into another file. The file before it comes when it has everything.
+    fn end_in(&mut self, next: Sink) -> Result<Receiver<Closed>> {
+        self.sources.out.end_file()?;
+        let (closed, receive) = sync_channel(1);
+        self.drain.switch(Next { sink: next, account: DrainAccount::default(), closed })?;
+        Ok(receive)
     }
 
     /// Processes that are recorded, `None` for all there are: also those that came while it was recorded. What inherits the
@@ -86,7 +92,7 @@ impl Recording<'_> {
         let inherit = self.targets.binding.inherit;
         targets.map(|targets| match inherit {
             true => {
-                let came = self.out.output().tally().processes().clone();
+                let came = self.output.tally().processes().clone();
                 bprec_host::with_descendants(targets.into_iter().chain(came))
             }
             false => targets,
@@ -96,7 +102,7 @@ impl Recording<'_> {
     fn go_on_in_same_file(&mut self, error: &Error) {
         (self.options.notify)(Level::Warning, &format!("the recording continues in the same file: {error}"));
         if let Some(rotation) = &mut self.rotation {
-            rotation.go_on(Instant::now(), self.out.output().written_bytes());
+            rotation.go_on(Instant::now(), self.output.written_bytes());
         }
     }
 }

@@ -21,7 +21,7 @@ use bprec_format::bprec::state::{CounterEvents, CounterTier, ProgramCounters, St
 
 use super::inventory::{Known, Programs};
 use super::statistics::Statistics;
-use super::{Context, Source};
+use super::{Context, Event, Source, Tick};
 use crate::events::machine;
 use crate::events::syntax::groups::{Counting, Wanted};
 use crate::options::Exact as Asked;
@@ -31,7 +31,7 @@ use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
 use reading::sources;
 pub(crate) use target::Pattern;
-use target::{Candidate, Target};
+use target::{Candidate, TARGETS_MAX, Target, refuse_beyond};
 
 /// Events that are read together, so that what they count is of the same time.
 const DEFAULT_EVENTS: &str = "{cycles,instructions}";
@@ -82,6 +82,9 @@ struct Exact {
     attached: Receiver<Target>,
     /// Candidates that the thread has not answered for.
     underway: usize,
+    /// It is said that more match than are counted.
+    is_full: bool,
+    notify: fn(Level, &str),
 }
 
 /// Shared state of all threads that attach.
@@ -135,30 +138,26 @@ pub(crate) struct ExactCounters {
 /// State of exact counters.
 #[derive(Debug)]
 enum Stage {
-    Opened(Result<Counting>),
     Prepared(Box<Result<Prepared>>),
     Counting(Box<Exact>),
     Off,
 }
 
 impl ExactCounters {
-    /// `counting` are the events, as [`open_events`] has opened them. That there is no counting on this machine is said at
-    /// level `unavailable`.
-    pub(crate) fn new(asked: Asked, counting: Result<Counting>, unavailable: Option<Level>) -> ExactCounters {
-        ExactCounters { asked, unavailable, stage: Stage::Opened(counting) }
-    }
-}
-
-impl Source for ExactCounters {
-    /// Behind the list of programs: what is loaded to count is none of what is counted.
-    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
-        if let Stage::Opened(counting) = std::mem::replace(&mut self.stage, Stage::Off) {
-            let prepared = counting.and_then(|counting| Prepared::new(&self.asked, context.notify, counting));
-            self.stage = Stage::Prepared(Box::new(prepared));
-        }
-        Ok(())
+    /// Loads what counts; `counting` are the events, as [`open_events`] has opened them. The programs that are there have to be listed
+    /// before, as what is loaded to count is none of what is counted, and run statistics switched on later: it is found out what counting
+    /// takes without them. That there is no counting on this machine is said at level `unavailable`.
+    pub(crate) fn load(
+        asked: Asked,
+        counting: Result<Counting>,
+        unavailable: Option<Level>,
+        notify: fn(Level, &str),
+    ) -> ExactCounters {
+        let prepared = counting.and_then(|counting| Prepared::new(&asked, notify, counting));
+        ExactCounters { asked, unavailable, stage: Stage::Prepared(Box::new(prepared)) }
     }
 
+    /// Attaches. Run statistics are on, if they are asked for.
     fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
         let Stage::Prepared(prepared) = std::mem::replace(&mut self.stage, Stage::Off) else { return Ok(()) };
         let mut states = Vec::new();
@@ -167,7 +166,7 @@ impl Source for ExactCounters {
         });
         match started {
             Ok(exact) => {
-                context.session.counters = "exact".to_owned();
+                context.out.session.counters = "exact".to_owned();
                 context.programs.set_own_references(exact.references());
                 self.stage = Stage::Counting(Box::new(exact));
             }
@@ -184,51 +183,50 @@ impl Source for ExactCounters {
         }
         context.out.states(states)
     }
+}
 
-    fn begin(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.read(context)
-    }
-
-    fn poll_at(&self) -> Option<Instant> {
-        match &self.stage {
-            Stage::Counting(exact) => exact.adapt_at(),
-            _ => None,
+impl Source for ExactCounters {
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        if is_first {
+            context.switch_statistics_on();
+            self.start(context)?;
         }
-    }
-
-    fn poll(&mut self, _now: Instant, context: &mut Context<'_>) -> Result<()> {
         let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
-        for id in &context.news.loaded {
-            context.programs.known().filter(|known| known.id() == *id).for_each(|known| exact.join(known));
+        if !is_first {
+            context.out.state(exact.describe())?;
         }
-        context.news.released.iter().for_each(|id| exact.released(*id));
-        let states = exact.take_and_adapt(context.statistics);
-        context.programs.set_own_references(exact.references());
-        context.out.states(states)
+        context.out.states(exact.snapshot())
     }
 
-    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
-        match &mut self.stage {
-            Stage::Counting(exact) => context.out.states(exact.snapshot()),
-            _ => Ok(()),
-        }
-    }
-
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
-        context.out.state(exact.describe())?;
-        self.read(context)
-    }
-
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        match std::mem::replace(&mut self.stage, Stage::Off) {
-            Stage::Counting(exact) => {
-                context.out.states(exact.finish())?;
-                context.programs.set_own_references(HashMap::new());
-                Ok(())
+    fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        let Stage::Counting(exact) = &mut self.stage else { return Ok(None) };
+        for event in context.events.iter() {
+            match event {
+                Event::Loaded(id) => {
+                    context.programs.known().filter(|known| known.id() == *id).for_each(|known| exact.join(known));
+                }
+                Event::Released(id) => exact.released(*id),
+                Event::CpuOnline(_) | Event::CpuOffline(_) => (),
             }
-            _ => Ok(()),
         }
+        context.out.states(exact.take_and_adapt(context.statistics))?;
+        context.programs.set_own_references(exact.references());
+        if tick.is_reading {
+            context.out.states(exact.snapshot())?;
+        }
+        Ok(exact.adapt_at())
+    }
+
+    fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+        let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
+        if !is_last {
+            return context.out.states(exact.snapshot());
+        }
+        if let Stage::Counting(exact) = std::mem::replace(&mut self.stage, Stage::Off) {
+            context.out.states(exact.finish())?;
+            context.programs.set_own_references(HashMap::new());
+        }
+        Ok(())
     }
 }
 
@@ -314,9 +312,12 @@ impl Exact {
             to_attach,
             attached,
             underway: 0,
+            is_full: false,
+            notify,
         };
         exact.look_at_stats(statistics);
         let mut candidates: Vec<Candidate> = programs.known().flat_map(|known| exact.candidates(known)).collect();
+        exact.keep_to_limit(0, &mut candidates);
         exact.look_first(&mut candidates, programs, statistics);
         exact.targets = attach_all(candidates, &exact.shared.profiler);
         exact.next_adapt = Instant::now() + ADAPT_FIRST;
@@ -412,6 +413,17 @@ impl Exact {
         self.pattern.choose(known, refusal.as_deref())
     }
 
+    /// Refuses the candidates for which there is no room beside as many targets as there are, and says so once.
+    fn keep_to_limit(&mut self, there: usize, candidates: &mut [Candidate]) {
+        let refused = refuse_beyond(TARGETS_MAX.saturating_sub(there), candidates);
+        if refused > 0 && !std::mem::replace(&mut self.is_full, true) {
+            let text = format!(
+                "exact counters: of the functions of programs that match, {TARGETS_MAX} are counted, and {refused} or more are not: name fewer"
+            );
+            (self.notify)(Level::Warning, &text);
+        }
+    }
+
     /// Programs that have come meanwhile are attached to, by and by.
     fn join(&mut self, known: Known<'_>) {
         if self.refused_at.elapsed() > REFUSALS_AGE {
@@ -419,7 +431,10 @@ impl Exact {
             // Earlier knowledge stands if links cannot be listed any more.
             drop(self.refusals.refresh());
         }
-        for candidate in self.candidates(known) {
+        let mut candidates = self.candidates(known);
+        let attached = self.targets.iter().filter(|target| target.is_attached()).count();
+        self.keep_to_limit(attached + self.underway, &mut candidates);
+        for candidate in candidates {
             if self.to_attach.send(candidate).is_ok() {
                 self.underway += 1;
             }

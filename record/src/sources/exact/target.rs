@@ -7,11 +7,14 @@ use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Probe, Profiler, makes_tail_calls};
 use bprec_format::bprec::state::{Histogram, Reading, RunCounts, TargetCounters};
 
 use crate::events::glob;
-use crate::sources::inventory::Known;
+use crate::sources::inventory::{Function, Known};
 use crate::sys;
 
 /// Time for which a gate holds before it may open further.
 const KEPT_FOR: Duration = Duration::from_millis(200);
+
+/// Targets that are counted at once: each takes two programs and, on each CPU, a table of 5 kB.
+pub(super) const TARGETS_MAX: usize = 1000;
 
 /// Which functions of which programs are asked for.
 #[derive(Debug)]
@@ -104,7 +107,7 @@ impl Pattern {
             id,
             load_time_ns: info.load_time_ns().unwrap_or(0),
             function: index,
-            program_name: program_name.clone(),
+            program_name: program_name.clone().into_owned(),
             name: if index == 0 { Vec::new() } else { name.as_bytes().to_vec() },
             reason: reason.to_owned(),
             since_ns: sys::monotonic_ns(),
@@ -120,9 +123,9 @@ impl Pattern {
                 Vec::new()
             };
         }
-        let chosen = names.iter().filter(|(index, _, name)| wanted(*index, name));
+        let chosen = names.iter().filter(|function| wanted(function.index, &function.name));
         chosen
-            .map(|(index, type_id, name)| {
+            .map(|Function { index, type_id, name }| {
                 let place = match (refusal, type_id) {
                     (None, Some(type_id)) => known.descriptor().map(|fd| (fd, *type_id)).map_err(|it| it.to_string()),
                     (Some(reason), _) => Err(reason.to_owned()),
@@ -141,6 +144,13 @@ fn is_program(pattern: &str, name: &str, id: u32) -> bool {
 }
 
 impl Candidate {
+    /// A program with this id that the kernel does not know.
+    #[cfg(test)]
+    pub(super) fn in_memory(id: u32) -> Candidate {
+        let nothing = std::fs::File::open("/dev/null").unwrap();
+        Candidate { target: Target { id, ..Target::default() }, place: Some((nothing.into(), 0)), every: 1 }
+    }
+
     /// The program, when it is to be attached to.
     pub(super) fn program_id(&self) -> Option<u32> {
         self.place.is_some().then_some(self.target.id)
@@ -299,5 +309,30 @@ fn run_counts(counted: &Counted, misses: Option<u64>, every: u64) -> RunCounts {
         time_ns: counted.time_ns,
         readings: counted.readings.iter().map(reading).collect(),
         histogram: Histogram { sub_bits: HISTOGRAM_SUB_BITS | Histogram::NET, buckets: counted.buckets.clone() },
+    }
+}
+
+/// Refuses candidates that are to be attached to, but for the first ones. Returns how many.
+pub(super) fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize {
+    let to_attach = candidates.iter_mut().filter(|candidate| candidate.program_id().is_some());
+    let beyond = to_attach.skip(room).map(|candidate| {
+        candidate
+            .refuse(format!("more than {TARGETS_MAX} functions of programs match; a narrower pattern has room for it"));
+    });
+    beyond.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_beyond_the_limit_are_refused_and_counted() {
+        let mut candidates: Vec<Candidate> = (1..=5).map(Candidate::in_memory).collect();
+        candidates[1].refuse("it runs in NMI".to_owned());
+        assert_eq!(refuse_beyond(3, &mut candidates), 1);
+        let left: Vec<_> = candidates.iter().filter_map(Candidate::program_id).collect();
+        assert_eq!(left, [1, 3, 4]);
+        assert_eq!(refuse_beyond(3, &mut candidates), 0);
     }
 }

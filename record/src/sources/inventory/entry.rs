@@ -1,14 +1,28 @@
 //! A BPF program that has not gone, what is known of it, and the descriptor that keeps it.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bprec_bpf::{ProgSnapshot, Program, RunStats};
+use bprec_bpf::{ProgSnapshot, Program, RunStats, lists_references};
 use bprec_format::bpf::btf::Btf as BtfTypes;
-use bprec_format::bprec::state::ProgramRuns;
+use bprec_format::bprec::state::{Attachment, ProgramRuns};
 
 /// For so long a program counts as one that came a moment ago.
 const NEW_FOR_NS: u64 = 5_000_000_000;
+
+/// A function of a program.
+#[derive(Debug)]
+pub(crate) struct Function {
+    /// Its position; the entry is 0.
+    pub(crate) index: u32,
+    /// Its type, where there is BTF.
+    pub(crate) type_id: Option<u32>,
+    /// Its full name; empty where BTF has none.
+    pub(crate) name: String,
+}
+
 /// A program that has not gone.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -19,6 +33,10 @@ pub(super) struct Entry {
     /// It is a recorder's iterator over references, which nobody else holds.
     pub(super) is_iterator: bool,
     pub(super) snapshot: ProgSnapshot,
+    /// Its functions, found in its types when somebody first asks.
+    functions: OnceCell<Vec<Function>>,
+    /// Its attachments, as far as they were read.
+    pub(super) attachments: Vec<Attachment>,
     pub(super) load_time_ns: u64,
     pub(super) loaded_during: bool,
     /// When it was taken, ns of the recording's clock.
@@ -55,7 +73,7 @@ pub(crate) struct Known<'a> {
     pub(crate) snapshot: &'a ProgSnapshot,
 }
 
-impl Known<'_> {
+impl<'a> Known<'a> {
     pub(crate) fn id(self) -> u32 {
         self.entry.id
     }
@@ -71,28 +89,63 @@ impl Known<'_> {
         self.entry.ask(copy).unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ENOENT)))
     }
 
-    /// Its functions, the entry first: position, type and name, which is empty where BTF has none.
-    pub(crate) fn functions(self) -> Vec<(u32, Option<u32>, String)> {
-        let btf = self.snapshot.btf.as_deref().and_then(|btf| BtfTypes::parse(btf).ok());
-        let functions = self.snapshot.info.view();
-        let functions = functions.functions().map(|function| {
-            let named = btf.as_ref().and_then(|btf| btf.type_by_id(function.type_id?)?.name());
-            let name = named.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
-            (function.index as u32, function.type_id, name)
-        });
-        functions.collect()
+    /// Its functions, the entry first.
+    pub(crate) fn functions(&self) -> &'a [Function] {
+        self.entry.functions.get_or_init(|| functions(self.snapshot))
     }
 
     /// The full name of its entry function, or else the kernel's short one.
-    pub(crate) fn name(self) -> String {
-        let entry = self.functions().into_iter().next().map(|(_, _, name)| name).filter(|name| !name.is_empty());
-        entry.unwrap_or_else(|| {
-            String::from_utf8_lossy(self.snapshot.info.view().name().unwrap_or_default()).into_owned()
-        })
+    pub(crate) fn name(self) -> Cow<'a, str> {
+        match self.functions().first().filter(|entry| !entry.name.is_empty()) {
+            Some(entry) => Cow::Borrowed(&entry.name),
+            None => String::from_utf8_lossy(self.snapshot.info.view().name().unwrap_or_default()).into_owned().into(),
+        }
     }
 }
 
+/// Functions of a program with their names in its types.
+fn functions(snapshot: &ProgSnapshot) -> Vec<Function> {
+    let btf = snapshot.btf.as_deref().and_then(|btf| BtfTypes::parse(btf).ok());
+    let functions = snapshot.info.view();
+    let functions = functions.functions().map(|function| {
+        let named = btf.as_ref().and_then(|btf| btf.type_by_id(function.type_id?)?.name());
+        let name = named.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
+        Function { index: function.index as u32, type_id: function.type_id, name }
+    });
+    functions.collect()
+}
+
 impl Entry {
+    /// A program that was taken at `taken_ns`, and others use. A `descriptor` keeps it.
+    pub(super) fn new(
+        id: u32,
+        descriptor: Option<Program>,
+        snapshot: ProgSnapshot,
+        taken_ns: u64,
+        loaded_during: bool,
+    ) -> Entry {
+        // Not held: entries of another recorder count for as long as its iterator is loaded, and must vanish with it.
+        let is_iterator = lists_references(snapshot.info.view().name().unwrap_or_default());
+        Entry {
+            id,
+            descriptor: descriptor.filter(|_| !is_iterator),
+            is_iterator,
+            load_time_ns: snapshot.info.view().load_time_ns().unwrap_or(0),
+            snapshot,
+            functions: OnceCell::new(),
+            attachments: Vec::new(),
+            loaded_during,
+            taken_ns,
+            used_ns: taken_ns,
+            use_: Use::Sure,
+            last_read: None,
+            counted_runs: None,
+            released: false,
+            surveyed: false,
+            settled: !loaded_during,
+        }
+    }
+
     pub(super) fn is_new(&self, now_ns: u64) -> bool {
         self.loaded_during && now_ns.saturating_sub(self.taken_ns) < NEW_FOR_NS
     }

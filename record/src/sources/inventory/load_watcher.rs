@@ -71,8 +71,6 @@ pub(crate) struct LoadWatcher {
     commands: Sender<Command>,
     /// Wakes the thread for a command.
     commanded: Waker,
-    /// Readable when something was found.
-    found: Waker,
     events: Receiver<LoadEvent>,
 }
 
@@ -89,7 +87,7 @@ enum Command {
 
 impl LoadWatcher {
     /// Starts to look at what the rings have, and sends it to the output through `queue`. Programs alive before the rings were opened are
-    /// not announced.
+    /// not announced. `waker` is woken when something was found.
     ///
     /// # Errors
     /// When the thread is refused.
@@ -98,11 +96,12 @@ impl LoadWatcher {
         queue: Option<Queue>,
         btfs: Arc<BtfCache>,
         holding: Holding,
+        waker: Waker,
     ) -> Result<LoadWatcher> {
-        let (commanded, waker) = (Waker::new()?, Waker::new()?);
+        let commanded = Waker::new()?;
         let (found, events) = mpsc::channel();
         let (commands, received) = mpsc::channel();
-        let fetcher = Fetcher { btfs, holding, found, waker: waker.clone() };
+        let fetcher = Fetcher { btfs, holding, found, waker };
         let (taken, asked) = mpsc::sync_channel(ASKED_MAX);
         let second = fetcher.clone();
         let fetching = sys::spawn("bprec-fetch", move || asked.into_iter().for_each(|taken| second.ask(taken)))?;
@@ -124,18 +123,12 @@ impl LoadWatcher {
             // It has nobody to wait for any more.
             drop(fetching.join());
         })?;
-        Ok(LoadWatcher { thread: Some(thread), rings, queue, commands, commanded, found: waker, events })
+        Ok(LoadWatcher { thread: Some(thread), rings, queue, commands, commanded, events })
     }
 
     /// Findings since the last call.
     pub(crate) fn events(&self) -> impl Iterator<Item = LoadEvent> {
-        self.found.take();
         self.events.try_iter()
-    }
-
-    /// Readable when something was found.
-    pub(crate) fn waker(&self) -> &Waker {
-        &self.found
     }
 
     /// Has it listen to a CPU that has come online, and look what was loaded there before it listened.
@@ -157,6 +150,11 @@ impl LoadWatcher {
         self.rings.remove(cpu);
         self.command(Command::CpuWent);
         Ok(())
+    }
+
+    /// Switches its events off. What the rings have is still to be found.
+    pub(crate) fn disable(&self) {
+        self.rings.disable();
     }
 
     /// Has it look once more, ends it, and returns what it had found.
@@ -455,7 +453,14 @@ mod tests {
             return;
         };
         let rings = Arc::new(rings);
-        let watcher = LoadWatcher::start(Arc::clone(&rings), None, Arc::new(BtfCache::new()), Holding::Never).unwrap();
+        let watcher = LoadWatcher::start(
+            Arc::clone(&rings),
+            None,
+            Arc::new(BtfCache::new()),
+            Holding::Never,
+            Waker::new().unwrap(),
+        )
+        .unwrap();
         // A thread has its name a moment after it was started.
         while threads() < 2 {
             std::thread::yield_now();

@@ -10,16 +10,16 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use bprec_format::bprec::state::State;
+use bprec_format::bprec::state::{Missed, State};
 
-pub(crate) use entry::Known;
+pub(crate) use entry::{Function, Known};
 pub(crate) use holding::Holding;
 pub(crate) use load_watcher::LoadWatcher;
 pub(crate) use on_time::OnTime;
 pub(crate) use programs::{Programs, ProgramsOfFile, Reading};
 
-use super::{Context, Source};
-use crate::sys::{self, Waker};
+use super::{Context, Event, Source, Tick};
+use crate::sys;
 use crate::{Level, Result, synth};
 use load_watcher::LoadEvent;
 
@@ -35,6 +35,8 @@ const NOT_HELD: &str = "runs of programs between the last reading and their unlo
 pub(crate) struct Inventory {
     watcher: Option<LoadWatcher>,
     purpose: Purpose,
+    /// Programs that were there and could not be taken.
+    missed: Vec<Missed>,
     next_look: Instant,
     next_look_at_all: Instant,
     /// It is said that nobody knows who holds programs.
@@ -53,17 +55,34 @@ pub(crate) enum Purpose {
 }
 
 impl Inventory {
-    /// `watcher` has to listen already: what is loaded from now on is either announced to it or in the list of programs.
-    pub(crate) fn new(watcher: Option<LoadWatcher>, purpose: Purpose) -> Inventory {
+    /// Takes in the programs that are alive. `watcher` has to listen already: what is loaded from now on is either announced to it or
+    /// in the list of programs.
+    ///
+    /// # Errors
+    /// When programs cannot be listed, and are to be counted.
+    pub(crate) fn start(
+        watcher: Option<LoadWatcher>,
+        purpose: Purpose,
+        programs: &mut Programs,
+        notify: fn(Level, &str),
+    ) -> Result<Inventory> {
         let now = Instant::now();
-        Inventory {
+        let missed = match programs.enumerate() {
+            Err(error) if purpose == Purpose::Recording => {
+                notify(Level::Warning, &format!("BPF programs are unknown: {error}"));
+                Vec::new()
+            }
+            missed => missed?,
+        };
+        Ok(Inventory {
             watcher,
             purpose,
+            missed,
             next_look: now + RELEASES_EVERY,
             next_look_at_all: now + ALL_RELEASES_EVERY,
             is_blind: false,
             is_warned: false,
-        }
+        })
     }
 
     /// Says of every program what there is to say.
@@ -99,7 +118,7 @@ impl Inventory {
         let mut states = Vec::new();
         let snapshot = context.programs.take_in(event, &mut states);
         if let Some(id) = snapshot.and_then(|snapshot| snapshot.info.view().id()) {
-            context.news.loaded.push(id);
+            context.events.push(Event::Loaded(id));
         }
         if let Some(snapshot) = snapshot {
             context.out.program(snapshot)?;
@@ -107,10 +126,28 @@ impl Inventory {
         context.out.states(states)
     }
 
+    /// The watcher listens to the CPUs that are online.
+    fn follow_cpus(&self, context: &Context<'_>) -> Result<()> {
+        let Some(watcher) = &self.watcher else { return Ok(()) };
+        for event in context.events.iter() {
+            match event {
+                Event::CpuOffline(cpu) => watcher.forget(*cpu)?,
+                Event::CpuOnline(cpu) => {
+                    if let Err(error) = watcher.watch(*cpu) {
+                        let text = format!("programs loaded on CPU {cpu} are not captured: {error}");
+                        (context.notify)(Level::Warning, &text);
+                    }
+                }
+                Event::Loaded(_) | Event::Released(_) => (),
+            }
+        }
+        Ok(())
+    }
+
     fn check_releases(&mut self, context: &mut Context<'_>) -> Result<()> {
         let mut states = Vec::new();
         match context.programs.check_releases(&mut states) {
-            Ok(released) => context.news.released.extend(released),
+            Ok(released) => context.events.extend(released.into_iter().map(Event::Released)),
             Err(error) => self.warn_of_blindness(&error.to_string(), context),
         }
         context.out.states(states)
@@ -137,77 +174,59 @@ impl Inventory {
 }
 
 impl Source for Inventory {
-    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
-        match context.programs.enumerate() {
-            Ok(missed) => {
-                context.out.states(missed.into_iter().map(State::Missed).collect())?;
-                if context.programs.holding() == Holding::Never {
-                    self.warn_of_blindness("no program of the recorder's can look: bprec doctor says why", context);
-                }
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        if is_first {
+            context.out.states(self.missed.drain(..).map(State::Missed))?;
+            if context.programs.holding() == Holding::Never {
+                self.warn_of_blindness("no program of the recorder's can look: bprec doctor says why", context);
             }
-            Err(error) if self.purpose == Purpose::Recording => {
-                (context.notify)(Level::Warning, &format!("BPF programs are unknown: {error}"));
-            }
-            Err(error) => return Err(error.into()),
+            self.warn_of_few_descriptors(context);
+        } else {
+            context.programs.begin_file();
         }
-        self.warn_of_few_descriptors(context);
         self.introduce(context)
     }
 
-    fn waker(&self) -> Option<&Waker> {
-        self.watcher.as_ref().map(LoadWatcher::waker)
-    }
-
-    fn poll_at(&self) -> Option<Instant> {
-        Some(self.next_look)
-    }
-
-    fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Result<()> {
+    fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         let events: Vec<LoadEvent> = self.watcher.iter().flat_map(LoadWatcher::events).collect();
         if !events.is_empty() {
             // Most that come for a short time are gone soon.
-            self.next_look = self.next_look.min(now + RELEASES_EVERY);
+            self.next_look = self.next_look.min(tick.now + RELEASES_EVERY);
         }
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
         self.warn_of_few_descriptors(context);
-        if let Some(watcher) = &self.watcher {
-            context.news.offline.iter().try_for_each(|cpu| watcher.forget(*cpu))?;
-            for cpu in &context.news.online {
-                if let Err(error) = watcher.watch(*cpu) {
-                    let text = format!("programs loaded on CPU {cpu} are not captured: {error}");
-                    (context.notify)(Level::Warning, &text);
-                }
+        self.follow_cpus(context)?;
+        if tick.now >= self.next_look {
+            let is_due = context.programs.expects_releases() || tick.now >= self.next_look_at_all;
+            if is_due && !tick.is_reading {
+                self.check_releases(context)?;
+                self.next_look_at_all = tick.now + ALL_RELEASES_EVERY;
             }
+            let soon = if context.programs.expects_releases() { RELEASES_EVERY } else { ALL_RELEASES_EVERY };
+            self.next_look = tick.now + soon;
         }
-        if now < self.next_look {
-            return Ok(());
-        }
-        let is_due = context.programs.expects_releases() || now >= self.next_look_at_all;
-        if is_due {
+        if tick.is_reading {
             self.check_releases(context)?;
-            self.next_look_at_all = now + ALL_RELEASES_EVERY;
+            self.survey(false, context)?;
         }
-        let soon = if context.programs.expects_releases() { RELEASES_EVERY } else { ALL_RELEASES_EVERY };
-        self.next_look = now + soon;
+        Ok(Some(self.next_look))
+    }
+
+    /// Counting of programs goes on until it has been read: only what is written ends here.
+    fn switch(&mut self, is_on: bool) -> Result<()> {
+        let watcher = self.watcher.as_ref().filter(|_| !is_on && self.purpose == Purpose::Recording);
+        watcher.iter().for_each(|watcher| watcher.disable());
         Ok(())
     }
 
-    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.check_releases(context)?;
-        self.survey(false, context)
-    }
-
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
-        context.programs.begin_file();
-        self.introduce(context)
-    }
-
-    /// The watcher's own events are still on, so that it sees at least what the rings have.
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let events = self.watcher.take().map(LoadWatcher::finish).unwrap_or_default();
+    fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+        let events = self.watcher.take_if(|_| is_last).map(LoadWatcher::finish).unwrap_or_default();
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
         self.check_releases(context)?;
-        self.survey(true, context)?;
+        self.survey(is_last, context)?;
+        if !is_last {
+            return Ok(());
+        }
         if self.purpose == Purpose::Recording {
             context.out.states(context.programs.changed_prog_arrays())?;
         }

@@ -1,12 +1,10 @@
 //! The BPF programs of a recording, and descriptors of those that others use.
 
 use std::collections::btree_map::Entry::Occupied;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use bprec_bpf::{
-    Attachments, BtfCache, ProgSnapshot, Program, Refs, counts_others, lists_references, prog_arrays, prog_ids,
-};
+use bprec_bpf::{Attachments, BtfCache, ProgSnapshot, Program, Refs, counts_others, prog_arrays, prog_ids};
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
 use bprec_format::bprec::state::{self, Attachment, KernelSymbol, Missed, ProgArray, ProgramRuns, Released, State};
@@ -62,8 +60,6 @@ pub(crate) struct Programs {
     on_time: OnTime,
     /// Ids of programs that this recording itself has loaded, and that are nobody's load.
     own_ids: Vec<u32>,
-    /// Attachments of others' programs, as far as they were read.
-    attachments: Vec<Attachment>,
     /// The last reading of each program array, by map.
     prog_arrays: BTreeMap<u32, ProgArray>,
     /// Images that the kernel has made beside programs, by address; `None` for one that has gone while those that were there first are not
@@ -92,7 +88,6 @@ impl Programs {
             own_references: HashMap::new(),
             on_time: OnTime::default(),
             own_ids: refs_id,
-            attachments: Vec::new(),
             prog_arrays: BTreeMap::new(),
             images: BTreeMap::new(),
             has_first_images: false,
@@ -176,25 +171,8 @@ impl Programs {
         used_ns: u64,
         loaded_during: bool,
     ) -> &mut Entry {
-        // Not held: entries of another recorder count for as long as its iterator is loaded, and must vanish with it.
-        let is_iterator = lists_references(snapshot.info.view().name().unwrap_or_default());
         self.lacks_descriptors |= self.refs.is_some() && descriptor.is_none();
-        let entry = Entry {
-            id,
-            descriptor: descriptor.filter(|_| !is_iterator),
-            is_iterator,
-            load_time_ns: snapshot.info.view().load_time_ns().unwrap_or(0),
-            snapshot,
-            loaded_during,
-            taken_ns: used_ns,
-            used_ns,
-            use_: Use::Sure,
-            last_read: None,
-            counted_runs: None,
-            released: false,
-            surveyed: false,
-            settled: !loaded_during,
-        };
+        let entry = Entry::new(id, descriptor, snapshot, used_ns, loaded_during);
         let known = self.entries.entry(id);
         if matches!(known, Occupied(_)) {
             // The one that had the id before has gone unseen.
@@ -416,8 +394,8 @@ impl Programs {
     }
 
     /// Attachments of others' programs, as far as they were read.
-    pub(crate) fn attachments(&self) -> &[Attachment] {
-        &self.attachments
+    pub(crate) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.entries.values().flat_map(|entry| &entry.attachments)
     }
 
     /// The recorder is about to close the last descriptors of programs ([`Programs::let_go`]). Other programs may be at their addresses afterwards.
@@ -434,11 +412,11 @@ impl Programs {
 
     /// Forgets what has gone, with its types.
     fn forget_released(&mut self) {
-        let gone: HashSet<u32> = self.entries.values().filter(|entry| entry.released).map(|entry| entry.id).collect();
-        if !gone.is_empty() {
-            self.attachments.retain(|attachment| !gone.contains(&attachment.prog_id));
-            self.entries.retain(|id, _| !gone.contains(id));
-            self.let_go += gone.len() as u32;
+        let before = self.entries.len();
+        self.entries.retain(|_, entry| !entry.released);
+        let gone = before - self.entries.len();
+        if gone > 0 {
+            self.let_go += gone as u32;
             self.btfs.drop_unused();
         }
     }
@@ -452,14 +430,14 @@ impl Programs {
             self.entries.values().filter(|entry| due(entry)).map(|entry| &entry.snapshot).collect();
         if !programs.is_empty() {
             let around = Attachments::scan(&programs, &self.btfs, &self.recorders());
-            for entry in self.entries.values().filter(|entry| due(entry)) {
+            for entry in self.entries.values_mut().filter(|entry| due(entry)) {
                 let mut program = around.program(&entry.snapshot, entry.loaded_during);
                 let its = |attachment: &&Attachment| attachment.prog_id == entry.id;
                 let found = around.of(entry.id);
                 // The events of our own programs are known by name; a scan shows a link per CPU.
                 let ours = self.own.iter().filter(its).cloned().collect::<Vec<_>>();
                 if ours.is_empty() {
-                    self.attachments.extend_from_slice(found);
+                    entry.attachments = found.to_vec();
                     states.extend(found.iter().cloned().map(State::Attachment));
                 } else {
                     program.owners = load_watcher::owner(std::process::id()).into_iter().collect();
@@ -528,10 +506,10 @@ impl Programs {
     pub(crate) fn begin_file(&mut self) {
         self.forget_released();
         self.let_go_before += std::mem::take(&mut self.let_go);
-        self.attachments.clear();
         self.prog_arrays.clear();
         for entry in self.entries.values_mut() {
             (entry.loaded_during, entry.surveyed, entry.settled) = (false, false, true);
+            entry.attachments.clear();
         }
     }
 }

@@ -9,13 +9,14 @@ mod targets;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use bprec_bpf::{AttrMap, EventReading, FOLLOWED_MAX, Follower};
 use bprec_format::bprec::state::{
     CounterEvents, CounterTier, Reading, SharedCounters as Snapshot, SharedTarget, State,
 };
 
-use super::{Context, Source};
+use super::{Context, Source, Tick};
 use crate::events::machine;
 use crate::events::syntax::groups::Wanted;
 use crate::{Error, Level, Options, Result, Target, sys};
@@ -24,7 +25,6 @@ use leaders::{Leading, read_now};
 use targets::{Place, Plan};
 
 pub use targets::CounterTarget;
-pub(crate) use targets::find_cgroup;
 
 /// Default events; those that the machine lacks are left out.
 const DEFAULT_EVENTS: &str = "cpu-clock,cycles,instructions";
@@ -76,13 +76,22 @@ impl SharedCounters {
 }
 
 impl Source for SharedCounters {
-    fn begin(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        if let Some(shared) = &mut self.counting {
+            context.out.state(State::CounterEvents(shared.events().clone()))?;
+            return context.out.states(states(shared.snapshot()));
+        }
+        if !is_first {
+            return Ok(());
+        }
         match Shared::start(&self.asked, context.notify) {
             Ok(mut shared) => {
                 if let Some((id, name)) = &self.command {
                     shared.name_task(*id, name);
                 }
                 context.out.state(State::CounterEvents(shared.events().clone()))?;
+                // A count begins with its first reading; a recording says later when it begins.
+                context.out.session.start_ns = shared.since_ns;
                 self.counting = Some(shared);
                 Ok(())
             }
@@ -98,24 +107,19 @@ impl Source for SharedCounters {
         }
     }
 
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let Some(shared) = &self.counting else { return Ok(()) };
-        context.out.state(State::CounterEvents(shared.events().clone()))?;
-        self.read(context)
+    fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        if let Some(shared) = self.counting.as_mut().filter(|_| tick.is_reading) {
+            context.out.states(states(shared.snapshot()))?;
+        }
+        Ok(None)
     }
 
-    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
-        match &mut self.counting {
-            Some(shared) => context.out.states(states(shared.snapshot())),
-            None => Ok(()),
-        }
-    }
-
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        match self.counting.take() {
-            Some(shared) => context.out.states(states(shared.finish())),
-            None => Ok(()),
-        }
+    fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+        let snapshot = match is_last {
+            true => self.counting.take().map(Shared::finish),
+            false => self.counting.as_mut().map(Shared::snapshot),
+        };
+        snapshot.map_or(Ok(()), |snapshot| context.out.states(states(snapshot)))
     }
 }
 

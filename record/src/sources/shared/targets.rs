@@ -205,7 +205,7 @@ fn planned(place: Place, scope: SharedScope, id: u64) -> Planned {
 ///
 /// # Errors
 /// When it is not there.
-pub(crate) fn find_cgroup(asked: &Path) -> Result<Cgroup> {
+fn find_cgroup(asked: &Path) -> Result<Cgroup> {
     Cgroup::find(asked).map_err(|problem| Error::Cgroup { path: asked.to_owned(), problem: problem.to_string() })
 }
 

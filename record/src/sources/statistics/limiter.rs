@@ -26,8 +26,8 @@ const WINDOW_MOST: f64 = 0.9;
 /// A period is at least this many times what it takes to read all counts, which is done twice in it.
 const READS: f64 = 100.0;
 
-/// A limit on what run statistics may take, and what they have taken of it.
-#[derive(Debug)]
+/// A limit on what run statistics may take, and what they have taken of it. By default there is none.
+#[derive(Debug, Default)]
 pub(super) struct Limiter {
     /// Limit, ns of each second; `None` without one.
     budget_ns: Option<f64>,

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use bprec_bpf::{StatsCost, StatsGuard, StatsProbe, stats_sysctl};
 
 use super::inventory::{OnTime, Reading};
-use super::{Context, Source};
+use super::{Context, Source, Tick};
 use crate::events::machine;
-use crate::output::Summary;
 use crate::sys::Waker;
 use crate::{Level, Result, Taken, sys};
 use limiter::Limiter;
@@ -36,22 +35,48 @@ const PERIODS: u32 = 50;
 const PERIODS_PER_INTERVAL: u32 = 10;
 
 /// The switch of run statistics, ours alone: others may have them on as well.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Statistics {
+    stage: Stage,
     /// On throughout.
     guard: Option<StatsGuard>,
     in_windows: bool,
     limiter: Limiter,
     on_time: OnTime,
+    probe: Option<StatsProbe>,
+    /// Their cost; `None` where it is not known.
+    cost: Option<StatsCost>,
+    others: Others,
 }
 
-impl Default for Statistics {
-    fn default() -> Statistics {
-        Statistics { guard: None, in_windows: false, limiter: Limiter::new(None, None), on_time: OnTime::default() }
-    }
+/// Use of run statistics.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Not asked for.
+    #[default]
+    Off,
+    /// Asked for, and not switched on yet.
+    Asked,
+    /// Switched on, be it in windows.
+    Used,
+    Refused,
 }
 
 impl Statistics {
+    /// `budget_ns` of each second, all CPUs together, may go to statistics. What they cost is found here, with a program of our own: before
+    /// anyone watches, as it is nobody's load.
+    pub(crate) fn asked(budget_ns: Option<f64>) -> Statistics {
+        let probe = StatsProbe::load().ok();
+        let cost = probe.as_ref().and_then(|probe| probe.calibrate().ok());
+        let limiter = Limiter::new(budget_ns, cost);
+        Statistics { stage: Stage::Asked, limiter, probe, cost, ..Statistics::default() }
+    }
+
+    /// The program that finds out whether they are on, and what they cost.
+    pub(crate) fn own_program(&self) -> Option<u32> {
+        self.probe.as_ref().map(StatsProbe::id)
+    }
+
     /// Counts run by them, be it in windows.
     pub(crate) fn are_used(&self) -> bool {
         self.guard.is_some() || self.in_windows
@@ -72,6 +97,26 @@ impl Statistics {
         self.in_windows = self.limiter.is_too_much(runs_per_second);
     }
 
+    /// Looks whether others have statistics on, while ours are off.
+    fn look_for_others(&mut self) -> bool {
+        let are_on = self.probe.as_ref().is_some_and(|probe| probe.are_on().unwrap_or(false));
+        if let Some(ns) = self.others.seen(are_on, sys::monotonic_ns()) {
+            self.on_time.add_others(ns);
+        }
+        are_on
+    }
+
+    /// Finds out once more what statistics cost, where others had them on at the start: a switch took nothing then.
+    fn recalibrate(&mut self) {
+        let Some(probe) = self.probe.as_ref().filter(|_| self.cost.is_none_or(|cost| cost.switch.is_zero())) else {
+            return;
+        };
+        if let Some(cost) = (!probe.are_on().unwrap_or(true)).then(|| probe.calibrate().ok()).flatten() {
+            self.cost = Some(cost);
+            self.limiter.set_cost(cost);
+        }
+    }
+
     /// Switches them on, to stay on.
     fn switch_on(&mut self) -> bprec_bpf::Result<()> {
         let began_ns = sys::monotonic_ns();
@@ -89,20 +134,41 @@ impl Statistics {
     }
 }
 
+impl Context<'_> {
+    /// Switches run statistics on where they are asked for, if no source has done so before.
+    pub(super) fn switch_statistics_on(&mut self) {
+        if self.statistics.stage != Stage::Asked {
+            return;
+        }
+        let are_others = self.statistics.look_for_others();
+        self.statistics.others.forget();
+        self.out.session.stats_were_on = are_others || stats_sysctl().unwrap_or(false);
+        self.out.session.statistics_run_ns = self.statistics.cost.map(|cost| cost.run_ns);
+        if are_others {
+            let text = "another tool has the kernel's run statistics on: all BPF programs take longer for that, also when bprec has ended";
+            (self.notify)(Level::Notice, text);
+        }
+        match self.statistics.switch_on() {
+            Ok(()) => {
+                self.statistics.stage = Stage::Used;
+                self.out.session.counters = "stats".to_owned();
+            }
+            Err(error) => {
+                self.statistics.stage = Stage::Refused;
+                self.note_counters(&error.to_string());
+                (self.notify)(Level::Warning, &format!("no run counts of programs: {error}"));
+            }
+        }
+        self.programs.set_on_time(self.statistics.on_time.clone());
+    }
+}
+
 /// Runs of programs as the kernel counts them.
 #[derive(Debug)]
 pub(crate) struct RunStatistics {
-    /// Limit, ns of each second of all CPUs together.
-    budget_ns: Option<f64>,
     /// Time between two readings that were asked for.
     interval: Duration,
-    probe: Option<StatsProbe>,
-    /// Their cost; `None` where it is not known.
-    cost: Option<StatsCost>,
-    others: Others,
-    is_refused: bool,
     began: Instant,
-    ended: Option<Instant>,
     /// On throughout: when to look how often programs run.
     next_look: Option<Instant>,
     /// Runs since the last look, and when that was.
@@ -121,6 +187,8 @@ pub(crate) struct RunStatistics {
 struct Windows {
     /// Opens and closes them; there is none before the first.
     timer: Option<WindowTimer>,
+    /// Woken when one has been closed.
+    waker: Waker,
     /// The next one: when it opens, and its length.
     next: Option<(Instant, Duration)>,
     /// When the last one was closed.
@@ -131,20 +199,12 @@ struct Windows {
 }
 
 impl RunStatistics {
-    /// `budget_ns` of each second, all CPUs together, may go to statistics, which are read at each `interval`. What they cost is found here,
-    /// with a program of our own: before anyone watches, as it is nobody's load.
-    pub(crate) fn new(budget_ns: Option<f64>, interval: Duration, taken: Taken) -> RunStatistics {
-        let probe = StatsProbe::load().ok();
+    /// Counts are read at each `interval`; `waker` is woken when it is time to read them.
+    pub(crate) fn new(interval: Duration, taken: Taken, waker: Waker) -> RunStatistics {
         let now = Instant::now();
         RunStatistics {
-            budget_ns,
             interval,
-            cost: probe.as_ref().and_then(|probe| probe.calibrate().ok()),
-            probe,
-            others: Others::default(),
-            is_refused: false,
             began: now,
-            ended: None,
             next_look: None,
             new_runs: 0,
             seen_at: now,
@@ -153,6 +213,7 @@ impl RunStatistics {
             reading: Duration::ZERO,
             windows: Windows {
                 timer: None,
+                waker,
                 next: None,
                 closed_at: now,
                 has_failed: false,
@@ -196,7 +257,7 @@ impl RunStatistics {
     /// They have been on throughout, and are on in windows from here on.
     fn begin_windows(&mut self, context: &mut Context<'_>) -> Result<()> {
         if self.windows.timer.is_none() {
-            let timer = WindowTimer::start(context.statistics.on_time.clone());
+            let timer = WindowTimer::start(context.statistics.on_time.clone(), self.windows.waker.clone());
             let missing = |error: &crate::Error| {
                 (context.notify)(Level::Warning, &format!("run statistics may take more than --budget: {error}"));
             };
@@ -211,7 +272,7 @@ impl RunStatistics {
         context.statistics.switch_off();
         self.next_look = None;
         self.count(Reading::All, context)?;
-        self.recalibrate(context);
+        context.statistics.recalibrate();
         let text = format!(
             "run statistics are on for a part of the time: to count all {:.0} runs of programs a second would take {:.1} % of the machine, \
              which is more than --budget; runs are estimates",
@@ -221,20 +282,9 @@ impl RunStatistics {
         (context.notify)(Level::Detail, &text);
         let now = Instant::now();
         self.windows.closed_at = now;
-        self.look_for_others(context);
+        context.statistics.look_for_others();
         self.plan(now, context);
         Ok(())
-    }
-
-    /// Finds out once more what statistics cost, where others had them on at the start: a switch took nothing then.
-    fn recalibrate(&mut self, context: &mut Context<'_>) {
-        let Some(probe) = self.probe.as_ref().filter(|_| self.cost.is_none_or(|cost| cost.switch.is_zero())) else {
-            return;
-        };
-        if let Some(cost) = (!probe.are_on().unwrap_or(true)).then(|| probe.calibrate().ok()).flatten() {
-            self.cost = Some(cost);
-            context.statistics.limiter.set_cost(cost);
-        }
     }
 
     /// Chooses when the next window opens, and its length.
@@ -245,20 +295,11 @@ impl RunStatistics {
         self.windows.plan(now, plan.period, plan.window);
     }
 
-    /// Looks whether others have statistics on, while ours are off.
-    fn look_for_others(&mut self, context: &Context<'_>) -> bool {
-        let are_on = self.probe.as_ref().is_some_and(|probe| probe.are_on().unwrap_or(false));
-        if let Some(ns) = self.others.seen(are_on, sys::monotonic_ns()) {
-            context.statistics.on_time.add_others(ns);
-        }
-        are_on
-    }
-
     /// The counts before a window, which opens then.
     fn open_window(&mut self, length: Duration, context: &mut Context<'_>) -> Result<()> {
         self.windows.next = None;
-        let are_others = self.look_for_others(context);
-        self.others.window_opens(are_others, sys::monotonic_ns());
+        let are_others = context.statistics.look_for_others();
+        context.statistics.others.window_opens(are_others, sys::monotonic_ns());
         self.count(Reading::Changed, context)?;
         if let Some(timer) = &mut self.windows.timer {
             timer.open(length);
@@ -269,10 +310,10 @@ impl RunStatistics {
     /// A window has been closed: the counts after it.
     fn window_closed(&mut self, closed: Closed, reading: Reading, context: &mut Context<'_>) -> Result<()> {
         let now = Instant::now();
-        let are_others = self.look_for_others(context);
+        let are_others = context.statistics.look_for_others();
         if let Ok(on) = &closed {
             let on_ns = u64::try_from(on.as_nanos()).unwrap_or(u64::MAX);
-            match self.others.beside_window(are_others, sys::monotonic_ns(), on_ns) {
+            match context.statistics.others.beside_window(are_others, sys::monotonic_ns(), on_ns) {
                 Beside::Never => (),
                 Beside::Always(ns) => context.statistics.on_time.add_others(ns),
                 // Counts before and after it are of a time that is not known.
@@ -305,7 +346,7 @@ impl RunStatistics {
     fn go_on(&mut self, context: &mut Context<'_>) -> Result<()> {
         if context.statistics.limiter.ends_windows() && context.statistics.switch_on().is_ok() {
             context.statistics.in_windows = false;
-            self.others.forget();
+            context.statistics.others.forget();
             self.count(Reading::All, context)?;
             let now = Instant::now();
             (self.new_runs, self.seen_at) = (0, now);
@@ -331,59 +372,69 @@ impl Windows {
 }
 
 impl Source for RunStatistics {
-    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.probe.iter().for_each(|probe| context.programs.add_own(probe.id()));
-        Ok(())
-    }
-
-    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let are_others = self.look_for_others(context);
-        self.others.forget();
-        context.session.stats_were_on = are_others || stats_sysctl().unwrap_or(false);
-        context.session.statistics_run_ns = self.cost.map(|cost| cost.run_ns);
-        if are_others {
-            let text = "another tool has the kernel's run statistics on: all BPF programs take longer for that, also when bprec has ended";
-            (context.notify)(Level::Notice, text);
-        }
-        context.statistics.limiter = Limiter::new(self.budget_ns, self.cost);
-        match context.statistics.switch_on() {
-            Ok(()) => context.session.counters = "stats".to_owned(),
-            Err(error) => {
-                self.is_refused = true;
-                context.note_counters(&error.to_string());
-                (context.notify)(Level::Warning, &format!("no run counts of programs: {error}"));
-            }
-        }
-        context.programs.set_on_time(context.statistics.on_time.clone());
-        Ok(())
-    }
-
-    fn begin(&mut self, context: &mut Context<'_>) -> Result<()> {
-        if self.is_refused {
+    fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
+        context.switch_statistics_on();
+        if context.statistics.stage == Stage::Refused {
             return Ok(());
+        }
+        if !is_first {
+            return self.read(context);
         }
         self.count(Reading::All, context)?;
         let now = Instant::now();
         (self.began, self.seen_at, self.next_look) = (now, now, Some(now + LOOK_EVERY));
         // Somebody who attaches may have met too many runs already.
-        if context.statistics.are_in_windows() { self.begin_windows(context) } else { Ok(()) }
+        if context.statistics.in_windows { self.begin_windows(context) } else { Ok(()) }
     }
 
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.read(context)
-    }
-
-    fn waker(&self) -> Option<&Waker> {
-        self.windows.timer.as_ref().map(WindowTimer::waker)
-    }
-
-    fn poll_at(&self) -> Option<Instant> {
-        match self.windows.next {
-            Some((opens, _)) => Some(opens.min(self.others.looked_at() + LOOK_EVERY)),
-            None => self.next_look,
+    fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        if context.statistics.stage == Stage::Refused {
+            return Ok(None);
         }
+        self.poll(tick.now, context)?;
+        if tick.is_reading {
+            self.read(context)?;
+        }
+        Ok(match self.windows.next {
+            Some((opens, _)) => Some(opens.min(context.statistics.others.looked_at() + LOOK_EVERY)),
+            None => self.next_look,
+        })
     }
 
+    fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+        if context.statistics.stage == Stage::Refused {
+            return Ok(());
+        }
+        if !is_last {
+            return self.read(context);
+        }
+        self.next_look = None;
+        self.windows.next = None;
+        if context.statistics.in_windows {
+            let closed = self.windows.timer.as_mut().and_then(WindowTimer::close);
+            match closed {
+                Some(closed) => self.window_closed(closed, Reading::All, context)?,
+                None => {
+                    context.statistics.look_for_others();
+                    self.count(Reading::All, context)?;
+                }
+            }
+            self.windows.timer = None;
+            context.statistics.in_windows = false;
+        } else {
+            // Switched off first, as what is read then is all that the kernel will ever have counted for us. They were on throughout; what is
+            // read a moment later is of that time, also for programs that others let go of now.
+            context.statistics.guard = None;
+            let new_runs = self.new_runs + self.count(Reading::All, context)?;
+            let taken_ns = context.statistics.limiter.cost_ns(new_runs as f64);
+            self.add_taken(taken_ns);
+        }
+        self.sum_up(context);
+        Ok(())
+    }
+}
+
+impl RunStatistics {
     fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Result<()> {
         if self.windows.is_open() {
             let closed = self.windows.timer.as_mut().and_then(WindowTimer::take_closed);
@@ -393,8 +444,8 @@ impl Source for RunStatistics {
         }
         match self.windows.next {
             Some((opens, length)) if opens <= now => self.open_window(length, context)?,
-            Some(_) if self.others.looked_at() + LOOK_EVERY <= now => {
-                self.look_for_others(context);
+            Some(_) if context.statistics.others.looked_at() + LOOK_EVERY <= now => {
+                context.statistics.look_for_others();
             }
             Some(_) => (),
             None if self.next_look.is_some_and(|at| at <= now) => {
@@ -408,52 +459,24 @@ impl Source for RunStatistics {
         Ok(())
     }
 
+    /// Counts as of now of all programs.
     fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
-        if self.is_refused {
-            return Ok(());
-        }
         let new_runs = self.count(Reading::All, context)?;
-        if context.statistics.are_in_windows() { Ok(()) } else { self.account(new_runs, context) }
-    }
-
-    /// Switched off first: what is read then is all that the kernel will ever have counted for us.
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        if self.is_refused {
-            return Ok(());
+        if !context.statistics.in_windows {
+            self.account(new_runs, context)?;
         }
-        self.next_look = None;
-        self.windows.next = None;
-        if context.statistics.are_in_windows() {
-            let closed = self.windows.timer.as_mut().and_then(WindowTimer::close);
-            match closed {
-                Some(closed) => self.window_closed(closed, Reading::All, context)?,
-                None => {
-                    self.look_for_others(context);
-                    self.count(Reading::All, context)?;
-                }
-            }
-            self.windows.timer = None;
-            context.statistics.in_windows = false;
-        } else {
-            // They were on throughout; what is read a moment later is of that time, also for programs that others let go of now.
-            context.statistics.guard = None;
-            let new_runs = self.new_runs + self.count(Reading::All, context)?;
-            let taken_ns = context.statistics.limiter.cost_ns(new_runs as f64);
-            self.add_taken(taken_ns);
-        }
-        self.ended = Some(Instant::now());
+        self.sum_up(context);
         Ok(())
     }
 
-    fn sum_up(&self, summary: &mut Summary) {
-        if self.is_refused || self.cost.is_none() {
+    fn sum_up(&self, context: &mut Context<'_>) {
+        if context.statistics.cost.is_none() {
             return;
         }
-        let elapsed = self.ended.unwrap_or_else(Instant::now) - self.began;
-        let machine_s = elapsed.as_secs_f64() * machine::online_cpus().len() as f64;
+        let machine_s = self.began.elapsed().as_secs_f64() * machine::online_cpus().len() as f64;
         let taken_s = self.taken_ns / 1e9;
-        summary.statistics_time = Some(Duration::from_secs_f64(taken_s));
-        summary.statistics_part = (machine_s > 0.0).then(|| taken_s / machine_s);
+        context.out.summary.statistics_time = Some(Duration::from_secs_f64(taken_s));
+        context.out.summary.statistics_part = (machine_s > 0.0).then(|| taken_s / machine_s);
     }
 }
 
@@ -481,7 +504,14 @@ mod tests {
         let period = Duration::from_millis(100);
         for window in [Duration::from_millis(5), Duration::from_millis(50)] {
             let start = Instant::now();
-            let mut windows = Windows { timer: None, next: None, closed_at: start, has_failed: false, draw: Draw(1) };
+            let mut windows = Windows {
+                timer: None,
+                waker: Waker::new().unwrap(),
+                next: None,
+                closed_at: start,
+                has_failed: false,
+                draw: Draw(1),
+            };
             let (mut now, mut on) = (start, Duration::ZERO);
             // For how many milliseconds each tenth of a period was seen.
             let mut seen = [0_u32; 10];

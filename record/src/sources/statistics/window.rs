@@ -28,20 +28,18 @@ pub(super) struct WindowTimer {
     /// The thread ends with it.
     orders: Option<Sender<Order>>,
     closed: Receiver<Closed>,
-    /// Readable when a window has been closed.
-    waker: Waker,
     thread: Option<JoinHandle<()>>,
     is_open: bool,
 }
 
 impl WindowTimer {
+    /// `waker` is woken when a window has been closed.
+    ///
     /// # Errors
-    /// When there are no more threads or descriptors.
-    pub(super) fn start(on_time: OnTime) -> Result<WindowTimer> {
+    /// When there are no more threads.
+    pub(super) fn start(on_time: OnTime, waker: Waker) -> Result<WindowTimer> {
         let (orders, ordered) = mpsc::channel();
         let (done, closed) = mpsc::channel();
-        let waker = Waker::new()?;
-        let wakes = waker.clone();
         let thread = sys::spawn("bprec-windows", move || {
             sys::become_urgent();
             while let Ok(order) = ordered.recv() {
@@ -49,14 +47,10 @@ impl WindowTimer {
                 if done.send(window(length, &ordered, &on_time)).is_err() {
                     return;
                 }
-                wakes.wake();
+                waker.wake();
             }
         })?;
-        Ok(WindowTimer { orders: Some(orders), closed, waker, thread: Some(thread), is_open: false })
-    }
-
-    pub(super) fn waker(&self) -> &Waker {
-        &self.waker
+        Ok(WindowTimer { orders: Some(orders), closed, thread: Some(thread), is_open: false })
     }
 
     /// A window was asked for that has not been seen closed.
@@ -71,7 +65,6 @@ impl WindowTimer {
 
     /// The window that has been closed, if it has.
     pub(super) fn take_closed(&mut self) -> Option<Closed> {
-        self.waker.take();
         let closed = self.closed.try_recv().ok();
         self.is_open &= closed.is_none();
         closed
@@ -131,7 +124,7 @@ mod tests {
             return;
         }
         let on_time = OnTime::default();
-        let mut timer = WindowTimer::start(on_time.clone()).unwrap();
+        let mut timer = WindowTimer::start(on_time.clone(), Waker::new().unwrap()).unwrap();
         let (short, late) = (Duration::from_millis(5), Duration::from_millis(500));
         timer.open(short);
         std::thread::sleep(late);
