@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bprec_report::{Input, Progress, Redact, Redacting, Redactor, RewriteSummary, Source};
 
-use crate::args::OUTPUT;
+use crate::args::{InputArgs, OUTPUT};
 use crate::progress::with_progress_of;
 use crate::rewrite::tell;
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 
 /// Option of redaction.
 #[derive(clap::Args)]
@@ -23,6 +24,40 @@ pub(crate) struct RedactArgs {
         help_heading = OUTPUT
     )]
     pub(crate) redact: Option<Redact>,
+}
+
+/// Options of commands that read one recording.
+#[derive(clap::Args)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) redact: RedactArgs,
+
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
+}
+
+impl ReadArgs {
+    /// Confines the command to what `purpose` needs, and opens the recording, redacted if that was asked for.
+    pub(crate) fn open(&self, purpose: Purpose<'_>) -> bprec_report::Result<(Input, Redacted)> {
+        let sandbox = Sandbox::enter(&self.sandbox, purpose);
+        let opened = self.redact.open(self.input.path())?;
+        sandbox.seal(purpose.output().is_some() || opened.needs_files());
+        opened.input(&mut self.redact.redactor())
+    }
+}
+
+/// What could not be read or kept of a recording that was redacted.
+#[must_use]
+pub(crate) struct Redacted(Option<(PathBuf, RewriteSummary)>);
+
+impl Redacted {
+    /// Prints it on standard error.
+    pub(crate) fn tell(self) {
+        self.0.iter().for_each(|(path, summary)| tell(path, summary));
+    }
 }
 
 /// A recording whose files are open.
@@ -56,24 +91,14 @@ impl Opened {
         matches!(self, Opened::ToRedact(_, redacting) if redacting.is_stream())
     }
 
-    /// The recording, redacted if that was asked for. Says what could not be read or kept.
-    pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<Input> {
-        let (input, copied) = self.input_with_summary(redactor)?;
-        copied.iter().for_each(|(path, summary)| tell(path, summary));
-        Ok(input)
-    }
-
-    /// The same; returns what is to be said of a recording that was redacted.
-    pub(crate) fn input_with_summary(
-        self,
-        redactor: &mut Redactor,
-    ) -> bprec_report::Result<(Input, Option<(PathBuf, RewriteSummary)>)> {
+    /// The recording, redacted if that was asked for.
+    pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<(Input, Redacted)> {
         match self {
-            Opened::AsItIs(input) => Ok((input, None)),
+            Opened::AsItIs(input) => Ok((input, Redacted(None))),
             Opened::ToRedact(path, redacting) => {
                 let progress = Arc::clone(redacting.progress());
                 let (input, summary) = with_progress_of(&[(&path, &progress)], || redacting.finish(redactor))?;
-                Ok((input, Some((path, summary))))
+                Ok((input, Redacted(Some((path, summary)))))
             }
         }
     }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use bprec_report::{Input, Progress, printable};
 
-use crate::terminal::columns;
-use crate::terminal::{is_ascii_only, to_ascii};
+use crate::terminal::{columns, is_ascii_only, is_quiet, to_ascii};
 
 /// Nobody has to be told of what takes no longer.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
@@ -23,7 +22,7 @@ pub(crate) fn with_progress<T>(inputs: &[&Input], read: impl FnOnce() -> T) -> T
 
 /// The same of inputs that are yet to be opened, or are read as they arrive.
 pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOnce() -> T) -> T {
-    if !io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() || is_quiet() {
         return read();
     }
     scope(|scope| {

@@ -12,7 +12,6 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::bail;
 use bprec_record::{
@@ -20,22 +19,15 @@ use bprec_record::{
     RingSize, SamplerFields, SharedOptions, SwitchOutput, Taken, Target, UserChains,
 };
 
+use crate::terminal::{is_quiet, is_verbose, notice};
 use crate::{Outcome, say};
 use args::Switch;
 pub(crate) use args::{Args, COUNTERS, Cpus, budget, cpus};
 use summary::{bytes, closing_line};
 
-/// Messages above this level are not shown. A plain function takes them, so that it is kept here.
-static SHOWN: AtomicU8 = AtomicU8::new(Level::Notice as u8);
-
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    show(args.quiet, args.verbose);
-    let quiet = args.quiet;
-    let options = options(args)?;
-    let summary = bprec_record::record(&options)?;
-    if !quiet {
-        say(&closing_line(&summary));
-    }
+    let summary = bprec_record::record(&options(args)?)?;
+    notice(&closing_line(&summary));
     Ok(match summary.command.map(exit_code) {
         None | Some(0) => Outcome::Done,
         Some(code) => Outcome::Command(code),
@@ -135,19 +127,14 @@ fn options(args: Args) -> anyhow::Result<Options> {
     })
 }
 
-/// Has messages up to this level shown.
-pub(crate) fn show(quiet: bool, verbose: bool) {
-    let level = match (quiet, verbose) {
-        (true, _) => Level::Warning,
-        (_, true) => Level::Detail,
-        _ => Level::Notice,
-    };
-    SHOWN.store(level as u8, Ordering::Relaxed);
-}
-
-/// Says it on standard error, if it is to be shown.
+/// Prints a message of the recorder on standard error, as --quiet and --verbose say.
 pub(crate) fn notify(level: Level, message: &str) {
-    if level as u8 <= SHOWN.load(Ordering::Relaxed) {
+    let is_shown = match level {
+        Level::Warning => true,
+        Level::Notice => !is_quiet(),
+        Level::Detail => is_verbose(),
+    };
+    if is_shown {
         say(&format!("bprec: {message}"));
     }
 }
@@ -195,7 +182,7 @@ pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
                 Some(programs) => format!("{programs} BPF programs from its journal"),
                 None => "no journal, so only BPF programs that its records name".to_owned(),
             };
-            say(&format!(
+            notice(&format!(
                 "bprec: {path} is whole again: {} of records, {dropped_bytes} bytes of an incomplete one dropped; {programs}",
                 bytes(data_bytes)
             ));

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use crate::args::RUNNING;
 use crate::say;
+use crate::terminal::is_verbose;
 
 /// Options of commands that read.
 #[derive(clap::Args)]
@@ -18,10 +19,6 @@ pub(crate) struct SandboxArgs {
     /// the kernel supports this (Landlock, seccomp).
     #[arg(long, help_heading = RUNNING)]
     no_sandbox: bool,
-
-    /// Print how this command is confined.
-    #[arg(short, long, help_heading = RUNNING)]
-    verbose: bool,
 }
 
 /// Purpose of a command, which decides what it needs.
@@ -38,7 +35,8 @@ pub(crate) enum Purpose<'a> {
 }
 
 impl<'a> Purpose<'a> {
-    fn output(self) -> Option<&'a Path> {
+    /// The file that is written.
+    pub(crate) fn output(self) -> Option<&'a Path> {
         match self {
             Purpose::Print | Purpose::Browse => None,
             Purpose::Write(output) | Purpose::Mend(output) => Some(output),
@@ -49,7 +47,6 @@ impl<'a> Purpose<'a> {
 /// A command that has begun to give up what it does not need.
 #[must_use]
 pub(crate) struct Sandbox {
-    is_verbose: bool,
     #[cfg(target_os = "linux")]
     inner: Option<kernel::Confined>,
 }
@@ -58,7 +55,6 @@ impl Sandbox {
     /// Gives up what `purpose` does not need. Everything that threads do which start from here on is confined as well.
     pub(crate) fn enter(args: &SandboxArgs, purpose: Purpose<'_>) -> Sandbox {
         let sandbox = Sandbox {
-            is_verbose: args.verbose,
             #[cfg(target_os = "linux")]
             inner: (!args.no_sandbox).then(|| kernel::Confined::enter(purpose)),
         };
@@ -77,7 +73,7 @@ impl Sandbox {
             let _ = needs_files;
             "none on this system"
         };
-        if self.is_verbose {
+        if is_verbose() {
             say(&format!("bprec: sandbox: {said}"));
         }
     }

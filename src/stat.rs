@@ -15,9 +15,8 @@ use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 use crate::args::{OUTPUT, RUNNING, SELECTION, task_id};
 use crate::draft::sync_directory;
 use crate::record::values::{interval, seconds};
-use crate::record::{COUNTERS, Cpus, budget, cpus, exit_code, notify, show};
-use crate::terminal::ColorArgs;
-use crate::terminal::{UNBOUNDED, columns};
+use crate::record::{COUNTERS, Cpus, budget, cpus, exit_code, notify};
+use crate::terminal::{UNBOUNDED, columns, paint};
 use crate::{Outcome, say};
 
 /// Count runs of BPF programs, or events of tasks, CPUs and cgroups, without recording.
@@ -25,7 +24,6 @@ use crate::{Outcome, say};
 /// Without options, counts all BPF programs until Ctrl-C or until the command ends. With -e and a command, or with -a, -C, -p, -t
 /// or -G, counts events instead, as perf stat does. The table goes to standard output, or with a command to standard error.
 #[derive(clap::Args)]
-#[command(args_override_self = true)]
 pub(crate) struct Args {
     /// Count these BPF programs: ids, names with * and ?, or all; PROG:FUNC counts one function. Can be repeated.
     #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
@@ -94,21 +92,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
 
-    #[command(flatten)]
-    color: ColorArgs,
-
     /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
     /// [default: 2; exact counters 0.5].
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
     budget: Option<Budget>,
-
-    /// Print warnings and errors only.
-    #[arg(short, long, conflicts_with = "verbose", help_heading = RUNNING)]
-    quiet: bool,
-
-    /// Print details of each step.
-    #[arg(short, long, help_heading = RUNNING)]
-    verbose: bool,
 
     /// Command to run; counting ends with it.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
@@ -116,8 +103,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    show(args.quiet, args.verbose);
-    let (out, style) = output(args.output.as_deref(), !args.command.is_empty(), &args.color)?;
+    let (out, style) = output(args.output.as_deref(), !args.command.is_empty())?;
     let mut out = BufWriter::new(out);
     let format = match (&args.separator, args.json) {
         (Some(separator), _) if separator.is_empty() => bail!("-x: a separator cannot be empty"),
@@ -179,20 +165,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 /// Output and style of tables.
-fn output(path: Option<&Path>, has_command: bool, color: &ColorArgs) -> anyhow::Result<(Box<dyn Write>, TextStyle)> {
+fn output(path: Option<&Path>, has_command: bool) -> anyhow::Result<(Box<dyn Write>, TextStyle)> {
     Ok(match path {
         Some(path) if path != Path::new("-") => {
             let file = bprec_host::create_output(path).with_context(|| format!("open {}", path.display()))?;
-            let style = TextStyle { width: UNBOUNDED, paint: color.paint(&file) };
+            let style = TextStyle { width: UNBOUNDED, paint: paint(&file) };
             (Box::new(file), style)
         }
-        None if has_command => (Box::new(io::stderr()), style(&io::stderr(), color)),
-        _ => (Box::new(io::stdout()), style(&io::stdout(), color)),
+        None if has_command => (Box::new(io::stderr()), style(&io::stderr())),
+        _ => (Box::new(io::stdout()), style(&io::stdout())),
     })
 }
 
-fn style(out: &impl IsTerminal, color: &ColorArgs) -> TextStyle {
-    TextStyle { width: columns(out), paint: color.paint(out) }
+fn style(out: &impl IsTerminal) -> TextStyle {
+    TextStyle { width: columns(out), paint: paint(out) }
 }
 
 fn options(args: Args) -> anyhow::Result<StatOptions> {

@@ -23,7 +23,6 @@ const MAPS: &str = "Maps";
 ///
 /// Without a target or a command, records the whole machine until Ctrl-C.
 #[derive(clap::Args)]
-#[command(args_override_self = true)]
 pub(crate) struct Args {
     /// Record all CPUs (the default without a target or command).
     #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"], help_heading = SELECTION)]
@@ -65,7 +64,7 @@ pub(crate) struct Args {
 
     /// Record user call chains: fp (as -g), or dwarf (unwound by perf).
     ///
-    /// fp: by frame pointer, as -g. dwarf: SIZE bytes of the user stack in each sample (dwarf,16384), for perf to unwind [default
+    /// fp: by frame pointer, as -g; perf's fp,defer is recorded as fp. dwarf: SIZE bytes of the user stack in each sample (dwarf,16384), for perf to unwind [default
     /// SIZE: 8192].
     #[arg(long = "call-graph", value_name = "fp|dwarf[,SIZE]", value_parser = call_graph, conflicts_with = "aggregate", help_heading = SAMPLING,
         hide_short_help = true)]
@@ -87,7 +86,8 @@ pub(crate) struct Args {
     ///
     /// Ring buffers of size -m hold them. bprec writes them to a new file on SIGUSR2, as --switch-output says, and
     /// at the end. Files are named NAME.TIME.
-    #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"], help_heading = SAMPLING)]
+    #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"], help_heading = SAMPLING,
+        hide_short_help = true)]
     pub(super) overwrite: bool,
 
     /// Count samples by call chain in the kernel: small files, for always-on use.
@@ -224,16 +224,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = RUNNING)]
     pub(super) duration: Option<Duration>,
 
-    /// Print warnings and errors only.
-    ///
-    /// This includes what was requested but not recorded.
-    #[arg(short, long, conflicts_with = "verbose", help_heading = RUNNING)]
-    pub(super) quiet: bool,
-
-    /// Print details of each step.
-    #[arg(short, long, help_heading = RUNNING)]
-    pub(super) verbose: bool,
-
     /// Command to run; the recording ends with it.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
@@ -256,6 +246,8 @@ fn tier(text: &str) -> Result<Counters, String> {
 fn call_graph(text: &str) -> Result<UserChains, String> {
     let stack_bytes = match text.split_once(',') {
         None if text == "fp" => return Ok(UserChains::FramePointers),
+        // The same chains; perf has the kernel take them later, on the way back to user space.
+        Some(("fp", "defer")) => return Ok(UserChains::FramePointers),
         None if text == "dwarf" => UserChains::STACK_BYTES,
         Some(("dwarf", size)) => {
             size.parse::<u32>().ok().filter(|size| *size > 0).ok_or("SIZE is a number of bytes")?
@@ -377,6 +369,13 @@ mod tests {
             (Ok(Counters::Off), exact(None), exact(Some("a*:b")))
         );
         assert!(tier("exact=").is_err() && tier("perf").is_err());
+    }
+
+    #[test]
+    fn call_graphs_are_perfs() {
+        assert_eq!(call_graph("fp,defer"), Ok(UserChains::FramePointers));
+        assert_eq!(call_graph("dwarf,4095"), Ok(UserChains::Dwarf { stack_bytes: 4096 }));
+        assert!(call_graph("fp,4096").is_err() && call_graph("dwarf,defer").is_err() && call_graph("lbr").is_err());
     }
 
     #[test]
