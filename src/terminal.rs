@@ -29,15 +29,17 @@ pub(crate) struct GlobalArgs {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Print details of each step; commands that read print how they are confined.
+    /// Print details; commands that read print how they are confined.
     #[arg(short, long, global = true)]
     verbose: bool,
 
-    /// Color output [default: auto, on a terminal unless NO_COLOR is set].
+    /// Color output: auto, always or never [default: auto].
+    ///
+    /// auto: on a terminal, unless NO_COLOR is set.
     #[arg(
         long,
         global = true,
-        value_name = "auto|always|never",
+        value_name = "WHEN",
         value_enum,
         default_value_t,
         hide_default_value = true,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bprec_report::{Detail, FlameBox, Listing, ListingRow, Options, ProgFilter, Sort, printable};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::widgets::ListState;
 
 use super::model::{Model, ProgramKey, View};
 use super::{Answer, Read, Request};
@@ -25,8 +26,7 @@ struct Page {
     /// Its lines for a width.
     listing: Option<(usize, Listing)>,
     /// The row that is chosen, and the first one that is shown.
-    chosen: usize,
-    first: usize,
+    state: ListState,
     /// State of a flame graph: the frames that it is zoomed to, and a column of the box that is chosen in the row.
     below: Vec<String>,
     column: usize,
@@ -34,7 +34,11 @@ struct Page {
 
 impl Page {
     fn new(view: View, program: Option<(ProgramKey, String)>, model: Option<Model>) -> Page {
-        Page { view, program, model, listing: None, chosen: 0, first: 0, below: Vec::new(), column: 0 }
+        Page { view, program, model, listing: None, state: ListState::default(), below: Vec::new(), column: 0 }
+    }
+
+    fn chosen(&self) -> usize {
+        self.state.selected().unwrap_or(0)
     }
 
     fn rows(&self) -> &[ListingRow] {
@@ -53,28 +57,29 @@ impl Page {
 
     /// Goes to a row, and in a flame graph to what is there above or below the box that was chosen.
     fn go(&mut self, row: usize) {
-        self.chosen = row.min(self.rows().len().saturating_sub(1));
-        let Some(at) = self.chosen_box(self.chosen) else { return };
-        let columns = &self.rows()[self.chosen].boxes[at].columns;
+        let row = row.min(self.rows().len().saturating_sub(1));
+        self.state.select(Some(row));
+        let Some(at) = self.chosen_box(row) else { return };
+        let columns = &self.rows()[row].boxes[at].columns;
         self.column = self.column.clamp(columns.start, columns.end - 1);
     }
 
     /// Goes to the next box of the row, or to the one before.
     fn go_beside(&mut self, is_back: bool) {
-        let Some(at) = self.chosen_box(self.chosen) else { return };
-        let boxes = &self.rows()[self.chosen].boxes;
+        let Some(at) = self.chosen_box(self.chosen()) else { return };
+        let boxes = &self.rows()[self.chosen()].boxes;
         let to = if is_back { at.saturating_sub(1) } else { (at + 1).min(boxes.len() - 1) };
         self.column = boxes[to].columns.start;
     }
 
     /// The frames of the box that is chosen, outermost first.
     fn chosen_frames(&self) -> Option<Vec<String>> {
-        (0..=self.chosen).map(|row| self.rows().get(row)?.boxes.get(self.chosen_box(row)?)?.frame.clone()).collect()
+        (0..=self.chosen()).map(|row| self.rows().get(row)?.boxes.get(self.chosen_box(row)?)?.frame.clone()).collect()
     }
 
     /// Subject of the chosen row.
     fn item(&self) -> Option<usize> {
-        self.listing.as_ref()?.1.rows.get(self.chosen)?.item
+        self.listing.as_ref()?.1.rows.get(self.chosen())?.item
     }
 }
 
@@ -224,10 +229,10 @@ impl Browser {
             if events.iter().all(|(at, _)| *at != self.event) {
                 self.event = events.first().map_or(0, |(at, _)| *at);
             }
-            let item = page.item().filter(|_| page.chosen > 0);
+            let item = page.item().filter(|_| page.chosen() > 0);
             let chosen = item.and_then(|item| page.model.as_ref()?.program(item));
             let row = chosen.and_then(|(key, _)| model.row_of(key, self.event));
-            page.chosen = row.unwrap_or(page.chosen);
+            page.state.select(Some(row.unwrap_or(page.chosen())));
         }
         page.model = Some(model);
         page.listing = None;
@@ -251,23 +256,22 @@ impl Browser {
             let listing = self.lay_out(width);
             let page = self.pages.last_mut()?;
             page.listing = listing;
-            page.go(page.chosen);
+            page.go(page.chosen());
         }
         self.pages.last()?.listing.as_ref().map(|(_, listing)| listing)
     }
 
-    /// The rows that are shown where so many fit: the first, and the chosen one.
-    pub(super) fn scroll(&mut self, rows: usize) -> (usize, usize) {
+    /// The lines of the page that is shown and the state of its list, on a screen with `rows` rows for it.
+    pub(super) fn list(&mut self, rows: usize) -> Option<(&Listing, &mut ListState)> {
         self.page_rows = rows.max(1);
-        let Some(page) = self.pages.last_mut() else { return (0, 0) };
-        page.first = page.first.min(page.chosen).max((page.chosen + 1).saturating_sub(self.page_rows));
-        (page.first, page.chosen)
+        let Page { listing, state, .. } = self.pages.last_mut()?;
+        Some((&listing.as_ref()?.1, state))
     }
 
     /// The box of a flame graph that is chosen.
     pub(super) fn chosen_box(&self) -> Option<&FlameBox> {
         let page = self.pages.last()?;
-        page.rows().get(page.chosen)?.boxes.get(page.chosen_box(page.chosen)?)
+        page.rows().get(page.chosen())?.boxes.get(page.chosen_box(page.chosen())?)
     }
 
     /// Title of the page, in a line.
@@ -381,7 +385,7 @@ impl Browser {
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let rows = self.page_rows;
         let Some(page) = self.pages.last_mut() else { return };
-        page.go(to(page.chosen, rows));
+        page.go(to(page.chosen(), rows));
     }
 
     fn go_beside(&mut self, is_back: bool) {
@@ -394,8 +398,8 @@ impl Browser {
     fn zoom(&mut self) {
         let Some(page) = self.pages.last() else { return };
         let Some(below) = page.chosen_frames().filter(|below| *below != page.below) else { return };
-        let (program, model, chosen) = (page.program.clone(), page.model.clone(), page.chosen);
-        self.pages.push(Page { chosen, below, ..Page::new(View::Flame, program, model) });
+        let (program, model, state) = (page.program.clone(), page.model.clone(), page.state);
+        self.pages.push(Page { state, below, ..Page::new(View::Flame, program, model) });
     }
 
     fn back(&mut self) {
@@ -464,7 +468,7 @@ impl Browser {
         let events = page.model.as_ref().map(Model::events).unwrap_or_default();
         let next = events.iter().find(|(at, _)| *at > self.event).or(events.first());
         self.event = next.map_or(0, |(at, _)| *at);
-        (page.listing, page.chosen) = (None, 0);
+        (page.listing, page.state) = (None, ListState::default());
     }
 
     /// Keys of a recording that goes on.
