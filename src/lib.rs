@@ -100,6 +100,11 @@ pub fn main() -> ExitCode {
         Err(mut error) => {
             // clap proposes to hand an option that it does not know to the command.
             error.remove(ContextKind::Suggested);
+            // clap has the best of several last.
+            if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
+                let best = names.iter().rev().take(1).cloned().collect();
+                error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
+            }
             let code = if error.use_stderr() { 2 } else { 0 };
             // Nothing better can be done when even this cannot be printed.
             let _ = error.print();

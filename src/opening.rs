@@ -49,7 +49,7 @@ impl ReadArgs {
     }
 }
 
-/// What could not be read or kept of a recording that was redacted.
+/// Problems and losses of a recording that was redacted.
 #[must_use]
 pub(crate) struct Redacted(Option<(PathBuf, RewriteSummary)>);
 

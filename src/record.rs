@@ -22,7 +22,7 @@ use bprec_record::{
 use crate::terminal::{is_quiet, is_verbose, notice};
 use crate::{Outcome, say};
 use args::Switch;
-pub(crate) use args::{Args, COUNTERS, Cpus, budget, cpus};
+pub(crate) use args::{Args, COUNTERS, TargetArgs, budget};
 use summary::{bytes, closing_line};
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -60,17 +60,10 @@ fn is_pipe(of: &impl AsFd) -> bool {
 
 fn options(args: Args) -> anyhow::Result<Options> {
     let command = (!args.command.is_empty()).then_some(args.command);
-    let target = if let Some(cpus) = args.cpu {
-        Target::Cpus(cpus)
-    } else if !args.pid.is_empty() {
-        Target::Processes(args.pid)
-    } else if !args.tid.is_empty() {
-        Target::Threads(args.tid)
-    } else if args.all_cpus || command.is_none() {
-        Target::System
-    } else {
-        Target::Command
-    };
+    let target = Option::from(args.target).unwrap_or(match command {
+        Some(_) => Target::Command,
+        None => Target::System,
+    });
     let rate = args.freq.or(args.count.map(Rate::Period)).unwrap_or(Rate::Default);
     // They go on for days.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };

@@ -124,11 +124,11 @@ pub(crate) struct Args {
     #[arg(short = 'W', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     wide: bool,
 
-    /// Explain columns and marks below the table, as is the default on a terminal (docs/table.md).
+    /// Explain columns and marks below the table; the default on a terminal (docs/table.md).
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     legend: bool,
 
-    /// Hide TOTAL%, which includes the programs that a program leads to, as perf's Children does.
+    /// Hide TOTAL%, the cost of a program together with programs that it tail-calls or triggers (perf's Children).
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     no_children: bool,
 
@@ -297,7 +297,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let read = || bprec_report::counters(&input, &options);
         return view.show(out, read, |it| !wanted || !it.totals.is_empty(), NO_COUNTERS);
     }
-    let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
     let columns = TableColumns::of(args.columns);
     let (report, over_time) = with_progress(&[&input], || {
         if columns.has_spark() {
@@ -308,6 +307,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     })?;
     if wanted && report.matched_programs() == 0 {
         return Ok(no_program(&options.programs, &report));
+    }
+    let no_sample = match (options.cpus.is_some(), !options.comms.is_empty()) {
+        (false, false) => None,
+        (true, false) => Some("bprec: no sample in the recording matches --cpu; --by cpu lists its CPUs"),
+        (false, true) => Some("bprec: no sample in the recording matches --comms; --by comm lists its tasks"),
+        (true, true) => Some("bprec: no sample in the recording matches both --cpu and --comms; try one of them"),
+    };
+    if let Some(missing) = no_sample.filter(|_| report.events.iter().all(|event| event.samples.samples == 0)) {
+        return Ok(found(false, missing));
     }
     let legend = args.legend || io::stdout().is_terminal();
     let style = TableStyle { text: style(width), columns, inclusive: !args.no_children, legend };
@@ -320,11 +328,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let missing = format!("bprec: {path} has no BPF programs: perf report -i {path} shows where its samples are");
         return Ok(found(false, &missing));
     }
-    let is_found = !is_narrowed || report.events.iter().any(|event| event.samples.samples > 0);
-    Ok(found(
-        is_found,
-        "bprec: no sample in the recording matches --cpu and --comms; --by cpu and --by comm list what it has",
-    ))
+    Ok(Outcome::Done)
 }
 
 /// Form of a view.
@@ -359,7 +363,10 @@ fn no_program(asked: &[ProgFilter], report: &Report) -> Outcome {
     });
     let near = near.collect::<Vec<_>>().join(", ");
     let near = if near.is_empty() { near } else { format!("; names like it: {near}") };
-    found(false, &format!("bprec: no program in the recording matches --prog{near}; --all without --prog lists all"))
+    found(
+        false,
+        &format!("bprec: no program in the recording matches --prog{near}; without --prog, --all lists all programs"),
+    )
 }
 
 /// Says what is missing where nothing was found.

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Budget, Moment, StatOptions, StatTarget, stat};
+use bprec_record::{Budget, Moment, StatOptions, StatTarget, Target, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 
-use crate::args::{OUTPUT, RUNNING, SELECTION, task_id};
+use crate::args::{OUTPUT, RUNNING, SELECTION};
 use crate::draft::sync_directory;
 use crate::record::values::{interval, seconds};
-use crate::record::{COUNTERS, Cpus, budget, cpus, exit_code, notify};
+use crate::record::{COUNTERS, TargetArgs, budget, exit_code, notify};
 use crate::terminal::{UNBOUNDED, columns, paint};
 use crate::{Outcome, say};
 
@@ -25,29 +25,17 @@ use crate::{Outcome, say};
 /// or -G, counts events instead, as perf stat does. The table goes to standard output, or with a command to standard error.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Count these BPF programs: ids, names with * and ?, or all; PROG:FUNC counts one function. Can be repeated.
+    /// Count these BPF programs: ids, names with * and ?, or all; PROG:FUNC counts one function. Can be repeated; -a is ignored.
     #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
     bpf_prog: Vec<String>,
 
-    /// Count events on all CPUs. Ignored with -b.
-    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid", "cgroup"], help_heading = SELECTION)]
-    all_cpus: bool,
-
-    /// Count events on these CPUs: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid", "cgroup"], help_heading = SELECTION)]
-    cpu: Option<Cpus>,
-
-    /// Count events of these processes, with their threads and children.
-    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"], help_heading = SELECTION)]
-    pid: Vec<u32>,
-
-    /// Count events of these threads.
-    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "cgroup", help_heading = SELECTION)]
-    tid: Vec<u32>,
+    #[command(flatten)]
+    target: TargetArgs,
 
     /// Count all events in each of these cgroups and their descendants, as perf's --for-each-cgroup; paths as in
     /// /proc/PID/cgroup.
-    #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',', help_heading = SELECTION)]
+    #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',',
+        conflicts_with_all = ["all_cpus", "cpu", "pid", "tid"], help_heading = SELECTION)]
     cgroup: Vec<PathBuf>,
 
     /// Count events with BPF at each context switch, shared by all sessions, including perf's `stat --bpf-counters`; for the
@@ -184,9 +172,9 @@ fn style(out: &impl IsTerminal) -> TextStyle {
 fn options(args: Args) -> anyhow::Result<StatOptions> {
     if !args.bpf_prog.is_empty() {
         let others = [
-            ("-C", args.cpu.is_some()),
-            ("-p", !args.pid.is_empty()),
-            ("-t", !args.tid.is_empty()),
+            ("-C", args.target.cpu.is_some()),
+            ("-p", !args.target.pid.is_empty()),
+            ("-t", !args.target.tid.is_empty()),
             ("-G", !args.cgroup.is_empty()),
             ("--bpf-counters", args.bpf_counters),
         ];
@@ -208,20 +196,18 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     let target = if !args.bpf_prog.is_empty() {
         let is_all = args.bpf_prog.iter().any(|part| part == "all");
         StatTarget::Programs((!is_all).then(|| args.bpf_prog.join(",")))
-    } else if let Some(cpus) = args.cpu {
-        StatTarget::Cpus(cpus)
-    } else if !args.pid.is_empty() {
-        StatTarget::Processes(args.pid)
-    } else if !args.tid.is_empty() {
-        StatTarget::Threads(args.tid)
     } else if !args.cgroup.is_empty() {
         StatTarget::Cgroups(args.cgroup)
-    } else if args.all_cpus || args.bpf_counters && command.is_none() {
-        StatTarget::System
-    } else if command.is_some() && (args.bpf_counters || !args.event.is_empty()) {
-        StatTarget::Command
     } else {
-        StatTarget::Programs(None)
+        match Option::from(args.target) {
+            Some(Target::Cpus(cpus)) => StatTarget::Cpus(cpus),
+            Some(Target::Processes(pids)) => StatTarget::Processes(pids),
+            Some(Target::Threads(tids)) => StatTarget::Threads(tids),
+            Some(Target::System) => StatTarget::System,
+            _ if args.bpf_counters && command.is_none() => StatTarget::System,
+            _ if command.is_some() && (args.bpf_counters || !args.event.is_empty()) => StatTarget::Command,
+            _ => StatTarget::Programs(None),
+        }
     };
     let by_task = matches!(
         target,

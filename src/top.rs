@@ -14,7 +14,7 @@ use bprec_record::{Budget, Counters, Exact, Level, Options, Rate, Target};
 use bprec_report::{Options as Query, Redactor, Sort};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::args::{OUTPUT, ProgramArgs, RUNNING, SELECTION};
+use crate::args::{OUTPUT, ProgramArgs, RUNNING, SELECTION, positive};
 use crate::opening::RedactArgs;
 use crate::record::values::seconds;
 use crate::record::{COUNTERS, budget};
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     interval: Duration,
 
     /// Stop after N intervals.
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = RUNNING)]
+    #[arg(short = 'n', long, value_name = "N", value_parser = positive, help_heading = RUNNING)]
     iterations: Option<u64>,
 
     /// Show one interval, as -n 1.
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     event: String,
 
     /// Samples per second per CPU.
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u64).range(1..), help_heading = SELECTION)]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = positive, help_heading = SELECTION)]
     freq: u64,
 
     /// Count events in runs of these programs (names with * and ?), or of all: attaches counting programs to them.
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
     budget: Option<Budget>,
 
-    /// Keep at least the last SECONDS (or 5m), to be saved as a recording.
+    /// Keep samples of at least the last SECONDS (or 5m); the key w saves them as a recording.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = RUNNING)]
     keep: Duration,
 }

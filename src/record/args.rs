@@ -5,10 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, UserChains, WantedMap};
+use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, Target, UserChains, WantedMap};
 
 use super::values::{bytes_with_unit, interval, milliseconds, seconds};
-use crate::args::{OUTPUT, RUNNING, SELECTION, task_id, time_with_unit};
+use crate::args::{OUTPUT, RUNNING, SELECTION, positive, task_id, time_with_unit};
 
 /// Heading of options that say what takes samples, and how often.
 const SAMPLING: &str = "Sampling";
@@ -19,28 +19,45 @@ pub(crate) const COUNTERS: &str = "Counters";
 /// Contents of maps.
 const MAPS: &str = "Maps";
 
+/// Target of a measurement.
+#[derive(clap::Args)]
+pub(crate) struct TargetArgs {
+    /// Measure all CPUs.
+    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"], help_heading = SELECTION)]
+    all_cpus: bool,
+
+    /// Measure these CPUs only: 0,2-5.
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
+    pub(crate) cpu: Option<Cpus>,
+
+    /// Measure these processes, with their threads and children.
+    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "tid", help_heading = SELECTION)]
+    pub(crate) pid: Vec<u32>,
+
+    /// Measure these threads.
+    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
+    pub(crate) tid: Vec<u32>,
+}
+
+impl From<TargetArgs> for Option<Target> {
+    fn from(args: TargetArgs) -> Option<Target> {
+        match args {
+            TargetArgs { cpu: Some(cpus), .. } => Some(Target::Cpus(cpus)),
+            TargetArgs { pid, .. } if !pid.is_empty() => Some(Target::Processes(pid)),
+            TargetArgs { tid, .. } if !tid.is_empty() => Some(Target::Threads(tid)),
+            TargetArgs { all_cpus, .. } => all_cpus.then_some(Target::System),
+        }
+    }
+}
+
 /// Record samples and every BPF program into a perf.data file.
 ///
-/// Without a target or a command, records the whole machine until Ctrl-C.
+/// Without a target or a command, records the whole machine until Ctrl-C. If -p needs more than 1024 descriptors per event, records the
+/// cgroup of the processes instead, if it holds no other process.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Record all CPUs (the default without a target or command).
-    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"], help_heading = SELECTION)]
-    pub(super) all_cpus: bool,
-
-    /// Record these CPUs only: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
-    pub(super) cpu: Option<Cpus>,
-
-    /// Record these processes, with their threads and children.
-    ///
-    /// If this needs more than 1024 descriptors per event, records their cgroup instead, if it holds no other process.
-    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "tid", help_heading = SELECTION)]
-    pub(super) pid: Vec<u32>,
-
-    /// Record these threads.
-    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
-    pub(super) tid: Vec<u32>,
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
 
     /// Event to sample [default: cycles, or cpu-clock without a PMU].
     ///
@@ -53,7 +70,7 @@ pub(crate) struct Args {
     pub(super) freq: Option<Rate>,
 
     /// Sample every N events.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = SAMPLING)]
+    #[arg(short, long, value_name = "N", value_parser = positive, help_heading = SAMPLING)]
     pub(super) count: Option<u64>,
 
     /// Record user call chains too, by frame pointer.
@@ -97,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "bpf_sampler", help_heading = SAMPLING)]
     pub(super) aggregate: bool,
 
-    /// How --aggregate counts user-mode samples without -g: by thread, or by thread and address.
+    /// Key by which --aggregate counts user-mode samples without -g: thread, or thread and address (ip).
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
@@ -116,16 +133,17 @@ pub(crate) struct Args {
     pub(super) bpf_sampler: Option<String>,
 
     /// Samples per second per CPU of the BPF program [default: as the main event].
-    #[arg(long = "bpf-sampler-freq", value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..), requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
+    #[arg(long = "bpf-sampler-freq", value_name = "HZ", value_parser = positive, requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_sampler_freq: Option<u64>,
 
     /// Run the perf_event programs of this BPF object, each on its own event.
     ///
-    /// All of them, or PROGRAM, on events of the same kind as -e. bprec records what they write with bpf_perf_event_output.
+    /// Runs all of its programs, or PROGRAM, on events of the same kind as -e. bprec records the data that they write with
+    /// bpf_perf_event_output.
     #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_object: Vec<String>,
 
-    /// How to count runs: stats, exact[=NAME,…] or off [default: stats].
+    /// Method of counting runs: stats, exact[=NAME,…] or off [default: stats].
     ///
     /// `stats`: the kernel's run statistics, switched on while recording. `exact`: also attaches counting programs (fsession, or
     /// fentry and fexit) to each program, for its runs, their times and events; `exact=NAME,…`: only to programs with these names
@@ -138,7 +156,7 @@ pub(crate) struct Args {
     ///
     /// Exact counters count it in each run, --bpf-counters in each target. In runs, {a,b} are counted together or not at all
     /// [default: {cycles,instructions} with a PMU; --bpf-counters also cpu-clock].
-    #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS)]
+    #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) counter_event: Vec<String>,
 
     /// Milliseconds (or 1s) between snapshots of run counts.
@@ -216,7 +234,7 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(1..=22), help_heading = OUTPUT)]
     pub(crate) compression_level: Option<u8>,
 
-    /// Start sampling MS milliseconds (or 2s) after the command.
+    /// Start sampling MS milliseconds (or 2s) after the command starts.
     #[arg(short = 'D', long, value_name = "MS", value_parser = delay, allow_negative_numbers = true, help_heading = RUNNING)]
     pub(super) delay: Option<Duration>,
 
