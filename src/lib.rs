@@ -93,12 +93,12 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// The program: does what its arguments ask for and gives the exit code.
+/// Runs the program with the arguments of the process and returns its exit code.
 pub fn main() -> ExitCode {
     let Cli { command, global } = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(mut error) => {
-            // clap proposes to hand an option that it does not know to the command.
+            // clap's proposal is to pass an unknown option to the command.
             error.remove(ContextKind::Suggested);
             // clap has the best of several last.
             if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
@@ -106,7 +106,7 @@ pub fn main() -> ExitCode {
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
             }
             let code = if error.use_stderr() { 2 } else { 0 };
-            // Nothing better can be done when even this cannot be printed.
+            // A failure to print the error is ignored.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -147,7 +147,7 @@ pub fn main() -> ExitCode {
 /// Parses arguments. A level of compression may follow `-z` as with perf (`-z3`), which clap takes only behind a `=`; options of perf's that
 /// ask for what is always done are left out.
 ///
-/// Only what is refused otherwise is read so: `-z3` behind a command is the command's.
+/// Arguments are changed only after clap has refused them: `-z3` behind a command belongs to the command.
 fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut args = with_values(args);
     loop {
@@ -200,7 +200,7 @@ fn subcommand(args: &[OsString]) -> Option<&str> {
     args.iter().skip(1).filter_map(|arg| arg.to_str()).find(|arg| commands.find_subcommand(arg).is_some())
 }
 
-/// An error of the reporter's names option and value itself; clap would put both in front of it again.
+/// Removes clap's words around an error of the reporter, which names option and value itself.
 fn without_repetition(refused: clap::Error) -> clap::Error {
     match refused.source().and_then(|source| source.downcast_ref::<bprec_report::Error>()) {
         Some(error @ bprec_report::Error::Option { .. }) => clap::Error::raw(refused.kind(), format!("{error}\n")),
@@ -216,7 +216,7 @@ fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, Perf
         return None;
     };
     let option = perf_options::perf_option(subcommand(args)?, given)?;
-    // An option that both have, and that was refused, is a slip of another kind.
+    // A refused option that both have is another mistake.
     (option.here != Here::Same).then(|| (given.clone(), option))
 }
 
@@ -234,7 +234,7 @@ fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
     clap::Error::raw(ErrorKind::UnknownArgument, message)
 }
 
-/// The error and what caused it, without causes that the error's own words tell already.
+/// The error with its causes, except those that its text contains already.
 fn message(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |message, cause| match &message[..] {
         "" => cause,
@@ -243,7 +243,7 @@ fn message(error: &anyhow::Error) -> String {
     })
 }
 
-/// A line on standard error, or several. That it cannot be written is nothing to fail for. Names of a recording may be in it.
+/// Prints lines on standard error, with names of a recording escaped. A failure to write is ignored.
 fn say(text: &str) {
     let mut out = io::stderr().lock();
     text.lines().for_each(|line| drop(writeln!(out, "{}", bprec_report::printable(line))));

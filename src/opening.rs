@@ -1,4 +1,4 @@
-//! Recordings as commands open them: as they are, or redacted.
+//! Opening of recordings, redacted on request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) enum Opened {
 }
 
 impl RedactArgs {
-    /// Opens what is needed to read a recording; none of it is looked at yet if it is to be redacted.
+    /// Opens all files of a recording. Parses nothing yet if it is to be redacted.
     pub(crate) fn open(&self, path: &Path) -> bprec_report::Result<Opened> {
         let progress = Arc::<Progress>::default();
         with_progress_of(&[(path, &progress)], || match self.redact {
@@ -86,7 +86,7 @@ impl RedactArgs {
 }
 
 impl Opened {
-    /// Returns true if files have to be made yet.
+    /// Returns true if temporary files are still needed.
     pub(crate) fn needs_files(&self) -> bool {
         matches!(self, Opened::ToRedact(_, redacting) if redacting.is_stream())
     }

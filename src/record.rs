@@ -34,7 +34,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The exit code that stands for how a command ended, as shells have it: 128 and the signal that killed it.
+/// Exit code of a command, as shells have it: 128 and the signal that killed it.
 pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)
@@ -65,7 +65,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         None => Target::System,
     });
     let rate = args.freq.or(args.count.map(Rate::Period)).unwrap_or(Rate::Default);
-    // They go on for days.
+    // Such recordings run for days.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
     let budget = args.budget.unwrap_or(usually);
     let default = match args.counter_event.is_empty() || args.bpf_counters {
@@ -165,7 +165,7 @@ fn switch_output(
     Ok(Some(how))
 }
 
-/// Writes the end of a recording of ours that lacks nothing else; false for any other.
+/// Completes a recording by bprec of which only the end is missing; returns false for any other.
 pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
     let path = file.display();
     match bprec_record::recover(file)? {

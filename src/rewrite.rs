@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Says what is wrong with the input, and what it has that could not be kept.
+/// Prints problems of the input, and records that were left out.
 pub(crate) fn tell(input: &Path, summary: &RewriteSummary) {
     let input = input.display();
     summary.problems.iter().for_each(|problem| say(&format!("bprec: {input}: {problem}")));

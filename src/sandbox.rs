@@ -1,7 +1,7 @@
-//! Rights that a command gives up which only reads, so that a recording which finds a mistake in the reader finds nothing else.
+//! Drops the privileges of commands that read, so that an exploited bug of the reader cannot reach anything else.
 //!
 //! Before the recording is opened: all system calls but those of a list, and writing anywhere but to the directories of the output and of
-//! temporary files. Once all is open: calls that take a path, and capabilities. What the kernel cannot do is left out.
+//! temporary files. After that: calls that take a path, and capabilities. Mechanisms that the kernel lacks are skipped.
 
 #[cfg(target_os = "linux")]
 mod kernel;
@@ -21,12 +21,12 @@ pub(crate) struct SandboxArgs {
     no_sandbox: bool,
 }
 
-/// Purpose of a command, which decides what it needs.
+/// Purpose of a command, which decides the calls and files that it needs.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose<'a> {
     /// Printing.
     Print,
-    /// Showing a screen that keys drive.
+    /// Showing an interactive screen.
     Browse,
     /// Writing a new file under this name.
     Write(&'a Path),
@@ -44,7 +44,7 @@ impl<'a> Purpose<'a> {
     }
 }
 
-/// A command that has begun to give up what it does not need.
+/// A confined command.
 #[must_use]
 pub(crate) struct Sandbox {
     #[cfg(target_os = "linux")]
@@ -52,7 +52,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Gives up what `purpose` does not need. Everything that threads do which start from here on is confined as well.
+    /// Drops privileges that `purpose` does not need, in this thread and in all that start later.
     pub(crate) fn enter(args: &SandboxArgs, purpose: Purpose<'_>) -> Sandbox {
         let sandbox = Sandbox {
             #[cfg(target_os = "linux")]
@@ -63,8 +63,8 @@ impl Sandbox {
         sandbox
     }
 
-    /// Gives up opening files and everything else that takes a path, and capabilities. A stream that arrives may have to be kept in a temporary file yet, and an output takes its name at
-    /// the end: what those need stays.
+    /// Drops all calls that take a path, and capabilities. With `needs_files`, the calls stay that create a temporary file for a stream, and
+    /// that name an output.
     pub(crate) fn seal(self, needs_files: bool) {
         #[cfg(target_os = "linux")]
         let said = self.inner.map_or_else(|| "none (--no-sandbox)".to_owned(), |inner| inner.seal(needs_files));

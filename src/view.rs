@@ -9,7 +9,7 @@ use crate::args::OUTPUT;
 use crate::pager::{Output, PagerArgs};
 use crate::terminal::{is_ascii_only, paint, to_ascii};
 
-/// The form of what is shown.
+/// Form of the output.
 #[derive(clap::Args)]
 pub(crate) struct FormArgs {
     /// Print JSON (docs/json.md).
@@ -34,7 +34,7 @@ impl FormArgs {
         self.pager.output()
     }
 
-    /// Shows it, as a table `width` columns wide where that is possible; in ASCII, where a terminal shows nothing else.
+    /// Shows a document, as a table of at most `width` columns if possible; in ASCII on terminals that show nothing else.
     pub(crate) fn show(&self, document: &impl Document, width: usize, out: Output) -> Result<()> {
         self.show_under(None, document, out, |out| self.write(document, width, out))
     }
@@ -49,7 +49,7 @@ impl FormArgs {
         if self.markdown { document.write_markdown(out) } else { document.write_table(out, style(width)) }
     }
 
-    /// The same with a table that looks otherwise, and with the header of the recording in JSON.
+    /// The same with a table of its own, and with the header of the recording in JSON.
     pub(crate) fn show_under(
         &self,
         header: Option<&Header>,
