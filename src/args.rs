@@ -132,11 +132,6 @@ pub(crate) fn task_id(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "expected an id, a number; `pgrep NAME` finds those of a name")
 }
 
-/// A number that is not 0.
-pub(crate) fn positive(text: &str) -> Result<u64, &'static str> {
-    text.parse().ok().filter(|number| *number > 0).ok_or("expected a whole number above 0")
-}
-
 /// A part of a whole, in percent.
 pub(crate) fn percent(text: &str) -> Result<f64, &'static str> {
     let number = text.trim_end_matches('%').parse::<f64>().ok();

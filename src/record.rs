@@ -22,7 +22,7 @@ use bprec_record::{
 use crate::terminal::{is_quiet, is_verbose, notice};
 use crate::{Outcome, say};
 use args::Switch;
-pub(crate) use args::{Args, COUNTERS, TargetArgs, budget};
+pub(crate) use args::{Args, BudgetArgs, COUNTERS, MeasureArgs};
 use summary::{bytes, closing_line};
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -59,8 +59,8 @@ fn is_pipe(of: &impl AsFd) -> bool {
 }
 
 fn options(args: Args) -> anyhow::Result<Options> {
-    let command = (!args.command.is_empty()).then_some(args.command);
-    let target = Option::from(args.target).unwrap_or(match command {
+    let command = args.measure.command();
+    let target = Option::from(args.measure.target).unwrap_or(match command {
         Some(_) => Target::Command,
         None => Target::System,
     });
@@ -68,22 +68,22 @@ fn options(args: Args) -> anyhow::Result<Options> {
     // Such recordings run for days.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
     let budget = args.budget.unwrap_or(usually);
-    let default = match args.counter_event.is_empty() || args.bpf_counters {
+    let default = match args.counter_event.is_empty() || args.measure.bpf_counters {
         true => Counters::Stats,
         // Only exact counters count events of programs.
         false => Counters::Exact(Exact::default()),
     };
     let counters = match args.counters.unwrap_or(default) {
         Counters::Exact(exact) => Counters::Exact(Exact { events: args.counter_event.clone(), budget, ..exact }),
-        _ if !args.counter_event.is_empty() && !args.bpf_counters => {
+        _ if !args.counter_event.is_empty() && !args.measure.bpf_counters => {
             bail!("--counter-event: needs --counters exact or --bpf-counters")
         }
         other => other,
     };
-    let shared = args.bpf_counters.then(|| SharedOptions {
+    let shared = args.measure.bpf_counters.then(|| SharedOptions {
         events: args.counter_event,
         targets: args.counter_cgroup.into_iter().map(CounterTarget::Cgroup).collect(),
-        attr_map: args.bpf_attr_map,
+        attr_map: args.measure.bpf_attr_map,
     });
     Ok(Options {
         target,
@@ -102,7 +102,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         sync: args.sync.every,
         compression_level: args.compression_level,
         command,
-        duration: args.duration,
+        duration: args.measure.duration,
         delay: args.delay,
         stop: None,
         counters,

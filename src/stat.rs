@@ -1,6 +1,5 @@
 //! `bprec stat`.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -8,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Budget, Moment, StatOptions, StatTarget, Target, stat};
+use bprec_record::{Moment, StatOptions, StatTarget, Target, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 
 use crate::args::{OUTPUT, RUNNING, SELECTION};
 use crate::draft::sync_directory;
-use crate::record::values::{interval, seconds};
-use crate::record::{COUNTERS, TargetArgs, budget, exit_code, notify};
+use crate::record::values::interval;
+use crate::record::{BudgetArgs, COUNTERS, MeasureArgs, exit_code, notify};
 use crate::terminal::{UNBOUNDED, columns, paint};
 use crate::{Outcome, say};
 
@@ -30,22 +29,13 @@ pub(crate) struct Args {
     bpf_prog: Vec<String>,
 
     #[command(flatten)]
-    target: TargetArgs,
+    measure: MeasureArgs,
 
     /// Count all events in each of these cgroups and their descendants, as perf's --for-each-cgroup; paths as in
     /// /proc/PID/cgroup.
     #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',',
         conflicts_with_all = ["all_cpus", "cpu", "pid", "tid"], help_heading = SELECTION)]
     cgroup: Vec<PathBuf>,
-
-    /// Count events with BPF at each context switch, shared by all sessions, including perf's `stat --bpf-counters`; for the
-    /// machine, -C, -p, -t, -G or a command.
-    #[arg(long, help_heading = COUNTERS)]
-    bpf_counters: bool,
-
-    /// Pinned map that sessions share for --bpf-counters [default: /sys/fs/bpf/perf_attr_map, as perf].
-    #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS)]
-    bpf_attr_map: Option<PathBuf>,
 
     /// Event to count, as for bprec record; {a,b} are counted together or not at all. Default for programs, counted in their
     /// runs: {cycles,instructions}; otherwise clocks, context switches, migrations, page faults, cycles, instructions, branches.
@@ -68,30 +58,20 @@ pub(crate) struct Args {
     #[arg(short = 'A', long = "no-aggr", help_heading = OUTPUT)]
     per_cpu: bool,
 
-    /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
-    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "timeout", help_heading = RUNNING)]
-    duration: Option<Duration>,
-
     /// Stop after MS milliseconds, as perf stat.
-    #[arg(long, value_name = "MS", value_parser = interval, help_heading = RUNNING)]
+    #[arg(long, value_name = "MS", value_parser = interval, conflicts_with = "duration", help_heading = RUNNING)]
     timeout: Option<Duration>,
 
     /// Write to FILE; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
 
-    /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
-    /// [default: 2; exact counters 0.5].
-    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
-    budget: Option<Budget>,
-
-    /// Command to run; counting ends with it.
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    budget: BudgetArgs,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (out, style) = output(args.output.as_deref(), !args.command.is_empty())?;
+    let (out, style) = output(args.output.as_deref(), args.measure.command().is_some())?;
     let mut out = BufWriter::new(out);
     let format = match (&args.separator, args.json) {
         (Some(separator), _) if separator.is_empty() => bail!("-x: a separator cannot be empty"),
@@ -172,11 +152,11 @@ fn style(out: &impl IsTerminal) -> TextStyle {
 fn options(args: Args) -> anyhow::Result<StatOptions> {
     if !args.bpf_prog.is_empty() {
         let others = [
-            ("-C", args.target.cpu.is_some()),
-            ("-p", !args.target.pid.is_empty()),
-            ("-t", !args.target.tid.is_empty()),
+            ("-C", args.measure.target.cpu.is_some()),
+            ("-p", !args.measure.target.pid.is_empty()),
+            ("-t", !args.measure.target.tid.is_empty()),
             ("-G", !args.cgroup.is_empty()),
-            ("--bpf-counters", args.bpf_counters),
+            ("--bpf-counters", args.measure.bpf_counters),
         ];
         if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
             bail!(
@@ -192,20 +172,20 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     }
     // Attaching to programs is asked for by naming them, or what is to be counted in their runs.
     let exact = !args.bpf_prog.is_empty() || !args.event.is_empty();
-    let command = (!args.command.is_empty()).then_some(args.command);
+    let command = args.measure.command();
     let target = if !args.bpf_prog.is_empty() {
         let is_all = args.bpf_prog.iter().any(|part| part == "all");
         StatTarget::Programs((!is_all).then(|| args.bpf_prog.join(",")))
     } else if !args.cgroup.is_empty() {
         StatTarget::Cgroups(args.cgroup)
     } else {
-        match Option::from(args.target) {
+        match Option::from(args.measure.target) {
             Some(Target::Cpus(cpus)) => StatTarget::Cpus(cpus),
             Some(Target::Processes(pids)) => StatTarget::Processes(pids),
             Some(Target::Threads(tids)) => StatTarget::Threads(tids),
             Some(Target::System) => StatTarget::System,
-            _ if args.bpf_counters && command.is_none() => StatTarget::System,
-            _ if command.is_some() && (args.bpf_counters || !args.event.is_empty()) => StatTarget::Command,
+            _ if args.measure.bpf_counters && command.is_none() => StatTarget::System,
+            _ if command.is_some() && (args.measure.bpf_counters || !args.event.is_empty()) => StatTarget::Command,
             _ => StatTarget::Programs(None),
         }
     };
@@ -220,13 +200,13 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         target,
         events: args.event,
         command,
-        duration: args.duration.or(args.timeout),
+        duration: args.measure.duration.or(args.timeout),
         interval: args.interval,
         per_cpu: args.per_cpu,
-        shared: args.bpf_counters,
-        attr_map: args.bpf_attr_map,
+        shared: args.measure.bpf_counters,
+        attr_map: args.measure.bpf_attr_map,
         exact,
-        budget: args.budget.unwrap_or(Budget::Usual),
+        budget: (&args.budget).into(),
         notify,
     })
 }

@@ -14,10 +14,10 @@ use bprec_record::{Budget, Counters, Exact, Level, Options, Rate, Target};
 use bprec_report::{Options as Query, Redactor, Sort};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::args::{OUTPUT, ProgramArgs, RUNNING, SELECTION, positive};
+use crate::args::{OUTPUT, ProgramArgs, RUNNING, SELECTION};
 use crate::opening::RedactArgs;
-use crate::record::values::seconds;
-use crate::record::{COUNTERS, budget};
+use crate::record::values::{positive, seconds};
+use crate::record::{BudgetArgs, COUNTERS};
 #[cfg(feature = "tui")]
 use crate::screen::Terminal;
 use crate::terminal::{columns, is_verbose};
@@ -72,10 +72,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROG,…", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = COUNTERS)]
     exact: Option<String>,
 
-    /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
-    /// [default: 2; exact counters 0.5].
-    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
-    budget: Option<Budget>,
+    #[command(flatten)]
+    budget: BudgetArgs,
 
     /// Keep samples of at least the last SECONDS (or 5m); the key w saves them as a recording.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = RUNNING)]
@@ -121,7 +119,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// Options of the recording.
 fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
-    let budget = args.budget.unwrap_or(Budget::Usual);
+    let budget = Budget::from(&args.budget);
     let counters = match &args.exact {
         None => Counters::Stats,
         Some(pattern) => {

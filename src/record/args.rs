@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, Target, UserChains, WantedMap};
 
-use super::values::{bytes_with_unit, interval, milliseconds, seconds};
-use crate::args::{OUTPUT, RUNNING, SELECTION, positive, task_id, time_with_unit};
+use super::values::{bytes_with_unit, interval, milliseconds, positive, seconds};
+use crate::args::{OUTPUT, RUNNING, SELECTION, task_id, time_with_unit};
 
 /// Heading of options that say what takes samples, and how often.
 const SAMPLING: &str = "Sampling";
@@ -18,6 +18,54 @@ const IN_KERNEL: &str = "Sampling in the kernel";
 pub(crate) const COUNTERS: &str = "Counters";
 /// Contents of maps.
 const MAPS: &str = "Maps";
+
+/// Options of commands that measure a target or a command.
+#[derive(clap::Args)]
+pub(crate) struct MeasureArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+
+    /// Count events of the target with a BPF program, shared with other sessions.
+    ///
+    /// Exact counts for the machine, -C, -p, -t or the command: a BPF program reads them at each context switch, once for all
+    /// sessions, including perf's `stat --bpf-counters`.
+    #[arg(long, help_heading = COUNTERS, hide_short_help = true)]
+    pub(crate) bpf_counters: bool,
+
+    /// Pinned map that sessions share for --bpf-counters [default: /sys/fs/bpf/perf_attr_map, as perf].
+    #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
+    pub(crate) bpf_attr_map: Option<PathBuf>,
+
+    /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = RUNNING)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Command to run; the measurement ends with it.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl MeasureArgs {
+    /// Program and arguments of the command.
+    pub(crate) fn command(&self) -> Option<Vec<OsString>> {
+        (!self.command.is_empty()).then(|| self.command.clone())
+    }
+}
+
+/// CPU limit of commands that count runs for a short time.
+#[derive(clap::Args)]
+pub(crate) struct BudgetArgs {
+    /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
+    /// [default: 2; exact counters 0.5].
+    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
+    budget: Option<Budget>,
+}
+
+impl From<&BudgetArgs> for Budget {
+    fn from(args: &BudgetArgs) -> Budget {
+        args.budget.unwrap_or(Budget::Usual)
+    }
+}
 
 /// Target of a measurement.
 #[derive(clap::Args)]
@@ -57,7 +105,7 @@ impl From<TargetArgs> for Option<Target> {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(super) target: TargetArgs,
+    pub(super) measure: MeasureArgs,
 
     /// Event to sample [default: cycles, or cpu-clock without a PMU].
     ///
@@ -156,7 +204,7 @@ pub(crate) struct Args {
     ///
     /// Exact counters count it in each run, --bpf-counters in each target. In runs, {a,b} are counted together or not at all
     /// [default: {cycles,instructions} with a PMU; --bpf-counters also cpu-clock].
-    #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS, hide_short_help = true)]
+    #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS)]
     pub(super) counter_event: Vec<String>,
 
     /// Milliseconds (or 1s) between snapshots of run counts.
@@ -171,20 +219,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
     pub(super) budget: Option<Budget>,
 
-    /// Also count events of the target, shared with other sessions.
-    ///
-    /// Exact counts for the machine, -C, -p, -t or the command: a BPF program reads them at each context switch, once for all
-    /// sessions, including perf's `stat --bpf-counters`. `bprec report --counters` shows them.
-    #[arg(long, help_heading = COUNTERS, hide_short_help = true)]
-    pub(super) bpf_counters: bool,
-
     /// Cgroups that --bpf-counters also counts, with their descendants.
     #[arg(long, value_name = "CGROUP,…", value_delimiter = ',', requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) counter_cgroup: Vec<PathBuf>,
-
-    /// Pinned map that sessions share for --bpf-counters [default: /sys/fs/bpf/perf_attr_map, as perf].
-    #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
-    pub(super) bpf_attr_map: Option<PathBuf>,
 
     /// Record the contents of this map when sampling ends.
     ///
@@ -237,14 +274,6 @@ pub(crate) struct Args {
     /// Start sampling MS milliseconds (or 2s) after the command starts.
     #[arg(short = 'D', long, value_name = "MS", value_parser = delay, allow_negative_numbers = true, help_heading = RUNNING)]
     pub(super) delay: Option<Duration>,
-
-    /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = RUNNING)]
-    pub(super) duration: Option<Duration>,
-
-    /// Command to run; the recording ends with it.
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    pub(super) command: Vec<OsString>,
 }
 
 /// A tier of counters.
@@ -294,10 +323,10 @@ fn sync(text: &str) -> Result<Sync, &'static str> {
 }
 
 /// CPUs, ascending, each once. A name of its own: clap takes a `Vec` for several values.
-pub(crate) type Cpus = Vec<u32>;
+type Cpus = Vec<u32>;
 
 /// A list of CPUs.
-pub(crate) fn cpus(text: &str) -> Result<Cpus, &'static str> {
+fn cpus(text: &str) -> Result<Cpus, &'static str> {
     bprec_host::parse_cpu_list(text).filter(|cpus| !cpus.is_empty()).ok_or("expected a list like 0,2-5")
 }
 
@@ -327,7 +356,7 @@ fn size(text: &str) -> Result<u64, &'static str> {
 }
 
 /// Part of the machine that counting may take.
-pub(crate) fn budget(text: &str) -> Result<Budget, &'static str> {
+fn budget(text: &str) -> Result<Budget, &'static str> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent >= 100.0 => Ok(Budget::Unlimited),
         Ok(percent) if percent > 0.0 => Ok(Budget::Part(percent / 100.0)),
