@@ -204,7 +204,7 @@ pub(crate) struct Args {
     ///
     /// Exact counters count it in each run, --bpf-counters in each target. In runs, {a,b} are counted together or not at all
     /// [default: {cycles,instructions} with a PMU; --bpf-counters also cpu-clock].
-    #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS)]
+    #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) counter_event: Vec<String>,
 
     /// Milliseconds (or 1s) between snapshots of run counts.
