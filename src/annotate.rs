@@ -4,14 +4,12 @@ use std::io;
 
 use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
 
-use crate::args::InputArgs;
-use crate::args::percent;
-use crate::args::{OUTPUT, SELECTION};
-use crate::opening::RedactArgs;
+use crate::args::{OUTPUT, PartArgs, SELECTION, percent};
+use crate::opening::ReadArgs;
 use crate::progress::with_progress;
-use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
+use crate::sandbox::Purpose;
 use crate::terminal::columns;
-use crate::view::{FormArgs, PartArgs};
+use crate::view::FormArgs;
 use crate::{Outcome, say};
 
 /// Show the code of BPF programs with the cost of each line and instruction.
@@ -24,9 +22,6 @@ pub(crate) struct Args {
     /// others have some.
     #[arg(value_name = "PROG[:FUNC]", required = true)]
     program: Target,
-
-    #[command(flatten)]
-    input: InputArgs,
 
     /// Event to show [default: the first that has samples in these programs].
     #[arg(short, long, value_name = "NAME", help_heading = SELECTION)]
@@ -51,10 +46,7 @@ pub(crate) struct Args {
     threads: Option<usize>,
 
     #[command(flatten)]
-    redact: RedactArgs,
-
-    #[command(flatten)]
-    sandbox: SandboxArgs,
+    read: ReadArgs,
 }
 
 /// Programs, and functions of them.
@@ -79,19 +71,14 @@ impl std::str::FromStr for Target {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let out = args.form.output();
-    let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
-    let opened = args.redact.open(args.input.path())?;
-    sandbox.seal(opened.needs_files());
-    let input = opened.input(&mut args.redact.redactor())?;
+    let (input, redacted) = args.read.open(Purpose::Print)?;
+    redacted.tell();
     let query = Options {
         programs: vec![args.program.program],
-        time: args.part.time.unwrap_or_default(),
-        cpus: args.part.cpu,
-        comms: args.part.comms,
         events: args.event.into_iter().collect(),
         limit: args.limit,
         threads: args.threads,
-        ..Options::default()
+        ..args.part.into()
     };
     let options = AnnotateOptions { query, function: args.program.function, percent_limit: args.percent_limit };
     let annotation = with_progress(&[&input], || Session::open(&input)?.annotate(&options))?;

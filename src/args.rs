@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bprec_report::{CpuList, DiffOptions, Options, ProgFilter, ScriptOptions, TimeRange};
+
 /// Heading of options that select what is measured, or which part of a recording is read.
 pub(crate) const SELECTION: &str = "Selection";
 /// Heading of options that say what is shown of a recording.
@@ -28,6 +30,72 @@ impl InputArgs {
     /// The file to read.
     pub(crate) fn path(&self) -> &Path {
         self.input.as_deref().or(self.file.as_deref()).unwrap_or(Path::new("perf.data"))
+    }
+}
+
+/// Programs that a table has, and how many.
+#[derive(clap::Args)]
+pub(crate) struct ProgramArgs {
+    /// Show only these programs: a name (with * and ?), an id or a tag.
+    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
+    pub(crate) prog: Vec<ProgFilter>,
+
+    /// Show at most N programs.
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    pub(crate) limit: Option<usize>,
+
+    /// Also show programs without samples and runs.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(crate) all: bool,
+}
+
+impl From<ProgramArgs> for Options {
+    fn from(args: ProgramArgs) -> Options {
+        Options { programs: args.prog, limit: args.limit, all: args.all, ..Options::default() }
+    }
+}
+
+impl From<ProgramArgs> for DiffOptions {
+    fn from(args: ProgramArgs) -> DiffOptions {
+        DiffOptions { programs: args.prog, limit: args.limit, all: args.all, ..DiffOptions::default() }
+    }
+}
+
+/// Part of the samples.
+#[derive(clap::Args)]
+pub(crate) struct PartArgs {
+    /// Use only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
+    time: Option<TimeRange>,
+
+    /// Use only samples on these CPUs: 0,2-5.
+    #[arg(short = 'C', long, value_name = "LIST", help_heading = SELECTION)]
+    pub(crate) cpu: Option<CpuList>,
+
+    /// Use only samples of tasks with these names (with * and ?).
+    #[arg(
+        short,
+        long,
+        alias = "comm",
+        value_name = "NAME",
+        value_delimiter = ',',
+        conflicts_with = "redact",
+        help_heading = SELECTION
+    )]
+    pub(crate) comms: Vec<String>,
+}
+
+impl From<PartArgs> for Options {
+    fn from(args: PartArgs) -> Options {
+        let time = args.time.unwrap_or_default();
+        Options { time, cpus: args.cpu, comms: args.comms, ..Options::default() }
+    }
+}
+
+impl From<PartArgs> for ScriptOptions {
+    fn from(args: PartArgs) -> ScriptOptions {
+        let time = args.time.unwrap_or_default();
+        ScriptOptions { time, cpus: args.cpu, comms: args.comms, ..ScriptOptions::default() }
     }
 }
 

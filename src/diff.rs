@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use bprec_report::model::{Diff, Verdict};
-use bprec_report::{Condition, Confidence, DiffOptions, DiffSort, Input, ProgFilter, diff};
+use bprec_report::{Condition, Confidence, DiffOptions, DiffSort, Input, diff};
 
-use crate::args::{OUTPUT, SELECTION};
+use crate::args::{OUTPUT, ProgramArgs, SELECTION};
 use crate::opening::{Opened, RedactArgs};
 use crate::progress::with_progress;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
@@ -43,9 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = Confidence::default())]
     confidence: Confidence,
 
-    /// Show only these programs: a name (with * and ?), an id or a tag.
-    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
-    prog: Vec<ProgFilter>,
+    #[command(flatten)]
+    programs: ProgramArgs,
 
     /// Sort rows by change in cost, share, runs/s or time/run; or by name, type or status.
     #[arg(short, long, value_name = "COLUMN", default_value_t = DiffSort::default(), help_heading = OUTPUT)]
@@ -54,14 +53,6 @@ pub(crate) struct Args {
     /// Show only these events.
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
     event: Vec<String>,
-
-    /// Show at most N programs.
-    #[arg(long, value_name = "N", help_heading = OUTPUT)]
-    limit: Option<usize>,
-
-    /// Also show programs without samples and runs.
-    #[arg(long, help_heading = OUTPUT)]
-    all: bool,
 
     #[command(flatten)]
     form: FormArgs,
@@ -96,19 +87,22 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     sandbox.seal(base.iter().chain(&new).any(Opened::needs_files));
     let mut redactor = args.redact.redactor();
     let mut inputs = |opened: Vec<Opened>| {
-        opened.into_iter().map(|opened| opened.input(&mut redactor)).collect::<Result<Vec<Input>, _>>()
+        let inputs = opened.into_iter().map(|opened| {
+            let (input, redacted) = opened.input(&mut redactor)?;
+            redacted.tell();
+            Ok(input)
+        });
+        inputs.collect::<bprec_report::Result<Vec<Input>>>()
     };
     let (base, new) = (inputs(base)?, inputs(new)?);
-    let is_narrowed = !args.prog.is_empty();
+    let is_narrowed = !args.programs.prog.is_empty();
     let options = DiffOptions {
-        programs: args.prog,
         events: args.event,
         sort: args.sort,
-        limit: args.limit,
-        all: args.all,
         confidence: args.confidence,
         conditions: args.fail_if,
         threads: args.threads,
+        ..args.programs.into()
     };
     let inputs: Vec<&Input> = base.iter().chain(&new).collect();
     let made = with_progress(&inputs, || diff(&base, &new, &options))?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::args::OUTPUT;
 use crate::pager::PagerArgs;
-use crate::terminal::ColorArgs;
+use crate::terminal::paint;
 
 /// Check what this machine lets the recorder do, what each limit costs in a report, and which command lifts it.
 ///
@@ -21,9 +21,6 @@ pub(crate) struct Args {
     /// Print JSON (docs/doctor.md).
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-
-    #[command(flatten)]
-    color: ColorArgs,
 
     #[command(flatten)]
     pager: PagerArgs,
@@ -40,7 +37,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
             });
             writeln!(out, "{document:#}")?;
         } else {
-            let paint = args.color.paint(&io::stdout());
+            let paint = paint(&io::stdout());
             findings.iter().try_for_each(|finding| write(finding, &mut out, paint))?;
         }
         Ok(())

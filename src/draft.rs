@@ -1,4 +1,4 @@
-//! A file being written that takes its name only when it is whole and on the disk.
+//! A file that gets its name only when it is complete and on the disk.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::TempPath;
 
-/// A file without a name, in the directory of the one that it is to become; where the file system has no such files, one with a name
-/// of its own, which is removed unless it becomes that.
+/// An unnamed file in the directory of its target; on file systems without unnamed files, a temporary file, which is removed unless it
+/// replaces the target.
 pub(crate) struct Draft {
     pub(crate) file: File,
     named: Option<TempPath>,
@@ -25,7 +25,7 @@ pub(crate) enum Older {
 }
 
 impl Draft {
-    /// Begins the file that is to become `target`.
+    /// Creates the file that will become `target`.
     pub(crate) fn create(target: &Path) -> Result<Draft> {
         if target == Path::new("-") {
             bail!("-o -: the file header is written last, which needs a seekable file; give a file");
@@ -34,7 +34,7 @@ impl Draft {
         if fs::metadata(target).is_ok_and(|about| !about.is_file()) {
             bail!("{} exists and is not a file: give the name of a file", target.display());
         }
-        // The error of the file without a name would have a name of ours in it.
+        // Checks the directory first: errors of the unnamed file would name a temporary path.
         fs::metadata(directory(target)).with_context(|| creating(target))?;
         #[cfg(all(feature = "record", target_os = "linux"))]
         bprec_record::survive_file_size_limit();
@@ -68,8 +68,7 @@ impl Draft {
         }
     }
 
-    /// Puts it on the disk under its name; a file that had the name before is kept as `<name>.old`, with its journal, as the recorder
-    /// does it.
+    /// Syncs the file and gives it its name. An existing file is kept as `<name>.old`, with its journal, as in the recorder.
     pub(crate) fn take_over(mut self, older: Older) -> Result<()> {
         self.file.sync_all().with_context(|| format!("sync {}", self.target.display()))?;
         let path = match self.named.take() {
@@ -85,7 +84,7 @@ impl Draft {
 /// Bytes that are compared at a time.
 const COMPARED_BYTES: usize = 256 << 10;
 
-/// Refuses what another user has put under the names that are written, moved and replaced, where anyone may put something.
+/// Refuses names that another user has created in a directory that everyone can write to.
 fn refuse_planted(target: &Path) -> Result<()> {
     #[cfg(target_os = "linux")]
     for name in ["", ".old", ".journal", ".old.journal"].map(|suffix| with_suffix(target, suffix)) {
@@ -96,7 +95,7 @@ fn refuse_planted(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has a file, if it is there, renamed to `<name>.old`, and its journal with it.
+/// Renames an existing file to `<name>.old`, and its journal with it.
 fn keep(target: &Path, older: Older) -> Result<()> {
     refuse_planted(target)?;
     let old = with_suffix(target, ".old");
@@ -114,7 +113,7 @@ fn keep(target: &Path, older: Older) -> Result<()> {
     if is_renamed(target, &old).with_context(|| format!("rename {} to {}", target.display(), old.display()))?
         && !is_renamed(&journal, &old_journal).unwrap_or(false)
     {
-        // The one of the recording that was called so before.
+        // The journal of the previous `<name>.old`.
         drop(fs::remove_file(old_journal));
     }
     Ok(())
@@ -135,7 +134,7 @@ fn builder() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// A file without a name, for its owner alone: recordings tell what a machine does.
+/// Opens an unnamed file with mode 0600, as recordings are confidential.
 #[cfg(target_os = "linux")]
 fn unnamed(directory: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags, open};

@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use bprec_report::{ExportFormat, Options, ProgFilter, Session};
 
-use crate::args::InputArgs;
-use crate::args::{OUTPUT, SELECTION};
+use crate::args::{OUTPUT, PartArgs, SELECTION};
 use crate::draft::{Draft, Older};
-use crate::opening::RedactArgs;
+use crate::opening::ReadArgs;
 use crate::progress::with_progress;
-use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
-use crate::view::PartArgs;
+use crate::sandbox::Purpose;
 use crate::{Outcome, say};
 
 /// Convert a recording for other viewers.
@@ -26,9 +24,6 @@ pub(crate) struct Args {
     /// firefox are gzipped.
     #[arg(long, value_name = "FORMAT")]
     to: ExportFormat,
-
-    #[command(flatten)]
-    input: InputArgs,
 
     /// Write to FILE instead of standard output. An existing file is kept as NAME.old.
     #[arg(short, long, value_name = "FILE")]
@@ -50,10 +45,7 @@ pub(crate) struct Args {
     no_demangle: bool,
 
     #[command(flatten)]
-    redact: RedactArgs,
-
-    #[command(flatten)]
-    sandbox: SandboxArgs,
+    read: ReadArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
@@ -61,18 +53,13 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     if format.is_binary() && args.output.is_none() && io::stdout().is_terminal() {
         bail!("this format is not for a terminal; give -o FILE");
     }
-    let sandbox = Sandbox::enter(&args.sandbox, args.output.as_deref().map_or(Purpose::Print, Purpose::Write));
-    let opened = args.redact.open(args.input.path())?;
-    sandbox.seal(args.output.is_some() || opened.needs_files());
-    let input = opened.input(&mut args.redact.redactor())?;
+    let (input, redacted) = args.read.open(args.output.as_deref().map_or(Purpose::Print, Purpose::Write))?;
+    redacted.tell();
     let options = Options {
         programs: args.prog,
-        time: args.part.time.unwrap_or_default(),
-        cpus: args.part.cpu,
-        comms: args.part.comms,
         events: args.event.into_iter().collect(),
         keep_mangled: args.no_demangle,
-        ..Options::default()
+        ..args.part.into()
     };
     let inputs = [&input];
     let session = with_progress(&inputs, || Session::open(&input))?;

@@ -40,13 +40,23 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub use perf_options::{Here, PerfOption, perf_options};
+use terminal::GlobalArgs;
 
 /// What each BPF program costs, who pays for it, and why.
 #[derive(Parser)]
-#[command(name = "bprec", version, max_term_width = 120)]
+#[command(name = "bprec", version, max_term_width = 120, args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+#[derive(Subcommand)]
 enum Command {
     #[cfg(all(feature = "record", target_os = "linux"))]
     Record(Box<record::Args>),
@@ -80,22 +90,28 @@ enum Outcome {
 /// All subcommands with their options. The help is made of this, and so are the manual pages and the
 /// completions of shells.
 pub fn command() -> clap::Command {
-    Command::command()
+    Cli::command()
 }
 
-/// The program: does what its arguments ask for and gives the exit code.
+/// Runs the program with the arguments of the process and returns its exit code.
 pub fn main() -> ExitCode {
-    let command = match parse(std::env::args_os().collect()) {
-        Ok(command) => command,
+    let Cli { command, global } = match parse(std::env::args_os().collect()) {
+        Ok(cli) => cli,
         Err(mut error) => {
-            // clap proposes to hand an option that it does not know to the command.
+            // clap's proposal is to pass an unknown option to the command.
             error.remove(ContextKind::Suggested);
+            // clap has the best of several last.
+            if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
+                let best = names.iter().rev().take(1).cloned().collect();
+                error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
+            }
             let code = if error.use_stderr() { 2 } else { 0 };
-            // Nothing better can be done when even this cannot be printed.
+            // A failure to print the error is ignored.
             let _ = error.print();
             return ExitCode::from(code);
         }
     };
+    global.apply();
     let result = match command {
         #[cfg(all(feature = "record", target_os = "linux"))]
         Command::Record(args) => record::run(*args),
@@ -131,11 +147,11 @@ pub fn main() -> ExitCode {
 /// Parses arguments. A level of compression may follow `-z` as with perf (`-z3`), which clap takes only behind a `=`; options of perf's that
 /// ask for what is always done are left out.
 ///
-/// Only what is refused otherwise is read so: `-z3` behind a command is the command's.
-fn parse(args: Vec<OsString>) -> Result<Command, clap::Error> {
+/// Arguments are changed only after clap has refused them: `-z3` behind a command belongs to the command.
+fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut args = with_values(args);
     loop {
-        let refused = match Command::try_parse_from(&args) {
+        let refused = match Cli::try_parse_from(&args) {
             Err(refused) if refused.use_stderr() => refused,
             parsed => return parsed,
         };
@@ -161,7 +177,7 @@ const VALUE_OR_RECORDING: [&str; 3] = ["--over-time", "--payers", "--maps"];
 
 /// Joins such an option and the next word, unless that is an option or a file: `--payers cgroup` is `--payers=cgroup`.
 fn with_values(args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_none_or(|command| command != "report") {
+    if subcommand(&args) != Some("report") {
         return args;
     }
     let mut joined = Vec::<OsString>::with_capacity(args.len());
@@ -178,7 +194,13 @@ fn with_values(args: Vec<OsString>) -> Vec<OsString> {
     joined
 }
 
-/// An error of the reporter's names option and value itself; clap would put both in front of it again.
+/// Name of the command among the arguments; options of all commands may be in front of it.
+fn subcommand(args: &[OsString]) -> Option<&str> {
+    let commands = command();
+    args.iter().skip(1).filter_map(|arg| arg.to_str()).find(|arg| commands.find_subcommand(arg).is_some())
+}
+
+/// Removes clap's words around an error of the reporter, which names option and value itself.
 fn without_repetition(refused: clap::Error) -> clap::Error {
     match refused.source().and_then(|source| source.downcast_ref::<bprec_report::Error>()) {
         Some(error @ bprec_report::Error::Option { .. }) => clap::Error::raw(refused.kind(), format!("{error}\n")),
@@ -193,14 +215,14 @@ fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, Perf
     else {
         return None;
     };
-    let option = perf_options::perf_option(args.get(1)?.to_str()?, given)?;
-    // An option that both have, and that was refused, is a slip of another kind.
+    let option = perf_options::perf_option(subcommand(args)?, given)?;
+    // A refused option that both have is another mistake.
     (option.here != Here::Same).then(|| (given.clone(), option))
 }
 
 /// Advice on an option of perf's.
 fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
-    let command = args.get(1).map(|command| command.to_string_lossy()).unwrap_or_default();
+    let command = subcommand(args).unwrap_or_default();
     let long = option.long.filter(|long| !given.ends_with(long)).map(|long| format!(" (--{long})")).unwrap_or_default();
     let remark = match option.here {
         Here::Always => "this is always done; leave it out",
@@ -212,7 +234,7 @@ fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
     clap::Error::raw(ErrorKind::UnknownArgument, message)
 }
 
-/// The error and what caused it, without causes that the error's own words tell already.
+/// The error with its causes, except those that its text contains already.
 fn message(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |message, cause| match &message[..] {
         "" => cause,
@@ -221,7 +243,7 @@ fn message(error: &anyhow::Error) -> String {
     })
 }
 
-/// A line on standard error, or several. That it cannot be written is nothing to fail for. Names of a recording may be in it.
+/// Prints lines on standard error, with names of a recording escaped. A failure to write is ignored.
 fn say(text: &str) {
     let mut out = io::stderr().lock();
     text.lines().for_each(|line| drop(writeln!(out, "{}", bprec_report::printable(line))));
@@ -242,7 +264,7 @@ mod tests {
 
     fn parsed(line: &str) -> Result<record::Args, String> {
         match parse(line.split(' ').map(OsString::from).collect()) {
-            Ok(Command::Record(args)) => Ok(*args),
+            Ok(Cli { command: Command::Record(args), .. }) => Ok(*args),
             Ok(_) => Err("another subcommand".to_owned()),
             Err(error) => Err(error.to_string()),
         }

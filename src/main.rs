@@ -1,4 +1,4 @@
-//! The `bprec` program; what it is made of stands in the library.
+//! The `bprec` program; see the library.
 
 use std::process::ExitCode;
 

@@ -1,13 +1,14 @@
-//! Recordings as commands open them: as they are, or redacted.
+//! Opening of recordings, redacted on request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bprec_report::{Input, Progress, Redact, Redacting, Redactor, RewriteSummary, Source};
 
-use crate::args::OUTPUT;
+use crate::args::{InputArgs, OUTPUT};
 use crate::progress::with_progress_of;
 use crate::rewrite::tell;
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 
 /// Option of redaction.
 #[derive(clap::Args)]
@@ -25,6 +26,40 @@ pub(crate) struct RedactArgs {
     pub(crate) redact: Option<Redact>,
 }
 
+/// Options of commands that read one recording.
+#[derive(clap::Args)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) redact: RedactArgs,
+
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
+}
+
+impl ReadArgs {
+    /// Confines the command to what `purpose` needs, and opens the recording, redacted if that was asked for.
+    pub(crate) fn open(&self, purpose: Purpose<'_>) -> bprec_report::Result<(Input, Redacted)> {
+        let sandbox = Sandbox::enter(&self.sandbox, purpose);
+        let opened = self.redact.open(self.input.path())?;
+        sandbox.seal(purpose.output().is_some() || opened.needs_files());
+        opened.input(&mut self.redact.redactor())
+    }
+}
+
+/// Problems and losses of a recording that was redacted.
+#[must_use]
+pub(crate) struct Redacted(Option<(PathBuf, RewriteSummary)>);
+
+impl Redacted {
+    /// Prints it on standard error.
+    pub(crate) fn tell(self) {
+        self.0.iter().for_each(|(path, summary)| tell(path, summary));
+    }
+}
+
 /// A recording whose files are open.
 pub(crate) enum Opened {
     AsItIs(Input),
@@ -32,7 +67,7 @@ pub(crate) enum Opened {
 }
 
 impl RedactArgs {
-    /// Opens what is needed to read a recording; none of it is looked at yet if it is to be redacted.
+    /// Opens all files of a recording. Parses nothing yet if it is to be redacted.
     pub(crate) fn open(&self, path: &Path) -> bprec_report::Result<Opened> {
         let progress = Arc::<Progress>::default();
         with_progress_of(&[(path, &progress)], || match self.redact {
@@ -51,29 +86,19 @@ impl RedactArgs {
 }
 
 impl Opened {
-    /// Returns true if files have to be made yet.
+    /// Returns true if temporary files are still needed.
     pub(crate) fn needs_files(&self) -> bool {
         matches!(self, Opened::ToRedact(_, redacting) if redacting.is_stream())
     }
 
-    /// The recording, redacted if that was asked for. Says what could not be read or kept.
-    pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<Input> {
-        let (input, copied) = self.input_with_summary(redactor)?;
-        copied.iter().for_each(|(path, summary)| tell(path, summary));
-        Ok(input)
-    }
-
-    /// The same; returns what is to be said of a recording that was redacted.
-    pub(crate) fn input_with_summary(
-        self,
-        redactor: &mut Redactor,
-    ) -> bprec_report::Result<(Input, Option<(PathBuf, RewriteSummary)>)> {
+    /// The recording, redacted if that was asked for.
+    pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<(Input, Redacted)> {
         match self {
-            Opened::AsItIs(input) => Ok((input, None)),
+            Opened::AsItIs(input) => Ok((input, Redacted(None))),
             Opened::ToRedact(path, redacting) => {
                 let progress = Arc::clone(redacting.progress());
                 let (input, summary) = with_progress_of(&[(&path, &progress)], || redacting.finish(redactor))?;
-                Ok((input, Some((path, summary))))
+                Ok((input, Redacted(Some((path, summary)))))
             }
         }
     }

@@ -8,22 +8,21 @@ use std::time::Duration;
 
 use bprec_report::{Input, Progress, printable};
 
-use crate::terminal::columns;
-use crate::terminal::{is_ascii_only, to_ascii};
+use crate::terminal::{columns, is_ascii_only, is_quiet, to_ascii};
 
-/// Nobody has to be told of what takes no longer.
+/// Delay before progress is shown.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
 const REDRAW_EVERY: Duration = Duration::from_millis(200);
 
-/// Reads inputs. Where that takes long and standard error is a terminal, a line there says how far it has come; it is gone at the end.
+/// Reads inputs. If that takes long and standard error is a terminal, a line there shows the progress; it is erased at the end.
 pub(crate) fn with_progress<T>(inputs: &[&Input], read: impl FnOnce() -> T) -> T {
     let inputs: Vec<_> = inputs.iter().map(|input| (input.path(), &**input.progress())).collect();
     with_progress_of(&inputs, read)
 }
 
-/// The same of inputs that are yet to be opened, or are read as they arrive.
+/// The same for inputs that are not open yet, or that are streams.
 pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOnce() -> T) -> T {
-    if !io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() || is_quiet() {
         return read();
     }
     scope(|scope| {
@@ -42,7 +41,7 @@ pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOn
         let outcome = read();
         drop(reading);
         if let Ok(drawing) = drawing {
-            // It does not panic, and what it shows is of no use any more.
+            // The thread does not panic.
             let _ = drawing.join();
         }
         outcome
@@ -51,7 +50,7 @@ pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOn
 
 struct ProgressLine<'i> {
     inputs: &'i [(&'i Path, &'i Progress)],
-    /// By input: how far it was when it was drawn last.
+    /// Progress of each input when the line was last drawn.
     seen: Vec<Seen>,
     /// The input that was read last.
     current: usize,

@@ -12,7 +12,6 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::bail;
 use bprec_record::{
@@ -20,29 +19,22 @@ use bprec_record::{
     RingSize, SamplerFields, SharedOptions, SwitchOutput, Taken, Target, UserChains,
 };
 
+use crate::terminal::{is_quiet, is_verbose, notice};
 use crate::{Outcome, say};
 use args::Switch;
-pub(crate) use args::{Args, COUNTERS, Cpus, budget, cpus};
+pub(crate) use args::{Args, BudgetArgs, COUNTERS, MeasureArgs};
 use summary::{bytes, closing_line};
 
-/// Messages above this level are not shown. A plain function takes them, so that it is kept here.
-static SHOWN: AtomicU8 = AtomicU8::new(Level::Notice as u8);
-
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    show(args.quiet, args.verbose);
-    let quiet = args.quiet;
-    let options = options(args)?;
-    let summary = bprec_record::record(&options)?;
-    if !quiet {
-        say(&closing_line(&summary));
-    }
+    let summary = bprec_record::record(&options(args)?)?;
+    notice(&closing_line(&summary));
     Ok(match summary.command.map(exit_code) {
         None | Some(0) => Outcome::Done,
         Some(code) => Outcome::Command(code),
     })
 }
 
-/// The exit code that stands for how a command ended, as shells have it: 128 and the signal that killed it.
+/// Exit code of a command, as shells have it: 128 and the signal that killed it.
 pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)
@@ -67,38 +59,31 @@ fn is_pipe(of: &impl AsFd) -> bool {
 }
 
 fn options(args: Args) -> anyhow::Result<Options> {
-    let command = (!args.command.is_empty()).then_some(args.command);
-    let target = if let Some(cpus) = args.cpu {
-        Target::Cpus(cpus)
-    } else if !args.pid.is_empty() {
-        Target::Processes(args.pid)
-    } else if !args.tid.is_empty() {
-        Target::Threads(args.tid)
-    } else if args.all_cpus || command.is_none() {
-        Target::System
-    } else {
-        Target::Command
-    };
+    let command = args.measure.command();
+    let target = Option::from(args.measure.target).unwrap_or(match command {
+        Some(_) => Target::Command,
+        None => Target::System,
+    });
     let rate = args.freq.or(args.count.map(Rate::Period)).unwrap_or(Rate::Default);
-    // They go on for days.
+    // Such recordings run for days.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
     let budget = args.budget.unwrap_or(usually);
-    let default = match args.counter_event.is_empty() || args.bpf_counters {
+    let default = match args.counter_event.is_empty() || args.measure.bpf_counters {
         true => Counters::Stats,
         // Only exact counters count events of programs.
         false => Counters::Exact(Exact::default()),
     };
     let counters = match args.counters.unwrap_or(default) {
         Counters::Exact(exact) => Counters::Exact(Exact { events: args.counter_event.clone(), budget, ..exact }),
-        _ if !args.counter_event.is_empty() && !args.bpf_counters => {
+        _ if !args.counter_event.is_empty() && !args.measure.bpf_counters => {
             bail!("--counter-event: needs --counters exact or --bpf-counters")
         }
         other => other,
     };
-    let shared = args.bpf_counters.then(|| SharedOptions {
+    let shared = args.measure.bpf_counters.then(|| SharedOptions {
         events: args.counter_event,
         targets: args.counter_cgroup.into_iter().map(CounterTarget::Cgroup).collect(),
-        attr_map: args.bpf_attr_map,
+        attr_map: args.measure.bpf_attr_map,
     });
     Ok(Options {
         target,
@@ -117,7 +102,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         sync: args.sync.every,
         compression_level: args.compression_level,
         command,
-        duration: args.duration,
+        duration: args.measure.duration,
         delay: args.delay,
         stop: None,
         counters,
@@ -135,19 +120,14 @@ fn options(args: Args) -> anyhow::Result<Options> {
     })
 }
 
-/// Has messages up to this level shown.
-pub(crate) fn show(quiet: bool, verbose: bool) {
-    let level = match (quiet, verbose) {
-        (true, _) => Level::Warning,
-        (_, true) => Level::Detail,
-        _ => Level::Notice,
-    };
-    SHOWN.store(level as u8, Ordering::Relaxed);
-}
-
-/// Says it on standard error, if it is to be shown.
+/// Prints a message of the recorder on standard error, as --quiet and --verbose say.
 pub(crate) fn notify(level: Level, message: &str) {
-    if level as u8 <= SHOWN.load(Ordering::Relaxed) {
+    let is_shown = match level {
+        Level::Warning => true,
+        Level::Notice => !is_quiet(),
+        Level::Detail => is_verbose(),
+    };
+    if is_shown {
         say(&format!("bprec: {message}"));
     }
 }
@@ -185,7 +165,7 @@ fn switch_output(
     Ok(Some(how))
 }
 
-/// Writes the end of a recording of ours that lacks nothing else; false for any other.
+/// Completes a recording by bprec of which only the end is missing; returns false for any other.
 pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
     let path = file.display();
     match bprec_record::recover(file)? {
@@ -195,7 +175,7 @@ pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
                 Some(programs) => format!("{programs} BPF programs from its journal"),
                 None => "no journal, so only BPF programs that its records name".to_owned(),
             };
-            say(&format!(
+            notice(&format!(
                 "bprec: {path} is whole again: {} of records, {dropped_bytes} bytes of an incomplete one dropped; {programs}",
                 bytes(data_bytes)
             ));

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use bprec_report::{Progress, RewriteOptions, Source, rewrite};
 
+use crate::Outcome;
 use crate::draft::{Draft, Older, with_suffix};
 use crate::progress::with_progress_of;
 use crate::rewrite::tell;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
-use crate::{Outcome, say};
+use crate::terminal::notice;
 
 /// Repair a recording that was cut off or damaged, so that any perf opens it. Also accepts perf's files.
 ///
@@ -19,7 +20,7 @@ use crate::{Outcome, say};
 /// reports what it had to skip.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write the result. An existing file is kept as NAME.old [default: FILE.recovered].
+    /// File to write. An existing file is kept as NAME.old [default: FILE.recovered].
     #[arg(short, long, value_name = "FILE", conflicts_with = "in_place")]
     output: Option<PathBuf>,
 
@@ -64,7 +65,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
     let summary = with_progress_of(&[(file, &progress)], || rewrite(&mut source, &options, &mut draft.file))?;
     if args.output.is_none() && summary.problems.is_empty() && summary.dropped.is_empty() {
-        say(&format!("bprec: {} is whole; nothing to do", file.display()));
+        notice(&format!("bprec: {} is whole; nothing to do", file.display()));
         return Ok(Outcome::Done);
     }
     if args.output.is_some() || args.in_place || !draft.is_there()? {
@@ -76,7 +77,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         Older::Replaced => String::new(),
     };
     let (records, samples) = (summary.records, summary.samples);
-    say(&format!("bprec: {} is whole: {records} records, {samples} samples{before}", target.display()));
+    notice(&format!("bprec: {} is whole: {records} records, {samples} samples{before}", target.display()));
     Ok(Outcome::Done)
 }
 

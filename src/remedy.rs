@@ -1,6 +1,7 @@
 //! Remedies for errors that do not name one.
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
 
 /// Remedy for an error, in a few words.
 pub(crate) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
@@ -14,11 +15,17 @@ pub(crate) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
 fn of_reading(error: &bprec_report::Error) -> Option<&'static str> {
     use bprec_report::Error::{Format, Io, Write};
     match error {
-        Io { call: "open" | "stat", source, .. } => match source.kind() {
+        Io { call: "open" | "stat", path, source } => match source.kind() {
+            ErrorKind::NotFound if path.ends_with("data") && path.parent().is_some_and(Path::is_dir) => {
+                Some("a directory is a recording only if it has a file `data`; give the name of a file")
+            }
             ErrorKind::NotFound => Some("check the path; `bprec record -a -o FILE` makes a recording"),
             ErrorKind::PermissionDenied => Some("only its owner can read a recording: run bprec as that user"),
             _ => None,
         },
+        Format { source, .. } if source.what == "file" => {
+            Some("check the path; `bprec record -a -o FILE` makes a recording")
+        }
         Format { source, .. } if source.offset < HEADER_BYTES => {
             Some("this is not a recording by bprec or perf, or its header was cut off; check the path")
         }
@@ -46,7 +53,7 @@ fn of_output(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::NotFound => Some("check the path: its directory must exist"),
         ErrorKind::PermissionDenied => Some("choose a directory that you can write to"),
-        ErrorKind::StorageFull => Some("free space on the disk, or choose another one"),
+        ErrorKind::StorageFull => Some("free space on the disk, or write to another one"),
         _ => None,
     }
 }

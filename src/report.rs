@@ -4,29 +4,27 @@ use std::io::{self, IsTerminal, Write};
 
 use bprec_report::model::Report;
 use bprec_report::{
-    By, Document, Header, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns, TableStyle,
+    By, Document, Header, Input, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns,
+    TableStyle,
 };
 
-use crate::args::{InputArgs, OUTPUT, SELECTION, VIEWS, near, percent, time_with_unit};
-use crate::opening::RedactArgs;
+use crate::args::{OUTPUT, PartArgs, ProgramArgs, SELECTION, VIEWS, near, percent, time_with_unit};
+use crate::opening::{ReadArgs, Redacted};
 use crate::pager::Output;
 use crate::progress::with_progress;
-use crate::rewrite::tell;
-use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
+use crate::sandbox::Purpose;
 #[cfg(all(feature = "tui", unix))]
 use crate::screen::{Terminal, browse_recording};
 use crate::terminal::{UNBOUNDED, columns};
-use crate::view::{FormArgs, PartArgs};
+use crate::view::{FormArgs, style};
 use crate::{Outcome, say};
 
 /// Show what each BPF program cost.
 ///
 /// Needs only the recording: no root, no network, nothing from the local machine.
 #[derive(clap::Args)]
+#[command(mut_arg("limit", |arg| arg.help("Show at most N programs, N parts of each program, and N entries of each map")))]
 pub(crate) struct Args {
-    #[command(flatten)]
-    input: InputArgs,
-
     /// Show one row per BPF program; the default.
     #[arg(long, conflicts_with_all = OTHER_VIEWS, help_heading = VIEWS)]
     by_prog: bool,
@@ -85,9 +83,8 @@ pub(crate) struct Args {
     #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv", "markdown"])]
     tui: bool,
 
-    /// Show only these programs: a name (with * and ?), an id or a tag.
-    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
-    prog: Vec<ProgFilter>,
+    #[command(flatten)]
+    programs: ProgramArgs,
 
     /// Sort rows by cost, samples, self, helper, entry, total, runs, ns/run, cpu, misses, id, name or type.
     #[arg(
@@ -118,14 +115,6 @@ pub(crate) struct Args {
     #[arg(long, help_heading = OUTPUT)]
     no_demangle: bool,
 
-    /// Show at most N programs, N parts of each program, and N entries of each map.
-    #[arg(long, value_name = "N", help_heading = OUTPUT)]
-    limit: Option<usize>,
-
-    /// Also show programs without samples and runs.
-    #[arg(long, help_heading = OUTPUT)]
-    all: bool,
-
     /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds them to the columns
     /// that fit: +spark draws the samples of each program over time.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
@@ -135,11 +124,11 @@ pub(crate) struct Args {
     #[arg(short = 'W', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     wide: bool,
 
-    /// Explain columns and marks below the table, as is the default on a terminal (docs/table.md).
+    /// Explain columns and marks below the table; the default on a terminal (docs/table.md).
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     legend: bool,
 
-    /// Hide TOTAL%, which includes the programs that a program leads to, as perf's Children does.
+    /// Hide TOTAL%, the cost of a program together with programs that it tail-calls or triggers (perf's Children).
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     no_children: bool,
 
@@ -174,10 +163,7 @@ pub(crate) struct Args {
     threads: Option<usize>,
 
     #[command(flatten)]
-    redact: RedactArgs,
-
-    #[command(flatten)]
-    sandbox: SandboxArgs,
+    read: ReadArgs,
 }
 
 /// Group of the views beside the table of programs: a report is one of them.
@@ -219,6 +205,9 @@ const TREE_PERCENT_LIMIT: f64 = 0.5;
 
 /// Message of views that have only samples in programs.
 const NO_SAMPLE: &str = "bprec: no sample in a BPF program matches the options";
+/// Message of the view of counters.
+const NO_COUNTERS: &str =
+    "bprec: the recording has no counters of a program that matches --prog; --all without --prog lists programs";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     // Reading keys is set up first: the sandbox denies that.
@@ -229,13 +218,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let is_browsed = args.tui;
     #[cfg(not(all(feature = "tui", unix)))]
     let is_browsed = false;
-    let sandbox = Sandbox::enter(&args.sandbox, if is_browsed { Purpose::Browse } else { Purpose::Print });
-    let opened = args.redact.open(args.input.path())?;
-    sandbox.seal(opened.needs_files());
-    let (input, redacted) = opened.input_with_summary(&mut args.redact.redactor())?;
-    let tell_of_copy = || redacted.iter().for_each(|(path, summary)| tell(path, summary));
+    let (input, redacted) = args.read.open(if is_browsed { Purpose::Browse } else { Purpose::Print })?;
+    // The terminal is not the screen's yet, or not any more.
+    let mut redacted = Some(redacted);
     if !is_browsed {
-        tell_of_copy();
+        redacted.take().into_iter().for_each(Redacted::tell);
     }
     let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
     let mut header = (args.header || args.header_only).then(|| bprec_report::header(&input)).transpose()?;
@@ -249,11 +236,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if !args.maps.is_empty() {
         let options = MapsOptions {
             maps: args.maps,
-            programs: args.prog,
-            limit: args.limit,
+            programs: args.programs.prog,
+            limit: args.programs.limit,
             json: args.form.json,
             header: header.take(),
-            paint: args.form.style(width).paint,
+            paint: style(width).paint,
         };
         let mut shown = 0;
         out.print(|out| {
@@ -262,21 +249,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         })?;
         return Ok(found(shown > 0, "bprec: the recording has no such map; --maps lists all"));
     }
-    let wanted = !args.prog.is_empty();
+    let wanted = !args.programs.prog.is_empty();
     let options = Options {
         by: args.by,
-        programs: args.prog,
+        programs: args.programs.prog,
         sort: args.sort,
-        time: args.part.time.unwrap_or_default(),
-        cpus: args.part.cpu,
-        comms: args.part.comms,
         events: args.event,
-        limit: args.limit,
+        limit: args.programs.limit,
         percent_limit: if args.tree { None } else { args.percent_limit },
-        all: args.all,
-        folds_tools: false,
+        all: args.programs.all,
         threads: args.threads,
         keep_mangled: args.no_demangle,
+        ..args.part.into()
     };
     #[cfg(all(feature = "tui", unix))]
     if let Some(terminal) = terminal {
@@ -284,52 +268,37 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let path = input.path();
         let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         browse_recording(terminal, input, title, options)?;
-        // Not while the terminal is the screen's.
-        tell_of_copy();
+        redacted.into_iter().for_each(Redacted::tell);
         return Ok(Outcome::Done);
     }
     let form = &args.form;
-    let view = View { form, width, header: header.as_ref() };
-    let inputs = [&input];
+    let view = View { form, width, input: &input, header: header.as_ref() };
     if args.advise {
-        let report = with_progress(&inputs, || Session::open(&input)?.advice(&options))?;
-        view.show(&report, out)?;
-        return Ok(Outcome::Done);
+        return view.show(out, || Session::open(&input)?.advice(&options), |_| true, NO_SAMPLE);
     }
     if args.tree {
-        let report = with_progress(&inputs, || {
-            Session::open(&input)?.trees(&options, args.percent_limit.unwrap_or(TREE_PERCENT_LIMIT))
-        })?;
-        view.show(&report, out)?;
-        return Ok(found(report.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE));
+        let least = args.percent_limit.unwrap_or(TREE_PERCENT_LIMIT);
+        let read = || Session::open(&input)?.trees(&options, least);
+        return view.show(out, read, |it| it.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE);
     }
     if !args.payers.is_empty() {
-        let report = with_progress(&inputs, || Session::open(&input)?.payers(&options, &args.payers))?;
-        view.show(&report, out)?;
-        return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
+        let read = || Session::open(&input)?.payers(&options, &args.payers);
+        return view.show(out, read, |it| it.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE);
     }
     if let Some(Bar(interval_ns)) = args.over_time {
-        let report = with_progress(&inputs, || Session::open(&input)?.over_time(&options, interval_ns))?;
-        view.show(&report, out)?;
-        return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
+        let read = || Session::open(&input)?.over_time(&options, interval_ns);
+        return view.show(out, read, |it| it.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE);
     }
     if args.lines {
-        let report = with_progress(&inputs, || Session::open(&input)?.lines(&options))?;
-        view.show(&report, out)?;
-        return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
+        let read = || Session::open(&input)?.lines(&options);
+        return view.show(out, read, |it| it.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE);
     }
     if args.counters {
-        let report = with_progress(&inputs, || bprec_report::counters(&input, &options))?;
-        view.show(&report, out)?;
-        let is_found = !wanted || !report.totals.is_empty();
-        return Ok(found(
-            is_found,
-            "bprec: the recording has no counters of a program that matches --prog; --all without --prog lists programs",
-        ));
+        let read = || bprec_report::counters(&input, &options);
+        return view.show(out, read, |it| !wanted || !it.totals.is_empty(), NO_COUNTERS);
     }
-    let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
     let columns = TableColumns::of(args.columns);
-    let (report, over_time) = with_progress(&inputs, || {
+    let (report, over_time) = with_progress(&[&input], || {
         if columns.has_spark() {
             Session::open(&input)?.by_prog_over_time(&options).map(|(report, over_time)| (report, Some(over_time)))
         } else {
@@ -339,8 +308,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if wanted && report.matched_programs() == 0 {
         return Ok(no_program(&options.programs, &report));
     }
+    let no_sample = match (options.cpus.is_some(), !options.comms.is_empty()) {
+        (false, false) => None,
+        (true, false) => Some("bprec: no sample in the recording matches --cpu; --by cpu lists its CPUs"),
+        (false, true) => Some("bprec: no sample in the recording matches --comms; --by comm lists its tasks"),
+        (true, true) => Some("bprec: no sample in the recording matches both --cpu and --comms; try one of them"),
+    };
+    if let Some(missing) = no_sample.filter(|_| report.events.iter().all(|event| event.samples.samples == 0)) {
+        return Ok(found(false, missing));
+    }
     let legend = args.legend || io::stdout().is_terminal();
-    let style = TableStyle { text: form.style(width), columns, inclusive: !args.no_children, legend };
+    let style = TableStyle { text: style(width), columns, inclusive: !args.no_children, legend };
     form.show_under(header.as_ref(), &report, out, |out| match form.markdown {
         true => report.write_markdown_as(out, &style, over_time.as_ref()),
         false => report.write_table_as(out, &style, over_time.as_ref()),
@@ -350,23 +328,29 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let missing = format!("bprec: {path} has no BPF programs: perf report -i {path} shows where its samples are");
         return Ok(found(false, &missing));
     }
-    let is_found = !is_narrowed || report.events.iter().any(|event| event.samples.samples > 0);
-    Ok(found(
-        is_found,
-        "bprec: no sample in the recording matches --cpu and --comms; --by cpu and --by comm list what it has",
-    ))
+    Ok(Outcome::Done)
 }
 
 /// Form of a view.
 struct View<'a> {
     form: &'a FormArgs,
     width: usize,
+    input: &'a Input,
     header: Option<&'a Header>,
 }
 
 impl View<'_> {
-    fn show(&self, report: &impl Document, out: Output) -> anyhow::Result<()> {
-        self.form.show_under(self.header, report, out, |out| self.form.write(report, self.width, out))
+    /// Shows what `read` finds in the recording, and then prints `missing` if the report has no rows.
+    fn show<D: Document>(
+        &self,
+        out: Output,
+        read: impl FnOnce() -> bprec_report::Result<D>,
+        has_rows: impl FnOnce(&D) -> bool,
+        missing: &str,
+    ) -> anyhow::Result<Outcome> {
+        let report = with_progress(&[self.input], read)?;
+        self.form.show_under(self.header, &report, out, |out| self.form.write(&report, self.width, out))?;
+        Ok(found(has_rows(&report), missing))
     }
 }
 
@@ -379,7 +363,10 @@ fn no_program(asked: &[ProgFilter], report: &Report) -> Outcome {
     });
     let near = near.collect::<Vec<_>>().join(", ");
     let near = if near.is_empty() { near } else { format!("; names like it: {near}") };
-    found(false, &format!("bprec: no program in the recording matches --prog{near}; --all without --prog lists all"))
+    found(
+        false,
+        &format!("bprec: no program in the recording matches --prog{near}; without --prog, --all lists all programs"),
+    )
 }
 
 /// Says what is missing where nothing was found.

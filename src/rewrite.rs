@@ -12,6 +12,7 @@ use crate::draft::{Draft, Older};
 use crate::opening::RedactArgs;
 use crate::progress::with_progress_of;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
+use crate::terminal::notice;
 use crate::{Outcome, say};
 
 /// Convert a recording, or selected samples of it, to one ordinary perf.data file.
@@ -72,11 +73,11 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         filtered => format!(", {filtered} left out"),
     };
     let RewriteSummary { records, samples, .. } = summary;
-    say(&format!("bprec: {records} records, {samples} samples{left_out} -> {}", args.output.display()));
+    notice(&format!("bprec: {records} records, {samples} samples{left_out} -> {}", args.output.display()));
     Ok(Outcome::Done)
 }
 
-/// Says what is wrong with the input, and what it has that could not be kept.
+/// Prints problems of the input, and records that were left out.
 pub(crate) fn tell(input: &Path, summary: &RewriteSummary) {
     let input = input.display();
     summary.problems.iter().for_each(|problem| say(&format!("bprec: {input}: {problem}")));

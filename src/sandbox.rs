@@ -1,7 +1,7 @@
-//! Rights that a command gives up which only reads, so that a recording which finds a mistake in the reader finds nothing else.
+//! Drops the privileges of commands that read, so that an exploited bug of the reader cannot reach anything else.
 //!
 //! Before the recording is opened: all system calls but those of a list, and writing anywhere but to the directories of the output and of
-//! temporary files. Once all is open: calls that take a path, and capabilities. What the kernel cannot do is left out.
+//! temporary files. After that: calls that take a path, and capabilities. Mechanisms that the kernel lacks are skipped.
 
 #[cfg(target_os = "linux")]
 mod kernel;
@@ -10,6 +10,7 @@ use std::path::Path;
 
 use crate::args::RUNNING;
 use crate::say;
+use crate::terminal::is_verbose;
 
 /// Options of commands that read.
 #[derive(clap::Args)]
@@ -18,18 +19,14 @@ pub(crate) struct SandboxArgs {
     /// the kernel supports this (Landlock, seccomp).
     #[arg(long, help_heading = RUNNING)]
     no_sandbox: bool,
-
-    /// Print how this command is confined.
-    #[arg(short, long, help_heading = RUNNING)]
-    verbose: bool,
 }
 
-/// Purpose of a command, which decides what it needs.
+/// Purpose of a command, which decides the calls and files that it needs.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose<'a> {
     /// Printing.
     Print,
-    /// Showing a screen that keys drive.
+    /// Showing an interactive screen.
     Browse,
     /// Writing a new file under this name.
     Write(&'a Path),
@@ -38,7 +35,8 @@ pub(crate) enum Purpose<'a> {
 }
 
 impl<'a> Purpose<'a> {
-    fn output(self) -> Option<&'a Path> {
+    /// The file that is written.
+    pub(crate) fn output(self) -> Option<&'a Path> {
         match self {
             Purpose::Print | Purpose::Browse => None,
             Purpose::Write(output) | Purpose::Mend(output) => Some(output),
@@ -46,19 +44,17 @@ impl<'a> Purpose<'a> {
     }
 }
 
-/// A command that has begun to give up what it does not need.
+/// A confined command.
 #[must_use]
 pub(crate) struct Sandbox {
-    is_verbose: bool,
     #[cfg(target_os = "linux")]
     inner: Option<kernel::Confined>,
 }
 
 impl Sandbox {
-    /// Gives up what `purpose` does not need. Everything that threads do which start from here on is confined as well.
+    /// Drops privileges that `purpose` does not need, in this thread and in all that start later.
     pub(crate) fn enter(args: &SandboxArgs, purpose: Purpose<'_>) -> Sandbox {
         let sandbox = Sandbox {
-            is_verbose: args.verbose,
             #[cfg(target_os = "linux")]
             inner: (!args.no_sandbox).then(|| kernel::Confined::enter(purpose)),
         };
@@ -67,8 +63,8 @@ impl Sandbox {
         sandbox
     }
 
-    /// Gives up opening files and everything else that takes a path, and capabilities. A stream that arrives may have to be kept in a temporary file yet, and an output takes its name at
-    /// the end: what those need stays.
+    /// Drops all calls that take a path, and capabilities. With `needs_files`, the calls stay that create a temporary file for a stream, and
+    /// that name an output.
     pub(crate) fn seal(self, needs_files: bool) {
         #[cfg(target_os = "linux")]
         let said = self.inner.map_or_else(|| "none (--no-sandbox)".to_owned(), |inner| inner.seal(needs_files));
@@ -77,7 +73,7 @@ impl Sandbox {
             let _ = needs_files;
             "none on this system"
         };
-        if self.is_verbose {
+        if is_verbose() {
             say(&format!("bprec: sandbox: {said}"));
         }
     }

@@ -6,22 +6,16 @@ use std::sync::Arc;
 
 use bprec_report::{Fields, Progress, ScriptOptions, Show, Source};
 
-use crate::args::InputArgs;
-use crate::args::task_id;
-use crate::args::{OUTPUT, SELECTION, VIEWS};
-use crate::opening::RedactArgs;
+use crate::args::{OUTPUT, PartArgs, SELECTION, VIEWS, task_id};
+use crate::opening::ReadArgs;
 use crate::pager::{Output, PagerArgs};
 use crate::progress::with_progress_of;
-use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
-use crate::view::PartArgs;
+use crate::sandbox::{Purpose, Sandbox};
 use crate::{Outcome, say};
 
 /// Print the records of a recording in time order, one sample per line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    input: InputArgs,
-
     /// Print these fields of each sample: comm, tid, pid, time, cpu, event, ip, sym, dso, symoff, period, addr, weight,
     /// callchain, bpf-output, trace, cgroup, state (`+state` prints the recorder's data about programs as text instead of bytes).
     #[arg(short = 'F', long, value_name = "LIST", value_parser = Fields::parse, help_heading = VIEWS)]
@@ -94,27 +88,25 @@ pub(crate) struct Args {
     pager: PagerArgs,
 
     #[command(flatten)]
-    redact: RedactArgs,
-
-    #[command(flatten)]
-    sandbox: SandboxArgs,
+    read: ReadArgs,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let path = args.read.input.path();
     // Records of a stream are shown as they come.
-    let out = if args.input.path() == Path::new("-") { Output::without_pager() } else { args.pager.output() };
-    let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
-    let mut source = match args.redact.redact {
+    let out = if path == Path::new("-") { Output::without_pager() } else { args.pager.output() };
+    let mut source = match args.read.redact.redact {
         None => {
-            let (path, progress) = (args.input.path(), Arc::<Progress>::default());
+            let sandbox = Sandbox::enter(&args.read.sandbox, Purpose::Print);
+            let progress = Arc::<Progress>::default();
             let source = with_progress_of(&[(path, &progress)], || Source::open_with(path, &progress))?;
             sandbox.seal(source.is_stream());
             source
         }
         Some(_) => {
-            let opened = args.redact.open(args.input.path())?;
-            sandbox.seal(opened.needs_files());
-            Source::of(opened.input(&mut args.redact.redactor())?)
+            let (input, redacted) = args.read.open(Purpose::Print)?;
+            redacted.tell();
+            Source::of(input)
         }
     };
     let options = ScriptOptions {
@@ -134,12 +126,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         keep_chains_apart: args.no_merge_callchains,
         max_stack: args.max_stack,
         keep_mangled: args.no_demangle,
-        cpus: args.part.cpu,
         pids: args.pid,
         tids: args.tid,
-        comms: args.part.comms,
-        time: args.part.time.unwrap_or_default(),
-        threads: None,
+        ..args.part.into()
     };
     let mut summary = None;
     out.print(|out| {
@@ -148,7 +137,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         summary = Some(match io::stdout().is_terminal() {
             // The output itself shows the progress.
             true => print()?,
-            false => with_progress_of(&[(args.input.path(), &progress)], print)?,
+            false => with_progress_of(&[(path, &progress)], print)?,
         });
         Ok(())
     })?;
@@ -169,10 +158,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     }
     if summary.samples + summary.others == 0 {
-        say(&format!(
-            "bprec: {}: no record to show: it has no samples, or none that match",
-            args.input.path().display()
-        ));
+        say(&format!("bprec: {}: no record to show: it has no samples, or none that match", path.display()));
         return Ok(Outcome::NothingMatched);
     }
     Ok(Outcome::Done)

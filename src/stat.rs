@@ -1,6 +1,5 @@
 //! `bprec stat`.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -8,16 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Budget, Moment, StatOptions, StatTarget, stat};
+use bprec_record::{Moment, StatOptions, StatTarget, Target, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 
-use crate::args::{OUTPUT, RUNNING, SELECTION, task_id};
+use crate::args::{OUTPUT, RUNNING, SELECTION};
 use crate::draft::sync_directory;
-use crate::record::values::{interval, seconds};
-use crate::record::{COUNTERS, Cpus, budget, cpus, exit_code, notify, show};
-use crate::terminal::ColorArgs;
-use crate::terminal::{UNBOUNDED, columns};
+use crate::record::values::interval;
+use crate::record::{BudgetArgs, COUNTERS, MeasureArgs, exit_code, notify};
+use crate::terminal::{UNBOUNDED, columns, paint};
 use crate::{Outcome, say};
 
 /// Count runs of BPF programs, or with --bpf-counters events of tasks, CPUs and cgroups, without recording.
@@ -25,41 +23,19 @@ use crate::{Outcome, say};
 /// Without options, counts all BPF programs until Ctrl-C or until the command ends. The table goes to standard output, or with a command
 /// to standard error. Plain counting of events is perf stat's.
 #[derive(clap::Args)]
-#[command(args_override_self = true)]
 pub(crate) struct Args {
-    /// Count these BPF programs: ids, names with * and ?, or all; PROG:FUNC counts one function. Can be repeated.
+    /// Count these BPF programs: ids, names with * and ?, or all; PROG:FUNC counts one function. Can be repeated; -a is ignored.
     #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
     bpf_prog: Vec<String>,
 
-    /// Count events on all CPUs, with --bpf-counters. Ignored for programs.
-    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid", "cgroup"], help_heading = SELECTION)]
-    all_cpus: bool,
-
-    /// Count events on these CPUs, with --bpf-counters: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid", "cgroup"], help_heading = SELECTION)]
-    cpu: Option<Cpus>,
-
-    /// Count events of these processes, with their threads and children, with --bpf-counters.
-    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"], help_heading = SELECTION)]
-    pid: Vec<u32>,
-
-    /// Count events of these threads, with --bpf-counters.
-    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "cgroup", help_heading = SELECTION)]
-    tid: Vec<u32>,
+    #[command(flatten)]
+    measure: MeasureArgs,
 
     /// Count all events in each of these cgroups and their descendants, as perf's --for-each-cgroup, with --bpf-counters; paths
     /// as in /proc/PID/cgroup.
-    #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',', help_heading = SELECTION)]
+    #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',',
+        conflicts_with_all = ["all_cpus", "cpu", "pid", "tid"], help_heading = SELECTION)]
     cgroup: Vec<PathBuf>,
-
-    /// Count events with BPF at each context switch, shared by all sessions, including perf's `stat --bpf-counters`; for the
-    /// machine, -C, -p, -t, -G or a command.
-    #[arg(long, help_heading = COUNTERS)]
-    bpf_counters: bool,
-
-    /// Pinned map that sessions share for --bpf-counters [default: /sys/fs/bpf/perf_attr_map, as perf].
-    #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS)]
-    bpf_attr_map: Option<PathBuf>,
 
     /// Event to count, as for bprec record; {a,b} are counted together or not at all. Default for programs, counted in their
     /// runs: {cycles,instructions}; otherwise cpu-clock,cycles,instructions.
@@ -82,12 +58,8 @@ pub(crate) struct Args {
     #[arg(short = 'A', long = "no-aggr", help_heading = OUTPUT)]
     per_cpu: bool,
 
-    /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
-    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "timeout", help_heading = RUNNING)]
-    duration: Option<Duration>,
-
     /// Stop after MS milliseconds, as perf stat.
-    #[arg(long, value_name = "MS", value_parser = interval, help_heading = RUNNING)]
+    #[arg(long, value_name = "MS", value_parser = interval, conflicts_with = "duration", help_heading = RUNNING)]
     timeout: Option<Duration>,
 
     /// Write to FILE; `-` is standard output.
@@ -95,29 +67,11 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 
     #[command(flatten)]
-    color: ColorArgs,
-
-    /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
-    /// [default: 2; exact counters 0.5].
-    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
-    budget: Option<Budget>,
-
-    /// Print warnings and errors only.
-    #[arg(short, long, conflicts_with = "verbose", help_heading = RUNNING)]
-    quiet: bool,
-
-    /// Print details of each step.
-    #[arg(short, long, help_heading = RUNNING)]
-    verbose: bool,
-
-    /// Command to run; counting ends with it.
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    budget: BudgetArgs,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    show(args.quiet, args.verbose);
-    let (out, style) = output(args.output.as_deref(), !args.command.is_empty(), &args.color)?;
+    let (out, style) = output(args.output.as_deref(), args.measure.command().is_some())?;
     let mut out = BufWriter::new(out);
     let format = match (&args.separator, args.json) {
         (Some(separator), _) if separator.is_empty() => bail!("-x: a separator cannot be empty"),
@@ -179,30 +133,30 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 /// Output and style of tables.
-fn output(path: Option<&Path>, has_command: bool, color: &ColorArgs) -> anyhow::Result<(Box<dyn Write>, TextStyle)> {
+fn output(path: Option<&Path>, has_command: bool) -> anyhow::Result<(Box<dyn Write>, TextStyle)> {
     Ok(match path {
         Some(path) if path != Path::new("-") => {
             let file = bprec_host::create_output(path).with_context(|| format!("open {}", path.display()))?;
-            let style = TextStyle { width: UNBOUNDED, paint: color.paint(&file) };
+            let style = TextStyle { width: UNBOUNDED, paint: paint(&file) };
             (Box::new(file), style)
         }
-        None if has_command => (Box::new(io::stderr()), style(&io::stderr(), color)),
-        _ => (Box::new(io::stdout()), style(&io::stdout(), color)),
+        None if has_command => (Box::new(io::stderr()), style(&io::stderr())),
+        _ => (Box::new(io::stdout()), style(&io::stdout())),
     })
 }
 
-fn style(out: &impl IsTerminal, color: &ColorArgs) -> TextStyle {
-    TextStyle { width: columns(out), paint: color.paint(out) }
+fn style(out: &impl IsTerminal) -> TextStyle {
+    TextStyle { width: columns(out), paint: paint(out) }
 }
 
 fn options(args: Args) -> anyhow::Result<StatOptions> {
     if !args.bpf_prog.is_empty() {
         let others = [
-            ("-C", args.cpu.is_some()),
-            ("-p", !args.pid.is_empty()),
-            ("-t", !args.tid.is_empty()),
+            ("-C", args.measure.target.cpu.is_some()),
+            ("-p", !args.measure.target.pid.is_empty()),
+            ("-t", !args.measure.target.tid.is_empty()),
             ("-G", !args.cgroup.is_empty()),
-            ("--bpf-counters", args.bpf_counters),
+            ("--bpf-counters", args.measure.bpf_counters),
         ];
         if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
             bail!(
@@ -216,29 +170,27 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
             );
         }
     }
-    if !args.bpf_counters {
+    if !args.measure.bpf_counters {
         plain_counting(&args)?;
     }
     // Attaching to programs is asked for by naming them, or what is to be counted in their runs.
     let exact = !args.bpf_prog.is_empty() || !args.event.is_empty();
-    let command = (!args.command.is_empty()).then_some(args.command);
+    let command = args.measure.command();
     let target = if !args.bpf_prog.is_empty() {
         let is_all = args.bpf_prog.iter().any(|part| part == "all");
         StatTarget::Programs((!is_all).then(|| args.bpf_prog.join(",")))
-    } else if let Some(cpus) = args.cpu {
-        StatTarget::Cpus(cpus)
-    } else if !args.pid.is_empty() {
-        StatTarget::Processes(args.pid)
-    } else if !args.tid.is_empty() {
-        StatTarget::Threads(args.tid)
     } else if !args.cgroup.is_empty() {
         StatTarget::Cgroups(args.cgroup)
-    } else if !args.bpf_counters {
+    } else if !args.measure.bpf_counters {
         StatTarget::Programs(None)
-    } else if args.all_cpus || command.is_none() {
-        StatTarget::System
     } else {
-        StatTarget::Command
+        match Option::from(args.measure.target) {
+            Some(Target::Cpus(cpus)) => StatTarget::Cpus(cpus),
+            Some(Target::Processes(pids)) => StatTarget::Processes(pids),
+            Some(Target::Threads(tids)) => StatTarget::Threads(tids),
+            None if command.is_some() => StatTarget::Command,
+            _ => StatTarget::System,
+        }
     };
     let by_task = matches!(
         target,
@@ -251,12 +203,12 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         target,
         events: args.event,
         command,
-        duration: args.duration.or(args.timeout),
+        duration: args.measure.duration.or(args.timeout),
         interval: args.interval,
         per_cpu: args.per_cpu,
-        attr_map: args.bpf_attr_map,
+        attr_map: args.measure.bpf_attr_map,
         exact,
-        budget: args.budget.unwrap_or(Budget::Usual),
+        budget: (&args.budget).into(),
         notify,
     })
 }
@@ -264,12 +216,12 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
 /// Refuses to count events of targets without `--bpf-counters`.
 fn plain_counting(args: &Args) -> anyhow::Result<()> {
     let targets = [
-        ("-a", args.all_cpus && args.bpf_prog.is_empty()),
-        ("-C", args.cpu.is_some()),
-        ("-p", !args.pid.is_empty()),
-        ("-t", !args.tid.is_empty()),
+        ("-a", args.measure.target.all_cpus && args.bpf_prog.is_empty()),
+        ("-C", args.measure.target.cpu.is_some()),
+        ("-p", !args.measure.target.pid.is_empty()),
+        ("-t", !args.measure.target.tid.is_empty()),
         ("-G", !args.cgroup.is_empty()),
-        ("-e with a command", !args.event.is_empty() && !args.command.is_empty() && args.bpf_prog.is_empty()),
+        ("-e with a command", !args.event.is_empty() && args.measure.command().is_some() && args.bpf_prog.is_empty()),
     ];
     if let Some((target, _)) = targets.iter().find(|(_, given)| *given) {
         let perf = if *target == "-e with a command" { "perf stat -e" } else { &format!("perf stat {target}") };

@@ -1,11 +1,12 @@
-//! Terminals: how wide they are, which colours and signs they show.
+//! Terminals: how wide they are, which colours and signs they show, and which messages.
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use bprec_report::Paint;
 use clap::ValueEnum;
 
-use crate::args::OUTPUT;
+use crate::say;
 
 /// Width of a table that goes to no terminal: every row is whole.
 pub(crate) const UNBOUNDED: usize = usize::MAX;
@@ -21,33 +22,82 @@ pub(crate) fn columns(out: &impl IsTerminal) -> usize {
     columns.filter(|columns| *columns > 0).unwrap_or(UNBOUNDED)
 }
 
-#[derive(clap::Args)]
-pub(crate) struct ColorArgs {
-    /// Colour output; auto: on a terminal, unless NO_COLOR is set.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto, help_heading = OUTPUT)]
+/// Options of every command, before or after its name.
+#[derive(Clone, Copy, Default, clap::Args)]
+pub(crate) struct GlobalArgs {
+    /// Print warnings and errors only.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// Print details; commands that read print how they are confined.
+    #[arg(short, long, global = true)]
+    verbose: bool,
+
+    /// Color output: auto, always or never [default: auto].
+    ///
+    /// auto: on a terminal, unless NO_COLOR is set.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     color: When,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Default, ValueEnum)]
 enum When {
+    #[default]
     Auto,
     Always,
     Never,
 }
 
-impl ColorArgs {
-    /// Decides whether output has colours.
-    pub(crate) fn paint(&self, out: &impl IsTerminal) -> Paint {
-        let has_colors = match self.color {
-            When::Always => true,
-            When::Never => false,
-            When::Auto => out.is_terminal() && !is_refused(),
-        };
-        if has_colors { Paint::Ansi } else { Paint::Plain }
+/// Options of this process; without them, the defaults. A static, because the recorder passes messages to a plain function.
+static GLOBAL: OnceLock<GlobalArgs> = OnceLock::new();
+
+impl GlobalArgs {
+    /// Applies the options to this process; only the first call has an effect.
+    pub(crate) fn apply(self) {
+        let _ = GLOBAL.set(self);
+    }
+
+    fn get() -> GlobalArgs {
+        GLOBAL.get().copied().unwrap_or_default()
     }
 }
 
-/// Returns true if the environment refuses colours: <https://no-color.org>, and a terminal without escape sequences.
+/// Returns true if only warnings and errors are printed.
+pub(crate) fn is_quiet() -> bool {
+    GlobalArgs::get().quiet
+}
+
+/// Returns true if details are printed.
+pub(crate) fn is_verbose() -> bool {
+    GlobalArgs::get().verbose
+}
+
+/// Prints a result on standard error, unless --quiet is given.
+pub(crate) fn notice(text: &str) {
+    if !is_quiet() {
+        say(text);
+    }
+}
+
+/// Decides whether output has colors.
+pub(crate) fn paint(out: &impl IsTerminal) -> Paint {
+    let has_colors = match GlobalArgs::get().color {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => out.is_terminal() && !is_refused(),
+    };
+    if has_colors { Paint::Ansi } else { Paint::Plain }
+}
+
+/// Returns true if the environment refuses colors: <https://no-color.org>, and a terminal without escape sequences.
 fn is_refused() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")

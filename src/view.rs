@@ -1,40 +1,15 @@
-//! Options of all commands that show a recording: the part of it, and the form of the output.
+//! Form of the output of commands that show a recording.
 
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
-use bprec_report::{CpuList, Document, Header, TextStyle, TimeRange};
+use bprec_report::{Document, Header, TextStyle};
 
-use crate::args::{OUTPUT, SELECTION};
+use crate::args::OUTPUT;
 use crate::pager::{Output, PagerArgs};
-use crate::terminal::ColorArgs;
-use crate::terminal::{is_ascii_only, to_ascii};
+use crate::terminal::{is_ascii_only, paint, to_ascii};
 
-/// Which part of the samples.
-#[derive(clap::Args)]
-pub(crate) struct PartArgs {
-    /// Use only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
-    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
-    pub(crate) time: Option<TimeRange>,
-
-    /// Use only samples on these CPUs: 0,2-5.
-    #[arg(short = 'C', long, value_name = "LIST", help_heading = SELECTION)]
-    pub(crate) cpu: Option<CpuList>,
-
-    /// Use only samples of tasks with these names (with * and ?).
-    #[arg(
-        short,
-        long,
-        alias = "comm",
-        value_name = "NAME",
-        value_delimiter = ',',
-        conflicts_with = "redact",
-        help_heading = SELECTION
-    )]
-    pub(crate) comms: Vec<String>,
-}
-
-/// The form of what is shown.
+/// Form of the output.
 #[derive(clap::Args)]
 pub(crate) struct FormArgs {
     /// Print JSON (docs/json.md).
@@ -50,24 +25,16 @@ pub(crate) struct FormArgs {
     pub(crate) markdown: bool,
 
     #[command(flatten)]
-    color: ColorArgs,
-
-    #[command(flatten)]
     pager: PagerArgs,
 }
 
 impl FormArgs {
-    /// A table on standard output, `width` columns wide where that is possible.
-    pub(crate) fn style(&self, width: usize) -> TextStyle {
-        TextStyle { width, paint: self.color.paint(&io::stdout()) }
-    }
-
     /// Output for it. To be called before the command is confined.
     pub(crate) fn output(&self) -> Output {
         self.pager.output()
     }
 
-    /// Shows it, as a table `width` columns wide where that is possible; in ASCII, where a terminal shows nothing else.
+    /// Shows a document, as a table of at most `width` columns if possible; in ASCII on terminals that show nothing else.
     pub(crate) fn show(&self, document: &impl Document, width: usize, out: Output) -> Result<()> {
         self.show_under(None, document, out, |out| self.write(document, width, out))
     }
@@ -79,10 +46,10 @@ impl FormArgs {
         width: usize,
         out: &mut dyn Write,
     ) -> bprec_report::Result<()> {
-        if self.markdown { document.write_markdown(out) } else { document.write_table(out, self.style(width)) }
+        if self.markdown { document.write_markdown(out) } else { document.write_table(out, style(width)) }
     }
 
-    /// The same with a table that looks otherwise, and with the header of the recording in JSON.
+    /// The same with a table of its own, and with the header of the recording in JSON.
     pub(crate) fn show_under(
         &self,
         header: Option<&Header>,
@@ -105,4 +72,9 @@ impl FormArgs {
             Ok(())
         })
     }
+}
+
+/// A table on standard output, `width` columns wide where that is possible.
+pub(crate) fn style(width: usize) -> TextStyle {
+    TextStyle { width, paint: paint(&io::stdout()) }
 }

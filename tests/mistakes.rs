@@ -15,7 +15,7 @@ type Mistake = (&'static str, i32, &'static [&'static str]);
 
 /// Of commands that read.
 const READING: [Mistake; 39] = [
-    ("reprot", 2, &["unrecognized subcommand 'reprot'", "'report'"]),
+    ("reprot", 2, &["unrecognized subcommand 'reprot'", "a similar subcommand exists: 'report'"]),
     ("report --jason", 2, &["'--jason'", "'--json'"]),
     (
         "report -i nofile",
@@ -25,13 +25,17 @@ const READING: [Mistake; 39] = [
     ("script -i nofile", 2, &["nofile: No such file", "check the path; `bprec record -a -o FILE` makes a recording"]),
     ("diff perf.data nofile", 2, &["open nofile: No such file", "check the path"]),
     ("recover nofile", 2, &["nofile: No such file", "`bprec record -a"]),
-    ("report directory", 2, &["directory/data: No such file"]),
+    ("report directory", 2, &["directory/data: No such file", "a directory is a recording only if"]),
     ("report empty", 2, &["empty: ", "not a recording by bprec or perf", "check the path"]),
-    ("report text", 2, &["text: ", "not a recording by bprec or perf", "check the path"]),
-    ("report text.gz", 2, &["text.gz: ", "not a recording by bprec or perf", "check the path"]),
+    ("report text", 2, &["text: ", "no perf.data", "check the path; `bprec record"]),
+    ("report text.gz", 2, &["text.gz: ", "no perf.data", "check the path; `bprec record"]),
     ("report header", 2, &["header: ", "its header was cut off"]),
-    ("recover text", 2, &["text: ", "not a recording by bprec or perf", "check the path"]),
-    ("report --prog nosuch", 1, &["no program in the recording matches --prog; --all without --prog lists all"]),
+    ("recover text", 2, &["text: ", "no perf.data", "check the path; `bprec record"]),
+    (
+        "report --prog nosuch",
+        1,
+        &["no program in the recording matches --prog; without --prog, --all lists all programs"],
+    ),
     ("report --prog acount_sys*", 1, &["names like it: account_syscall_"]),
     ("report --time 1000,2000", 2, &["outside of the recording, which has samples from"]),
     ("report --time tomorrow", 2, &["tomorrow", "START,STOP in seconds, or 10%-20%"]),
@@ -39,8 +43,8 @@ const READING: [Mistake; 39] = [
     ("report -e nosuch", 2, &["nosuch: no samples of it in this recording, which has samples of cpu-clock\n"]),
     ("report -e dummy:u", 2, &["dummy:u: no samples of it in this recording"]),
     ("report --cpu first", 2, &["first", "a list like 0,2-5"]),
-    ("report --cpu 77", 1, &["no sample in the recording matches --cpu and --comms", "--by cpu"]),
-    ("report --comms nosuch", 1, &["no sample in the recording matches --cpu and --comms", "--by comm"]),
+    ("report --cpu 77", 1, &["no sample in the recording matches --cpu; --by cpu"]),
+    ("report --comms nosuch", 1, &["no sample in the recording matches --comms; --by comm"]),
     ("report --by nosuch", 2, &["nosuch", "expected one of func comm"]),
     ("report --sort nosuch", 2, &["nosuch", "expected one of cost samples"]),
     ("report -s comm", 2, &["--by comm splits the cost of each"]),

@@ -83,21 +83,33 @@ fn less_shows_what_is_longer_than_the_screen() {
     assert!(is_gone(&pager[0]));
 }
 
+/// As with git, less is started in any case; it ends by itself if the table fits on the screen.
 #[test]
-fn a_table_that_fits_meets_no_pager() {
-    if !tmux_installed("a_table_that_fits_meets_no_pager") {
+fn less_ends_by_itself_below_a_table_that_fits() {
+    let name = "less_ends_by_itself_below_a_table_that_fits";
+    if !tmux_installed(name) || !has_less(name) {
+        return;
+    }
+    let terminal = run(HIGH, &["report", "-i", "RECORDING"], &[]);
+    assert_eq!(terminal.end(), 0);
+    let screen = terminal.screen().join("\n");
+    assert!(screen.contains("101,416 bytes"), "{screen}");
+}
+
+#[test]
+fn there_is_no_pager_for_who_wants_none() {
+    if !tmux_installed("there_is_no_pager_for_who_wants_none") {
         return;
     }
     let pager = named("exec cat");
     let arguments = ["report", "-i", "RECORDING"];
-    for (size, arguments, variables) in [
-        (HIGH, &arguments[..], &[("BPREC_PAGER", &pager[..])][..]),
-        (LOW, &["report", "--no-pager", "-i", "RECORDING"], &[("BPREC_PAGER", &pager)]),
-        (LOW, &arguments, &[("PAGER", &pager), ("BPREC_PAGER", "")]),
-        (LOW, &arguments, &[("PAGER", &pager), ("BPREC_PAGER", "cat")]),
-        (LOW, &arguments, &[("PAGER", &pager), ("TERM", "dumb")]),
+    for (arguments, variables) in [
+        (&["report", "--no-pager", "-i", "RECORDING"][..], &[("BPREC_PAGER", &pager[..])][..]),
+        (&arguments, &[("PAGER", &pager), ("BPREC_PAGER", "")]),
+        (&arguments, &[("PAGER", &pager), ("BPREC_PAGER", "cat")]),
+        (&arguments, &[("PAGER", &pager), ("TERM", "dumb")]),
     ] {
-        let terminal = run(size, arguments, variables);
+        let terminal = run(LOW, arguments, variables);
         assert_eq!(terminal.end(), 0);
         let screen = terminal.screen().join("\n");
         assert!(screen.contains("101,416 bytes"), "{variables:?}: {screen}");
@@ -170,7 +182,7 @@ fn without_its_pager_a_table_is_printed() {
     if !tmux_installed("without_its_pager_a_table_is_printed") {
         return;
     }
-    for pager in ["there-is-no-such-program", "/dev/null", "exit 126"] {
+    for pager in ["there-is-no-such-program", "there-is-no-such-program -R", "/dev/null"] {
         for arguments in [&["report", "-i", "RECORDING"][..], &["script", "-i", "RECORDING"]] {
             let terminal = run(LOW, arguments, &[("BPREC_PAGER", pager)]);
             assert_eq!(terminal.end(), 0, "{pager}");
@@ -184,7 +196,7 @@ fn without_its_pager_a_table_is_printed() {
     }
 }
 
-/// An interrupt is for the pager, and for the command while there is none.
+/// An interrupt is for the pager once it has something to show. A pager ends with its command.
 #[test]
 fn an_interrupt_leaves_nothing() {
     if !tmux_installed("an_interrupt_leaves_nothing") {
@@ -203,11 +215,10 @@ fn an_interrupt_leaves_nothing() {
     let path = fifo.path("fifo");
     succeed(Command::new("mkfifo").arg(&path));
     let terminal = run(LOW, &["report", "-i", path.to_str().unwrap()], &[("BPREC_PAGER", &named("cat"))]);
-    let waiting = wait_for("the shell that waits", || children(terminal.pid()).pop());
+    let pid = wait_for("the pager", || Some(text(&terminal, "pager.pid")).filter(|pid| pid.ends_with('\n')));
     terminal.signal("-KILL");
     assert_eq!(terminal.end(), 137);
-    wait_for("the end of the shell", || is_gone(&waiting).then_some(()));
-    assert_eq!(text(&terminal, "pager.pid"), "");
+    wait_for("the end of the pager", || is_gone(&pid).then_some(()));
 }
 
 /// For whoever may run only this with the rights of another user, less starts no programs.

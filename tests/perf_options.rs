@@ -2,26 +2,26 @@
 //! are the judges.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use bprec::{Here, PerfOption, perf_options};
 use serde_json::Value;
 
-/// The release of perf that the tables are of.
-const LISTED: &str = "perf version 6.1.";
+/// Releases of perf that the tables are of, with their options, a line for each: `record -a --all-cpus`.
+const RELEASES: [(&str, &str); 2] =
+    [("6.1", include_str!("perf_options/perf-6.1")), ("7.3", include_str!("perf_options/perf-7.3"))];
 const COMMANDS: [&str; 7] = ["record", "report", "script", "annotate", "diff", "stat", "top"];
 
-/// What perf's own help lists: `-a --all-cpus`.
-fn listed_by_perf(command: &str) -> Option<BTreeSet<String>> {
-    let text = |arguments: &[&str]| {
-        let output = Command::new("perf").args(arguments).output().ok()?;
-        Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-    };
-    if !text(&["--version"])?.starts_with(LISTED) {
-        return None;
-    }
-    let help = text(&[command, "-h"])?;
+/// Output of perf; `None` if it is not installed.
+fn perf(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("perf").args(arguments).output().ok()?;
+    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// Options that the installed perf's own help lists: `-a --all-cpus`.
+fn listed_by_perf(command: &str) -> BTreeSet<String> {
+    let help = perf(&[command, "-h"]).unwrap();
     let options = help.lines().filter_map(|line| {
         let line = line.strip_prefix("    ")?;
         let option = line.trim_start();
@@ -31,7 +31,12 @@ fn listed_by_perf(command: &str) -> Option<BTreeSet<String>> {
             option.split(['<', '[', ' ']).take_while(|word| word.starts_with('-')).collect::<Vec<_>>().join(" ")
         })
     });
-    Some(options.map(|option| option.replace(',', "")).collect())
+    options.map(|option| option.replace(',', "")).collect()
+}
+
+/// Options of a command in the list of a release.
+fn listed(list: &str, command: &str) -> BTreeSet<String> {
+    list.lines().filter_map(|line| Some(line.strip_prefix(command)?.strip_prefix(' ')?.to_owned())).collect()
 }
 
 fn name(option: &PerfOption) -> String {
@@ -40,13 +45,15 @@ fn name(option: &PerfOption) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(" ")
 }
 
+/// A release may give an option a letter: the newest counts.
 #[test]
 fn every_option_of_perf_is_in_the_tables() {
     for command in COMMANDS {
-        let Some(listed) = listed_by_perf(command) else {
-            println!("SKIP every_option_of_perf_is_in_the_tables: no {LISTED}");
-            return;
-        };
+        let mut by_long = BTreeMap::new();
+        for option in RELEASES.iter().flat_map(|(_, list)| listed(list, command)) {
+            by_long.insert(option.split("--").last().unwrap().to_owned(), option);
+        }
+        let listed: BTreeSet<String> = by_long.into_values().collect();
         assert!(listed.len() > 15, "{command}: {listed:?}");
         let ours = perf_options(command);
         let names: BTreeSet<String> = ours.iter().map(name).collect();
@@ -61,8 +68,22 @@ fn every_option_of_perf_is_in_the_tables() {
 }
 
 #[test]
+fn the_lists_are_what_perf_prints() {
+    let version = perf(&["--version"]).unwrap_or_default();
+    let is_of = |release: &str| version.starts_with(&format!("perf version {release}."));
+    let Some((release, list)) = RELEASES.into_iter().find(|(release, _)| is_of(release)) else {
+        println!("SKIP the_lists_are_what_perf_prints: no perf of a release that has a list");
+        return;
+    };
+    for command in COMMANDS {
+        assert_eq!(listed(list, command), listed_by_perf(command), "perf {release} {command}");
+    }
+}
+
+#[test]
 fn what_the_tables_say_of_ours_is_so() {
-    let bprec = bprec::command();
+    let mut bprec = bprec::command();
+    bprec.build();
     for command in COMMANDS {
         let subcommand = bprec.find_subcommand(command).unwrap();
         let has_long = |long: &str| {
@@ -99,7 +120,8 @@ fn an_option_that_only_perf_has_is_answered_with_the_way_to_go() {
         for option in perf_options(command).into_iter().filter(|option| option.here != Here::Same) {
             let Some(long) = option.long else { continue };
             let is_ours = |it: &clap::Arg| it.get_long_and_visible_aliases().is_some_and(|names| names.contains(&long));
-            let definitions = bprec::command();
+            let mut definitions = bprec::command();
+            definitions.build();
             if definitions.find_subcommand(command).unwrap().get_arguments().any(is_ours) {
                 continue;
             }

@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, UserChains, WantedMap};
+use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, Target, UserChains, WantedMap};
 
-use super::values::{bytes_with_unit, interval, milliseconds, seconds};
+use super::values::{bytes_with_unit, interval, milliseconds, positive, seconds};
 use crate::args::{OUTPUT, RUNNING, SELECTION, task_id, time_with_unit};
 
 /// Heading of options that say what takes samples, and how often.
@@ -19,29 +19,93 @@ pub(crate) const COUNTERS: &str = "Counters";
 /// Contents of maps.
 const MAPS: &str = "Maps";
 
+/// Options of commands that measure a target or a command.
+#[derive(clap::Args)]
+pub(crate) struct MeasureArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+
+    /// Count events of the target with a BPF program, shared with other sessions.
+    ///
+    /// Exact counts for the machine, -C, -p, -t or the command: a BPF program reads them at each context switch, once for all
+    /// sessions, including perf's `stat --bpf-counters`.
+    #[arg(long, help_heading = COUNTERS, hide_short_help = true)]
+    pub(crate) bpf_counters: bool,
+
+    /// Pinned map that sessions share for --bpf-counters [default: /sys/fs/bpf/perf_attr_map, as perf].
+    #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
+    pub(crate) bpf_attr_map: Option<PathBuf>,
+
+    /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = RUNNING)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Command to run; the measurement ends with it.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl MeasureArgs {
+    /// Program and arguments of the command.
+    pub(crate) fn command(&self) -> Option<Vec<OsString>> {
+        (!self.command.is_empty()).then(|| self.command.clone())
+    }
+}
+
+/// CPU limit of commands that count runs for a short time.
+#[derive(clap::Args)]
+pub(crate) struct BudgetArgs {
+    /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
+    /// [default: 2; exact counters 0.5].
+    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
+    budget: Option<Budget>,
+}
+
+impl From<&BudgetArgs> for Budget {
+    fn from(args: &BudgetArgs) -> Budget {
+        args.budget.unwrap_or(Budget::Usual)
+    }
+}
+
+/// Target of a measurement.
+#[derive(clap::Args)]
+pub(crate) struct TargetArgs {
+    /// Measure all CPUs.
+    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"], help_heading = SELECTION)]
+    pub(crate) all_cpus: bool,
+
+    /// Measure these CPUs only: 0,2-5.
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
+    pub(crate) cpu: Option<Cpus>,
+
+    /// Measure these processes, with their threads and children.
+    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "tid", help_heading = SELECTION)]
+    pub(crate) pid: Vec<u32>,
+
+    /// Measure these threads.
+    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
+    pub(crate) tid: Vec<u32>,
+}
+
+impl From<TargetArgs> for Option<Target> {
+    fn from(args: TargetArgs) -> Option<Target> {
+        match args {
+            TargetArgs { cpu: Some(cpus), .. } => Some(Target::Cpus(cpus)),
+            TargetArgs { pid, .. } if !pid.is_empty() => Some(Target::Processes(pid)),
+            TargetArgs { tid, .. } if !tid.is_empty() => Some(Target::Threads(tid)),
+            TargetArgs { all_cpus, .. } => all_cpus.then_some(Target::System),
+        }
+    }
+}
+
 /// Record samples and every BPF program into a perf.data file.
 ///
-/// Without a target or a command, records the whole machine until Ctrl-C.
+/// Without a target or a command, records the whole machine until Ctrl-C. If -p needs more than 1024 descriptors per event, records the
+/// cgroup of the processes instead, if it holds no other process.
 #[derive(clap::Args)]
-#[command(args_override_self = true)]
 pub(crate) struct Args {
-    /// Record all CPUs (the default without a target or command).
-    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"], help_heading = SELECTION)]
-    pub(super) all_cpus: bool,
-
-    /// Record these CPUs only: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
-    pub(super) cpu: Option<Cpus>,
-
-    /// Record these processes, with their threads and children.
-    ///
-    /// If this needs more than 1024 descriptors per event, records their cgroup instead, if it holds no other process.
-    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "tid", help_heading = SELECTION)]
-    pub(super) pid: Vec<u32>,
-
-    /// Record these threads.
-    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
-    pub(super) tid: Vec<u32>,
+    #[command(flatten)]
+    pub(super) measure: MeasureArgs,
 
     /// Event to sample [default: cycles, or cpu-clock without a PMU].
     ///
@@ -54,7 +118,7 @@ pub(crate) struct Args {
     pub(super) freq: Option<Rate>,
 
     /// Sample every N events.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = SAMPLING)]
+    #[arg(short, long, value_name = "N", value_parser = positive, help_heading = SAMPLING)]
     pub(super) count: Option<u64>,
 
     /// Record user call chains too, by frame pointer.
@@ -65,7 +129,7 @@ pub(crate) struct Args {
 
     /// Record user call chains: fp (as -g), or dwarf (unwound by perf).
     ///
-    /// fp: by frame pointer, as -g. dwarf: SIZE bytes of the user stack in each sample (dwarf,16384), for perf to unwind [default
+    /// fp: by frame pointer, as -g; perf's fp,defer is recorded as fp. dwarf: SIZE bytes of the user stack in each sample (dwarf,16384), for perf to unwind [default
     /// SIZE: 8192].
     #[arg(long = "call-graph", value_name = "fp|dwarf[,SIZE]", value_parser = call_graph, conflicts_with = "aggregate", help_heading = SAMPLING,
         hide_short_help = true)]
@@ -87,7 +151,8 @@ pub(crate) struct Args {
     ///
     /// Ring buffers of size -m hold them. bprec writes them to a new file on SIGUSR2, as --switch-output says, and
     /// at the end. Files are named NAME.TIME.
-    #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"], help_heading = SAMPLING)]
+    #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"], help_heading = SAMPLING,
+        hide_short_help = true)]
     pub(super) overwrite: bool,
 
     /// Count samples by call chain in the kernel: small files, for always-on use.
@@ -97,7 +162,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "bpf_sampler", help_heading = SAMPLING)]
     pub(super) aggregate: bool,
 
-    /// How --aggregate counts user-mode samples without -g: by thread, or by thread and address.
+    /// Key by which --aggregate counts user-mode samples without -g: thread, or thread and address (ip).
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
@@ -117,16 +182,17 @@ pub(crate) struct Args {
     pub(super) bpf_sampler: Option<String>,
 
     /// Samples per second per CPU of the BPF program [default: as the main event].
-    #[arg(long = "bpf-sampler-freq", value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..), requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
+    #[arg(long = "bpf-sampler-freq", value_name = "HZ", value_parser = positive, requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_sampler_freq: Option<u64>,
 
     /// Run the perf_event programs of this BPF object, each on its own event.
     ///
-    /// All of them, or PROGRAM, on events of the same kind as -e. bprec records what they write with bpf_perf_event_output.
+    /// Runs all of its programs, or PROGRAM, on events of the same kind as -e. bprec records the data that they write with
+    /// bpf_perf_event_output.
     #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_object: Vec<String>,
 
-    /// How to count runs: stats, exact[=NAME,…] or off [default: stats].
+    /// Method of counting runs: stats, exact[=NAME,…] or off [default: stats].
     ///
     /// `stats`: the kernel's run statistics, switched on while recording. `exact`: also attaches counting programs (fsession, or
     /// fentry and fexit) to each program, for its runs, their times and events; `exact=NAME,…`: only to programs with these names
@@ -139,7 +205,7 @@ pub(crate) struct Args {
     ///
     /// Exact counters count it in each run, --bpf-counters in each target. In runs, {a,b} are counted together or not at all
     /// [default: {cycles,instructions} with a PMU; --bpf-counters also cpu-clock].
-    #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS)]
+    #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) counter_event: Vec<String>,
 
     /// Milliseconds (or 1s) between snapshots of run counts.
@@ -154,20 +220,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
     pub(super) budget: Option<Budget>,
 
-    /// Also count events of the target, shared with other sessions.
-    ///
-    /// Exact counts for the machine, -C, -p, -t or the command: a BPF program reads them at each context switch, once for all
-    /// sessions, including perf's `stat --bpf-counters`. `bprec report --counters` shows them.
-    #[arg(long, help_heading = COUNTERS, hide_short_help = true)]
-    pub(super) bpf_counters: bool,
-
     /// Cgroups that --bpf-counters also counts, with their descendants.
     #[arg(long, value_name = "CGROUP,…", value_delimiter = ',', requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) counter_cgroup: Vec<PathBuf>,
-
-    /// Pinned map that sessions share for --bpf-counters [default: /sys/fs/bpf/perf_attr_map, as perf].
-    #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
-    pub(super) bpf_attr_map: Option<PathBuf>,
 
     /// Record the contents of this map when sampling ends.
     ///
@@ -217,27 +272,9 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(1..=22), help_heading = OUTPUT)]
     pub(crate) compression_level: Option<u8>,
 
-    /// Start sampling MS milliseconds (or 2s) after the command.
+    /// Start sampling MS milliseconds (or 2s) after the command starts.
     #[arg(short = 'D', long, value_name = "MS", value_parser = delay, allow_negative_numbers = true, help_heading = RUNNING)]
     pub(super) delay: Option<Duration>,
-
-    /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = RUNNING)]
-    pub(super) duration: Option<Duration>,
-
-    /// Print warnings and errors only.
-    ///
-    /// This includes what was requested but not recorded.
-    #[arg(short, long, conflicts_with = "verbose", help_heading = RUNNING)]
-    pub(super) quiet: bool,
-
-    /// Print details of each step.
-    #[arg(short, long, help_heading = RUNNING)]
-    pub(super) verbose: bool,
-
-    /// Command to run; the recording ends with it.
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    pub(super) command: Vec<OsString>,
 }
 
 /// A tier of counters.
@@ -257,6 +294,8 @@ fn tier(text: &str) -> Result<Counters, String> {
 fn call_graph(text: &str) -> Result<UserChains, String> {
     let stack_bytes = match text.split_once(',') {
         None if text == "fp" => return Ok(UserChains::FramePointers),
+        // The same chains; perf has the kernel take them later, on the way back to user space.
+        Some(("fp", "defer")) => return Ok(UserChains::FramePointers),
         None if text == "dwarf" => UserChains::STACK_BYTES,
         Some(("dwarf", size)) => {
             size.parse::<u32>().ok().filter(|size| *size > 0).ok_or("SIZE is a number of bytes")?
@@ -285,10 +324,10 @@ fn sync(text: &str) -> Result<Sync, &'static str> {
 }
 
 /// CPUs, ascending, each once. A name of its own: clap takes a `Vec` for several values.
-pub(crate) type Cpus = Vec<u32>;
+type Cpus = Vec<u32>;
 
 /// A list of CPUs.
-pub(crate) fn cpus(text: &str) -> Result<Cpus, &'static str> {
+fn cpus(text: &str) -> Result<Cpus, &'static str> {
     bprec_host::parse_cpu_list(text).filter(|cpus| !cpus.is_empty()).ok_or("expected a list like 0,2-5")
 }
 
@@ -318,7 +357,7 @@ fn size(text: &str) -> Result<u64, &'static str> {
 }
 
 /// Part of the machine that counting may take.
-pub(crate) fn budget(text: &str) -> Result<Budget, &'static str> {
+fn budget(text: &str) -> Result<Budget, &'static str> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent >= 100.0 => Ok(Budget::Unlimited),
         Ok(percent) if percent > 0.0 => Ok(Budget::Part(percent / 100.0)),
@@ -378,6 +417,13 @@ mod tests {
             (Ok(Counters::Off), exact(None), exact(Some("a*:b")))
         );
         assert!(tier("exact=").is_err() && tier("perf").is_err());
+    }
+
+    #[test]
+    fn call_graphs_are_perfs() {
+        assert_eq!(call_graph("fp,defer"), Ok(UserChains::FramePointers));
+        assert_eq!(call_graph("dwarf,4095"), Ok(UserChains::Dwarf { stack_bytes: 4096 }));
+        assert!(call_graph("fp,4096").is_err() && call_graph("dwarf,defer").is_err() && call_graph("lbr").is_err());
     }
 
     #[test]

@@ -22,6 +22,11 @@ pub(crate) fn interval(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
+/// A number that is not 0.
+pub(crate) fn positive(text: &str) -> Result<u64, &'static str> {
+    text.parse().ok().filter(|number| *number > 0).ok_or("expected a whole number above 0")
+}
+
 /// A number of bytes, with B, K, M or G; `None` where there is no unit, or no number in front of it.
 pub(crate) fn bytes_with_unit(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -56,6 +61,7 @@ mod tests {
         assert_eq!((milliseconds("5"), milliseconds("5s")), (Ok(Duration::from_millis(5)), Ok(Duration::from_secs(5))));
         assert_eq!((interval("10"), interval("9").is_err()), (Ok(Duration::from_millis(10)), true));
         assert_eq!((time_with_unit("500us"), time_with_unit("5").is_err()), (Ok(Duration::from_micros(500)), true));
+        assert_eq!((positive("7"), positive("0").is_err(), positive("-1").is_err()), (Ok(7), true, true));
         for wrong in ["", "0", "-1", "s", "5w", "5 s", "1e99", "nan", "inf", "µs"] {
             assert!(seconds(wrong).is_err() && milliseconds(wrong).is_err(), "{wrong}");
         }

@@ -18,13 +18,13 @@ mod calls {
     }
 }
 
-/// The newest whose rights are given up; of older kernels those that they know.
+/// Newest Landlock version in use; older kernels enforce the rights that they know.
 const LANDLOCK: ABI = ABI::V6;
 
-/// System calls that a command makes beside those of every reader.
+/// System calls that a command needs in addition to those of every reader.
 #[derive(Clone, Copy)]
 struct Needs {
-    /// Giving up more, later.
+    /// Dropping more privileges later.
     confining: bool,
     /// Opening files, and temporary files.
     files: bool,
@@ -36,10 +36,10 @@ struct Needs {
     in_place: bool,
 }
 
-/// A process that gave up what no reader needs.
+/// A process without the privileges that no reader needs.
 pub(super) struct Confined {
     needs: Needs,
-    /// Directories in which files may be made yet.
+    /// Directories in which files can be created.
     writable: Vec<PathBuf>,
     said: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl Confined {
     pub(super) fn seal(self, needs_files: bool) -> String {
         let Confined { needs, writable, mut said } = self;
         let stays = if needs_files { &writable[..] } else { &[] };
-        // Rights that could not be given up were said then.
+        // `enter` has reported failures.
         drop(restrict(AccessFs::from_all(LANDLOCK), AccessFs::from_all(LANDLOCK) & !AccessFs::Execute, stays));
         if !needs_files {
             let none = rustix::thread::CapabilitySets {
@@ -90,13 +90,13 @@ impl Confined {
                 Err(error) => format!("capabilities stay ({error})"),
             });
         }
-        // Last: it refuses the calls that give up something.
+        // Last, because the filter refuses the calls that drop privileges.
         drop(calls::allow_only(Needs { confining: false, files: needs_files, ..needs }));
         said.join(", ")
     }
 }
 
-/// Gives up `handled` but for what is `allowed` below some directories; TCP, and what other processes can be reached by.
+/// Drops the rights `handled`, except `allowed` below some directories, and TCP, abstract sockets and signals to other processes.
 fn restrict(
     handled: BitFlags<AccessFs>,
     allowed: BitFlags<AccessFs>,
@@ -107,7 +107,7 @@ fn restrict(
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .scope(Scope::from_all(LANDLOCK))?
         .create()?
-        // A directory that is not there needs no rule.
+        // A missing directory needs no rule.
         .add_rules(path_beneath_rules(below, allowed))?;
     Ok(ruleset.restrict_self()?.ruleset)
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bprec_report::{Detail, FlameBox, Listing, ListingRow, Options, ProgFilter, Sort, printable};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::widgets::ListState;
 
 use super::model::{Model, ProgramKey, View};
 use super::{Answer, Read, Request};
@@ -17,31 +18,34 @@ pub(super) enum Action {
     Quit,
 }
 
-/// A page: a view of a program, or of all; those below it are come back to.
+/// One entry of the navigation stack: a view of a program, or of all programs.
 struct Page {
     view: View,
     program: Option<(ProgramKey, String)>,
     model: Option<Model>,
-    /// Its lines for a width.
+    /// Width in columns, and the lines for it.
     listing: Option<(usize, Listing)>,
-    /// The row that is chosen, and the first one that is shown.
-    chosen: usize,
-    first: usize,
-    /// State of a flame graph: the frames that it is zoomed to, and a column of the box that is chosen in the row.
+    /// Selected row and scroll position.
+    state: ListState,
+    /// Frames to which a flame graph is zoomed, and a column of the selected box.
     below: Vec<String>,
     column: usize,
 }
 
 impl Page {
     fn new(view: View, program: Option<(ProgramKey, String)>, model: Option<Model>) -> Page {
-        Page { view, program, model, listing: None, chosen: 0, first: 0, below: Vec::new(), column: 0 }
+        Page { view, program, model, listing: None, state: ListState::default(), below: Vec::new(), column: 0 }
+    }
+
+    fn chosen(&self) -> usize {
+        self.state.selected().unwrap_or(0)
     }
 
     fn rows(&self) -> &[ListingRow] {
         self.listing.as_ref().map_or(&[], |(_, listing)| &listing.rows)
     }
 
-    /// The box that is chosen in a row; where none is at the column, the next one.
+    /// The box of a row at the selected column, or the nearest one.
     fn chosen_box(&self, row: usize) -> Option<usize> {
         let boxes = &self.rows().get(row)?.boxes;
         let distance = |at: usize| {
@@ -51,30 +55,31 @@ impl Page {
         (0..boxes.len()).min_by_key(|at| distance(*at))
     }
 
-    /// Goes to a row, and in a flame graph to what is there above or below the box that was chosen.
+    /// Selects a row, and in a flame graph the box above or below the selected one.
     fn go(&mut self, row: usize) {
-        self.chosen = row.min(self.rows().len().saturating_sub(1));
-        let Some(at) = self.chosen_box(self.chosen) else { return };
-        let columns = &self.rows()[self.chosen].boxes[at].columns;
+        let row = row.min(self.rows().len().saturating_sub(1));
+        self.state.select(Some(row));
+        let Some(at) = self.chosen_box(row) else { return };
+        let columns = &self.rows()[row].boxes[at].columns;
         self.column = self.column.clamp(columns.start, columns.end - 1);
     }
 
-    /// Goes to the next box of the row, or to the one before.
+    /// Selects the next or the previous box of the row.
     fn go_beside(&mut self, is_back: bool) {
-        let Some(at) = self.chosen_box(self.chosen) else { return };
-        let boxes = &self.rows()[self.chosen].boxes;
+        let Some(at) = self.chosen_box(self.chosen()) else { return };
+        let boxes = &self.rows()[self.chosen()].boxes;
         let to = if is_back { at.saturating_sub(1) } else { (at + 1).min(boxes.len() - 1) };
         self.column = boxes[to].columns.start;
     }
 
-    /// The frames of the box that is chosen, outermost first.
+    /// Frames of the selected box, outermost first.
     fn chosen_frames(&self) -> Option<Vec<String>> {
-        (0..=self.chosen).map(|row| self.rows().get(row)?.boxes.get(self.chosen_box(row)?)?.frame.clone()).collect()
+        (0..=self.chosen()).map(|row| self.rows().get(row)?.boxes.get(self.chosen_box(row)?)?.frame.clone()).collect()
     }
 
-    /// Subject of the chosen row.
+    /// Item of the selected row.
     fn item(&self) -> Option<usize> {
-        self.listing.as_ref()?.1.rows.get(self.chosen)?.item
+        self.listing.as_ref()?.1.rows.get(self.chosen())?.item
     }
 }
 
@@ -93,18 +98,18 @@ enum Prompt {
     File,
 }
 
-/// State of a recording that goes on.
+/// State of a live recording.
 #[derive(Debug, Clone, Copy)]
 struct Live {
     interval: Duration,
     is_paused: bool,
 }
 
-/// Lengths that keys choose of, ms.
+/// Lengths of intervals that keys select, ms.
 const INTERVALS_MS: [u64; 8] = [200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
-/// Reading that takes less is not worth a word.
+/// Longest wait without a message.
 const QUIET: Duration = Duration::from_millis(300);
-/// Proposed for what is written.
+/// Default name of a written recording.
 const FILE: &str = "bprec-top.data";
 
 /// The state of a screen.
@@ -114,12 +119,12 @@ pub(super) struct Browser {
     query: Options,
     /// Position of the event that is shown, among those of the table.
     event: usize,
-    /// The last is shown; the first is the table.
+    /// Navigation stack: the first page is the table, the last one is shown.
     pages: Vec<Page>,
     live: Option<Live>,
-    /// Not handed out yet.
+    /// Requests for `next_request`.
     requests: VecDeque<Request>,
-    /// The number of the newest model that was asked for, and since when it is waited for.
+    /// Number of the newest requested model, and the time since when it is awaited.
     asked: u64,
     waits_since: Option<Instant>,
     typed: Option<(Prompt, String)>,
@@ -138,7 +143,7 @@ impl Browser {
         browser
     }
 
-    /// Begins with the table of the next interval that is over, which comes by itself.
+    /// Begins with the table of the next interval, which the source sends unasked.
     pub(super) fn of_intervals(query: Options, interval: Duration) -> Browser {
         Browser::new("bprec top".to_owned(), query, Some(Live { interval, is_paused: false }))
     }
@@ -172,7 +177,7 @@ impl Browser {
         events.iter().find(|(at, _)| *at == self.event).map(|(_, name)| *name)
     }
 
-    /// Has the page that is shown read anew.
+    /// Requests the model of the shown page again.
     fn ask(&mut self) {
         let Some(page) = self.pages.last() else { return };
         let mut query = self.query.clone();
@@ -190,7 +195,7 @@ impl Browser {
         self.waits_since.is_some()
     }
 
-    /// Takes what was read, unless something else was asked for meanwhile.
+    /// Takes an answer, unless a newer request has replaced it.
     pub(super) fn take(&mut self, answer: Answer) {
         match answer {
             Answer::Read(number, model) if number == self.asked => {
@@ -207,7 +212,7 @@ impl Browser {
                 self.set_model(0, model);
                 match self.pages.len() {
                     1 => self.waits_since = None,
-                    // The pages of a program are of the same time.
+                    // Pages of a program show the same interval.
                     _ if self.waits_since.is_none() => self.ask(),
                     _ => {}
                 }
@@ -216,7 +221,7 @@ impl Browser {
         }
     }
 
-    /// Shows a model on a page; the program that is chosen stays so. Where no key has left the first row, that is chosen whatever it shows.
+    /// Sets the model of a page. The selected program stays selected, except on the first row, which stays the selected row.
     fn set_model(&mut self, page: usize, model: Model) {
         let Some(page) = self.pages.get_mut(page) else { return };
         if page.view == View::Programs {
@@ -224,10 +229,10 @@ impl Browser {
             if events.iter().all(|(at, _)| *at != self.event) {
                 self.event = events.first().map_or(0, |(at, _)| *at);
             }
-            let item = page.item().filter(|_| page.chosen > 0);
+            let item = page.item().filter(|_| page.chosen() > 0);
             let chosen = item.and_then(|item| page.model.as_ref()?.program(item));
             let row = chosen.and_then(|(key, _)| model.row_of(key, self.event));
-            page.chosen = row.unwrap_or(page.chosen);
+            page.state.select(Some(row.unwrap_or(page.chosen())));
         }
         page.model = Some(model);
         page.listing = None;
@@ -251,23 +256,22 @@ impl Browser {
             let listing = self.lay_out(width);
             let page = self.pages.last_mut()?;
             page.listing = listing;
-            page.go(page.chosen);
+            page.go(page.chosen());
         }
         self.pages.last()?.listing.as_ref().map(|(_, listing)| listing)
     }
 
-    /// The rows that are shown where so many fit: the first, and the chosen one.
-    pub(super) fn scroll(&mut self, rows: usize) -> (usize, usize) {
+    /// The lines of the page that is shown and the state of its list, on a screen with `rows` rows for it.
+    pub(super) fn list(&mut self, rows: usize) -> Option<(&Listing, &mut ListState)> {
         self.page_rows = rows.max(1);
-        let Some(page) = self.pages.last_mut() else { return (0, 0) };
-        page.first = page.first.min(page.chosen).max((page.chosen + 1).saturating_sub(self.page_rows));
-        (page.first, page.chosen)
+        let Page { listing, state, .. } = self.pages.last_mut()?;
+        Some((&listing.as_ref()?.1, state))
     }
 
     /// The box of a flame graph that is chosen.
     pub(super) fn chosen_box(&self) -> Option<&FlameBox> {
         let page = self.pages.last()?;
-        page.rows().get(page.chosen)?.boxes.get(page.chosen_box(page.chosen)?)
+        page.rows().get(page.chosen())?.boxes.get(page.chosen_box(page.chosen())?)
     }
 
     /// Title of the page, in a line.
@@ -332,7 +336,7 @@ impl Browser {
         format!("q quit  {keys}")
     }
 
-    /// Does what a key asks for.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
             return Action::Nothing;
@@ -381,7 +385,7 @@ impl Browser {
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let rows = self.page_rows;
         let Some(page) = self.pages.last_mut() else { return };
-        page.go(to(page.chosen, rows));
+        page.go(to(page.chosen(), rows));
     }
 
     fn go_beside(&mut self, is_back: bool) {
@@ -390,12 +394,12 @@ impl Browser {
         }
     }
 
-    /// Opens the flame graph of what is below the box that is chosen.
+    /// Opens the flame graph below the selected box.
     fn zoom(&mut self) {
         let Some(page) = self.pages.last() else { return };
         let Some(below) = page.chosen_frames().filter(|below| *below != page.below) else { return };
-        let (program, model, chosen) = (page.program.clone(), page.model.clone(), page.chosen);
-        self.pages.push(Page { chosen, below, ..Page::new(View::Flame, program, model) });
+        let (program, model, state) = (page.program.clone(), page.model.clone(), page.state);
+        self.pages.push(Page { state, below, ..Page::new(View::Flame, program, model) });
     }
 
     fn back(&mut self) {
@@ -403,7 +407,7 @@ impl Browser {
             return;
         }
         self.pages.pop();
-        // An answer to the page that has gone is not taken for the one below it.
+        // The page below must not take an answer to the closed page.
         (self.asked, self.waits_since) = (self.asked + 1, None);
         if self.model().is_none() {
             self.ask();
@@ -418,7 +422,7 @@ impl Browser {
         }
     }
 
-    /// Opens what the chosen row is of.
+    /// Opens the item of the selected row.
     fn open(&mut self, detail: Detail) {
         let Some(page) = self.pages.last_mut() else { return };
         let item = page.item();
@@ -437,7 +441,7 @@ impl Browser {
         }
     }
 
-    /// Opens a view of the program that is chosen, or whose page is shown.
+    /// Opens a view of the selected program, or of the program of the shown page.
     fn open_of_program(&mut self, view: View) {
         let Some(page) = self.pages.last() else { return };
         let program = match page.view {
@@ -464,10 +468,10 @@ impl Browser {
         let events = page.model.as_ref().map(Model::events).unwrap_or_default();
         let next = events.iter().find(|(at, _)| *at > self.event).or(events.first());
         self.event = next.map_or(0, |(at, _)| *at);
-        (page.listing, page.chosen) = (None, 0);
+        (page.listing, page.state) = (None, ListState::default());
     }
 
-    /// Keys of a recording that goes on.
+    /// Handles keys of a live recording.
     fn live_key(&mut self, key: char) {
         let Some(live) = &mut self.live else { return };
         let ms = live.interval.as_millis();
@@ -486,7 +490,7 @@ impl Browser {
         }
     }
 
-    /// A key of what is typed.
+    /// Handles a key of the prompt.
     fn type_key(&mut self, code: KeyCode) {
         let Some((prompt, typed)) = &mut self.typed else { return };
         match code {
@@ -518,7 +522,7 @@ impl Browser {
     }
 }
 
-/// Filter from typed text: without `*` and `?` it is a part of a name.
+/// Parses a filter; text without `*` and `?` matches parts of names.
 fn filter(text: &str) -> bprec_report::Result<ProgFilter> {
     match text.parse()? {
         ProgFilter::Name(name) if !name.contains(['*', '?', '[']) => Ok(ProgFilter::Name(format!("*{name}*"))),

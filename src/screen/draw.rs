@@ -1,9 +1,11 @@
 //! Lines on the screen.
 
+use bprec_report::FlameBox;
 use ratatui::Frame;
-use ratatui::style::{Modifier, Style};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{List, Paragraph, Wrap};
 
 use super::browser::{Browser, Overlay};
 use crate::terminal::{is_ascii_only, to_ascii};
@@ -27,82 +29,59 @@ w                bprec top: write the last samples to a file
 q Ctrl-C         quit";
 
 /// Largest part of a page's rows that say what was measured: one in this many.
-const ABOVE_PART: usize = 3;
+const ABOVE_PART: u16 = 3;
 
 pub(super) fn draw(frame: &mut Frame<'_>, browser: &mut Browser) {
-    let (width, height) = (usize::from(frame.area().width), usize::from(frame.area().height));
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    let dim = Style::new().add_modifier(Modifier::DIM);
-    let reversed = Style::new().add_modifier(Modifier::REVERSED);
-    let mut lines: Vec<Parts> = vec![whole(format!("{:width$}", browser.title()), reversed)];
+    let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)];
+    let [title, body, last] = Layout::vertical(rows).areas(frame.area());
+    frame.render_widget(Paragraph::new(shown(&browser.title())).reversed(), title);
     match browser.overlay {
-        Some(Overlay::Help) => lines.extend(HELP.lines().map(|line| whole(line.to_owned(), Style::new()))),
+        Some(Overlay::Help) => frame.render_widget(Paragraph::new(shown(HELP)), body),
         Some(Overlay::Notes) => {
-            let notes = browser.listing(width).map(|listing| listing.notes.clone()).unwrap_or_default();
-            lines.extend(notes.iter().flat_map(|note| wrapped(note, width)).map(|line| whole(line, Style::new())));
+            let listing = browser.listing(usize::from(body.width));
+            let notes = listing.map(|listing| shown(&listing.notes.join("\n"))).unwrap_or_default();
+            frame.render_widget(Paragraph::new(notes).wrap(Wrap { trim: false }), body);
         }
-        None => page(browser, &mut lines, (width, height), [bold, dim, reversed]),
+        None => draw_page(frame, browser, body),
     }
-    lines.truncate(height.saturating_sub(1));
-    lines.resize(height.saturating_sub(1), Parts::new());
-    lines.push(whole(browser.last_line(), dim));
-    let is_ascii = is_ascii_only();
-    let text = |line: String| if is_ascii { to_ascii(&line).to_string() } else { line };
-    let line = |parts: Parts| Line::from_iter(parts.into_iter().map(|(part, style)| Span::styled(text(part), style)));
-    let lines: Vec<Line<'_>> = lines.into_iter().map(line).collect();
-    frame.render_widget(Paragraph::new(lines), frame.area());
+    frame.render_widget(Paragraph::new(shown(&browser.last_line())).dim(), last);
 }
 
-/// Parts of a line, each with its style.
-type Parts = Vec<(String, Style)>;
-
-fn whole(line: String, style: Style) -> Parts {
-    vec![(line, style)]
+/// Text as the terminal can show it.
+fn shown(text: &str) -> String {
+    if is_ascii_only() { to_ascii(text) } else { text.to_owned() }
 }
 
-/// The lines of the page that is shown, as many as fit between the title and the last line.
-fn page(
-    browser: &mut Browser,
-    lines: &mut Vec<Parts>,
-    (width, height): (usize, usize),
-    [bold, dim, reversed]: [Style; 3],
-) {
-    let Some(listing) = browser.listing(width) else { return };
-    let (above, totals) = (listing.above.len(), listing.totals.len());
+/// The page that is shown, between the title and the last line.
+fn draw_page(frame: &mut Frame<'_>, browser: &mut Browser, area: Rect) {
+    let Some(listing) = browser.listing(usize::from(area.width)) else { return };
+    let lines = |lines: &[String]| u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let (above, totals, rows) = (lines(&listing.above), lines(&listing.totals), listing.rows.len());
     let chosen_box = browser.chosen_box().cloned();
-    let left = height.saturating_sub(lines.len() + 2 + totals + usize::from(chosen_box.is_some()));
+    let boxes = u16::from(chosen_box.is_some());
+    let left = area.height.saturating_sub(totals.saturating_add(1 + boxes));
     let above = above.min(left / ABOVE_PART);
-    let (first, chosen) = browser.scroll(left - above);
-    let Some(listing) = browser.listing(width) else { return };
-    lines.extend(listing.above.iter().take(above).map(|line| whole(line.clone(), dim)));
-    lines.push(whole(listing.header.clone(), bold));
-    let rows = listing.rows.iter().enumerate().skip(first).take(left - above);
-    lines.extend(rows.map(|(at, row)| match &chosen_box {
-        _ if at != chosen => whole(row.text.clone(), Style::new()),
-        None => whole(format!("{:width$}", row.text), reversed),
-        Some(it) => {
-            let part = |from: usize, to: usize| row.text.chars().take(to).skip(from).collect::<String>();
-            let (start, end) = (it.columns.start, it.columns.end);
-            let around = Style::new();
-            vec![(part(0, start), around), (part(start, end), reversed), (part(end, usize::MAX), around)]
-        }
-    }));
-    lines.extend(chosen_box.map(|it| whole(it.text, bold)));
-    lines.extend(listing.totals.iter().map(|line| whole(line.clone(), bold)));
+    let rows = u16::try_from(rows).unwrap_or(u16::MAX).min(left - above);
+    let heights = [above, 1, rows, boxes, totals].map(Constraint::Length);
+    let [above, header, rows, chosen, totals] = Layout::vertical(heights).areas(area);
+    let Some((listing, state)) = browser.list(usize::from(left) - usize::from(above.height)) else { return };
+    frame.render_widget(Paragraph::new(shown(&listing.above.join("\n"))).dim(), above);
+    frame.render_widget(Paragraph::new(shown(&listing.header)).bold(), header);
+    let selected = state.selected();
+    let items = listing.rows.iter().enumerate().map(|(at, row)| match &chosen_box {
+        Some(it) if selected == Some(at) => with_box(&row.text, it),
+        _ => Line::raw(shown(&row.text)),
+    });
+    let highlight = if chosen_box.is_some() { Style::new() } else { Style::new().reversed() };
+    frame.render_stateful_widget(List::new(items).highlight_style(highlight), rows, state);
+    let text = chosen_box.map(|it| shown(&it.text)).unwrap_or_default();
+    frame.render_widget(Paragraph::new(text).bold(), chosen);
+    frame.render_widget(Paragraph::new(shown(&listing.totals.join("\n"))).bold(), totals);
 }
 
-/// A note on as many lines as it needs.
-fn wrapped(note: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in note.split(' ') {
-        let last = lines.last().map_or(0, |line| line.chars().count());
-        match lines.last_mut() {
-            Some(line) if last == 0 || last + 1 + word.chars().count() <= width => {
-                line.push_str(if last == 0 { "" } else { " " });
-                line.push_str(word);
-            }
-            _ => lines.push(format!("  {word}")),
-        }
-    }
-    lines
+/// A row of a flame graph with the box that is chosen in it.
+fn with_box(row: &str, chosen: &FlameBox) -> Line<'static> {
+    let part = |from: usize, to: usize| shown(&row.chars().take(to).skip(from).collect::<String>());
+    let (start, end) = (chosen.columns.start, chosen.columns.end);
+    Line::from_iter([part(0, start).into(), part(start, end).reversed(), part(end, usize::MAX).into()])
 }

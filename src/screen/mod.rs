@@ -1,5 +1,5 @@
-//! Screens that keys drive: a table of programs, and what one of them consists of. They show lines that the reporter made of its models;
-//! what reads the recording is a thread of its own, so that keys always work.
+//! Interactive screens: a table of programs and the pages of one program, made of the reporter's listings. A separate thread reads the
+//! recording, so that keys always work.
 
 #![cfg_attr(not(all(feature = "record", target_os = "linux")), allow(dead_code, reason = "only bprec top needs all"))]
 
@@ -29,7 +29,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use browser::{Action, Browser};
 pub(crate) use model::{Kind, Model};
 
-/// Between two looks at whether something else than a key has come; and while something is waited for.
+/// Interval at which signals and answers are polled, and the interval while an answer is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
@@ -89,7 +89,7 @@ impl Read {
 /// # Errors
 /// When it cannot be read at all, or the terminal cannot be used.
 pub(crate) fn browse_recording(terminal: Terminal, input: Input, title: String, query: Options) -> anyhow::Result<()> {
-    // It may be in the middle of a large recording, which nobody waits for.
+    // The reader may be in the middle of a large recording: quitting does not wait for it.
     let is_waited_for = false;
     terminal.browse(Browser::of_recording(title, query), is_waited_for, move |requests, answers| {
         let session = Session::open(&input)?;
@@ -104,7 +104,7 @@ pub(crate) fn browse_recording(terminal: Terminal, input: Input, title: String, 
     })
 }
 
-/// Shows what `source` answers, intervals of about this length, until a key or a signal ends it; and waits for the end of `source`.
+/// Shows the intervals that `source` sends until a key or a signal ends it, and then waits for the end of `source`.
 ///
 /// # Errors
 /// Errors of `source`, or when the terminal cannot be used.
@@ -115,7 +115,7 @@ where
     terminal.browse(Browser::of_intervals(query, interval), true, source)
 }
 
-/// The thread that reads. It ends when nobody asks any more.
+/// The reading thread. It ends when its channel of requests is closed.
 struct Reader {
     ask: Option<Sender<Request>>,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
@@ -123,7 +123,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Asks for something; why nobody answers any more is found out by [`Reader::end`].
+    /// Sends a request. If the thread has ended, [`Reader::end`] returns its error.
     fn ask(&self, request: Request) {
         if let Some(ask) = &self.ask {
             let _ = ask.send(request);
@@ -152,7 +152,7 @@ static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// Message of a thread other than the drawing one that panicked: printed once the terminal is given back.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// The terminal while it is ours: as it was when this goes, or when the thread that has it panics.
+/// The terminal in raw mode; dropping it, or a panic of the owning thread, restores it.
 pub(crate) struct Terminal {
     inner: ratatui::Terminal<CrosstermBackend<Stdout>>,
     is_over: Arc<AtomicBool>,
@@ -205,7 +205,7 @@ impl Terminal {
         if has_ended || is_waited_for { reader.end() } else { Ok(()) }
     }
 
-    /// Draws what keys and answers change, until a key or a signal ends it, or the reader has ended: whether that was it.
+    /// Draws after keys and answers, until a key or a signal ends it, or the reader has ended; returns true for the latter.
     fn show(&mut self, browser: &mut Browser, reader: &Reader, answers: &Receiver<Answer>) -> anyhow::Result<bool> {
         let (mut is_drawn, mut size) = (false, None);
         loop {
@@ -250,9 +250,9 @@ impl Drop for Terminal {
     }
 }
 
-/// Waits so long for something from the terminal.
+/// Waits for an event of the terminal, at most `within`.
 fn key_comes(within: Duration) -> io::Result<bool> {
-    // Events that were read before come first. With a time to wait it would read a terminal that is hung up again and again, without end.
+    // Events that were read before come first. With a timeout, `event::poll` would read a hung-up terminal in an endless loop.
     if event::poll(Duration::ZERO)? {
         return Ok(true);
     }
@@ -265,7 +265,7 @@ fn key_comes(within: Duration) -> io::Result<bool> {
     event::poll(within)
 }
 
-/// Returns true if nobody is at the other end of the terminal any more.
+/// Returns true if the terminal is hung up.
 fn is_hung_up() -> bool {
     #[cfg(target_os = "linux")]
     let is_hung_up = polled(PollFlags::empty(), Duration::ZERO).intersects(PollFlags::HUP | PollFlags::ERR);
@@ -288,7 +288,7 @@ fn panicked() -> Option<String> {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Gives the terminal back, once. Nothing better can be done where that fails.
+/// Restores the terminal, once; errors are ignored.
 fn give_back() {
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
         let _ = disable_raw_mode();

@@ -10,14 +10,14 @@ use bprec_report::{
 /// Parts of a tree below this percentage of their program's cost are put together, as in `report --tree`.
 const TREE_PERCENT_LIMIT: f64 = 0.5;
 
-/// A program, as each model of a recording knows it.
+/// Key of a program in all models of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProgramKey {
     id: u32,
     load_time_ns: Option<u64>,
 }
 
-/// Which model is asked for.
+/// Kind of a requested model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The table by program.
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone)]
 pub(crate) enum Model {
     Report(Arc<Report>),
-    /// With what programs cost in the intervals before.
+    /// An interval with the cost of programs in earlier intervals.
     Interval(Arc<Interval>, Arc<History>),
     Annotation(Arc<Annotation>),
     Trees(Arc<Trees>),
@@ -86,7 +86,7 @@ impl Model {
         })
     }
 
-    /// The lines of a view of a program, or of all; of the table those of the event at a position, of a flame graph those below these frames.
+    /// Lines of a view of a program, or of all programs: of the table those of an event, of a flame graph those below these frames.
     pub(crate) fn listing(
         &self,
         view: View,
@@ -123,7 +123,7 @@ impl Model {
         }
     }
 
-    /// The program that a row of the table is of, with its name.
+    /// Program of a row of the table, with its name.
     pub(crate) fn program(&self, item: usize) -> Option<(ProgramKey, String)> {
         let program = self.report()?.programs.get(item)?;
         Some((ProgramKey { id: program.id?, load_time_ns: program.load_time_ns }, program.label_with_id()))

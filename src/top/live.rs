@@ -1,5 +1,5 @@
-//! A recording that goes on while it is read: the recorder writes files that follow each other into a directory of its own in memory, and
-//! the reporter reads the newest of them each interval. So there is one arithmetic, and what was seen is a recording that can be kept.
+//! A live recording: the recorder writes rotated files into a directory in memory, and the reporter reads the newest file after each interval.
+//! So `top` has the arithmetic of `report`, and the user can keep the recording.
 
 use std::fs::{self, File};
 use std::io::PipeWriter;
@@ -16,19 +16,19 @@ use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-/// After so long everything that happened before a moment is in the file, with its names: longer than the drain waits between two passes,
-/// and the recorder between two looks at what samples hit.
+/// Delay after which the file holds all events before a moment, with their names: longer than the drain's interval, and than the interval at
+/// which the recorder looks up sampled functions.
 const SETTLE_NS: u64 = 600_000_000;
-/// After so long samples of a moment that are not in the file do not come any more.
+/// Delay after which missing samples of a moment are given up.
 const LATE_NS: u64 = 5_000_000_000;
-/// Least part of the requested length that an interval has: readings are taken when there is time, and files begin with one.
+/// Shortest interval, as a part of the requested length: readings can be late, and each file begins with one.
 const LEAST_LENGTH: f64 = 0.8;
-/// Between two looks at whether something has come.
+/// Interval at which the file is polled.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Directory whose files are in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Time, and what was used of it.
+/// Wall time, CPU time of this process, and time spent counting.
 #[derive(Clone, Copy)]
 struct Used {
     wall_ns: u64,
@@ -42,31 +42,31 @@ impl Used {
     }
 }
 
-/// A recording under way.
+/// A recording that is being written.
 pub(super) struct Live {
-    /// Goes when the recorder has ended.
+    /// Removed when the recorder has ended.
     directory: Option<TempDir>,
     /// Locked for as long as the directory is in use.
     _lock: File,
     /// Ends the recording when it is dropped.
     stop: Option<PipeWriter>,
     recorder: Option<JoinHandle<bprec_record::Result<()>>>,
-    /// Replaces secrets, in all intervals the same by the same.
+    /// Replaces secrets, consistently over all intervals.
     redactor: Option<Redactor>,
     interval_ns: u64,
     /// Time before an interval's end from which samples count; `None`: the interval's own.
     samples_ns: Option<u64>,
-    /// Up to when the last interval was.
+    /// End of the last interval.
     seen_ns: u64,
-    /// Wall time, CPU time, and what counting had taken when that was shown.
+    /// Times used up to the end of the last interval.
     used: Used,
-    /// CPU time of counting.
+    /// CPU time that counting takes.
     taken: Taken,
 }
 
 impl Live {
-    /// Starts to record as `options` say, with files that go on for `keep`: the one that is written, and the one before it. Intervals are
-    /// redacted where there is a `redactor`.
+    /// Starts to record with `options`. Two files of length `keep` exist: the current one and its predecessor. With a `redactor`, intervals
+    /// are redacted.
     pub(super) fn start(options: Options, keep: Duration, redactor: Option<Redactor>) -> anyhow::Result<Live> {
         let (directory, lock) = directory()?;
         let (stopped, stop) = std::io::pipe().context("pipe")?;
@@ -115,11 +115,11 @@ impl Live {
         }
     }
 
-    /// Waits for the next interval and charges its samples; `None` when `is_over` says so, or a signal has ended the recorder.
+    /// Waits for the next interval and charges its samples; `None` if `is_over` returns true, or a signal has ended the recorder.
     pub(super) fn next(&mut self, query: &Query, is_over: impl Fn() -> bool) -> anyhow::Result<Option<Interval>> {
         while !is_over() {
             if self.has_ended() {
-                // A signal that is for the process may reach the recorder, which ends then as it does by itself.
+                // The recorder may receive a signal that is meant for the process; it ends then.
                 return self.end().map(|()| None);
             }
             match self.poll(query)? {
@@ -130,26 +130,26 @@ impl Live {
         Ok(None)
     }
 
-    /// True once nothing more comes.
+    /// Returns true if the recorder has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.recorder.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// The next interval, if it is over.
+    /// The next interval, if it has ended.
     pub(super) fn poll(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let due_ns = self.seen_ns.saturating_add(self.interval_ns).saturating_add(SETTLE_NS);
         if now_ns(ClockId::Monotonic) < due_ns { Ok(None) } else { self.read(query) }
     }
 
-    /// The newest interval that is whole, if there is one which was not seen.
+    /// The newest complete interval, unless it was returned before.
     fn read(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
-        // It is not there yet, or one file is just following another.
+        // The file does not exist yet, or is being replaced.
         let Ok(input) = Input::open(self.path()) else { return Ok(None) };
         let Ok(session) = Session::open_without_user_code(&input) else { return Ok(None) };
         let settled_ns = now_ns(ClockId::Monotonic).saturating_sub(SETTLE_NS);
         let mut reads: Vec<u64> = session.read_times_ns().into_iter().filter(|at| *at <= settled_ns).collect();
         reads.sort_unstable();
-        // From where the last one ended, unless that is in the file before: then from the start of this one.
+        // Begins at the end of the last interval, or with the file if that was in the previous one.
         let from_ns = reads.iter().copied().find(|at| *at >= self.seen_ns);
         let Some((from_ns, &to_ns)) = from_ns.zip(reads.last()) else { return Ok(None) };
         if ((to_ns - from_ns) as f64) < self.interval_ns as f64 * LEAST_LENGTH {
@@ -162,7 +162,7 @@ impl Live {
                 .and_then(|input| self.charge(&Session::open_without_user_code(&input)?, query, from_ns, to_ns)),
         };
         let mut interval = match charged {
-            // On a busy machine samples come into the file later than readings.
+            // On a busy machine, samples reach the file later than readings.
             Err(_) if now_ns(ClockId::Monotonic) < to_ns.saturating_add(LATE_NS) => return Ok(None),
             interval => interval?,
         };
@@ -171,7 +171,7 @@ impl Live {
         Ok(Some(interval))
     }
 
-    /// The same interval for another query; `None` where its file has ended meanwhile.
+    /// The same interval for another query; `None` if its file has been replaced.
     #[cfg(feature = "tui")]
     pub(super) fn again(&mut self, query: &Query, shown: &Interval) -> anyhow::Result<Option<Interval>> {
         let Ok(input) = self.input() else { return Ok(None) };
@@ -184,19 +184,19 @@ impl Live {
         Ok(Some(Interval { own_cpu_percent, counting_percent, ..interval }))
     }
 
-    /// From now on intervals are at least about so long.
+    /// Sets the least length of the next intervals.
     #[cfg(feature = "tui")]
     pub(super) fn set_interval(&mut self, interval: Duration) {
         self.interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Since the interval before: CPU time of this process, of one CPU, and what counting took of `cpus` CPUs.
+    /// CPU time since the previous interval: of this process in percent of one CPU, of counting in percent of `cpus` CPUs.
     fn costs(&mut self, cpus: Option<u32>) -> (Option<f64>, Option<f64>) {
         let now = Used::now(&self.taken);
         let before = std::mem::replace(&mut self.used, now);
         let wall_ns = now.wall_ns.saturating_sub(before.wall_ns);
         let percent = |ns: u64| (wall_ns > 0).then(|| ns as f64 * 100.0 / wall_ns as f64);
-        // The cost of starting is no part of the cost of watching.
+        // Excludes the cost of starting.
         let own = percent(now.cpu_ns.saturating_sub(before.cpu_ns)).filter(|_| self.seen_ns > 0);
         let counting = percent(now.counting_ns.saturating_sub(before.counting_ns));
         (own, counting.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus)))
@@ -207,7 +207,7 @@ impl Live {
         let path = self.path();
         match &mut self.redactor {
             None => Input::open(path),
-            // A file that goes on lacks its end, which is no news about an interval.
+            // The file has no end yet, which is not worth a message.
             Some(redactor) => Ok(Redacting::begin(Source::open(path)?)?.finish(redactor)?.0),
         }
     }
@@ -226,7 +226,7 @@ impl Live {
     #[cfg(feature = "tui")]
     pub(super) fn path_before(&self) -> Option<PathBuf> {
         let entries = fs::read_dir(self.directory.as_ref()?.path()).ok()?.flatten();
-        // Behind the name is when it ended.
+        // The suffix is the time when the file ended.
         let is_before = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
             let ended = name.and_then(|name| name.strip_prefix(NAME)?.strip_prefix('.'));
@@ -258,7 +258,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Whoever asks for the outcome calls it.
+        // Callers that need the result call `end` themselves.
         let _ = self.end();
     }
 }
@@ -269,8 +269,8 @@ const PREFIX: &str = "bprec-top-";
 /// Number of attempts to make a directory.
 const TRIES: u32 = 10;
 
-/// A directory of our own, in memory where the system has files there; and its lock. Directories that nobody holds any more go: whoever was
-/// killed has left them.
+/// Creates and locks a directory, in memory if the system has a file system there. Removes directories without a lock, which killed processes
+/// left.
 fn directory() -> anyhow::Result<(TempDir, File)> {
     let parent = match fs::metadata(SHARED_MEMORY) {
         Ok(metadata) if metadata.is_dir() => PathBuf::from(SHARED_MEMORY),
@@ -280,13 +280,13 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
     for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
         if is_ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) && lock(&entry.path()).is_some() {
-            // Somebody else's cannot be removed, and stays.
+            // Directories of other users cannot be removed.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
     for _ in 0..TRIES {
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent).with_context(failed)?;
-        // Whoever starts at the same moment may have taken it for one that was left.
+        // A process that starts at the same moment may have removed it as unlocked.
         if let Some(lock) = lock(directory.path()).filter(|_| directory.path().is_dir()) {
             return Ok((directory, lock));
         }
@@ -294,7 +294,7 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
     bail!("{}: another process removes it at once", failed())
 }
 
-/// Locks a directory that nobody has locked.
+/// Locks a directory; `None` if it is locked already.
 fn lock(directory: &Path) -> Option<File> {
     let opened = File::open(directory).ok()?;
     opened.try_lock().is_ok().then_some(opened)

@@ -1,4 +1,4 @@
-//! `bprec top` on a terminal: what a recording that goes on answers to a screen.
+//! `bprec top` on a terminal: answers the screen's requests from a live recording.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -23,10 +23,10 @@ fn keep(level: Level, message: &str) {
     }
 }
 
-/// Messages of the recorder may have any name in them.
+/// Replaces messages of the recorder, which can contain any name.
 const REDACTED: &str = "the recorder has a message, which --redact leaves out";
 
-/// Shows what is recorded until a key or a signal ends it.
+/// Shows the live recording until a key or a signal ends it.
 pub(super) fn watch(
     terminal: Terminal,
     options: Options,
@@ -56,7 +56,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Answers until nobody asks any more, or the recorder has ended.
+    /// Answers requests until the screen or the recorder has ended.
     fn answer(&mut self, requests: &Receiver<Request>, answers: &Sender<Answer>) -> anyhow::Result<()> {
         while !self.live.has_ended() {
             let answer = match requests.recv_timeout(LOOK_EVERY) {
@@ -70,7 +70,7 @@ impl Watched {
                 Some(_) => REDACTED.to_owned(),
             });
             for answer in said.map(Answer::Said).chain(answer) {
-                // Whoever asked has gone, which the next look tells.
+                // Fails if the screen has ended, which the next `recv` reports.
                 let _ = answers.send(answer);
             }
         }
@@ -84,8 +84,7 @@ impl Watched {
                 let again = self.shown.as_ref().map(|shown| self.live.again(&self.query, shown)).transpose();
                 again?.flatten().map(|interval| self.show(interval))
             }
-            // Taken from the whole newest file: an interval has few samples.
-            // It cannot be opened while one file follows another.
+            // From the whole newest file, as an interval has few samples. Opening fails while the file is being replaced.
             Request::Read(read) => Some(match self.live.input() {
                 Ok(input) => match Session::open_without_user_code(&input) {
                     Ok(session) => read.answer(&session),
@@ -99,7 +98,7 @@ impl Watched {
             }
             Request::Every(interval) => {
                 if *interval < self.options.interval {
-                    // Readings of the statistics have to come sooner: that is another recording.
+                    // More frequent readings need a new recording.
                     self.options.interval = *interval;
                     self.live.end()?;
                     let redactor = self.redact.map(Redactor::new);
@@ -117,7 +116,7 @@ impl Watched {
         })
     }
 
-    /// The next interval, if it is over.
+    /// The next interval, if it has ended.
     fn newer(&mut self) -> anyhow::Result<Option<Answer>> {
         if self.is_paused {
             return Ok(None);
@@ -133,7 +132,7 @@ impl Watched {
         Answer::Newer(Model::Interval(interval, Arc::clone(&self.history)))
     }
 
-    /// Writes what the newest file has under a name, and what was before under another one. What was written.
+    /// Writes the newest file to `target`, and its predecessor to another name; returns a message with both.
     fn write(&self, target: &Path) -> anyhow::Result<String> {
         let mut parts = vec![self.live.path()];
         let mut targets = vec![target.to_owned()];

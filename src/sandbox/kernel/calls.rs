@@ -1,7 +1,7 @@
 //! The system calls that a reader may make, as filters for the kernel.
 //!
-//! A filter lists what is allowed. Everything else fails with EPERM, calls that newer kernels add included: most callers go on without what was
-//! refused, and none can do harm by going on. A call for another instruction set (`int 0x80`) ends the process: its numbers mean other calls.
+//! A filter lists the allowed calls. All others fail with EPERM, including calls that newer kernels add: callers can handle the error, and a
+//! refused call does no harm. A call by the numbers of another instruction set (`int 0x80`) ends the process.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use seccompiler::{
 
 use super::Needs;
 
-/// Lets this process make the calls of every reader and those in `needs`, and of these none that an earlier filter refuses.
+/// Allows the calls of every reader and those in `needs`. Calls that an earlier filter refuses stay refused.
 pub(super) fn allow_only(needs: Needs) -> Result<()> {
-    // Filters accumulate, and of two that refuse, the newest chooses the error: so the lists allow `clone3`, and this refuses it.
+    // Filters accumulate, and the newest that refuses a call chooses the error. So the lists allow `clone3`, and this filter refuses it.
     if needs.confining {
         let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         apply(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
@@ -63,9 +63,9 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
-    // Made by the kernel where a stopped process continues to wait.
+    // The kernel makes this call when a stopped process continues to wait.
     libc::SYS_restart_syscall,
-    // The end of the pager.
+    // Waits for the pager.
     libc::SYS_wait4,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -79,7 +79,7 @@ const CONFINING: &[c_long] = &[
     libc::SYS_capset,
 ];
 
-/// Files by their names; a temporary file loses its name where the file system has none without.
+/// Calls with a path; `unlink` for temporary files on file systems without unnamed files.
 const FILES: &[c_long] = &[
     libc::SYS_statx,
     libc::SYS_newfstatat,
@@ -91,7 +91,7 @@ const FILES: &[c_long] = &[
 
 const SCREEN: &[c_long] = &[libc::SYS_epoll_pwait];
 
-/// An output is synced, gets its name, and the file that had this name another; whose that is, is looked at.
+/// Syncing and naming an output, renaming its predecessor, and checking who owns that.
 const OUTPUT: &[c_long] = &[libc::SYS_fsync, libc::SYS_linkat, libc::SYS_renameat2, libc::SYS_geteuid];
 #[cfg(not(target_arch = "riscv64"))]
 const OUTPUT_OLD: &[c_long] = &[libc::SYS_renameat];
@@ -132,7 +132,7 @@ const THREAD: i32 = libc::CLONE_VM
     | libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID;
-/// Advice up to this is harmless; some that follows is for the whole machine, such as `MADV_HWPOISON`.
+/// Last harmless advice; higher numbers include `MADV_HWPOISON`, which affects the machine.
 const LAST_OLD_ADVICE: i32 = libc::MADV_DONTNEED;
 /// Guards of stacks (Linux 6.13): `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
 const GUARDS: [i32; 2] = [102, 103];
@@ -140,7 +140,7 @@ const FUTEX_OPERATIONS: [i32; 5] =
     [libc::FUTEX_WAIT, libc::FUTEX_WAKE, libc::FUTEX_REQUEUE, libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAKE_BITSET];
 /// The flag of `O_TMPFILE` alone.
 const WITHOUT_NAME: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
-/// Rights of a file that is created: none to execute it, and none of its owner's to whoever does.
+/// Mode bits of a new file: neither executable nor set-user-ID.
 const MODE: i32 = 0o666;
 /// Rights of a temporary file.
 const OWNER_ONLY: i32 = 0o600;
@@ -172,7 +172,7 @@ impl Allowed {
         allowed.when_one_of(libc::SYS_fcntl, 1, &[libc::F_GETFD, libc::F_DUPFD_CLOEXEC])?;
         let asking = [libc::TCGETS as i32, libc::TCGETS2 as i32, libc::TIOCGWINSZ as i32];
         allowed.when_one_of(libc::SYS_ioctl, 1, &asking)?;
-        // Aborting, and signals that were sent to it and that its handler passes on.
+        // SIGABRT for abort; SIGBUS, which the handler raises again if it is not for a mapped input.
         for signal in [libc::SIGABRT, libc::SIGBUS] {
             let own = std::process::id().cast_signed();
             allowed.when(libc::SYS_tgkill, &[(0, Eq, own), (2, Eq, signal)])?;
@@ -207,7 +207,7 @@ impl Allowed {
         self.0.extend(calls.iter().copied().flatten().map(|call| (*call, Vec::new())));
     }
 
-    /// Allows a call when all conditions hold, beside when it is allowed already.
+    /// Adds a rule: allows a call if all conditions hold.
     fn when(&mut self, call: c_long, conditions: &[Condition]) -> Result<()> {
         let condition = |(argument, operator, value): &Condition| {
             SeccompCondition::new(*argument, Dword, operator.clone(), u64::from(value.cast_unsigned()))
