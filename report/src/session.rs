@@ -51,10 +51,15 @@ impl<'a> Session<'a> {
     }
 
     fn with(input: &'a Input, wanted: Wanted) -> Result<Session<'a>> {
-        let session = Recording::open_with_events(input).map(|recording| {
+        let session = Recording::open_with_events(input).and_then(|recording| {
             let mut index = Index::build(&recording, wanted);
+            if let Some(file) = index.other_boot {
+                let [first, second] = [0, file].map(|file| recording.files()[file].path.to_owned());
+                let problem = "recorded after different boots: by their clocks, the machine booted at other times";
+                return Err(Error::Files { first, second, problem: problem.to_owned() });
+            }
             correct_runs(&recording, &mut index, wanted.threads);
-            Session { recording, index }
+            Ok(Session { recording, index })
         });
         input.checked(session)
     }
