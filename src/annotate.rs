@@ -4,9 +4,7 @@ use std::io;
 
 use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
 
-use crate::args::InputArgs;
-use crate::args::percent;
-use crate::args::{OUTPUT, SELECTION};
+use crate::args::{FilesArgs, OUTPUT, SELECTION, percent};
 use crate::opening::RedactArgs;
 use crate::progress::with_progress;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
@@ -26,7 +24,7 @@ pub(crate) struct Args {
     program: Target,
 
     #[command(flatten)]
-    input: InputArgs,
+    input: FilesArgs,
 
     /// Event to show [default: the first that has samples in these programs].
     #[arg(short, long, value_name = "NAME", help_heading = SELECTION)]
@@ -80,12 +78,13 @@ impl std::str::FromStr for Target {
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let out = args.form.output();
     let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
-    let opened = args.redact.open(args.input.path())?;
+    let opened = args.redact.open_all(&args.input)?;
     sandbox.seal(opened.needs_files());
+    let time = opened.time.clone();
     let input = opened.input(&mut args.redact.redactor())?;
     let query = Options {
         programs: vec![args.program.program],
-        time: args.part.time.unwrap_or_default(),
+        time: time.or(args.part.time).unwrap_or_default(),
         cpus: args.part.cpu,
         comms: args.part.comms,
         events: args.event.into_iter().collect(),

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use bprec_report::{ExportFormat, Options, ProgFilter, Session};
 
-use crate::args::InputArgs;
-use crate::args::{OUTPUT, SELECTION};
+use crate::args::{FilesArgs, OUTPUT, SELECTION};
 use crate::draft::{Draft, Older};
 use crate::opening::RedactArgs;
 use crate::progress::with_progress;
@@ -28,7 +27,7 @@ pub(crate) struct Args {
     to: ExportFormat,
 
     #[command(flatten)]
-    input: InputArgs,
+    input: FilesArgs,
 
     /// Write to FILE instead of standard output. An existing file is kept as NAME.old.
     #[arg(short, long, value_name = "FILE")]
@@ -62,12 +61,13 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         bail!("this format is not for a terminal; give -o FILE");
     }
     let sandbox = Sandbox::enter(&args.sandbox, args.output.as_deref().map_or(Purpose::Print, Purpose::Write));
-    let opened = args.redact.open(args.input.path())?;
+    let opened = args.redact.open_all(&args.input)?;
     sandbox.seal(args.output.is_some() || opened.needs_files());
+    let time = opened.time.clone();
     let input = opened.input(&mut args.redact.redactor())?;
     let options = Options {
         programs: args.prog,
-        time: args.part.time.unwrap_or_default(),
+        time: time.or(args.part.time).unwrap_or_default(),
         cpus: args.part.cpu,
         comms: args.part.comms,
         events: args.event.into_iter().collect(),

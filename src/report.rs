@@ -7,7 +7,7 @@ use bprec_report::{
     By, Document, Header, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns, TableStyle,
 };
 
-use crate::args::{InputArgs, OUTPUT, SELECTION, VIEWS, near, percent, time_with_unit};
+use crate::args::{FilesArgs, OUTPUT, SELECTION, VIEWS, near, percent, time_with_unit};
 use crate::opening::RedactArgs;
 use crate::pager::Output;
 use crate::progress::with_progress;
@@ -25,7 +25,7 @@ use crate::{Outcome, say};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    input: InputArgs,
+    input: FilesArgs,
 
     /// Show one row per BPF program; the default.
     #[arg(long, conflicts_with_all = OTHER_VIEWS, help_heading = VIEWS)]
@@ -230,8 +230,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     #[cfg(not(all(feature = "tui", unix)))]
     let is_browsed = false;
     let sandbox = Sandbox::enter(&args.sandbox, if is_browsed { Purpose::Browse } else { Purpose::Print });
-    let opened = args.redact.open(args.input.path())?;
+    let opened = args.redact.open_all(&args.input)?;
     sandbox.seal(opened.needs_files());
+    let time = opened.time.clone();
     let (input, redacted) = opened.input_with_summary(&mut args.redact.redactor())?;
     let tell_of_copy = || redacted.iter().for_each(|(path, summary)| tell(path, summary));
     if !is_browsed {
@@ -267,7 +268,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         by: args.by,
         programs: args.prog,
         sort: args.sort,
-        time: args.part.time.unwrap_or_default(),
+        time: time.or(args.part.time).unwrap_or_default(),
         cpus: args.part.cpu,
         comms: args.part.comms,
         events: args.event,

@@ -26,11 +26,11 @@ pub(crate) mod workload;
 
 use self::code::user::{UserMaps, UserMapsBuilder};
 use self::code::{Code, CodeMap};
+use self::files::FileAccounts;
 use self::hooks::Hooks;
 use self::kernel::Role;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
 use self::runs::RunSeries;
-use self::files::FileAccounts;
 use self::states::{Lost, States, Traces};
 use self::symbols::{KernelMaps, KernelSymbols};
 use self::tail_calls::TailCalls;

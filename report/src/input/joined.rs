@@ -72,7 +72,10 @@ impl Input {
             let (latest, of_latest) = latest.map_or((facts, input), |(facts, input)| (facts, input));
             let overlap_ns = latest.last_ns.min(next.last_ns).saturating_sub(next.first_ns);
             let is_inside = next.last_ns <= latest.last_ns && next.first_ns < latest.last_ns;
-            if overlap_ns > OVERLAP_MAX_NS || is_inside || (facts.first_ns, facts.last_ns) == (next.first_ns, next.last_ns) {
+            if overlap_ns > OVERLAP_MAX_NS
+                || is_inside
+                || (facts.first_ns, facts.last_ns) == (next.first_ns, next.last_ns)
+            {
                 let same = latest.first_ns == next.first_ns && latest.last_ns == next.last_ns;
                 let problem = match same {
                     true => "the same recording twice, or two recordings of the same time".to_owned(),

@@ -15,8 +15,8 @@ pub(crate) mod window;
 
 use crate::{Error, Result};
 use bprec_format::{Container, PIPE_HEADER_BYTES};
-use mapping::Mapping;
 pub use joined::recordings_of;
+use mapping::Mapping;
 pub use progress::Progress;
 use spool::{Spool, spool};
 use std::fs::File;

@@ -6,8 +6,8 @@ use crate::input::unpacked::{RELEASE_BYTES, RecordBytes, Slice, Unpacked};
 use crate::{Error, Input, Result};
 use bprec_format::feature::{ClockData, Compression, Feature, Payload, SampleTime, Text};
 use bprec_format::{
-    Container, Endian, Event, Events, FeatureSection, File, FileAttr, Metadata, PIPE_HEADER_BYTES,
-    RECORD_HEADER_BYTES, RecordType, Records,
+    Container, Endian, Event, Events, FeatureSection, File, FileAttr, Metadata, PIPE_HEADER_BYTES, RECORD_HEADER_BYTES,
+    RecordType, Records,
 };
 use std::path::Path;
 use std::sync::OnceLock;
@@ -187,10 +187,11 @@ impl<'a> Recording<'a> {
         self.problems.extend(of_next);
         self.sections.extend(next.sections);
         self.streams.extend(next.streams.into_iter().map(|stream| RecordBytes { file, ..stream }));
-        let limits: Vec<_> = [&self.unpacked, &next.unpacked].into_iter().flatten().map(Unpacked::limit_bytes).collect();
+        let limits: Vec<_> =
+            [&self.unpacked, &next.unpacked].into_iter().flatten().map(Unpacked::limit_bytes).collect();
         let limit_bytes = limits.iter().try_fold(0, |most, limit| limit.map(|limit| limit.max(most)));
-        self.unpacked = (!limits.is_empty())
-            .then(|| Unpacked::new(self.input, self.streams.clone(), self.endian, limit_bytes));
+        self.unpacked =
+            (!limits.is_empty()).then(|| Unpacked::new(self.input, self.streams.clone(), self.endian, limit_bytes));
         self.cut_off = self.cut_off.take().or(next.cut_off);
         self.kinds = EventKind::of_all(&events, &names);
         self.id_at = events.all().first().and_then(|it| it.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);

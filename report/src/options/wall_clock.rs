@@ -143,9 +143,9 @@ fn time_of_day(text: &str) -> Option<u64> {
         text.parse::<u64>().ok().filter(|number| is_number && *number < limit)
     };
     let (hours, minutes) = (part(parts.next()?, 24)?, part(parts.next()?, 60)?);
-    let seconds_ns = parts.next().map_or(Some(0), |text| {
-        super::nanoseconds(text).filter(|ns| *ns < 60 * SECOND_NS && !text.is_empty())
-    })?;
+    let seconds_ns = parts
+        .next()
+        .map_or(Some(0), |text| super::nanoseconds(text).filter(|ns| *ns < 60 * SECOND_NS && !text.is_empty()))?;
     parts.next().is_none().then_some((hours * 3600 + minutes * 60) * SECOND_NS + seconds_ns)
 }
 
@@ -153,7 +153,8 @@ fn time_of_day(text: &str) -> Option<u64> {
 fn day(text: &str) -> Option<i64> {
     let mut parts = text.split('-');
     let mut part = |digits: usize| {
-        let text = parts.next().filter(|text| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit()))?;
+        let text =
+            parts.next().filter(|text| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit()))?;
         text.parse::<i64>().ok()
     };
     let (year, month, day) = (part(4)?, part(2)?, part(2)?);
@@ -211,9 +212,13 @@ mod tests {
             assert_eq!(text.parse::<WallTime>().unwrap(), WallTime::Unix(seconds * SECOND_NS), "{text}");
         }
         assert_eq!(text(1_795_575_630 * SECOND_NS), "2026-11-25 03:00:30 UTC");
-        assert_eq!("01:30+02:00".parse::<WallTime>().unwrap(), WallTime::OfDay(23 * 3600 * SECOND_NS + 1800 * SECOND_NS));
+        assert_eq!(
+            "01:30+02:00".parse::<WallTime>().unwrap(),
+            WallTime::OfDay(23 * 3600 * SECOND_NS + 1800 * SECOND_NS)
+        );
         assert_eq!("-10m".parse::<WallTime>().unwrap(), WallTime::BeforeEnd(600 * SECOND_NS));
-        for bad in ["", "3", "25:00", "03:60", "2026-02-30", "2026-13-01", "2026-11-25x", "-10", "03:00:61", "-xm", "+"] {
+        for bad in ["", "3", "25:00", "03:60", "2026-02-30", "2026-13-01", "2026-11-25x", "-10", "03:00:61", "-xm", "+"]
+        {
             assert!(bad.parse::<WallTime>().is_err(), "{bad}");
         }
     }
@@ -226,7 +231,9 @@ mod tests {
             let time = |text: &str| (!text.is_empty()).then(|| text.parse::<WallTime>().unwrap());
             let range = WallRange { since: time(since), until: time(until) };
             let (since_ns, until_ns) = range.resolve(end_ns)?;
-            Ok::<_, Error>([since_ns, until_ns].map(|time| time.map(|ns| (end_ns as i64 - ns as i64) / 60 / 1_000_000_000)))
+            Ok::<_, Error>(
+                [since_ns, until_ns].map(|time| time.map(|ns| (end_ns as i64 - ns as i64) / 60 / 1_000_000_000)),
+            )
         };
         assert_eq!(resolve("01:00", "01:30").unwrap(), [Some(60), Some(30)]);
         assert_eq!(resolve("23:00", "00:30").unwrap(), [Some(180), Some(90)], "over midnight");

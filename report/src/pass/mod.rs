@@ -314,7 +314,8 @@ pub(crate) fn run<S: Sink>(
     let mut slice = 0;
     recording.for_each_run(&mut |slices: &[Slice<'_>]| {
         // Damage was found, and told, in the first pass.
-        let readable = || (slice..).zip(slices).filter_map(|(number, slice)| Some((number, slice.records.as_ref().ok()?)));
+        let readable =
+            || (slice..).zip(slices).filter_map(|(number, slice)| Some((number, slice.records.as_ref().ok()?)));
         let cut_up = readable().flat_map(|(number, records)| cut(records, number, &index.parts, recording.endian()));
         let parts: Vec<Records<'_>> = cut_up.collect();
         let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
