@@ -429,9 +429,6 @@ impl<'r, 'a> Walk<'r, 'a> {
                 states.maps.insert(map.id, map);
             }
             State::MapContents(part) => {
-                if let Some(end) = &part.end {
-                    states.map_entries.insert(part.map_id, end.entries);
-                }
                 if self.wanted.contents {
                     states.contents.entry(part.map_id).or_default().add(part);
                 }

@@ -28,8 +28,6 @@ pub(crate) struct States {
     pub(crate) maps: BTreeMap<u32, state::Map>,
     /// Contents of program arrays, in the order of the readings.
     pub(crate) prog_arrays: Vec<state::ProgArray>,
-    /// Number of entries of maps that were read to their end, by id.
-    pub(crate) map_entries: BTreeMap<u32, u64>,
     /// Contents of maps by id, if they are wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
     /// Run statistics are not kept, or no longer.
