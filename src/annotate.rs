@@ -80,8 +80,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
     let opened = args.redact.open_all(&args.input)?;
     sandbox.seal(opened.needs_files());
-    let time = opened.time.clone();
-    let input = opened.input(&mut args.redact.redactor())?;
+    let (input, time) = opened.input(&mut args.redact.redactor())?;
     let query = Options {
         programs: vec![args.program.program],
         time: time.or(args.part.time).unwrap_or_default(),

@@ -63,8 +63,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let sandbox = Sandbox::enter(&args.sandbox, args.output.as_deref().map_or(Purpose::Print, Purpose::Write));
     let opened = args.redact.open_all(&args.input)?;
     sandbox.seal(args.output.is_some() || opened.needs_files());
-    let time = opened.time.clone();
-    let input = opened.input(&mut args.redact.redactor())?;
+    let (input, time) = opened.input(&mut args.redact.redactor())?;
     let options = Options {
         programs: args.prog,
         time: time.or(args.part.time).unwrap_or_default(),

@@ -44,24 +44,17 @@ impl RedactArgs {
         })
     }
 
-    /// Opens the files of one recording, those that have something of the time that is asked for. Of the others headers are read.
+    /// Opens the files of one recording; which of them have something of the time that is asked for is looked at later.
     pub(crate) fn open_all(&self, files: &FilesArgs) -> bprec_report::Result<OpenedFiles> {
-        let (paths, range) = (files.paths(), &files.range());
+        let (paths, range) = (files.paths(), files.range());
         let paths = paths.iter().map(|path| recordings_of(path)).collect::<bprec_report::Result<Vec<_>>>()?.concat();
         if range.is_all() {
-            let files = paths.iter().map(|path| self.open(path)).collect::<bprec_report::Result<_>>()?;
-            return Ok(OpenedFiles { files, time: None });
+            return Ok(OpenedFiles::All(
+                paths.iter().map(|path| self.open(path)).collect::<bprec_report::Result<_>>()?,
+            ));
         }
         let inputs = paths.iter().map(Input::open).collect::<bprec_report::Result<_>>()?;
-        let (inputs, time) = Input::within(inputs, range)?;
-        let files = inputs.into_iter().map(|input| match self.redact {
-            None => Ok(Opened::AsItIs(input)),
-            Some(_) => {
-                let path = input.path().to_owned();
-                Redacting::begin(Source::of(input)).map(|redacting| Opened::ToRedact(path, redacting))
-            }
-        });
-        Ok(OpenedFiles { files: files.collect::<bprec_report::Result<_>>()?, time: Some(time) })
+        Ok(OpenedFiles::Within { inputs, range, is_redacted: self.redact.is_some() })
     }
 
     /// Replacer of secrets; one for all recordings of a command.
@@ -70,34 +63,56 @@ impl RedactArgs {
     }
 }
 
-/// The files of one recording, open, and the part of its time that is asked for by the wall clock.
-pub(crate) struct OpenedFiles {
-    files: Vec<Opened>,
-    pub(crate) time: Option<TimeRange>,
+/// The files of one recording, open.
+pub(crate) enum OpenedFiles {
+    All(Vec<Opened>),
+    /// Those that have something of a part of the wall clock's time.
+    Within {
+        inputs: Vec<Input>,
+        range: WallRange,
+        is_redacted: bool,
+    },
 }
+
+/// A recording, the part of its time that was asked for by the wall clock, and what is to be said of files that were redacted.
+type ReadFiles = (Input, Option<TimeRange>, Vec<(PathBuf, RewriteSummary)>);
 
 impl OpenedFiles {
     /// Returns true if files have to be made yet.
     pub(crate) fn needs_files(&self) -> bool {
-        self.files.iter().any(Opened::needs_files)
+        match self {
+            OpenedFiles::All(files) => files.iter().any(Opened::needs_files),
+            OpenedFiles::Within { is_redacted, .. } => *is_redacted,
+        }
     }
 
     /// The recording, redacted if that was asked for. Says what could not be read or kept.
-    pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<Input> {
-        let (input, copied) = self.input_with_summary(redactor)?;
+    pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<(Input, Option<TimeRange>)> {
+        let (input, time, copied) = self.input_with_summary(redactor)?;
         copied.iter().for_each(|(path, summary)| tell(path, summary));
-        Ok(input)
+        Ok((input, time))
     }
 
     /// The same; returns what is to be said of files that were redacted.
-    pub(crate) fn input_with_summary(
-        self,
-        redactor: &mut Redactor,
-    ) -> bprec_report::Result<(Input, Vec<(PathBuf, RewriteSummary)>)> {
-        let read = self.files.into_iter().map(|file| file.input_with_summary(redactor));
+    pub(crate) fn input_with_summary(self, redactor: &mut Redactor) -> bprec_report::Result<ReadFiles> {
+        let (files, time) = match self {
+            OpenedFiles::All(files) => (files, None),
+            OpenedFiles::Within { inputs, range, is_redacted } => {
+                let (inputs, time) = Input::within(inputs, &range)?;
+                let files = inputs.into_iter().map(|input| match is_redacted {
+                    false => Ok(Opened::AsItIs(input)),
+                    true => {
+                        let path = input.path().to_owned();
+                        Redacting::begin(Source::of(input)).map(|redacting| Opened::ToRedact(path, redacting))
+                    }
+                });
+                (files.collect::<bprec_report::Result<_>>()?, Some(time))
+            }
+        };
+        let read = files.into_iter().map(|file| file.input_with_summary(redactor));
         let (inputs, copied): (Vec<Input>, Vec<_>) =
             read.collect::<bprec_report::Result<Vec<_>>>()?.into_iter().unzip();
-        Ok((Input::join(inputs)?, copied.into_iter().flatten().collect()))
+        Ok((Input::join(inputs)?, time, copied.into_iter().flatten().collect()))
     }
 }
 

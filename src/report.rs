@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use bprec_report::model::Report;
 use bprec_report::{
-    By, Document, Header, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns, TableStyle,
+    By, Document, Header, MapFilter, MapsOptions, MapsSummary, Options, Payer, ProgFilter, Session, Sort, TableColumns,
+    TableStyle,
 };
 
 use crate::args::{FilesArgs, OUTPUT, SELECTION, VIEWS, near, percent, time_with_unit};
@@ -232,8 +233,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let sandbox = Sandbox::enter(&args.sandbox, if is_browsed { Purpose::Browse } else { Purpose::Print });
     let opened = args.redact.open_all(&args.input)?;
     sandbox.seal(opened.needs_files());
-    let time = opened.time.clone();
-    let (input, redacted) = opened.input_with_summary(&mut args.redact.redactor())?;
+    let (input, time, redacted) = opened.input_with_summary(&mut args.redact.redactor())?;
     let tell_of_copy = || redacted.iter().for_each(|(path, summary)| tell(path, summary));
     if !is_browsed {
         tell_of_copy();
@@ -256,12 +256,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             header: header.take(),
             paint: args.form.style(width).paint,
         };
-        let mut shown = 0;
+        let mut summary = None;
         out.print(|out| {
-            shown = bprec_report::maps(&input, &options, out)?;
+            summary = Some(bprec_report::maps(&input, &options, out)?);
             Ok(())
         })?;
-        return Ok(found(shown > 0, "bprec: the recording has no such map; --maps lists all"));
+        let missing = match summary {
+            Some(MapsSummary { programs: 0, recorded: 0, .. }) => "the recording has no BPF programs, and no maps",
+            Some(MapsSummary { recorded: 0, .. }) => "the recording has no maps: none of its BPF programs uses one",
+            _ => "the recording has no such map; --maps lists all",
+        };
+        return Ok(found(summary.is_some_and(|maps| maps.written > 0), &format!("bprec: {missing}")));
     }
     let wanted = !args.prog.is_empty();
     let options = Options {

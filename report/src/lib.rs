@@ -58,7 +58,7 @@ pub use pass::{SampleView, Sink};
 pub use query::counters::StatAccumulator;
 pub use query::diff::diff;
 pub use query::maps::{MapFilter, MapsOptions};
-pub use session::{Session, maps};
+pub use session::{MapsSummary, Session, maps};
 pub use stream::redact::{Redact, Redactor};
 pub use stream::rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
 pub use stream::script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};

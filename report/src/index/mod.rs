@@ -428,10 +428,8 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Map(map) => {
                 states.maps.insert(map.id, map);
             }
-            State::MapContents(part) => {
-                if self.wanted.contents {
-                    states.contents.entry(part.map_id).or_default().add(part);
-                }
+            State::MapContents(part) if self.wanted.contents => {
+                states.contents.entry(part.map_id).or_default().add(part);
             }
             State::Loss(loss) => states.loss = Some(loss),
             State::CpuNotSampled(cpu) => states.cpus_not_sampled.push(cpu),

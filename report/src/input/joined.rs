@@ -1,11 +1,11 @@
 //! Several files as one recording: which belong together, in which order, and which of them a part of the wall clock needs.
 
-use super::{Input, io_error};
+use super::{GZIP_MAGIC, Input, io_error};
 use crate::input::recording::Recording;
 use crate::options::wall_clock::{self, WallRange};
 use crate::{Error, Result, TimeRange};
-use bprec_format::Container;
 use bprec_format::feature::Feature;
+use bprec_format::{Container, PIPE_HEADER_BYTES};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -71,19 +71,13 @@ impl Input {
             let latest = files[..=at].iter().max_by_key(|(facts, _)| facts.last_ns);
             let (latest, of_latest) = latest.map_or((facts, input), |(facts, input)| (facts, input));
             let overlap_ns = latest.last_ns.min(next.last_ns).saturating_sub(next.first_ns);
-            let is_inside = next.last_ns <= latest.last_ns && next.first_ns < latest.last_ns;
-            if overlap_ns > OVERLAP_MAX_NS
-                || is_inside
-                || (facts.first_ns, facts.last_ns) == (next.first_ns, next.last_ns)
-            {
-                let same = latest.first_ns == next.first_ns && latest.last_ns == next.last_ns;
-                let problem = match same {
-                    true => "the same recording twice, or two recordings of the same time".to_owned(),
-                    false => format!(
-                        "both have samples of the same time, {:.3} s of it: files of one recording follow each other",
-                        overlap_ns as f64 / 1e9
-                    ),
-                };
+            if (facts.first_ns, facts.last_ns) == (next.first_ns, next.last_ns) {
+                return Err(failed(input, "the same recording twice, or two of the same time".to_owned()));
+            }
+            if overlap_ns > OVERLAP_MAX_NS {
+                let overlap = overlap_ns as f64 / 1e9;
+                let problem =
+                    format!("both have samples of the same {overlap:.3} s: files of one recording follow each other");
                 return Err(failed(of_latest, problem));
             }
         }
@@ -166,6 +160,7 @@ pub fn recordings_of(path: &Path) -> Result<Vec<PathBuf>> {
 
 /// True for a file that begins as a recording.
 fn is_recording(path: &Path) -> bool {
-    let mut head = [0; 8];
-    File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && Container::detect(&head).is_ok()
+    let mut head = [0; PIPE_HEADER_BYTES];
+    let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok();
+    is_read && (head.starts_with(&GZIP_MAGIC) || Container::detect(&head).is_ok())
 }

@@ -4,7 +4,8 @@ use super::build;
 use crate::index::Index;
 use crate::input::recording::Recording;
 use crate::model::{
-    Advice, Cost, Count, EventFinding, EventReport, Finding, JSON_VERSION, Known, Line, Program, ProgramCost, Report, Row,
+    Advice, Cost, Count, EventFinding, EventReport, Finding, JSON_VERSION, Known, Line, Program, ProgramCost, Report,
+    Row,
 };
 use crate::options::Split;
 use crate::{By, Options, Result};
@@ -41,11 +42,7 @@ pub(crate) fn all(report: &Report, index: &Index) -> Vec<EventFinding> {
     findings(report, maps_of, &index.states.maps)
 }
 
-fn findings<'m>(
-    report: &Report,
-    maps_of: impl Fn(usize) -> &'m [u32],
-    maps: &BTreeMap<u32, Map>,
-) -> Vec<EventFinding> {
+fn findings<'m>(report: &Report, maps_of: impl Fn(usize) -> &'m [u32], maps: &BTreeMap<u32, Map>) -> Vec<EventFinding> {
     let mut found: Vec<EventFinding> = Vec::new();
     let copies = same_program_twice(report);
     let (alone, unread) = (no_owner(report), outputs_without_reader(report, maps_of, maps));

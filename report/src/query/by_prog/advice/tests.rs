@@ -199,7 +199,8 @@ fn costly_helpers_are_found() {
             let percent = format!("({:.1} % of it, ", samples as f64 * 100.0 / of as f64);
             assert!(found.finding.to_string().contains(&percent), "{}", found.finding);
             assert_eq!((found.cost.samples, found.saves.samples), (of, samples));
-            let measured = format!("saves at most {} %", crate::model::text::fixed(found.saves.machine_percent.unwrap(), 2));
+            let measured =
+                format!("saves at most {} %", crate::model::text::fixed(found.saves.machine_percent.unwrap(), 2));
             assert!(found.measured().contains(&measured), "{}", found.measured());
         }
     }
