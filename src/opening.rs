@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bprec_report::{Input, Progress, Redact, Redacting, Redactor, RewriteSummary, Source, TimeRange, recordings_of};
+use bprec_report::{
+    Input, Progress, Redact, Redacting, Redactor, RewriteSummary, Source, TimeRange, WallRange, recordings_of,
+};
 
 use crate::args::{FilesArgs, OUTPUT};
 use crate::progress::with_progress_of;

@@ -25,13 +25,14 @@ use std::fmt::Write;
 /// When the recording cannot be read at all.
 pub fn header(input: &Input) -> Result<Header> {
     let mut lines = Vec::new();
-    for file in std::iter::once(input).chain(input.later()) {
+    let read = std::iter::once(input).chain(input.later()).try_for_each(|file| {
         if !input.later().is_empty() {
             lines.push(format!("file : {}", file.path().display()));
         }
-        lines.extend(all(&input.checked(Recording::open_file(file))?));
-    }
-    input.checked(Ok(Header::new(lines)))
+        lines.extend(all(&Recording::open_file(file)?));
+        Ok(())
+    });
+    input.checked(read.map(|()| Header::new(lines)))
 }
 
 fn all(recording: &Recording<'_>) -> Vec<String> {
