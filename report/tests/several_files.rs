@@ -173,7 +173,7 @@ fn cut(bytes: &[u8], cuts: &[u64], gap: u64) -> Vec<Vec<u8>> {
                 Some(State::Cost(_) | State::Loss(_)) => is_last,
                 // Names are looked up at the end of each file.
                 Some(state @ (State::KernelSymbols(_) | State::FileFunctions(_))) => {
-                    append(&[state.clone()], last.min(end_ns), &parsed.attrs()[states], endian, &mut data);
+                    append(std::slice::from_ref(state), last.min(end_ns), &parsed.attrs()[states], endian, &mut data);
                     false
                 }
                 Some(
@@ -183,7 +183,7 @@ fn cut(bytes: &[u8], cuts: &[u64], gap: u64) -> Vec<Vec<u8>> {
                     | State::CounterEvents(_)
                     | State::ProgArray(_)),
                 ) if it.time_ns < *start_ns => {
-                    append(&[state.clone()], *start_ns, &parsed.attrs()[states], endian, &mut data);
+                    append(std::slice::from_ref(state), *start_ns, &parsed.attrs()[states], endian, &mut data);
                     false
                 }
                 _ => is_inside,
@@ -359,7 +359,7 @@ fn files_that_are_not_of_one_recording_are_refused() {
     let states = states_at(&parsed);
     let mut data = Vec::new();
     for record in parsed.records().map(Result::unwrap) {
-        match timed(record.clone(), &events, states).state {
+        match timed(record, &events, states).state {
             Some(State::Session(mut session)) => {
                 session.realtime_ns += 3_600_000_000_000;
                 append(
