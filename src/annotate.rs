@@ -5,7 +5,7 @@ use std::io;
 use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
 
 use crate::args::{OUTPUT, PartArgs, SELECTION, percent};
-use crate::opening::ReadArgs;
+use crate::opening::ReadFilesArgs;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
 use crate::terminal::columns;
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     threads: Option<usize>,
 
     #[command(flatten)]
-    read: ReadArgs,
+    read: ReadFilesArgs,
 }
 
 /// Programs, and functions of them.
@@ -71,14 +71,14 @@ impl std::str::FromStr for Target {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let out = args.form.output();
-    let (input, redacted) = args.read.open(Purpose::Print)?;
+    let (input, time, redacted) = args.read.open(Purpose::Print)?;
     redacted.tell();
     let query = Options {
         programs: vec![args.program.program],
         events: args.event.into_iter().collect(),
         limit: args.limit,
         threads: args.threads,
-        ..args.part.into()
+        ..args.part.within(time).into()
     };
     let options = AnnotateOptions { query, function: args.program.function, percent_limit: args.percent_limit };
     let annotation = with_progress(&[&input], || Session::open(&input)?.annotate(&options))?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bprec_report::{CpuList, DiffOptions, Options, ProgFilter, ScriptOptions, TimeRange};
+use bprec_report::{CpuList, DiffOptions, Options, ProgFilter, ScriptOptions, TimeRange, WallRange, WallTime};
 
 /// Heading of options that select what is measured, or which part of a recording is read.
 pub(crate) const SELECTION: &str = "Selection";
@@ -30,6 +30,41 @@ impl InputArgs {
     /// The file to read.
     pub(crate) fn path(&self) -> &Path {
         self.input.as_deref().or(self.file.as_deref()).unwrap_or(Path::new("perf.data"))
+    }
+}
+
+/// The files of a recording, and the part of the wall clock's time that is read of them.
+#[derive(clap::Args)]
+pub(crate) struct FilesArgs {
+    /// Recording to read; `-` is standard input. Can be gzip-compressed. Several files, or a directory of them (record --switch-output), are
+    /// read as one recording in the order of time [default: perf.data].
+    #[arg(short, long, value_name = "FILE")]
+    input: Vec<PathBuf>,
+
+    /// Recordings to read, as with -i.
+    #[arg(value_name = "FILE", conflicts_with = "input")]
+    files: Vec<PathBuf>,
+
+    /// Read only from this time on: 03:00, '2026-11-25 03:00' (UTC, or with a zone: 03:00+01:00), or -10m before the end. Files that end
+    /// earlier are not read.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "time", help_heading = SELECTION)]
+    since: Option<WallTime>,
+
+    /// Read only up to this time, as --since.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "time", help_heading = SELECTION)]
+    until: Option<WallTime>,
+}
+
+impl FilesArgs {
+    /// The files to read.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let given = if self.input.is_empty() { &self.files } else { &self.input };
+        if given.is_empty() { vec![PathBuf::from("perf.data")] } else { given.clone() }
+    }
+
+    /// The part of the wall clock's time.
+    pub(crate) fn range(&self) -> WallRange {
+        WallRange { since: self.since, until: self.until }
     }
 }
 
@@ -83,6 +118,13 @@ pub(crate) struct PartArgs {
         help_heading = SELECTION
     )]
     pub(crate) comms: Vec<String>,
+}
+
+impl PartArgs {
+    /// The part of a time that was chosen by the wall clock, if one was.
+    pub(crate) fn within(self, time: Option<TimeRange>) -> PartArgs {
+        PartArgs { time: time.or(self.time), ..self }
+    }
 }
 
 impl From<PartArgs> for Options {

@@ -8,7 +8,7 @@ use bprec_report::{ExportFormat, Options, ProgFilter, Session};
 
 use crate::args::{OUTPUT, PartArgs, SELECTION};
 use crate::draft::{Draft, Older};
-use crate::opening::ReadArgs;
+use crate::opening::ReadFilesArgs;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
 use crate::{Outcome, say};
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     no_demangle: bool,
 
     #[command(flatten)]
-    read: ReadArgs,
+    read: ReadFilesArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
@@ -53,13 +53,13 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     if format.is_binary() && args.output.is_none() && io::stdout().is_terminal() {
         bail!("this format is not for a terminal; give -o FILE");
     }
-    let (input, redacted) = args.read.open(args.output.as_deref().map_or(Purpose::Print, Purpose::Write))?;
+    let (input, time, redacted) = args.read.open(args.output.as_deref().map_or(Purpose::Print, Purpose::Write))?;
     redacted.tell();
     let options = Options {
         programs: args.prog,
         events: args.event.into_iter().collect(),
         keep_mangled: args.no_demangle,
-        ..args.part.into()
+        ..args.part.within(time).into()
     };
     let inputs = [&input];
     let session = with_progress(&inputs, || Session::open(&input))?;

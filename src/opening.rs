@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bprec_report::{Input, Progress, Redact, Redacting, Redactor, RewriteSummary, Source};
+use bprec_report::{
+    Input, Progress, Redact, Redacting, Redactor, RewriteSummary, Source, TimeRange, WallRange, recordings_of,
+};
 
-use crate::args::{InputArgs, OUTPUT};
+use crate::args::{FilesArgs, InputArgs, OUTPUT};
 use crate::progress::with_progress_of;
 use crate::rewrite::tell;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
@@ -26,7 +28,7 @@ pub(crate) struct RedactArgs {
     pub(crate) redact: Option<Redact>,
 }
 
-/// Options of commands that read one recording.
+/// Options of commands that read one file.
 #[derive(clap::Args)]
 pub(crate) struct ReadArgs {
     #[command(flatten)]
@@ -49,9 +51,33 @@ impl ReadArgs {
     }
 }
 
-/// Problems and losses of a recording that was redacted.
+/// Options of commands that read a recording of one file or of several.
+#[derive(clap::Args)]
+pub(crate) struct ReadFilesArgs {
+    #[command(flatten)]
+    pub(crate) files: FilesArgs,
+
+    #[command(flatten)]
+    pub(crate) redact: RedactArgs,
+
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
+}
+
+impl ReadFilesArgs {
+    /// Confines the command to what `purpose` needs, and opens the recording, redacted if that was asked for. Returns with it the part of its
+    /// time that was asked for by the wall clock.
+    pub(crate) fn open(&self, purpose: Purpose<'_>) -> bprec_report::Result<(Input, Option<TimeRange>, Redacted)> {
+        let sandbox = Sandbox::enter(&self.sandbox, purpose);
+        let opened = self.redact.open_all(&self.files)?;
+        sandbox.seal(purpose.output().is_some() || opened.needs_files());
+        opened.input(&mut self.redact.redactor())
+    }
+}
+
+/// Problems and losses of the files of a recording that were redacted.
 #[must_use]
-pub(crate) struct Redacted(Option<(PathBuf, RewriteSummary)>);
+pub(crate) struct Redacted(Vec<(PathBuf, RewriteSummary)>);
 
 impl Redacted {
     /// Prints it on standard error.
@@ -67,7 +93,7 @@ pub(crate) enum Opened {
 }
 
 impl RedactArgs {
-    /// Opens all files of a recording. Parses nothing yet if it is to be redacted.
+    /// Opens a file, with what belongs to it. Parses nothing yet if it is to be redacted.
     pub(crate) fn open(&self, path: &Path) -> bprec_report::Result<Opened> {
         let progress = Arc::<Progress>::default();
         with_progress_of(&[(path, &progress)], || match self.redact {
@@ -79,9 +105,66 @@ impl RedactArgs {
         })
     }
 
+    /// Opens the files of one recording; which of them have something of the time that is asked for is looked at later.
+    fn open_all(&self, files: &FilesArgs) -> bprec_report::Result<OpenedFiles> {
+        let (paths, range) = (files.paths(), files.range());
+        let paths = paths.iter().map(|path| recordings_of(path)).collect::<bprec_report::Result<Vec<_>>>()?.concat();
+        if range.is_all() {
+            return Ok(OpenedFiles::All(
+                paths.iter().map(|path| self.open(path)).collect::<bprec_report::Result<_>>()?,
+            ));
+        }
+        let inputs = paths.iter().map(Input::open).collect::<bprec_report::Result<_>>()?;
+        Ok(OpenedFiles::Within { inputs, range, is_redacted: self.redact.is_some() })
+    }
+
     /// Replacer of secrets; one for all recordings of a command.
     pub(crate) fn redactor(&self) -> Redactor {
         Redactor::new(self.redact.unwrap_or_default())
+    }
+}
+
+/// The files of one recording, open.
+enum OpenedFiles {
+    All(Vec<Opened>),
+    /// Those that have something of a part of the wall clock's time.
+    Within {
+        inputs: Vec<Input>,
+        range: WallRange,
+        is_redacted: bool,
+    },
+}
+
+impl OpenedFiles {
+    /// Returns true if temporary files are still needed.
+    fn needs_files(&self) -> bool {
+        match self {
+            OpenedFiles::All(files) => files.iter().any(Opened::needs_files),
+            OpenedFiles::Within { is_redacted, .. } => *is_redacted,
+        }
+    }
+
+    /// The recording, redacted if that was asked for, and the part of its time that was asked for by the wall clock.
+    fn input(self, redactor: &mut Redactor) -> bprec_report::Result<(Input, Option<TimeRange>, Redacted)> {
+        let (files, time) = match self {
+            OpenedFiles::All(files) => (files, None),
+            OpenedFiles::Within { inputs, range, is_redacted } => {
+                let (inputs, time) = Input::within(inputs, &range)?;
+                let files = inputs.into_iter().map(|input| match is_redacted {
+                    false => Ok(Opened::AsItIs(input)),
+                    true => {
+                        let path = input.path().to_owned();
+                        Redacting::begin(Source::of(input)).map(|redacting| Opened::ToRedact(path, redacting))
+                    }
+                });
+                (files.collect::<bprec_report::Result<_>>()?, Some(time))
+            }
+        };
+        let read = files.into_iter().map(|file| file.input(redactor));
+        let (inputs, redacted): (Vec<Input>, Vec<_>) =
+            read.collect::<bprec_report::Result<Vec<_>>>()?.into_iter().unzip();
+        let redacted = redacted.into_iter().flat_map(|Redacted(files)| files).collect();
+        Ok((Input::join(inputs)?, time, Redacted(redacted)))
     }
 }
 
@@ -94,11 +177,11 @@ impl Opened {
     /// The recording, redacted if that was asked for.
     pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<(Input, Redacted)> {
         match self {
-            Opened::AsItIs(input) => Ok((input, Redacted(None))),
+            Opened::AsItIs(input) => Ok((input, Redacted(Vec::new()))),
             Opened::ToRedact(path, redacting) => {
                 let progress = Arc::clone(redacting.progress());
                 let (input, summary) = with_progress_of(&[(&path, &progress)], || redacting.finish(redactor))?;
-                Ok((input, Redacted(Some((path, summary)))))
+                Ok((input, Redacted(vec![(path, summary)])))
             }
         }
     }

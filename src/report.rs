@@ -4,12 +4,12 @@ use std::io::{self, IsTerminal, Write};
 
 use bprec_report::model::Report;
 use bprec_report::{
-    By, Document, Header, Input, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns,
-    TableStyle,
+    By, Document, Header, Input, MapFilter, MapsOptions, MapsSummary, Options, Payer, ProgFilter, Session, Sort,
+    TableColumns, TableStyle,
 };
 
 use crate::args::{OUTPUT, PartArgs, ProgramArgs, SELECTION, VIEWS, near, percent, time_with_unit};
-use crate::opening::{ReadArgs, Redacted};
+use crate::opening::{ReadFilesArgs, Redacted};
 use crate::pager::Output;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
@@ -163,7 +163,7 @@ pub(crate) struct Args {
     threads: Option<usize>,
 
     #[command(flatten)]
-    read: ReadArgs,
+    read: ReadFilesArgs,
 }
 
 /// Group of the views beside the table of programs: a report is one of them.
@@ -218,7 +218,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let is_browsed = args.tui;
     #[cfg(not(all(feature = "tui", unix)))]
     let is_browsed = false;
-    let (input, redacted) = args.read.open(if is_browsed { Purpose::Browse } else { Purpose::Print })?;
+    let (input, time, redacted) = args.read.open(if is_browsed { Purpose::Browse } else { Purpose::Print })?;
     // The terminal is not the screen's yet, or not any more.
     let mut redacted = Some(redacted);
     if !is_browsed {
@@ -242,12 +242,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             header: header.take(),
             paint: style(width).paint,
         };
-        let mut shown = 0;
+        let mut summary = None;
         out.print(|out| {
-            shown = bprec_report::maps(&input, &options, out)?;
+            summary = Some(bprec_report::maps(&input, &options, out)?);
             Ok(())
         })?;
-        return Ok(found(shown > 0, "bprec: the recording has no such map; --maps lists all"));
+        let missing = match summary {
+            Some(MapsSummary { programs: 0, recorded: 0, .. }) => "the recording has no BPF programs, and no maps",
+            Some(MapsSummary { recorded: 0, .. }) => "the recording has no maps: none of its BPF programs uses one",
+            _ => "the recording has no such map; --maps lists all",
+        };
+        return Ok(found(summary.is_some_and(|maps| maps.written > 0), &format!("bprec: {missing}")));
     }
     let wanted = !args.programs.prog.is_empty();
     let options = Options {
@@ -260,7 +265,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         all: args.programs.all,
         threads: args.threads,
         keep_mangled: args.no_demangle,
-        ..args.part.into()
+        ..args.part.within(time).into()
     };
     #[cfg(all(feature = "tui", unix))]
     if let Some(terminal) = terminal {

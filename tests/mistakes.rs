@@ -14,7 +14,7 @@ use support::{Scratch, bprec, root, skip};
 type Mistake = (&'static str, i32, &'static [&'static str]);
 
 /// Of commands that read.
-const READING: [Mistake; 39] = [
+const READING: [Mistake; 43] = [
     ("reprot", 2, &["unrecognized subcommand 'reprot'", "a similar subcommand exists: 'report'"]),
     ("report --jason", 2, &["'--jason'", "'--json'"]),
     (
@@ -25,7 +25,11 @@ const READING: [Mistake; 39] = [
     ("script -i nofile", 2, &["nofile: No such file", "check the path; `bprec record -a -o FILE` makes a recording"]),
     ("diff perf.data nofile", 2, &["open nofile: No such file", "check the path"]),
     ("recover nofile", 2, &["nofile: No such file", "`bprec record -a"]),
-    ("report directory", 2, &["directory/data: No such file", "a directory is a recording only if"]),
+    ("report directory", 2, &["directory: a directory without recordings"]),
+    ("report perf.data perf.data", 2, &["perf.data and perf.data: the same recording twice"]),
+    ("report --since noon", 2, &["noon", "expected a time in UTC or with its zone"]),
+    ("report --since 1999-01-01 --until 1999-01-02", 2, &["no file has samples of that time: they go from"]),
+    ("script perf.data perf.data", 2, &["unexpected argument"]),
     ("report empty", 2, &["empty: ", "not a recording by bprec or perf", "check the path"]),
     ("report text", 2, &["text: ", "no perf.data", "check the path; `bprec record"]),
     ("report text.gz", 2, &["text.gz: ", "no perf.data", "check the path; `bprec record"]),

@@ -32,6 +32,16 @@ pub enum Error {
         /// Where and what.
         source: bprec_format::Error,
     },
+    /// Files that are not of one recording.
+    #[error("{} and {}: {problem}", first.display(), second.display())]
+    Files {
+        /// The file that is earlier, or was given first.
+        first: PathBuf,
+        /// The other one.
+        second: PathBuf,
+        /// Reason why they cannot be read as one recording.
+        problem: String,
+    },
     /// An option that does not fit the recording, or that says nothing.
     #[error("{option} {value}: {problem}")]
     Option {

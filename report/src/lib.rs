@@ -43,11 +43,12 @@ pub use export::ExportFormat;
 pub use index::student::Quantiles as StudentQuantiles;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::source::Source;
-pub use input::{Input, Progress};
+pub use input::{Input, Progress, recordings_of};
 pub use model::text::printable;
 pub use model::{Annotation, CountersReport, Header, LinesReport, OverTime, Payers, Report, Stacks, Trees};
 pub use options::condition::Condition;
 pub use options::diff::{Confidence, DiffOptions, DiffSort};
+pub use options::wall_clock::{WallRange, WallTime};
 pub use options::{
     AnnotateOptions, By, CpuList, Group, Options, Paint, Payer, ProgFilter, Sort, Split, TableColumns, TableStyle,
     TextStyle, TimeRange, Tone,
@@ -57,7 +58,7 @@ pub use pass::{SampleView, Sink};
 pub use query::counters::StatAccumulator;
 pub use query::diff::diff;
 pub use query::maps::{MapFilter, MapsOptions};
-pub use session::{Session, maps};
+pub use session::{MapsSummary, Session, maps};
 pub use stream::redact::{Redact, Redactor};
 pub use stream::rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
 pub use stream::script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};

@@ -51,10 +51,15 @@ impl<'a> Session<'a> {
     }
 
     fn with(input: &'a Input, wanted: Wanted) -> Result<Session<'a>> {
-        let session = Recording::open_with_events(input).map(|recording| {
+        let session = Recording::open_with_events(input).and_then(|recording| {
             let mut index = Index::build(&recording, wanted);
+            if let Some(file) = index.other_boot {
+                let [first, second] = [0, file].map(|file| recording.files()[file].path.to_owned());
+                let problem = "recorded after different boots: by their clocks, the machine booted at other times";
+                return Err(Error::Files { first, second, problem: problem.to_owned() });
+            }
             correct_runs(&recording, &mut index, wanted.threads);
-            Session { recording, index }
+            Ok(Session { recording, index })
         });
         input.checked(session)
     }
@@ -273,11 +278,22 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Writes the maps of a recording, and what it has of their contents. How many were written.
+/// Number of maps that were written, and of those that there are.
+#[derive(Debug, Clone, Copy)]
+pub struct MapsSummary {
+    /// Maps that were asked for.
+    pub written: usize,
+    /// Maps of the recording.
+    pub recorded: usize,
+    /// Programs of the recording.
+    pub programs: usize,
+}
+
+/// Writes the maps of a recording, and what it has of their contents.
 ///
 /// # Errors
 /// When the recording cannot be read at all, or the output cannot be written.
-pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<usize> {
+pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<MapsSummary> {
     let Session { recording, index } = Session::with(input, Wanted { contents: true, ..Wanted::default() })?;
     let btf = btf_of(recording.sections(), recording.endian());
     let report = MapsReport::new(&recording, &index, &btf, options);
@@ -287,7 +303,7 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
         view::write_maps_text(&report, out, options.paint)
     };
     recording.checked(written.map_err(Error::from))?;
-    Ok(report.ids.len())
+    Ok(MapsSummary { written: report.ids.len(), recorded: report.recorded, programs: index.programs.list.len() })
 }
 
 #[cfg(test)]

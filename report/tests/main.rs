@@ -60,6 +60,8 @@ mod rewrite;
 mod script;
 #[path = "script_lines.rs"]
 mod script_lines;
+#[path = "several_files.rs"]
+mod several_files;
 #[path = "shared_hooks.rs"]
 mod shared_hooks;
 #[path = "stacks.rs"]

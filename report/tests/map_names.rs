@@ -50,3 +50,16 @@ fn a_map_is_found_by_the_whole_name_and_by_what_the_kernel_keeps() {
         assert_eq!(names("linux-7.2/everything.data", Some(filter)), ["switches_by_tgid"], "{filter}");
     }
 }
+
+/// A recording without maps is told from one that has others.
+#[test]
+fn a_recording_says_that_it_has_no_maps() {
+    for (recording, filter, expected) in
+        [("linux-7.2/none.data", "*", (0, false)), ("linux-7.2/everything.data", "nosuch", (0, true))]
+    {
+        let input = Input::open(fixtures().join("recordings").join(recording)).unwrap();
+        let options = MapsOptions { maps: vec![filter.parse().unwrap()], ..MapsOptions::default() };
+        let summary = maps(&input, &options, &mut Vec::new()).unwrap();
+        assert_eq!((summary.written, summary.recorded > 0), expected, "{recording}");
+    }
+}

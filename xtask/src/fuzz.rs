@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bprec_format::bpf::btf::BpfBtfSection;
 use bprec_format::feature::Feature;
 use bprec_format::{Container, Endian, Events, File, Metadata, RecordType, bprec};
+use bprec_generate::HOSTILE_SHAPES;
 
 /// Seeds are cut here: fuzzers gain more from many runs than from large inputs.
 const SEED_MAX_BYTES: usize = 60_000;
@@ -37,9 +38,12 @@ pub(crate) fn seeds() -> Result<()> {
 }
 
 fn seeds_into(corpus: &Path) -> Result<usize> {
-    let mut inputs = Vec::new();
+    let mut inputs = hostile();
     for folder in ["fixtures/recordings", "fixtures/corpus", "fixtures/regressions", "fixtures/bpf"] {
-        inputs.extend(crate::tree::files_under(Path::new(folder))?);
+        for path in crate::tree::files_under(Path::new(folder))? {
+            let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+            inputs.push((path, bytes));
+        }
     }
     let folder = corpus.join("shapes");
     fs::create_dir_all(&folder)?;
@@ -49,8 +53,7 @@ fn seeds_into(corpus: &Path) -> Result<usize> {
         fs::write(folder.join(seed.to_string()), numbers.map(u16::to_le_bytes).concat())?;
     }
     let mut written = usize::from(SHAPE_SEEDS);
-    for path in inputs {
-        let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+    for (path, bytes) in inputs {
         let name = path.display().to_string().replace(['/', '\\'], "_");
         for (number, (target, seed)) in seeds_of(&path, &bytes).into_iter().enumerate() {
             let folder = corpus.join(target);
@@ -61,6 +64,19 @@ fn seeds_into(corpus: &Path) -> Result<usize> {
         }
     }
     Ok(written)
+}
+
+/// Each kind of recording that once took much for its size, as large as a seed may be, with its journal.
+fn hostile() -> Vec<(PathBuf, Vec<u8>)> {
+    let mut inputs = Vec::new();
+    for shape in HOSTILE_SHAPES {
+        let (n, m) = shape.fitted(shape.sizes, SEED_MAX_BYTES);
+        let files = (shape.make)(n, m);
+        let path = Path::new("hostile").join(shape.name);
+        inputs.extend(files.journal.map(|journal| (path.with_extension("journal"), journal)));
+        inputs.push((path.with_extension("data"), files.recording));
+    }
+    inputs
 }
 
 /// A target, and a seed for it.
@@ -218,4 +234,23 @@ fn host() -> Result<String> {
     let said = String::from_utf8_lossy(&output.context("run rustc")?.stdout).into_owned();
     let host = said.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("rustc does not say what it builds for")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_hostile_recording_is_a_seed_of_the_readers() {
+        let inputs = hostile();
+        let names: Vec<_> = inputs.iter().map(|(path, _)| path.file_stem().unwrap()).collect();
+        assert!(HOSTILE_SHAPES.iter().all(|shape| names.iter().any(|name| *name == shape.name)));
+        for (path, bytes) in &inputs {
+            assert!(bytes.len() <= SEED_MAX_BYTES, "{}: {} bytes", path.display(), bytes.len());
+            let targets: Vec<&str> = seeds_of(path, bytes).into_iter().map(|(target, _)| target).collect();
+            let is_packed = bytes.starts_with(&[0x1f, 0x8b]);
+            let reads_it = |target: &str| targets.contains(&target) || is_packed;
+            assert!(reads_it("journal") || reads_it("file") && reads_it("outputs"), "{}", path.display());
+        }
+    }
 }

@@ -226,8 +226,8 @@ mod tests {
 
     #[test]
     fn a_journal_that_is_full_has_what_was_written_before() {
-        use bprec_format::feature::{SectionContent, Text};
         use bprec_format::bprec::journal::{Frame, Journal as Parsed};
+        use bprec_format::feature::{SectionContent, Text};
 
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("perf.data.journal");

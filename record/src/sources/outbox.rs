@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use bprec_bpf::ProgSnapshot;
-use bprec_format::feature::Feature;
 use bprec_format::bprec::journal::Frame;
 use bprec_format::bprec::state::{Session, State};
+use bprec_format::feature::Feature;
 use bprec_format::{Endian, SampleLayout};
 
 use crate::Result;

@@ -39,7 +39,8 @@ impl<T: Eq + Hash> DedupLog<T> {
         self.said.push(said);
     }
 
-    fn compact(&mut self) {
+    /// Drops repetitions.
+    pub(crate) fn compact(&mut self) {
         let (mut all, mut last) = (FxHashSet::default(), FxHashMap::default());
         let is_new = |said| match (self.undated_about)(said) {
             None => all.insert(said),

@@ -5,6 +5,7 @@ pub(crate) mod code;
 pub(crate) mod dedup;
 pub(crate) mod demangle;
 pub(crate) mod file_functions;
+mod files;
 pub(crate) mod hooks;
 pub(crate) mod images;
 mod intervals;
@@ -25,6 +26,7 @@ pub(crate) mod workload;
 
 use self::code::user::{UserMaps, UserMapsBuilder};
 use self::code::{Code, CodeMap};
+use self::files::FileAccounts;
 use self::hooks::Hooks;
 use self::kernel::Role;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
@@ -80,6 +82,10 @@ pub(crate) struct Index {
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
     pub(crate) lost: Lost,
     pub(crate) traces: Traces,
+    /// Position of a file that was recorded after another boot than the first.
+    pub(crate) other_boot: Option<usize>,
+    /// Stretches without a recording, from the end of a file to the start of the next one, ns.
+    pub(crate) gaps: Vec<(u64, u64)>,
     /// Slice and offset at which a part of the samples starts, about [`PART_BYTES`] apart.
     pub(crate) parts: Vec<(u32, u64)>,
     /// Problems in reading the recording, in words.
@@ -142,8 +148,9 @@ impl Index {
     pub(crate) fn build(recording: &Recording<'_>, wanted: Wanted) -> Index {
         let mut walk = Walk::new(recording, wanted);
         let mut slice = 0;
-        recording.for_each_slice(|records| {
-            match records {
+        recording.for_each_slice(|of_file| {
+            walk.follow(of_file.file);
+            match of_file.records {
                 Ok(records) => walk.slice(slice, &records),
                 Err(error) => walk.problem(error.to_string()),
             }
@@ -163,6 +170,12 @@ impl Index {
             Code::Kernel { function, .. } => self.code.kernel.name(function?),
             Code::Unknown => return None,
         })
+    }
+
+    /// Length of the recording from one time to another, without what lies between its files, ns.
+    pub(crate) fn recorded_ns(&self, from_ns: u64, to_ns: u64) -> Option<u64> {
+        let gaps = self.gaps.iter().map(|(end_ns, start_ns)| start_ns - end_ns).fold(0, u64::saturating_add);
+        to_ns.checked_sub(from_ns)?.checked_sub(gaps).filter(|length_ns| *length_ns > 0)
     }
 
     /// When the recording started, if it says so.
@@ -189,6 +202,11 @@ type KernelMap = (u64, u64, String);
 
 struct Walk<'r, 'a> {
     recording: &'r Recording<'a>,
+    /// The file that is walked.
+    file: usize,
+    /// When it began, ns, where others come before it: time of what it lists without one.
+    listed_at_ns: u64,
+    files: FileAccounts,
     /// The slice that is walked.
     slice: u32,
     wanted: Wanted,
@@ -210,6 +228,9 @@ impl<'r, 'a> Walk<'r, 'a> {
     fn new(recording: &'r Recording<'a>, wanted: Wanted) -> Walk<'r, 'a> {
         Walk {
             recording,
+            file: 0,
+            listed_at_ns: 0,
+            files: FileAccounts::default(),
             slice: 0,
             wanted,
             // Asked once: the system takes its time to say.
@@ -257,14 +278,24 @@ impl<'r, 'a> Walk<'r, 'a> {
         let mut visit = |record: bprec_format::Result<Record<'_>>| match record {
             Ok(record) if record.kind == RecordType::SAMPLE => self.sample(&record),
             Ok(record) => self.side_band(&record),
-            Err(error) => self.index.problem(error.to_string()),
+            Err(error) => self.problem(error.to_string()),
         };
         let parts = scanner.scan(records, &mut visit, &|part| recording.finish_part(part));
         self.index.parts.extend(parts.into_iter().map(|part| (slice, part)));
     }
 
     fn problem(&mut self, problem: String) {
-        self.index.problem(problem);
+        self.index.problem(self.recording.problem_of(self.file, problem));
+    }
+
+    /// Goes on in a file. What it lists at its start had come by the end of the one before it.
+    fn follow(&mut self, file: usize) {
+        if file > self.file {
+            self.files.end_file(&mut self.index.states, &mut self.index.aggregations);
+            self.file = file;
+            let before = self.recording.files()[..file].iter().filter_map(|file| Some(file.span?.1));
+            self.listed_at_ns = before.max().unwrap_or(0).saturating_add(1);
+        }
     }
 
     /// Records of the side band are few beside samples.
@@ -282,12 +313,15 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 
     fn payload(&mut self, record: &Record<'_>, payload: Payload<'_>, id: &SampleId, event: usize) {
-        let time_ns = id.time_ns.unwrap_or(0);
+        let recorded_ns = id.time_ns.unwrap_or(0);
+        let time_ns = if recorded_ns == 0 { self.listed_at_ns } else { recorded_ns };
+        let is_listed = recorded_ns == 0;
+        let file = self.file as u32;
         let place = (id.cpu.unwrap_or(0), id.pid_tid.map_or(0, |(_, tid)| tid));
         let pid = id.pid_tid.map(|(pid, _)| pid);
         let is_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         self.index.traces.take(&payload);
-        let mut side = |kind| self.side.push(SideEvent { time_ns, place, kind });
+        let mut side = |kind| self.side.push(SideEvent { file, time_ns, is_listed, place, kind });
         match payload {
             Payload::Ksymbol(symbol) => side(SidebandKind::Symbol {
                 addr: symbol.addr,
@@ -298,7 +332,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             }),
             Payload::BpfEvent(it) => side(SidebandKind::Program { kind: it.kind, id: it.id, tag: it.tag, pid }),
             // The idle task neither takes a name nor starts: that is one of another pid namespace, which comes as 0 too.
-            Payload::Comm(comm) if comm.tid == 0 && time_ns > 0 => {}
+            Payload::Comm(comm) if comm.tid == 0 && !is_listed => {}
             Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
             Payload::Fork(task) => {
@@ -373,13 +407,15 @@ impl<'r, 'a> Walk<'r, 'a> {
         match state {
             State::RunStats(stats) if states.has_run_stats_at(stats.time_ns) => self.index.runs.add(&stats),
             State::Session(session) => {
-                states.boot_times.begin(session.to_boottime_ns);
-                states.session = Some(session);
+                states.boot_times.begin(&session);
+                self.files.begin_session(self.file, &session);
+                // What counts of a recording are about is what its first file says.
+                if self.file == 0 || states.session.is_none() {
+                    states.session = Some(session);
+                }
             }
             State::BootClock(clock) => states.boot_times.changed(&clock),
-            State::Program(program) => {
-                states.programs.insert((program.id, program.load_time_ns), program);
-            }
+            State::Program(program) => states.program(program),
             State::Missed(missed) => self.missed.push(missed),
             State::StatsOff(off) => {
                 states.stats_off.get_or_insert(off);
@@ -392,13 +428,8 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Map(map) => {
                 states.maps.insert(map.id, map);
             }
-            State::MapContents(part) => {
-                if let Some(end) = &part.end {
-                    states.map_entries.insert(part.map_id, end.entries);
-                }
-                if self.wanted.contents {
-                    states.contents.entry(part.map_id).or_default().add(part);
-                }
+            State::MapContents(part) if self.wanted.contents => {
+                states.contents.entry(part.map_id).or_default().add(part);
             }
             State::Loss(loss) => states.loss = Some(loss),
             State::CpuNotSampled(cpu) => states.cpus_not_sampled.push(cpu),
@@ -430,9 +461,20 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 
     fn finish(mut self) -> Index {
+        let files = std::mem::take(&mut self.files);
+        self.index.other_boot = files.other_boot(self.recording);
+        let gaps = files.finish(self.recording, &mut self.index.states, &mut self.index.aggregations);
+        let is_one_file = self.recording.files().len() == 1;
         let infos = self.infos();
         let btf = self.btf();
         let mut index = self.index;
+        // Each file lists what there is.
+        if !is_one_file {
+            self.missed.compact();
+            self.attachments.compact();
+            self.prog_arrays.compact();
+        }
+        index.gaps = gaps;
         index.states.missed = self.missed.into_vec();
         index.states.attachments = self.attachments.into_vec();
         index.states.prog_arrays = self.prog_arrays.into_vec();

@@ -4,8 +4,10 @@
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
+mod side_event;
 mod traits;
 
+pub(crate) use self::side_event::{SideEvent, SidebandKind};
 pub(crate) use self::traits::TAIL_CALL;
 use crate::index::code::{Code, Range, interpreter_ranges};
 use crate::index::images::{Image, TrampolinePrograms, lossy, symbol_name};
@@ -16,35 +18,6 @@ use bprec_format::bpf::prog_info::ProgInfo;
 use bprec_format::records::{BpfEventKind, KsymbolKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
-
-/// A record of the side band about code that came or went.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct SideEvent {
-    pub(crate) time_ns: u64,
-    /// CPU and thread that it happened on: a program's symbols and its BPF_EVENT share them.
-    pub(crate) place: (u32, u32),
-    pub(crate) kind: SidebandKind,
-}
-
-/// Kind of event.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum SidebandKind {
-    /// KSYMBOL.
-    Symbol { addr: u64, len_bytes: u32, kind: KsymbolKind, gone: bool, name: Vec<u8> },
-    /// BPF_EVENT.
-    Program { kind: BpfEventKind, id: u32, tag: [u8; 8], pid: Option<u32> },
-}
-
-impl SideEvent {
-    /// Address or program of an event without a time.
-    pub(crate) fn undated_about(&self) -> Option<u64> {
-        let about = match self.kind {
-            SidebandKind::Symbol { addr, .. } => addr,
-            SidebandKind::Program { id, .. } => id.into(),
-        };
-        (self.time_ns == 0).then_some(about)
-    }
-}
 
 /// A function of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -162,8 +135,8 @@ impl Programs {
         btf: &BTreeMap<u32, Btf<'_>>,
         states: &States,
     ) -> Programs {
-        // Records that a tool synthesized have no time and come first. The sort keeps the order of records of one time.
-        side.sort_by_key(|event| event.time_ns);
+        // Records that a tool synthesized have no time and come first, in each file. The sort keeps the order of records of one time.
+        side.sort_by_key(|event| (event.file, !event.is_listed, event.time_ns));
         let mut timeline = SideBandWalk::default();
         for event in side {
             timeline.step(event);
@@ -174,14 +147,14 @@ impl Programs {
 
 impl SideBandWalk {
     fn step(&mut self, event: SideEvent) {
-        let SideEvent { time_ns, place, kind } = event;
+        let SideEvent { time_ns, is_listed, place, kind, .. } = event;
         match kind {
             SidebandKind::Symbol { addr, len_bytes, kind: KsymbolKind::BPF, gone, name } => {
                 let symbol = CodeSymbol { addr, len_bytes, from_ns: time_ns, to_ns: u64::MAX, name, program: None };
                 match Image::of_symbol(&symbol.name) {
                     Some(image) => self.image(symbol, image, gone),
                     None if gone => self.gone(symbol, place),
-                    None => self.came(symbol, place),
+                    None => self.came(symbol, place, is_listed),
                 }
             }
             SidebandKind::Symbol { addr, len_bytes, .. } => {
@@ -189,7 +162,7 @@ impl SideBandWalk {
                 self.out_of_line.push(Range { announced: false, ..Range::always(addr, end, Code::PLAIN) });
             }
             SidebandKind::Program { kind: BpfEventKind::PROG_LOAD, id, tag, pid } => {
-                self.loaded(time_ns, place, id, tag, pid.filter(|_| time_ns > 0));
+                self.loaded(time_ns, place, (id, tag), pid.filter(|_| !is_listed), is_listed);
             }
             SidebandKind::Program { kind: BpfEventKind::PROG_UNLOAD, id, tag, .. } => {
                 self.unloaded(time_ns, place, id, tag)
@@ -219,18 +192,18 @@ impl SideBandWalk {
         }
     }
 
-    fn came(&mut self, symbol: CodeSymbol, place: (u32, u32)) {
+    fn came(&mut self, symbol: CodeSymbol, place: (u32, u32), is_listed: bool) {
         if symbol.len_bytes == 0 {
             self.interpreters.push(symbol.addr);
             self.interpreted.insert(place, true);
             return;
         }
         let index = match self.here.get(&symbol.addr) {
-            // Listed by a tool at the start, and announced by the kernel; or another program's, where the record that the first one's code
+            // Listed by a tool at the start of a file, and announced by the kernel; or another program's, where the record that the first one's code
             // went was lost. The BPF_EVENT tells, see `bind`.
             Some(before)
                 if self.symbols[*before as usize].len_bytes == symbol.len_bytes
-                    && self.symbols[*before as usize].from_ns == 0 =>
+                    && (is_listed || self.symbols[*before as usize].from_ns == 0) =>
             {
                 self.again.insert(*before, symbol.name);
                 *before
@@ -262,7 +235,14 @@ impl SideBandWalk {
         self.pending.entry((place, true)).or_default().push(index);
     }
 
-    fn loaded(&mut self, time_ns: u64, place: (u32, u32), id: u32, tag: [u8; 8], loader_pid: Option<u32>) {
+    fn loaded(
+        &mut self,
+        time_ns: u64,
+        place: (u32, u32),
+        (id, tag): (u32, [u8; 8]),
+        loader_pid: Option<u32>,
+        is_listed: bool,
+    ) {
         let symbols = self.pending.remove(&(place, false)).unwrap_or_default();
         let interpreted = self.interpreted.remove(&place).unwrap_or(false);
         let program = match self.by_id.get(&id) {
@@ -273,12 +253,7 @@ impl SideBandWalk {
         known.interpreted |= interpreted && symbols.is_empty();
         known.loader_pid = known.loader_pid.or(loader_pid);
         // A program that was there before has been announced without a time.
-        let first_news = known.loaded_ns.is_none();
-        if first_news && time_ns > 0 {
-            known.loaded_ns = Some(time_ns);
-        } else if time_ns == 0 {
-            known.loaded_ns = Some(0);
-        }
+        known.loaded_ns.get_or_insert(if is_listed { 0 } else { time_ns });
         self.bind(symbols, program, time_ns);
     }
 
@@ -345,6 +320,9 @@ impl SideBandWalk {
         of_program.sort_unstable();
         for (info_index, info) in infos.iter().enumerate() {
             let program = owners[info_index];
+            if self.known[program as usize].info.is_some_and(|first| first.at != info_index) {
+                continue;
+            }
             let since =
                 info.load_time_ns().and_then(|load_time_ns| states.boot_times.to_recording(load_time_ns)).unwrap_or(0);
             let types = info.btf_id().and_then(|id| btf.get(&id));
@@ -455,8 +433,15 @@ impl SideBandWalk {
             by_code.entry((id, addr)).or_default().push_back(program);
         }
         let mut owners = Vec::with_capacity(infos.len());
+        // Each file of a recording has the infos of its programs.
+        let mut by_key: FxHashMap<(u32, u64), u32> = FxHashMap::default();
         for (index, info) in infos.iter().enumerate() {
             let id = info.id().unwrap_or(0);
+            let key = info.load_time_ns().filter(|load_time_ns| *load_time_ns > 0).map(|loaded| (id, loaded));
+            if let Some(program) = key.and_then(|key| by_key.get(&key)) {
+                owners.push(*program);
+                continue;
+            }
             let first_free = |programs: Option<&mut VecDeque<u32>>| {
                 let programs = programs?;
                 while programs.front().is_some_and(|program| self.known[*program as usize].info.is_some()) {
@@ -482,6 +467,7 @@ impl SideBandWalk {
             });
             known.tag = info.tag().map(|tag| tag.0).or(known.tag);
             known.map_ids = info.map_ids().into_iter().flat_map(|ids| ids.iter()).collect();
+            key.map(|key| by_key.insert(key, program));
             owners.push(program);
         }
         owners

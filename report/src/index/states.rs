@@ -28,8 +28,6 @@ pub(crate) struct States {
     pub(crate) maps: BTreeMap<u32, state::Map>,
     /// Contents of program arrays, in the order of the readings.
     pub(crate) prog_arrays: Vec<state::ProgArray>,
-    /// Number of entries of maps that were read to their end, by id.
-    pub(crate) map_entries: BTreeMap<u32, u64>,
     /// Contents of maps by id, if they are wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
     /// Run statistics are not kept, or no longer.
@@ -39,6 +37,13 @@ pub(crate) struct States {
 }
 
 impl States {
+    /// Takes in who a program belongs to. Each file of a recording tells it, and only the first that the program came during the recording.
+    pub(crate) fn program(&mut self, mut program: state::Program) {
+        let key = (program.id, program.load_time_ns);
+        program.loaded_during |= self.programs.get(&key).is_some_and(|before| before.loaded_during);
+        self.programs.insert(key, program);
+    }
+
     /// Attachments of the programs with an id.
     pub(crate) fn attachments_of(&self, id: Option<u32>) -> &[state::Attachment] {
         let Some(id) = id else { return &[] };
@@ -138,9 +143,13 @@ pub(crate) struct BootTimes {
 }
 
 impl BootTimes {
-    /// The recording, or this file of it, begins with this offset.
-    pub(crate) fn begin(&mut self, to_boottime_ns: i64) {
-        self.offsets = vec![(0, to_boottime_ns)];
+    /// A file of the recording begins with this offset.
+    pub(crate) fn begin(&mut self, session: &state::Session) {
+        let state::Session { start_ns, to_boottime_ns, .. } = *session;
+        match self.offsets.is_empty() {
+            true => self.offsets.push((0, to_boottime_ns)),
+            false => self.changed(&BootClock { time_ns: start_ns, to_boottime_ns }),
+        }
     }
 
     /// The offset was found to be another one.
@@ -176,7 +185,7 @@ mod tests {
         const S: u64 = 1_000_000_000;
         let mut times = BootTimes::default();
         assert_eq!(times.to_recording(7), None);
-        times.begin(10 * S.cast_signed());
+        times.begin(&state::Session { to_boottime_ns: 10 * S.cast_signed(), ..state::Session::default() });
         times.changed(&BootClock { time_ns: 200 * S, to_boottime_ns: 75 * S.cast_signed() });
         times.changed(&BootClock { time_ns: 100 * S + S / 5, to_boottime_ns: 70 * S.cast_signed() });
         // Boot time = recording time + 10 s, later + 70 s, later + 75 s.

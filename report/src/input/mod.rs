@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod cut_off;
 pub(crate) mod event_kind;
+mod joined;
 mod mapping;
 mod progress;
 pub(crate) mod recording;
@@ -14,6 +15,7 @@ pub(crate) mod window;
 
 use crate::{Error, Result};
 use bprec_format::{Container, PIPE_HEADER_BYTES};
+pub use joined::recordings_of;
 use mapping::Mapping;
 pub use progress::Progress;
 use spool::{Spool, spool};
@@ -41,6 +43,8 @@ pub struct Input {
     path: PathBuf,
     content: Content,
     parts: Vec<Input>,
+    /// Files of the same recording that follow this one.
+    later: Vec<Input>,
     journal: Option<Mapping>,
     /// The map is of a temporary copy of ours.
     spooled: bool,
@@ -106,6 +110,7 @@ impl Input {
             path: name.into(),
             content: Content::Owned(bytes),
             parts: Vec::new(),
+            later: Vec::new(),
             journal: None,
             spooled: false,
             progress: Arc::default(),
@@ -141,7 +146,7 @@ impl Input {
         if let Some(offset) = content.or_else(|| self.journal.as_ref().and_then(lost_from)) {
             return Err(Error::Truncated { path: self.path.clone(), offset });
         }
-        self.parts.iter().try_for_each(Input::check_whole)
+        self.parts.iter().chain(&self.later).try_for_each(Input::check_whole)
     }
 
     /// Standard input, if it is a file from its start: that needs no copy.
@@ -185,6 +190,7 @@ impl Input {
             path: path.to_owned(),
             content,
             parts: Vec::new(),
+            later: Vec::new(),
             journal: None,
             spooled: false,
             progress: Arc::clone(progress),
@@ -218,6 +224,7 @@ impl Input {
     pub(crate) fn release(&self, part: Range<u64>) {
         if let Content::Mapped(Some(map)) = &self.content
             && self.spooled
+            && self.later.is_empty()
         {
             map.release(part);
         }
@@ -226,6 +233,11 @@ impl Input {
     /// The files of a directory that hold records only.
     pub(crate) fn parts(&self) -> &[Input] {
         &self.parts
+    }
+
+    /// Files of the same recording that follow this one, in the order of time.
+    pub(crate) fn later(&self) -> &[Input] {
+        &self.later
     }
 
     /// The journal beside the file: what a recorder that did not come to its end had put aside for the features.

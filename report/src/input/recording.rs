@@ -2,23 +2,25 @@
 
 use crate::input::cut_off::CutOff;
 use crate::input::event_kind::EventKind;
-use crate::input::unpacked::{RELEASE_BYTES, Slice, Unpacked};
+use crate::input::unpacked::{RELEASE_BYTES, RecordBytes, Slice, Unpacked};
 use crate::{Error, Input, Result};
-use bprec_format::feature::{Compression, Feature, SampleTime, SectionContent, Text};
+use bprec_format::feature::{ClockData, Compression, Feature, SampleTime, SectionContent, Text};
 use bprec_format::{
-    Container, Endian, Event, Events, FeatureSection, File, Metadata, PIPE_HEADER_BYTES, RECORD_HEADER_BYTES,
+    Container, Endian, Event, Events, FeatureSection, File, FileAttr, Metadata, PIPE_HEADER_BYTES, RECORD_HEADER_BYTES,
     RecordType, Records,
 };
+use std::path::Path;
 use std::sync::OnceLock;
 
-/// A recording.
+/// A recording: of one file, or of several that follow each other.
 #[derive(Debug)]
 pub(crate) struct Recording<'a> {
     input: &'a Input,
+    /// Its files, in the order of time.
+    files: Vec<RecordedFile<'a>>,
     endian: Endian,
     sections: Vec<FeatureSection<'a>>,
-    /// Bytes that are records, and their offset in their file.
-    streams: Vec<(&'a [u8], u64)>,
+    streams: Vec<RecordBytes<'a>>,
     /// What they hold, if some of the records hold others, compressed.
     unpacked: Option<Unpacked<'a>>,
     cut_off: Option<CutOff>,
@@ -34,24 +36,49 @@ pub(crate) struct Recording<'a> {
     sampled: OnceLock<Option<(u64, u64)>>,
 }
 
+/// Facts of one file of a recording.
+#[derive(Debug)]
+pub(crate) struct RecordedFile<'a> {
+    pub(crate) path: &'a Path,
+    /// Time of the first and last sample, where the file says so.
+    pub(crate) span: Option<(u64, u64)>,
+    /// Wall clock at a time of the recording's clock, ns.
+    pub(crate) clock: Option<(u64, u64)>,
+}
+
 impl<'a> Recording<'a> {
+    /// Opens the files of an input as one recording.
+    ///
+    /// # Errors
+    /// When one of them cannot be read at all, or their records cannot be told apart.
     pub(crate) fn open(input: &'a Input) -> Result<Recording<'a>> {
+        let mut recording = Recording::open_file(input)?;
+        input.later().iter().try_for_each(|later| recording.append(Recording::open_file(later)?))?;
+        Ok(recording)
+    }
+
+    /// Opens an input without the files that follow it.
+    ///
+    /// # Errors
+    /// When it cannot be read at all.
+    pub(crate) fn open_file(input: &'a Input) -> Result<Recording<'a>> {
         let failed = |source| Error::Format { path: input.path().to_owned(), source };
         let mut problems = Vec::new();
+        let stream = |bytes, offset| RecordBytes { file: 0, bytes, offset };
         let (mut metadata, mut streams, mut cut_off);
         match Container::detect(input.bytes()).map_err(failed)? {
             Container::File(_) => {
                 let file = File::parse(input.bytes()).map_err(failed)?;
                 problems.extend(file.problems().iter().map(ToString::to_string));
                 metadata = Metadata::of_file(&file);
-                streams = vec![(file.records().rest(), file.data().offset)];
-                streams.extend(input.parts().iter().map(|part| (part.bytes(), 0)));
+                streams = vec![stream(file.records().rest(), file.data().offset)];
+                streams.extend(input.parts().iter().map(|part| stream(part.bytes(), 0)));
                 cut_off = CutOff::of_file(&file, input.journal(), &mut metadata);
             }
             Container::Pipe(endian) => {
                 metadata = Metadata::of_stream(endian);
                 let records = input.bytes().get(PIPE_HEADER_BYTES..).unwrap_or_default();
-                streams = vec![(records, PIPE_HEADER_BYTES as u64)];
+                streams = vec![stream(records, PIPE_HEADER_BYTES as u64)];
                 cut_off = None;
             }
         }
@@ -63,7 +90,7 @@ impl<'a> Recording<'a> {
             // What a stream says about itself is among its records, and of a file that was cut off nothing else says
             // whether it is compressed.
             let mut released = 0;
-            for record in streams.iter().flat_map(|(bytes, at)| Records::new(bytes, *at, endian)) {
+            for record in streams.iter().flat_map(|it| Records::new(it.bytes, it.offset, endian)) {
                 let record = match record {
                     Ok(record) => record,
                     Err(error) => {
@@ -95,8 +122,9 @@ impl<'a> Recording<'a> {
         });
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
         let sampled = OnceLock::new();
-        Ok(Recording {
+        let mut recording = Recording {
             input,
+            files: Vec::new(),
             endian,
             sections,
             streams,
@@ -108,7 +136,81 @@ impl<'a> Recording<'a> {
             kinds,
             id_at,
             sampled,
-        })
+        };
+        let span: Option<SampleTime> = recording.feature(Feature::SAMPLE_TIME);
+        let span = span.map(|it| (it.first_ns, it.last_ns)).filter(|(first, last)| first <= last && *last > 0);
+        let clock: Option<ClockData> = recording.feature(Feature::CLOCK_DATA);
+        let clock = clock.map(|clock| (clock.wall_clock_ns, clock.clockid_ns));
+        recording.files.push(RecordedFile { path: input.path(), span, clock });
+        Ok(recording)
+    }
+
+    /// Adds the file that follows. Ids of events are unique while a machine runs: events of the same attr are one event, with all ids.
+    fn append(&mut self, next: Recording<'a>) -> Result<()> {
+        let failed = |problem: String| Error::Files {
+            first: self.files[0].path.to_owned(),
+            second: next.input.path().to_owned(),
+            problem,
+        };
+        if self.endian != next.endian {
+            return Err(failed("recorded in different byte orders".to_owned()));
+        }
+        let own = self.events.all().iter().map(|event| FileAttr { attr: event.attr.clone(), ids: event.ids.clone() });
+        let (mut attrs, mut names) = (own.collect::<Vec<_>>(), self.names.clone());
+        let mut is_taken = vec![false; attrs.len()];
+        for (event, name) in next.events.all().iter().zip(&next.names) {
+            let same = (0..is_taken.len()).find(|at| {
+                // A file that was cut off has no names.
+                let is_same = || names[*at] == *name || attrs[*at].ids.iter().any(|id| event.ids.contains(id));
+                !is_taken[*at] && attrs[*at].attr == event.attr && is_same()
+            });
+            match same {
+                Some(same) => {
+                    is_taken[same] = true;
+                    attrs[same].ids.extend(&event.ids);
+                    attrs[same].ids.sort_unstable();
+                    attrs[same].ids.dedup();
+                }
+                None => {
+                    attrs.push(FileAttr { attr: event.attr.clone(), ids: event.ids.clone() });
+                    names.push(name.clone());
+                }
+            }
+        }
+        let events = Events::new(&attrs, self.endian).map_err(|error| failed(error.to_string()))?;
+        let is_own = |(at, attr): (usize, &FileAttr)| attr.ids.iter().all(|id| events.index_of_id(*id) == Some(at));
+        if !attrs.iter().enumerate().all(is_own) {
+            return Err(failed("an event id has another event in each: these are not of one boot".to_owned()));
+        }
+        let file = self.files.len();
+        let of_next = next.problems.iter().map(|problem| format!("{}: {problem}", next.input.path().display()));
+        self.problems.extend(of_next);
+        self.sections.extend(next.sections);
+        self.streams.extend(next.streams.into_iter().map(|stream| RecordBytes { file, ..stream }));
+        let limits: Vec<_> =
+            [&self.unpacked, &next.unpacked].into_iter().flatten().map(Unpacked::limit_bytes).collect();
+        let limit_bytes = limits.iter().try_fold(0, |most, limit| limit.map(|limit| limit.max(most)));
+        self.unpacked =
+            (!limits.is_empty()).then(|| Unpacked::new(self.input, self.streams.clone(), self.endian, limit_bytes));
+        self.cut_off = self.cut_off.take().or(next.cut_off);
+        self.kinds = EventKind::of_all(&events, &names);
+        self.id_at = events.all().first().and_then(|it| it.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
+        (self.events, self.names) = (events, names);
+        self.files.extend(next.files);
+        Ok(())
+    }
+
+    /// The files, in the order of time.
+    pub(crate) fn files(&self) -> &[RecordedFile<'a>] {
+        &self.files
+    }
+
+    /// A problem, with its file where there are several.
+    pub(crate) fn problem_of(&self, file: usize, problem: String) -> String {
+        match self.files.get(file).filter(|_| self.files.len() > 1) {
+            Some(file) => format!("{}: {problem}", file.path.display()),
+            None => problem,
+        }
     }
 
     /// A recording whose records can be read: without an event none of the kernel's can.
@@ -168,8 +270,8 @@ impl<'a> Recording<'a> {
 
     /// Time of the first and last sample, where the file says so.
     pub(crate) fn told_span(&self) -> Option<(u64, u64)> {
-        let SampleTime { first_ns, last_ns } = self.feature(Feature::SAMPLE_TIME)?;
-        (first_ns <= last_ns && last_ns > 0).then_some((first_ns, last_ns))
+        let spans = self.files.iter().map(|file| file.span);
+        spans.reduce(|all, next| all.zip(next).map(|((a, b), (c, d))| (a.min(c), b.max(d))))?
     }
 
     /// The same, where it does not say so by a walk over all samples, which is made once.
@@ -180,7 +282,7 @@ impl<'a> Recording<'a> {
     fn walk_for_span(&self) -> Option<(u64, u64)> {
         let mut span: Option<(u64, u64)> = None;
         self.for_each_slice(|records| {
-            let records = records.into_iter().flatten().map_while(std::result::Result::ok);
+            let records = records.records.into_iter().flatten().map_while(std::result::Result::ok);
             for record in records.filter(|record| record.kind == RecordType::SAMPLE) {
                 let event = self.events.index_of(&record);
                 let sample = event.and_then(|event| self.event(event).layout.sample(record.body(), 0).ok());
@@ -220,12 +322,15 @@ impl<'a> Recording<'a> {
 
     /// The same, several slices at once where they are at hand.
     pub(crate) fn for_each_run(&self, visit: &mut dyn FnMut(&[Slice<'_>])) {
-        self.input.progress().begin_pass(self.streams.iter().map(|(bytes, _)| bytes.len() as u64).sum());
+        self.input.progress().begin_pass(self.streams.iter().map(|stream| stream.bytes.len() as u64).sum());
         match &self.unpacked {
             Some(unpacked) => unpacked.for_each(visit),
             None => {
-                let records = |(bytes, offset): &(&'a [u8], u64)| Ok(Records::new(bytes, *offset, self.endian));
-                self.streams.iter().for_each(|stream| visit(&[records(stream)]));
+                let slice = |stream: &RecordBytes<'a>| Slice {
+                    file: stream.file,
+                    records: Ok(Records::new(stream.bytes, stream.offset, self.endian)),
+                };
+                self.streams.iter().for_each(|stream| visit(&[slice(stream)]));
             }
         }
     }

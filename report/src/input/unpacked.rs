@@ -30,22 +30,39 @@ pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
 /// Progress counts parts of so many bytes.
 const PROGRESS_BYTES: u64 = 256 << 10;
 
-/// Records, or why there are none.
-pub(crate) type Slice<'r> = Result<Records<'r>, Error>;
+/// Records of one file that follow each other.
+#[derive(Clone)]
+pub(crate) struct Slice<'r> {
+    /// Position of the file among those of the recording.
+    pub(crate) file: usize,
+    /// The records, or why there are none.
+    pub(crate) records: Result<Records<'r>, Error>,
+}
+
+/// Bytes that are records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordBytes<'a> {
+    /// Position of the file among those of the recording.
+    pub(crate) file: usize,
+    pub(crate) bytes: &'a [u8],
+    /// Offset of the bytes in their file.
+    pub(crate) offset: u64,
+}
 
 /// A part of a recording, in slices: what lies in its files as it is, and what was unpacked.
 #[derive(Debug, Default)]
 struct UnpackedBlock {
     unpacked: Vec<u8>,
-    slices: Vec<Result<BlockSlice, Error>>,
+    /// Each with its stream, by position.
+    slices: Vec<(usize, Result<BlockSlice, Error>)>,
     /// What all that is unpacked will come to, if it goes on as it did so far.
     expected_bytes: u64,
 }
 
 #[derive(Debug)]
 enum BlockSlice {
-    /// Where plain records are in a file, by its number.
-    Plain(usize, Range<usize>),
+    /// Where plain records are in their stream.
+    Plain(Range<usize>),
     /// Where unpacked records are in the block, and in all that is unpacked.
     Unpacked(Range<usize>, u64),
 }
@@ -60,7 +77,7 @@ impl UnpackedBlock {
 
     /// The memory that it takes.
     fn bytes(&self) -> usize {
-        self.unpacked.len() + self.slices.len() * size_of::<Result<BlockSlice, Error>>()
+        self.unpacked.len() + self.slices.len() * size_of::<(usize, Result<BlockSlice, Error>)>()
     }
 }
 
@@ -68,8 +85,7 @@ impl UnpackedBlock {
 #[derive(Debug)]
 pub(crate) struct Unpacked<'a> {
     input: &'a Input,
-    /// Bytes that are records, and their offset in their file.
-    streams: Vec<(&'a [u8], u64)>,
+    streams: Vec<RecordBytes<'a>>,
     endian: Endian,
     /// The most that a compressed record may hold.
     limit_bytes: Option<u64>,
@@ -80,11 +96,16 @@ pub(crate) struct Unpacked<'a> {
 impl<'a> Unpacked<'a> {
     pub(crate) fn new(
         input: &'a Input,
-        streams: Vec<(&'a [u8], u64)>,
+        streams: Vec<RecordBytes<'a>>,
         endian: Endian,
         limit_bytes: Option<u64>,
     ) -> Unpacked<'a> {
         Unpacked { input, streams, endian, limit_bytes, kept: OnceLock::new() }
+    }
+
+    /// The most that a compressed record may hold; `None` where that is unknown.
+    pub(crate) fn limit_bytes(&self) -> Option<u64> {
+        self.limit_bytes
     }
 
     /// Hands over slices, in the order of the input: all that there are when they are kept, some of them otherwise.
@@ -123,21 +144,24 @@ impl<'a> Unpacked<'a> {
     }
 
     fn packed_bytes(&self) -> usize {
-        self.streams.iter().map(|(bytes, _)| bytes.len()).sum()
+        self.streams.iter().map(|stream| stream.bytes.len()).sum()
     }
 
     fn slices<'r>(&'r self, block: &'r UnpackedBlock) -> Vec<Slice<'r>> {
-        let records = |slice: &Result<BlockSlice, Error>| match slice {
-            Ok(BlockSlice::Plain(file, range)) => {
-                let (bytes, offset) = self.streams[*file];
-                Ok(Records::new(&bytes[range.clone()], offset + range.start as u64, self.endian))
-            }
-            Ok(BlockSlice::Unpacked(range, offset)) => {
-                Ok(Records::without_outside(&block.unpacked[range.clone()], *offset, self.endian))
-            }
-            Err(error) => Err(error.clone()),
+        let slice = |(stream, slice): &(usize, Result<BlockSlice, Error>)| {
+            let RecordBytes { file, bytes, offset } = self.streams[*stream];
+            let records = match slice {
+                Ok(BlockSlice::Plain(range)) => {
+                    Ok(Records::new(&bytes[range.clone()], offset + range.start as u64, self.endian))
+                }
+                Ok(BlockSlice::Unpacked(range, offset)) => {
+                    Ok(Records::without_outside(&block.unpacked[range.clone()], *offset, self.endian))
+                }
+                Err(error) => Err(error.clone()),
+            };
+            Slice { file, records }
         };
-        block.slices.iter().map(records).collect()
+        block.slices.iter().map(slice).collect()
     }
 
     /// Unpacks everything, and hands it over while it goes on, if there can be a thread for that. Blocks that come back are used again.
@@ -174,9 +198,9 @@ impl<'a> Unpacked<'a> {
         let block_bytes = (total_bytes / BLOCK_PART).clamp(BLOCK_MIN_BYTES, BLOCK_BYTES);
         let (mut packed_bytes, mut unpacked_bytes) = (0, 0);
         let mut block = UnpackedBlock::default();
-        for (file, (bytes, offset)) in self.streams.iter().enumerate() {
-            let mut chunks = Chunks::new(bytes, *offset, self.endian, self.limit_bytes);
-            let (mut released, mut counted) = (0, *offset);
+        for (stream, RecordBytes { bytes, offset, .. }) in self.streams.iter().copied().enumerate() {
+            let mut chunks = Chunks::new(bytes, offset, self.endian, self.limit_bytes);
+            let (mut released, mut counted) = (0, offset);
             loop {
                 let read = chunks.offset();
                 if read - counted >= PROGRESS_BYTES {
@@ -202,11 +226,11 @@ impl<'a> Unpacked<'a> {
                         _ => {
                             // A chunk of the input is a part of the file's bytes.
                             let start = (chunk.offset - offset) as usize;
-                            BlockSlice::Plain(file, start..start + chunk.bytes.len())
+                            BlockSlice::Plain(start..start + chunk.bytes.len())
                         }
                     }),
                 };
-                block.slices.push(slice);
+                block.slices.push((stream, slice));
                 if block.bytes() >= block_bytes {
                     unpacked_bytes += block.bytes() as u64;
                     let packed_bytes = (packed_bytes + chunks.offset() - offset).max(1);

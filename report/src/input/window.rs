@@ -20,21 +20,38 @@ impl Window {
         Window { parts: vec![(0, u64::MAX)], whole: true }
     }
 
-    /// Works out `range` in a recording that started at `start_ns`, where it says so.
+    /// Works out `range` in a recording that started at `start_ns`, where it says so. Nothing was recorded in `gaps`, from the end of a file
+    /// to the start of the next one: their time counts for nothing.
     ///
     /// # Errors
     /// When a part of its time is asked of a recording without times, or a time that it does not have.
-    pub(crate) fn of(range: &TimeRange, recording: &Recording<'_>, start_ns: Option<u64>) -> Result<Window> {
+    pub(crate) fn of(
+        range: &TimeRange,
+        recording: &Recording<'_>,
+        start_ns: Option<u64>,
+        gaps: &[(u64, u64)],
+    ) -> Result<Window> {
         let span = match range {
             TimeRange::Percent(_) | TimeRange::Absolute(..) | TimeRange::Plain(..) => recording.sampled_span(),
             TimeRange::All => None,
         };
-        match (range, span) {
+        let window = match (range, span) {
             (TimeRange::Absolute(..) | TimeRange::Plain(..), Some((first, last))) => {
                 Window::new(&anchored(range, (start_ns.unwrap_or(first), first, last))?, span)
             }
             _ => Window::new(range, span),
-        }
+        };
+        window.map(|window| window.without(gaps))
+    }
+
+    /// Takes stretches out, but for their ends, which are moments of the parts beside them. They come in order.
+    fn without(self, gaps: &[(u64, u64)]) -> Window {
+        let cut = |parts: Vec<(u64, u64)>, (gap_from, gap_to): &(u64, u64)| {
+            let beside = |(from, to): (u64, u64)| [(from, to.min(*gap_from)), (from.max(*gap_to), to)];
+            let is_part = |(from, to): &(u64, u64)| from <= to;
+            parts.into_iter().flat_map(beside).filter(is_part).collect()
+        };
+        Window { parts: gaps.iter().fold(self.parts, cut), ..self }
     }
 
     /// Works out `range` in a recording whose samples go from `first` to `last`.
@@ -195,6 +212,17 @@ mod tests {
         let window = Window::new(&"0%-60%,40%-80%".parse().unwrap(), Some((1000, 2000))).unwrap();
         assert_eq!(window.length_ns(1000, 2000), 799);
         assert!(window.contains(1500) && !window.contains(1900));
+    }
+
+    #[test]
+    fn time_without_a_recording_counts_for_nothing() {
+        let gaps = [(1200, 1300), (1500, 1900)];
+        let whole = Window::everything().without(&gaps);
+        assert_eq!((whole.length_ns(1000, 2000), whole.whole), (500, true));
+        assert!(whole.holds(1000, 1200) && whole.holds(1300, 1500) && !whole.holds(1200, 1300));
+        let part = Window::new(&TimeRange::Absolute(Some(1250), Some(1950)), None).unwrap().without(&gaps);
+        assert_eq!(part.parts(), [(1300, 1500), (1900, 1950)]);
+        assert_eq!(Window::everything().without(&[]), Window::everything());
     }
 
     #[test]

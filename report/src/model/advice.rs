@@ -1,7 +1,7 @@
 //! What could be had cheaper. The enum says what was found, with its evidence; the prose of each is made here alone.
 
 use super::known::coded;
-use super::text::{counted, decimal, grouped};
+use super::text::{counted, fixed};
 use serde::Serialize;
 
 /// What rules found in a recording: the document of `bprec report --advise --json`.
@@ -11,104 +11,143 @@ pub struct Advice {
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// What was found, by event and program.
+    /// Findings, in the order of what the change would save.
     pub findings: Vec<EventFinding>,
     /// What could not be read, in words.
     pub problems: Vec<String>,
 }
 
-/// A finding, and the event whose samples it is from.
+/// A finding, with its cost in an event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventFinding {
-    /// Name of the event; `null` for what is not from samples.
-    pub event: Option<String>,
+    /// Name of the event that measures it.
+    pub event: String,
+    /// Cost of its programs, all of it.
+    pub cost: Cost,
+    /// Cost of what the change takes away: at most so much is saved.
+    pub saves: Cost,
     /// What was found.
     #[serde(flatten)]
     pub finding: Finding,
 }
 
-coded! {
-    /// What a rule found. A program is named with its id.
-    Finding {
-        /// Programs with the same code, name and hook, at the same time.
-        SameProgramTwice { programs: Vec<String>, hook: String } = "same_program_twice":
-            "{} are the same program, and all on {hook}: each event runs every one of them. Is one left over from an earlier start, or \
-            does each instance of a tool load its own? Unload what is not needed", programs.join(", ");
-        /// Most of a program is lookups in hash maps.
-        HashLookup { program: String, function: String, samples: u64, percent: f64 } = "hash_lookup":
-            "{program} spends {} in lookups of hash maps ({function}). An array or per-CPU array takes less where keys are small \
-            numbers, task or cgroup local storage where they are tasks or cgroups", part(samples, percent);
-        /// A program writes to a perf buffer for each event.
-        PerfEventOutput { program: String, samples: u64, percent: f64 } = "perf_event_output":
-            "{program} spends {} in bpf_perf_event_output. A ring buffer (bpf_ringbuf_reserve, Linux 5.8) saves a copy and wakes readers \
-            less often; adding up in a map writes nothing for each event", part(samples, percent);
-        /// What runs a tracepoint program takes a good part of it.
-        TracepointEntry { program: String, samples: u64, percent: f64 } = "tracepoint_entry":
-            "{program} has {} in code that runs it: a tracepoint program gets a copy of the event's fields, made for each event. A raw \
-            tracepoint (raw_tp, tp_btf) gets the arguments as they are", part(samples, percent);
-        /// A program prints to the trace buffer.
-        TracePrintk { program: String, samples: u64, percent: f64 } = "trace_printk":
-            "{program} spends {} in bpf_trace_printk, which is for debugging: it takes a lock of the whole machine. Remove it, or write \
-            to a ring buffer", part(samples, percent);
-        /// Nobody is seen to hold a program.
-        NoOwner { program: String } = "no_owner":
-            "{program} has no process that holds it, no pin and no hook that the recorder can see. The recorder cannot see what keeps it \
-            (a socket's filter, another mount namespace), or it waits to be released";
-        /// The recursion guard refused runs.
-        Misses { program: String, misses: u64, runs: u64 } = "misses":
-            "{program}: the recursion guard refused {} besides {} that ran, so its own counts are too low. It was entered again from \
-            code that it called, or from an interrupt while it ran: narrow its hook", counted(*misses, "run"), grouped(*runs);
-        /// A map had hardly a free place left when it was read.
-        MapNearlyFull {
-            /// Its name, at most 15 characters, and its id.
-            map: String,
-            /// Entries that it had, at least.
-            entries: u64,
-            max_entries: u32,
-        } = "map_nearly_full":
-            "map {map} had {} of at most {} entries: once it is full, bpf_map_update_elem fails for a new key (E2BIG, or ENOSPC), which \
-            is lost. Make it larger, delete unused entries, or use an LRU map. bprec report --maps says who uses it",
-            grouped(*entries), grouped((*max_entries).into());
-        /// Programs that run have a buffer for readers in user space, and no process can read it.
-        OutputWithoutReader {
-            /// The ring buffer or perf event array: its name, at most 15 characters, and its id.
-            map: String,
-            programs: Vec<String>,
-            runs: u64,
-        } = "output_without_reader":
-            "nobody reads {map}: no process that the recorder can see had a descriptor of this buffer when it looked, and {} with it ran \
-            {} times. What they write there is lost. Start its reader, or unload them", programs.join(", "), grouped(*runs);
-        /// A program was counted exactly.
-        CountedExactly {
-            program: String,
-            measured: u64,
-            /// What counting adds to each, ns.
-            added_ns: f64,
-        } = "counted_exactly":
-            "{program} was counted exactly: {} took {} ns longer each while it was recorded. Without --counters exact they do not",
-            counted(*measured, "run"), decimal(*added_ns);
+impl EventFinding {
+    /// Cost and saving, with what they are measured by, as a sentence.
+    pub fn measured(&self) -> String {
+        format!("costs {}; the change saves at most {}", self.cost, self.saves)
     }
 }
 
-impl Finding {
-    /// Programs that it is about, each with its id; none where it is about a map alone.
-    pub fn programs(&self) -> &[String] {
-        use Finding as F;
-        match self {
-            F::SameProgramTwice { programs, .. } | F::OutputWithoutReader { programs, .. } => programs,
-            F::HashLookup { program, .. }
-            | F::PerfEventOutput { program, .. }
-            | F::TracepointEntry { program, .. }
-            | F::TracePrintk { program, .. }
-            | F::NoOwner { program }
-            | F::Misses { program, .. }
-            | F::CountedExactly { program, .. } => std::slice::from_ref(program),
-            F::MapNearlyFull { .. } => &[],
+/// A measured cost.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Cost {
+    /// Samples that measure it; 0 where run statistics do.
+    pub samples: u64,
+    /// Weight of the samples, or ns by run statistics.
+    pub weight: u64,
+    /// Of all that the machine's CPUs could have done; `null` where that is not known.
+    pub machine_percent: Option<f64>,
+    /// Some of it is by the kernel's run statistics, as samples did not meet the program.
+    pub by_run_statistics: bool,
+}
+
+impl Cost {
+    /// Adds another one.
+    pub(crate) fn merge(&mut self, other: Cost) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight = self.weight.saturating_add(other.weight);
+        self.machine_percent = self.machine_percent.zip(other.machine_percent).map(|(a, b)| a + b);
+        self.by_run_statistics |= other.by_run_statistics;
+    }
+}
+
+impl std::fmt::Display for Cost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(percent) = self.machine_percent {
+            write!(f, "{} % of the machine, ", fixed(percent, 2))?;
+        }
+        match (self.samples, self.by_run_statistics) {
+            (0, true) => f.write_str("by run statistics"),
+            (samples, true) => write!(f, "by {} and run statistics", counted(samples, "sample")),
+            (samples, false) => write!(f, "by {}", counted(samples, "sample")),
         }
     }
 }
 
-/// Samples of a part of a program.
-fn part(samples: &u64, percent: &f64) -> String {
-    format!("{} ({percent:.1} % of it)", counted(*samples, "sample"))
+/// A program, and what the change takes away of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProgramCost {
+    /// Its name, with its id.
+    pub program: String,
+    /// What is taken away.
+    #[serde(flatten)]
+    pub saves: Cost,
+    /// The same as a part of the program's cost.
+    pub program_percent: f64,
+}
+
+coded! {
+    /// What a rule found, in one or several programs.
+    Finding {
+        /// Programs with the same code, name and hooks, at the same time. All but the costliest can be saved.
+        SameProgramTwice { programs: Vec<ProgramCost>, hooks: Vec<String> } = "same_program_twice":
+            "{} are the same program, and all on {}: each event runs every one of them. Is one left over from an earlier start, or \
+            does each instance of a tool load its own? Unload what is not needed", names(programs), hooks.join(", ");
+        /// Most of a program is lookups in hash maps.
+        HashLookup { programs: Vec<ProgramCost>, functions: Vec<String> } = "hash_lookup":
+            "lookups of hash maps ({}) in {}. An array or per-CPU array takes less where keys are small numbers, task or cgroup local \
+            storage where they are tasks or cgroups", functions.join(", "), parts(programs);
+        /// A program writes to a perf buffer for each event.
+        PerfEventOutput { programs: Vec<ProgramCost> } = "perf_event_output":
+            "bpf_perf_event_output in {}. A ring buffer (bpf_ringbuf_reserve, Linux 5.8) saves a copy and wakes readers less often; \
+            adding up in a map writes nothing for each event", parts(programs);
+        /// What runs a tracepoint program takes a good part of it.
+        TracepointEntry { programs: Vec<ProgramCost> } = "tracepoint_entry":
+            "code that runs {}: a tracepoint program gets a copy of the event's fields, made for each event. A raw tracepoint (raw_tp, \
+            tp_btf) gets the arguments as they are", parts(programs);
+        /// A program prints to the trace buffer.
+        TracePrintk { programs: Vec<ProgramCost> } = "trace_printk":
+            "bpf_trace_printk in {}: it is for debugging, and takes a lock of the whole machine. Remove it, or write to a ring buffer",
+            parts(programs);
+        /// Nobody is seen to hold a program.
+        NoOwner { programs: Vec<ProgramCost> } = "no_owner":
+            "no process, no pin and no hook that the recorder can see holds {}. The recorder cannot see what keeps a program (a socket's \
+            filter, another mount namespace), or it waits to be released: unload it if nothing needs it", names(programs);
+        /// Programs that run have a buffer for readers in user space, and no process can read it.
+        OutputWithoutReader {
+            /// The ring buffers or perf event arrays: name, at most 15 characters, and id.
+            maps: Vec<String>,
+            programs: Vec<ProgramCost>,
+        } = "output_without_reader":
+            "nobody reads {}: no process that the recorder can see had a descriptor of it when it looked. What {} write there is lost. \
+            Start its reader, or unload them", maps.join(", "), names(programs);
+    }
+}
+
+impl Finding {
+    /// Programs that it is about, the costliest first.
+    pub fn programs(&self) -> &[ProgramCost] {
+        use Finding as F;
+        match self {
+            F::SameProgramTwice { programs, .. }
+            | F::OutputWithoutReader { programs, .. }
+            | F::HashLookup { programs, .. }
+            | F::PerfEventOutput { programs }
+            | F::TracepointEntry { programs }
+            | F::TracePrintk { programs }
+            | F::NoOwner { programs } => programs,
+        }
+    }
+}
+
+fn names(programs: &[ProgramCost]) -> String {
+    programs.iter().map(|it| it.program.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Each program with the part of it that is taken away.
+fn parts(programs: &[ProgramCost]) -> String {
+    let part = |it: &ProgramCost| {
+        format!("{} ({} % of it, {})", it.program, fixed(it.program_percent, 1), counted(it.saves.samples, "sample"))
+    };
+    programs.iter().map(part).collect::<Vec<_>>().join(", ")
 }

@@ -21,7 +21,7 @@ mod stacks;
 pub(crate) mod text;
 mod tree;
 
-pub use advice::{Advice, EventFinding, Finding};
+pub use advice::{Advice, Cost, EventFinding, Finding, ProgramCost};
 pub use annotation::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeCost, CodeLine, EventLines, LeftOut, LineRow,
     LinesReport, MachineInsn, OtherLines, PartOfProgram, SourceLine,

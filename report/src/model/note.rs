@@ -151,6 +151,10 @@ coded! {
             "program {program}{} is on {}: other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
             this recording's samples are not affected",
             if holders.is_empty() { String::new() } else { format!(" of {holders}") }, foreign_event(event);
+        /// Nothing was recorded between files.
+        Gaps { gaps: u64, length_ns: u64, longest: (i64, i64) } = "gaps":
+            "! {} of {:.1} s in all between the files: nothing there is in any number (the longest: {})",
+            counted(*gaps, "gap"), *length_ns as f64 / 1e9, span(longest);
         /// The recording was cut off.
         CutOff = "cut_off": "the recording was cut off: it ends where the recorder wrote last";
         /// Records were lost of an event that this report has no samples of.

@@ -363,6 +363,12 @@ pub struct Recording {
     pub start_unix_ns: Option<u64>,
     /// Time that the report is about, ns.
     pub elapsed_ns: Option<u64>,
+    /// Number of its files, where it has several.
+    #[serde(skip_serializing_if = "is_one")]
+    pub files: usize,
+    /// Stretches between its files in which nothing was recorded, from and to, ns since it started. They are not part of `elapsed_ns`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<(i64, i64)>,
     /// The parts of its time that were selected, ns since it started; empty where that is all of it.
     #[serde(skip)]
     pub selected: Vec<(i64, i64)>,
@@ -391,6 +397,10 @@ pub struct Recording {
     pub trace_data: Option<TraceData>,
     /// What the recording cost.
     pub cost: Option<RecorderCost>,
+}
+
+fn is_one(files: &usize) -> bool {
+    *files <= 1
 }
 
 #[cfg(test)]

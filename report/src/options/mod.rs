@@ -3,6 +3,7 @@
 pub(crate) mod condition;
 pub(crate) mod glob;
 mod style;
+pub(crate) mod wall_clock;
 
 pub use style::{Paint, TableColumns, TableStyle, TextStyle, Tone};
 

@@ -253,7 +253,7 @@ impl<'o> Selection<'o> {
     /// # Errors
     /// When they name an event or a time that the recording does not have.
     pub(crate) fn new(recording: &Recording<'_>, index: &Index, options: &'o Options) -> Result<Selection<'o>> {
-        let window = Window::of(&options.time, recording, index.start_ns())?;
+        let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
         let has_samples = |event: &usize| matches!(recording.kinds[*event], EventKind::Pmu | EventKind::BpfSampler);
         let is_asked = |event: usize| {
             has_samples(&event) && (options.events.is_empty() || options.events.contains(&recording.names[event]))
@@ -314,7 +314,8 @@ pub(crate) fn run<S: Sink>(
     let mut slice = 0;
     recording.for_each_run(&mut |slices: &[Slice<'_>]| {
         // Damage was found, and told, in the first pass.
-        let readable = || (slice..).zip(slices).filter_map(|(number, records)| Some((number, records.as_ref().ok()?)));
+        let readable =
+            || (slice..).zip(slices).filter_map(|(number, slice)| Some((number, slice.records.as_ref().ok()?)));
         let cut_up = readable().flat_map(|(number, records)| cut(records, number, &index.parts, recording.endian()));
         let parts: Vec<Records<'_>> = cut_up.collect();
         let threads = threads.clamp(1, MAX_THREADS).min(parts.len());

@@ -23,7 +23,7 @@ fn window(source: &mut Source, range: &TimeRange) -> Result<Window> {
             let window = Recording::open_with_events(input).and_then(|recording| {
                 let counts_from_start = matches!(range, TimeRange::Plain(..));
                 let index = counts_from_start.then(|| Index::build(&recording, Wanted::default()));
-                Window::of(range, &recording, index.and_then(|index| index.start_ns()))
+                Window::of(range, &recording, index.and_then(|index| index.start_ns()), &[])
             });
             input.checked(window)
         }

@@ -5,7 +5,7 @@ use super::*;
 /// Program 10 was listed at the start. The record that its code went is lost, and 20 gets its place.
 #[test]
 fn code_of_another_program_at_the_same_place_is_not_the_first_ones() {
-    let side = |time_ns, kind| SideEvent { time_ns, place: (0, 7), kind };
+    let side = |time_ns, kind| SideEvent { file: 0, time_ns, is_listed: time_ns == 0, place: (0, 7), kind };
     let symbol = |name: &[u8]| SidebandKind::Symbol {
         addr: 0x1000,
         len_bytes: 0x80,

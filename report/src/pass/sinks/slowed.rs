@@ -52,7 +52,7 @@ fn sampled(
     // One that goes on was read a moment ago.
     let end_ns = index.states.cost.map(|cost| cost.end_ns).or(index.runs.moments_ns().next_back())?;
     let start_ns = index.states.session.as_ref()?.start_ns;
-    let length_ns = end_ns.checked_sub(start_ns).filter(|length_ns| *length_ns > 0)? as f64;
+    let length_ns = index.recorded_ns(start_ns, end_ns)? as f64;
     if unreadable.samples > 0 {
         return None;
     }

@@ -1,13 +1,18 @@
-//! Findings: fixed rules over the report by program, split by helper.
+//! Findings: fixed rules over the report by program, split by helper. Each has a measured cost, by which they are ordered.
 
 use super::build;
 use crate::index::Index;
 use crate::input::recording::Recording;
-use crate::model::{Advice, EventFinding, EventReport, Finding, JSON_VERSION, Known, Program, Report, Row};
+use crate::model::{
+    Advice, Cost, Count, EventFinding, EventReport, Finding, JSON_VERSION, Known, Line, Program, ProgramCost, Report,
+    Row,
+};
 use crate::options::Split;
 use crate::{By, Options, Result};
 use bprec_format::bpf::names::{MapType, ProgType};
 use bprec_format::bprec::state::Map;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Fewer samples than this say nothing of a share.
@@ -18,8 +23,6 @@ const LOOKUPS_MIN_PERCENT: f64 = 50.0;
 const OUTPUT_MIN_PERCENT: f64 = 10.0;
 /// What runs a program that is worth another hook.
 const ENTRY_MIN_PERCENT: f64 = 20.0;
-/// Entries of a map that leave hardly a free place, in per cent of those that it can have.
-const ENTRIES_MIN_PERCENT: u64 = 90;
 
 /// Applies all rules.
 pub(crate) fn advice(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Advice> {
@@ -35,47 +38,155 @@ pub(crate) fn advice(recording: &Recording<'_>, index: &Index, options: &Options
 
 /// Applies all rules to a report whose programs are split by helper.
 pub(crate) fn all(report: &Report, index: &Index) -> Vec<EventFinding> {
-    let mut findings = findings(report);
-    let maps = maps_nearly_full(&index.states.maps, &index.states.map_entries);
     let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
-    let unread = outputs_without_reader(report, maps_of, &index.states.maps);
-    findings.extend(maps.into_iter().chain(unread).map(|finding| EventFinding { event: None, finding }));
-    findings
+    findings(report, maps_of, &index.states.maps)
 }
 
-fn findings(report: &Report) -> Vec<EventFinding> {
+fn findings<'m>(report: &Report, maps_of: impl Fn(usize) -> &'m [u32], maps: &BTreeMap<u32, Map>) -> Vec<EventFinding> {
     let mut found: Vec<EventFinding> = Vec::new();
-    let of_programs = [same_program_twice, no_owner, misses, counted_exactly].map(|rule| rule(report));
-    found.extend(of_programs.into_iter().flatten().map(|finding| EventFinding { event: None, finding }));
-    for event in &report.events {
-        for row in &event.rows {
-            let rules = [hash_lookup, perf_event_output, tracepoint_entry, trace_printk];
-            let of_row = rules.iter().filter_map(|rule| rule(&report.programs[row.program], event, row));
-            found.extend(of_row.map(|finding| EventFinding { event: Some(event.name.clone()), finding }));
-        }
+    let copies = same_program_twice(report);
+    let (alone, unread) = (no_owner(report), outputs_without_reader(report, maps_of, maps));
+    for (nth, event) in report.events.iter().enumerate() {
+        let costs = Costs::new(report, event, nth == 0);
+        found.extend(copies.iter().filter_map(|(hooks, programs)| {
+            costs.finding(programs, 1, |programs| Finding::SameProgramTwice { programs, hooks: hooks.clone() })
+        }));
+        found.extend(costs.finding(&alone, 0, |programs| Finding::NoOwner { programs }));
+        found.extend(unread.iter().filter_map(|(maps, programs)| {
+            costs.finding(programs, 0, |programs| Finding::OutputWithoutReader { maps: maps.clone(), programs })
+        }));
+        found.extend(parts_of_programs(&costs));
     }
+    found.sort_by_key(|found| (Reverse(found.saves.weight), found.finding.code()));
     found
 }
 
-/// Programs of one tag and name, on one hook at the same time. Tail calls are no hook that runs all of them.
-fn same_program_twice(report: &Report) -> Vec<Finding> {
-    let mut copies: BTreeMap<(&str, [u8; 8], &str), Vec<&Program>> = BTreeMap::new();
-    for program in report.programs.iter().filter(|program| !program.counts_others && !program.name.is_empty()) {
+/// True for a program that advice is about: not for those of recorders.
+fn is_advised(program: &Program) -> bool {
+    !program.counts_others && !program.is_of_tools()
+}
+
+/// Costs of programs in an event.
+struct Costs<'r> {
+    report: &'r Report,
+    event: &'r EventReport,
+    rows: FxHashMap<usize, &'r Row>,
+    /// Programs without samples have the cost that the kernel's run statistics tell.
+    has_runs: bool,
+}
+
+impl<'r> Costs<'r> {
+    fn new(report: &'r Report, event: &'r EventReport, has_runs: bool) -> Costs<'r> {
+        let rows = event.rows.iter().map(|row| (row.program, row)).collect();
+        Costs { report, event, rows, has_runs }
+    }
+
+    /// Cost of a program; `None` where nothing was measured.
+    fn of_program(&self, at: usize) -> Option<Cost> {
+        let line = self.rows.get(&at).and_then(|row| row.line.as_deref()).filter(|line| line.count.samples > 0);
+        line.map(|line| of_line(line, line.count)).or_else(|| {
+            let runs = self.report.programs[at].runs.value().filter(|runs| self.has_runs && runs.time_ns > 0)?;
+            let recorded = &self.report.recording;
+            let capacity_ns = recorded.elapsed_ns.zip(recorded.cpus).map(|(ns, cpus)| ns as f64 * f64::from(cpus));
+            let machine_percent = capacity_ns.map(|capacity_ns| runs.time_ns as f64 * 100.0 / capacity_ns);
+            Some(Cost { samples: 0, weight: runs.time_ns, machine_percent, by_run_statistics: true })
+        })
+    }
+
+    /// The finding of programs that can be done without, but for the `kept` costliest of them; `None` where no cost was measured.
+    fn finding(
+        &self,
+        programs: &[usize],
+        kept: usize,
+        of: impl FnOnce(Vec<ProgramCost>) -> Finding,
+    ) -> Option<EventFinding> {
+        let mut costs: Vec<(Cost, String)> = Vec::new();
+        for at in programs {
+            costs.push((self.of_program(*at).unwrap_or_default(), self.report.programs[*at].label_with_id()));
+        }
+        costs.sort_by(|(a, of_a), (b, of_b)| (b.weight, of_a).cmp(&(a.weight, of_b)));
+        let measured = || costs.iter().map(|(cost, _)| *cost).filter(|cost| cost.weight > 0);
+        let (cost, saves) = (measured().reduce(sum)?, measured().skip(kept).reduce(sum)?);
+        let program = |(saves, program): (Cost, String)| ProgramCost { program, saves, program_percent: 100.0 };
+        let finding = of(costs.into_iter().map(program).collect());
+        Some(EventFinding { event: self.event.name.clone(), cost, saves, finding })
+    }
+}
+
+fn sum(mut a: Cost, b: Cost) -> Cost {
+    a.merge(b);
+    a
+}
+
+/// Cost of a part of a line.
+fn of_line(line: &Line, part: Count) -> Cost {
+    let of_line = part.weight as f64 / line.count.weight.max(1) as f64;
+    let machine_percent = line.shares.machine.map(|percent| percent * of_line);
+    Cost { samples: part.samples, weight: part.weight, machine_percent, by_run_statistics: false }
+}
+
+/// Findings about a part of each program: one for each rule.
+fn parts_of_programs(costs: &Costs<'_>) -> Vec<EventFinding> {
+    type Rule = fn(&Program, &Row) -> Option<(Count, String)>;
+    let rules: [(Rule, u64, f64); 4] = [
+        (hash_lookup, SAMPLES_MIN, LOOKUPS_MIN_PERCENT),
+        (perf_event_output, SAMPLES_MIN, OUTPUT_MIN_PERCENT),
+        (tracepoint_entry, SAMPLES_MIN, ENTRY_MIN_PERCENT),
+        (trace_printk, 1, 0.0),
+    ];
+    let finding = |(nth, (rule, samples_min, percent_min)): (usize, &(Rule, u64, f64))| {
+        let (mut programs, mut functions, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for row in &costs.event.rows {
+            let program = &costs.report.programs[row.program];
+            let Some(line) = row.line.as_deref().filter(|line| is_advised(program) && line.count.weight > 0) else {
+                continue;
+            };
+            let Some((part, function)) = rule(program, row) else { continue };
+            let program_percent = part.weight as f64 * 100.0 / line.count.weight as f64;
+            if part.samples >= *samples_min && program_percent >= *percent_min {
+                let program = program.label_with_id();
+                programs.push(ProgramCost { program, saves: of_line(line, part), program_percent });
+                functions.push(function);
+                all.push(of_line(line, line.count));
+            }
+        }
+        programs.sort_by_key(|it| Reverse(it.saves.weight));
+        functions.sort();
+        functions.dedup();
+        let (cost, saves) = (all.into_iter().reduce(sum)?, programs.iter().map(|it| it.saves).reduce(sum)?);
+        let finding = match nth {
+            0 => Finding::HashLookup { programs, functions },
+            1 => Finding::PerfEventOutput { programs },
+            2 => Finding::TracepointEntry { programs },
+            _ => Finding::TracePrintk { programs },
+        };
+        Some(EventFinding { event: costs.event.name.clone(), cost, saves, finding })
+    };
+    rules.iter().enumerate().filter_map(finding).collect()
+}
+
+/// Programs of one tag and name, on the same hooks at the same time, by position. Tail calls are no hook that runs all of them.
+fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
+    let mut copies: BTreeMap<(&str, [u8; 8], &str), Vec<usize>> = BTreeMap::new();
+    for (at, program) in report.programs.iter().enumerate().filter(|(_, program)| is_advised(program)) {
         let Some(tag) = program.tag else { continue };
         let mut hooks: Vec<&String> = program.attachments.iter().collect();
         hooks.sort();
         hooks.dedup();
         for hook in hooks.into_iter().filter(|hook| !hook.starts_with("tail_call:")) {
-            copies.entry((&program.name, tag.0, hook)).or_default().push(program);
+            copies.entry((&program.name, tag.0, hook)).or_default().push(at);
         }
     }
-    let findings = copies.into_iter().filter_map(|((_, _, hook), programs)| {
-        let times: Vec<(i64, i64)> = programs.iter().map(|program| there_ns(program)).collect();
+    let mut by_programs: BTreeMap<Vec<usize>, Vec<String>> = BTreeMap::new();
+    for ((.., hook), programs) in copies {
+        let times: Vec<(i64, i64)> = programs.iter().map(|at| there_ns(&report.programs[*at])).collect();
         let met = programs.iter().zip(meet_another(&times)).filter(|(_, meets)| *meets);
-        let programs: Vec<String> = met.map(|(program, _)| program.label_with_id()).collect();
-        (programs.len() > 1).then(|| Finding::SameProgramTwice { programs, hook: hook.to_owned() })
-    });
-    findings.collect()
+        let programs: Vec<usize> = met.map(|(at, _)| *at).collect();
+        if programs.len() > 1 {
+            by_programs.entry(programs).or_default().push(hook.to_owned());
+        }
+    }
+    by_programs.into_iter().map(|(programs, hooks)| (hooks, programs)).collect()
 }
 
 /// From when to when a program was there for sure.
@@ -103,14 +214,14 @@ fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     meets.collect()
 }
 
-/// Programs that are still there, and that nobody is seen to hold. Only a recorder that looked for holders can tell.
-fn no_owner(report: &Report) -> Vec<Finding> {
-    let is_alone = |program: &&Program| {
-        let is_there = program.captured && program.unloaded.is_none() && !program.counts_others;
+/// Programs that are still there, and that nobody is seen to hold, by position. Only a recorder that looked for holders can tell.
+fn no_owner(report: &Report) -> Vec<usize> {
+    let is_alone = |program: &Program| {
+        let is_there = program.captured && program.unloaded.is_none() && is_advised(program);
         is_there && program.owners.is_empty() && program.pins.is_empty() && program.attachments.is_empty()
     };
-    let programs = report.programs.iter().filter(|_| looked_for_holders(report)).filter(is_alone);
-    programs.map(|program| Finding::NoOwner { program: program.label_with_id() }).collect()
+    let programs = report.programs.iter().enumerate().filter(|_| looked_for_holders(report));
+    programs.filter(|(_, program)| is_alone(program)).map(|(at, _)| at).collect()
 }
 
 /// True if the recorder has looked who holds programs and their maps.
@@ -118,133 +229,73 @@ fn looked_for_holders(report: &Report) -> bool {
     report.recording.target.is_some() && !report.recording.unfinished
 }
 
-fn misses(report: &Report) -> Vec<Finding> {
-    let findings = report.programs.iter().filter(|program| !program.counts_others).filter_map(|program| {
-        let runs = program.runs.value()?;
-        let misses = runs.misses.filter(|misses| *misses > 0)?;
-        Some(Finding::Misses { program: program.label_with_id(), misses, runs: runs.count })
-    });
-    findings.collect()
-}
-
-fn counted_exactly(report: &Report) -> Vec<Finding> {
-    let Some(added_ns) = report.counting.as_ref().and_then(|counting| counting.added_to_measured_ns) else {
-        return Vec::new();
-    };
-    let findings = report.programs.iter().filter_map(|program| {
-        let measured = program.exact.value()?.measured;
-        let program = program.label_with_id();
-        (measured > 0).then_some(Finding::CountedExactly { program, measured, added_ns })
-    });
-    findings.collect()
-}
-
-/// Maps that were read, and that refuse a new key when they are full: arrays always are, and LRU maps make room.
-fn maps_nearly_full(maps: &BTreeMap<u32, Map>, entries: &BTreeMap<u32, u64>) -> Vec<Finding> {
-    const REFUSE: [MapType; 4] = [MapType::HASH, MapType::PERCPU_HASH, MapType::HASH_OF_MAPS, MapType::LPM_TRIE];
-    let findings = entries.iter().filter_map(|(id, entries)| {
-        let map = maps.get(id).filter(|map| REFUSE.contains(&MapType(map.map_type)) && map.max_entries > 0)?;
-        let is_nearly_full = entries.saturating_mul(100) >= u64::from(map.max_entries) * ENTRIES_MIN_PERCENT;
-        let name = format!("{} ({id})", String::from_utf8_lossy(&map.name));
-        let (entries, max_entries) = (*entries, map.max_entries);
-        is_nearly_full.then_some(Finding::MapNearlyFull { map: name, entries, max_entries })
-    });
-    findings.collect()
-}
-
-/// Buffers for readers in user space, of programs that run, when no process has a descriptor of them: who holds none of a program's maps does not
+/// Buffers for readers in user space with the programs that run, when no process has a descriptor of them: who holds none of a program's maps does not
 /// hold the program either. Only a recorder that looked for holders can tell. `maps_of` gives the ids of a program's maps by its position.
 fn outputs_without_reader<'m>(
     report: &Report,
     maps_of: impl Fn(usize) -> &'m [u32],
     maps: &BTreeMap<u32, Map>,
-) -> Vec<Finding> {
+) -> Vec<(Vec<String>, Vec<usize>)> {
     const OUTPUTS: [MapType; 2] = [MapType::RINGBUF, MapType::PERF_EVENT_ARRAY];
-    let is_held = |program: &Program| !program.owners.is_empty() || program.unloaded.is_some() || program.counts_others;
+    let is_held = |program: &Program| !program.owners.is_empty() || program.unloaded.is_some() || !is_advised(program);
     if !looked_for_holders(report) {
         return Vec::new();
     }
-    let mut outputs: BTreeMap<u32, (&Map, bool, Vec<usize>, u64)> = BTreeMap::new();
+    let mut outputs: BTreeMap<u32, (&Map, bool, Vec<usize>)> = BTreeMap::new();
     for (at, program) in report.programs.iter().enumerate() {
         let runs = program.runs.value().map_or(0, |runs| runs.count);
         for id in maps_of(at) {
             let Some(map) = maps.get(id).filter(|map| OUTPUTS.contains(&MapType(map.map_type))) else { continue };
-            let (_, is_readable, programs, all_runs) = outputs.entry(*id).or_insert((map, false, Vec::new(), 0));
+            let (_, is_readable, programs) = outputs.entry(*id).or_insert((map, false, Vec::new()));
             *is_readable |= is_held(program) || !program.captured;
             if runs > 0 {
                 programs.push(at);
-                *all_runs = all_runs.saturating_add(runs);
             }
         }
     }
-    let unread = outputs.into_iter().filter(|(_, (_, is_readable, programs, _))| !is_readable && !programs.is_empty());
-    let findings = unread.map(|(id, (map, _, programs, runs))| {
-        let programs = programs.into_iter().map(|at| report.programs[at].label_with_id()).collect();
-        let map = format!("{} ({id})", String::from_utf8_lossy(&map.name));
-        Finding::OutputWithoutReader { map, programs, runs }
-    });
-    findings.collect()
+    let mut by_programs: BTreeMap<Vec<usize>, Vec<String>> = BTreeMap::new();
+    for (id, (map, is_readable, programs)) in outputs {
+        if !is_readable && !programs.is_empty() {
+            let map = format!("{} ({id})", String::from_utf8_lossy(&map.name));
+            by_programs.entry(programs).or_default().push(map);
+        }
+    }
+    by_programs.into_iter().map(|(programs, maps)| (maps, programs)).collect()
 }
 
-/// Of a row: samples in helpers that `is_meant` names, their share of the row, and the first of the names.
-fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(u64, f64, String)> {
-    let line = row.line.as_ref()?;
+/// Of a row: what is in helpers that `is_meant` names, and the first of the names.
+fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)> {
     let meant = row.parts.iter().flatten().filter(|part| {
         // Without the compiler's suffixes and the module.
         is_meant(part.name.split(['.', ' ']).next().unwrap_or_default())
     });
-    let (mut samples, mut weight, mut name) = (0u64, 0u64, None);
+    let (mut count, mut name) = (Count::default(), None);
     for part in meant {
-        samples = samples.saturating_add(part.line.count.samples);
-        weight = weight.saturating_add(part.line.count.weight);
+        count.merge(part.line.count);
         name.get_or_insert(&part.name);
     }
-    let percent = (line.count.weight > 0).then(|| weight as f64 * 100.0 / line.count.weight as f64)?;
-    Some((samples, percent, name?.clone()))
+    Some((count, name?.clone()))
 }
 
-fn hash_lookup(program: &Program, _: &EventReport, row: &Row) -> Option<Finding> {
+fn hash_lookup(_: &Program, row: &Row) -> Option<(Count, String)> {
     // A lookup in a hash map ends with a jump into lookup_nulls_elem_raw, which leaves no frame of its caller.
     let is_htab = |name: &str| name.trim_start_matches('_').starts_with("htab_") && name.contains("lookup_elem");
-    let is_lookup = |name: &str| is_htab(name) || name == "lookup_nulls_elem_raw";
-    let (samples, percent, function) = helpers(row, is_lookup)?;
-    let program = program.label_with_id();
-    (samples >= SAMPLES_MIN && percent >= LOOKUPS_MIN_PERCENT).then_some(Finding::HashLookup {
-        program,
-        function,
-        samples,
-        percent,
-    })
+    helpers(row, |name| is_htab(name) || name == "lookup_nulls_elem_raw")
 }
 
-fn perf_event_output(program: &Program, _: &EventReport, row: &Row) -> Option<Finding> {
+fn perf_event_output(_: &Program, row: &Row) -> Option<(Count, String)> {
     // bpf_perf_event_output, and bpf_perf_event_output_tp and so on for the types of programs.
-    let (samples, percent, _) = helpers(row, |name| name.starts_with("bpf_perf_event_output"))?;
-    let program = program.label_with_id();
-    (samples >= SAMPLES_MIN && percent >= OUTPUT_MIN_PERCENT).then_some(Finding::PerfEventOutput {
-        program,
-        samples,
-        percent,
-    })
+    helpers(row, |name| name.starts_with("bpf_perf_event_output"))
 }
 
-fn tracepoint_entry(program: &Program, _: &EventReport, row: &Row) -> Option<Finding> {
+fn tracepoint_entry(program: &Program, row: &Row) -> Option<(Count, String)> {
     let line = row.line.as_ref().filter(|_| program.prog_type == Some(ProgType::TRACEPOINT))?;
     let Known::Value(entry) = &line.columns.as_ref()?.entry else { return None };
-    let entry = entry.count;
-    let percent = (line.count.weight > 0).then(|| entry.weight as f64 * 100.0 / line.count.weight as f64)?;
-    let (program, samples) = (program.label_with_id(), entry.samples);
-    (samples >= SAMPLES_MIN && percent >= ENTRY_MIN_PERCENT).then_some(Finding::TracepointEntry {
-        program,
-        samples,
-        percent,
-    })
+    Some((entry.count, String::new()))
 }
 
-fn trace_printk(program: &Program, _: &EventReport, row: &Row) -> Option<Finding> {
-    let is_print = |name: &str| ["bpf_trace_printk", "bpf_trace_vprintk"].contains(&name);
-    let (samples, percent, _) = helpers(row, is_print)?;
-    (samples > 0).then(|| Finding::TracePrintk { program: program.label_with_id(), samples, percent })
+fn trace_printk(_: &Program, row: &Row) -> Option<(Count, String)> {
+    helpers(row, |name| ["bpf_trace_printk", "bpf_trace_vprintk"].contains(&name))
 }
 
 #[cfg(test)]

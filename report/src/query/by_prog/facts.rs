@@ -290,7 +290,7 @@ pub(crate) fn time_span(
 
 /// Length of sampling, ns, whatever part of it is selected.
 fn length_ns(index: &Index, start_ns: u64) -> Option<u64> {
-    index.states.cost?.end_ns.checked_sub(start_ns).filter(|length_ns| *length_ns > 0)
+    index.recorded_ns(start_ns, index.states.cost?.end_ns)
 }
 
 fn recorded(
@@ -312,6 +312,8 @@ fn recorded(
         cpu_model: recording.text(Feature::CPUDESC),
         cpus,
         elapsed_ns,
+        files: recording.files().len(),
+        gaps: index.gaps.iter().map(|(from, to)| (since(*from, start_ns), since(*to, start_ns))).collect(),
         selected: Vec::new(),
         start_ns,
         start_unix_ns: session.map(|session| session.realtime_ns).filter(|time| *time > 0),

@@ -140,6 +140,11 @@ pub(super) fn of_recording(
     if unheld > 0 {
         all.push(Note::LastRunsUnknown { programs: unheld.into() });
     }
+    if let Some(longest) = facts.recorded.gaps.iter().max_by_key(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns)) {
+        let lengths = facts.recorded.gaps.iter().map(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns).unsigned_abs());
+        let (gaps, length_ns) = (facts.recorded.gaps.len() as u64, lengths.fold(0, u64::saturating_add));
+        all.push(Note::Gaps { gaps, length_ns, longest: *longest });
+    }
     if facts.recorded.unfinished {
         all.push(Note::CutOff);
     }

@@ -65,7 +65,8 @@ impl IntervalQuery {
         length_ns: Option<u64>,
     ) -> Result<IntervalQuery> {
         let span = time_span(recording, index, || recording.sampled_span());
-        let elapsed_ns = Window::of(&options.time, recording, index.start_ns())?.length_ns(span.0, span.1);
+        let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
+        let elapsed_ns = window.length_ns(span.0, span.1);
         let length_ns = length_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
         Ok(IntervalQuery { span, length_ns })
     }
@@ -82,7 +83,7 @@ impl IntervalQuery {
     /// Charges of each interval, in the events that are asked for, from the pivot at this position in the facts.
     pub(crate) fn report(&self, facts: &Facts<'_>, pivot: usize, limit: Option<usize>, asked: &Asked) -> OverTime {
         let (interval_ns, recorded) = (self.length_ns, &facts.recorded);
-        let elapsed_ns = recorded.elapsed_ns.unwrap_or(0);
+        let span_ns = self.span.1 - self.span.0;
         let window = &facts.selection.window;
         let spread = SpreadCounts {
             history: &facts.history,
@@ -90,8 +91,8 @@ impl IntervalQuery {
             window,
             start_ns: recorded.start_ns,
             interval_ns,
-            intervals: elapsed_ns / interval_ns,
-            last: if window.whole { elapsed_ns / interval_ns } else { u64::MAX },
+            intervals: recorded.elapsed_ns.unwrap_or(0) / interval_ns,
+            last: if window.whole { span_ns / interval_ns } else { u64::MAX },
             cpus: recorded.cpus,
         };
         let pivot = &facts.pivots[pivot];

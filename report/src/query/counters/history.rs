@@ -43,8 +43,8 @@ impl<'i> Snapshots<'i> {
     /// Hands out all of them.
     pub(crate) fn all(mut self, mut take: impl FnMut(State)) {
         let (recording, mut slice) = (self.recording, 0);
-        recording.for_each_slice(|records| {
-            if let Ok(records) = records {
+        recording.for_each_slice(|of_file| {
+            if let Ok(records) = of_file.records {
                 self.slice(slice, &records, &mut take);
             }
             slice += 1;

@@ -111,7 +111,7 @@ impl StatAccumulator {
         match state {
             State::Session(session) => {
                 self.from_ns = session.start_ns;
-                self.boot_times.begin(session.to_boottime_ns);
+                self.boot_times.begin(&session);
                 self.session = Some(session);
             }
             State::BootClock(clock) => self.boot_times.changed(&clock),

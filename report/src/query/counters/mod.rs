@@ -73,7 +73,10 @@ impl CounterHistory {
     pub(crate) fn events(&mut self, events: CounterEvents) {
         match events.tier {
             CounterTier::EXACT => {
-                self.calibrations.push(events.calibration.clone());
+                // Each file of a recording tells it.
+                if self.calibrations.last() != Some(&events.calibration) {
+                    self.calibrations.push(events.calibration.clone());
+                }
                 self.exact = Some(events);
             }
             CounterTier::SHARED => self.shared = Some(events),

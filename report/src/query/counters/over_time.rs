@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 
 /// Makes the view.
 pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
-    let window = Window::of(&options.time, recording, index.start_ns())?;
+    let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
     let history = CounterHistory::of(recording, index, &window);
     Ok(report(recording, index, options, &history, &window))
 }

@@ -167,6 +167,8 @@ impl Map<'_> {
 pub(crate) struct MapsReport<'a> {
     /// Ids of the maps, ascending: there may be very many of which nothing else is known.
     pub(crate) ids: Vec<u32>,
+    /// Number of maps, whether asked for or not.
+    pub(crate) recorded: usize,
     pub(crate) problems: Vec<String>,
     uses: Uses<'a>,
     /// By id.
@@ -199,6 +201,7 @@ impl<'a> MapsReport<'a> {
         let ids: BTreeSet<u32> = uses.maps().chain(states.maps.keys().chain(states.contents.keys()).copied()).collect();
         let mut report = MapsReport {
             ids: Vec::new(),
+            recorded: ids.len(),
             problems,
             names,
             programs: {

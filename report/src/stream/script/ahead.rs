@@ -21,8 +21,8 @@ pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
     let endian = recording.endian();
     let is_wanted = |kind: RecordType, record: &[u8]| kind == RecordType::SAMPLE && recording.may_hold_state(record);
     let scanner = Scanner { endian, threads, is_wanted: &is_wanted };
-    recording.for_each_slice(|records| {
-        let Ok(records) = records else { return };
+    recording.for_each_slice(|slice| {
+        let Ok(records) = slice.records else { return };
         let mut visit = |record: bprec_format::Result<Record<'_>>| match record
             .ok()
             .and_then(|record| state(&recording, &record))

@@ -19,12 +19,20 @@ use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, Record, RecordT
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Every feature of the recording.
+/// Every feature of the recording, file by file.
 ///
 /// # Errors
 /// When the recording cannot be read at all.
 pub fn header(input: &Input) -> Result<Header> {
-    input.checked(Recording::open(input).map(|recording| Header::new(all(&recording))))
+    let mut lines = Vec::new();
+    let read = std::iter::once(input).chain(input.later()).try_for_each(|file| {
+        if !input.later().is_empty() {
+            lines.push(format!("file : {}", file.path().display()));
+        }
+        lines.extend(all(&Recording::open_file(file)?));
+        Ok(())
+    });
+    input.checked(read.map(|()| Header::new(lines)))
 }
 
 fn all(recording: &Recording<'_>) -> Vec<String> {
@@ -63,8 +71,8 @@ struct Told {
 impl Told {
     fn of(recording: &Recording<'_>) -> Told {
         let mut told = Told::default();
-        recording.for_each_slice(|records| {
-            for record in records.into_iter().flatten().map_while(|record| record.ok()) {
+        recording.for_each_slice(|slice| {
+            for record in slice.records.into_iter().flatten().map_while(|record| record.ok()) {
                 match record.kind {
                     RecordType::SAMPLE => told.sample(recording, &record),
                     RecordType::AUXTRACE_INFO | RecordType::AUXTRACE => {

@@ -154,8 +154,10 @@ fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usiz
     let runs = program.and_then(|program| program.runs.value());
     let estimate = |text: String, runs: &Runs| if runs.estimate.is_some() { format!("≈{text}") } else { text };
     let label = program.map(Program::label_with_id);
-    let advice =
-        page.advice.iter().filter(|it| label.as_ref().is_some_and(|label| it.finding.programs().contains(label)));
+    let advice = page.advice.iter().filter(|it| {
+        let mut programs = it.finding.programs().iter();
+        label.as_ref().is_some_and(|label| programs.any(|of| of.program == *label))
+    });
     let tree = page.trees.trees.iter().filter(|tree| Some(tree.program) == slice.program);
     let nodes = tree.flat_map(|tree| &tree.nodes).filter(|node| node.inclusive.weight > 0);
     Row {
@@ -181,7 +183,7 @@ fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usiz
             })
             .collect(),
         lines: slice.lines.iter().map(|(source, part)| line(source, *part)).collect(),
-        advice: advice.map(|it| text(&it.finding.to_string())).collect(),
+        advice: advice.map(|it| text(&format!("{} ({})", it.finding, it.measured()))).collect(),
         is_folded: slice.slice.folded.is_some(),
     }
 }

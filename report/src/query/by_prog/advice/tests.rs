@@ -17,8 +17,12 @@ fn report() -> Report {
     by_prog(&Input::open(path).unwrap(), &options).unwrap()
 }
 
+fn found(report: &Report) -> Vec<EventFinding> {
+    findings(report, |_| &[], &BTreeMap::new())
+}
+
 fn codes(report: &Report) -> Vec<&'static str> {
-    findings(report).iter().map(|found| found.finding.code()).collect()
+    found(report).iter().map(|found| found.finding.code()).collect()
 }
 
 /// The report without what there is to say of the recording as it is.
@@ -37,26 +41,57 @@ fn silent() -> Report {
 #[test]
 fn copies_on_one_hook_are_found() {
     let mut report = report();
-    let found: Vec<Finding> = same_program_twice(&report);
-    assert_eq!(found.len(), 2, "{found:?}");
-    let Finding::SameProgramTwice { programs, hook } = &found[0] else { panic!("{found:?}") };
-    assert_eq!((programs.len(), hook.as_str()), (2, "tracepoint:raw_syscalls:sys_enter"));
-    assert!(programs.iter().all(|program| program.starts_with("account_syscall_enter (")), "{programs:?}");
+    let copies = same_program_twice(&report);
+    assert_eq!(copies.len(), 2, "{copies:?}");
+    let (hooks, programs) = copies[0].clone();
+    assert_eq!((programs.len(), hooks[0].as_str()), (2, "tracepoint:raw_syscalls:sys_enter"));
+    assert!(programs.iter().all(|at| report.programs[*at].name == "account_syscall_enter"), "{programs:?}");
+    // All but the costliest can be saved, by their samples.
+    let event = report.events[0].name.clone();
+    let row = |at: usize| report.events[0].rows.iter().find(|row| row.program == at).unwrap();
+    let cost = |at: usize| row(at).line.as_ref().unwrap().count.weight;
+    let found = found(&report).into_iter().find(|it| it.finding.code() == "same_program_twice" && it.event == event);
+    let found = found.unwrap();
+    let Finding::SameProgramTwice { programs: of, .. } = &found.finding else { panic!("{found:?}") };
+    let of: Vec<usize> =
+        of.iter().map(|it| report.programs.iter().position(|at| at.label_with_id() == it.program).unwrap()).collect();
+    let costs: Vec<u64> = of.iter().map(|at| cost(*at)).collect();
+    assert_eq!((found.cost.weight, found.saves.weight), (costs[0] + costs[1], costs[1]));
+    assert!(costs[0] >= costs[1] && costs[1] > 0 && found.saves.machine_percent.unwrap() > 0.0, "{found:?}");
     // Other code under the same name is not the same program, nor is one that came when the other one had gone.
-    let first = report.programs.iter().position(|program| program.label_with_id() == programs[0]).unwrap();
+    let [first, second] = [programs[0], programs[1]];
     let tag = programs_of(&mut report)[first].tag.replace(bprec_format::bpf::Tag([1; 8]));
     assert_eq!(same_program_twice(&report).len(), 1);
     programs_of(&mut report)[first].tag = tag;
-    let second = report.programs.iter().position(|program| program.label_with_id() == programs[1]).unwrap();
     programs_of(&mut report)[first].unloaded = Some(TimeBound::at(100));
     programs_of(&mut report)[second].loaded = Some(TimeBound::at(100));
     assert_eq!(same_program_twice(&report).len(), 1);
 }
 
+/// The costliest first, whatever rule found it; one finding for all programs of a rule; none about a recorder's own programs.
+#[test]
+fn findings_are_in_the_order_of_what_they_save() {
+    let mut report = report();
+    let weights = |report: &Report| found(report).iter().map(|it| it.saves.weight).collect::<Vec<_>>();
+    let before = weights(&report);
+    assert!(before.len() > 1 && before.is_sorted_by(|a, b| a >= b), "{before:?}");
+    for program in programs_of(&mut report) {
+        program.name = format!("bprec_{}", program.name);
+    }
+    assert_eq!(codes(&report), [""; 0]);
+    let mut report = with_helper("bpf_trace_printk", 30, 100);
+    let first = report.events[0].rows[0].clone();
+    (report.events[0].rows[1].line, report.events[0].rows[1].parts) = (first.line, first.parts);
+    let found = found(&report);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].finding.programs().len(), found[0].saves.samples, found[0].cost.samples), (2, 60, 200));
+}
+
 #[test]
 fn what_nobody_holds_is_found() {
     let mut report = silent();
-    let program = &mut programs_of(&mut report)[0];
+    let at = report.events[0].rows[0].program;
+    let program = &mut programs_of(&mut report)[at];
     program.owners.clear();
     program.attachments.clear();
     assert_eq!(codes(&report), ["no_owner"]);
@@ -66,50 +101,12 @@ fn what_nobody_holds_is_found() {
         |program| program.unloaded = Some(TimeBound::at(5)),
     ] {
         let mut held = report.clone();
-        hold(&mut programs_of(&mut held)[0]);
+        hold(&mut programs_of(&mut held)[at]);
         assert_eq!(codes(&held), [""; 0]);
     }
     // Of a recording that does not look for holders nothing can be said.
     report.recording.target = None;
     assert_eq!(codes(&report), [""; 0]);
-}
-
-#[test]
-fn refused_runs_are_found() {
-    let mut report = silent();
-    for (misses, expected) in [(Some(3), &["misses"][..]), (Some(0), &[]), (None, &[])] {
-        programs_of(&mut report)[0].runs = Known::Value(Box::new(crate::model::Runs::new(10, 100, misses, None)));
-        assert_eq!(codes(&report), expected);
-    }
-}
-
-/// Of 4,096 entries 90 % are 3,686.4; what was not read, and maps that always have room or never have, are not found.
-#[test]
-fn maps_that_are_nearly_full_are_found() {
-    let map = |map_type: MapType, max_entries| Map {
-        id: 7,
-        map_type: map_type.0,
-        max_entries,
-        name: b"flows".to_vec(),
-        ..Map::default()
-    };
-    let found = |map: Map, entries: &[(u32, u64)]| {
-        maps_nearly_full(&BTreeMap::from([(7, map)]), &entries.iter().copied().collect()).len()
-    };
-    for (map_type, max_entries, entries, expected) in [
-        (MapType::HASH, 4_096, 3_687, 1),
-        (MapType::HASH, 4_096, 3_686, 0),
-        (MapType::HASH, u32::MAX, u64::MAX, 1),
-        (MapType::HASH, 0, 0, 0),
-        (MapType::PERCPU_HASH, 10, 9, 1),
-        (MapType::LPM_TRIE, 10, 10, 1),
-        (MapType::LRU_HASH, 10, 10, 0),
-        (MapType::ARRAY, 10, 10, 0),
-    ] {
-        assert_eq!(found(map(map_type, max_entries), &[(7, entries)]), expected, "{map_type:?} {entries}");
-    }
-    assert_eq!(found(map(MapType::HASH, 10), &[]), 0);
-    assert_eq!(found(map(MapType::HASH, 10), &[(8, 10)]), 0);
 }
 
 /// A ring buffer and a hash map of a program that ran 10 times: read by nobody when no process holds the program or a map of it.
@@ -128,12 +125,17 @@ fn buffers_that_nobody_reads_are_found() {
         programs_of(&mut report)[at].owners.clear();
         programs_of(&mut report)[at].runs = Known::Value(Box::new(crate::model::Runs::new(10, 100, None, None)));
     }
-    let names = [0, 1].map(|at| report.programs[at].label_with_id());
-    let expected = |programs: &[String], runs| {
-        vec![Finding::OutputWithoutReader { map: "events (7)".into(), programs: programs.to_vec(), runs }]
-    };
-    assert_eq!(found(&report, [&[7, 8], &[]]), expected(&names[..1], 10));
-    assert_eq!(found(&report, [&[7], &[7]]), expected(&names, 20));
+    let expected = |programs: &[usize]| vec![(vec!["events (7)".to_owned()], programs.to_vec())];
+    assert_eq!(found(&report, [&[7, 8], &[]]), expected(&[0]));
+    assert_eq!(found(&report, [&[7], &[7]]), expected(&[0, 1]));
+    // Without samples of a program, run statistics measure it.
+    for row in &mut report.events[0].rows {
+        row.line = None;
+    }
+    report.events.truncate(1);
+    let maps_of = |at: usize| -> &[u32] { if at == 0 { &[7] } else { &[] } };
+    let measured = findings(&report, maps_of, &maps);
+    assert_eq!((measured.len(), measured[0].saves.weight, measured[0].saves.by_run_statistics), (1, 100, true));
     assert_eq!(found(&report, [&[9], &[]]).len(), 1);
     assert_eq!(found(&report, [&[8], &[]]), [], "anybody may read a hash map later");
     assert_eq!(found(&report, [&[10], &[]]), [], "what it is is not known");
@@ -156,18 +158,6 @@ fn buffers_that_nobody_reads_are_found() {
     programs_of(&mut report)[1].owners = other.programs[1].owners.clone();
     assert!(!report.programs[1].owners.is_empty());
     assert_eq!(found(&report, [&[7], &[7]]), []);
-}
-
-/// Counting exactly is found in the recording that did so, with what it adds by that recording's calibration.
-#[test]
-fn exact_counting_is_found() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.12-arm64/exact.data");
-    let exact = by_prog(&Input::open(path).unwrap(), &Options::default()).unwrap();
-    let added_ns = exact.counting.as_ref().unwrap().added_to_measured_ns.unwrap();
-    let found = counted_exactly(&exact);
-    assert!(!found.is_empty());
-    assert!(found.iter().all(|it| matches!(it, Finding::CountedExactly { added_ns: of, .. } if *of == added_ns)));
-    assert_eq!(counted_exactly(&report()), []);
 }
 
 /// Gives the first row a helper with so many of its samples, all of equal weight.
@@ -204,10 +194,14 @@ fn costly_helpers_are_found() {
     for (name, samples, of, expected) in cases {
         let report = with_helper(name, samples, of);
         assert_eq!(codes(&report), expected, "{name} {samples} of {of}");
-        for found in findings(&report) {
-            assert_eq!(found.event.as_deref(), Some(report.events[0].name.as_str()));
-            let percent = format!("({:.1} % of it)", samples as f64 * 100.0 / of as f64);
+        for found in found(&report) {
+            assert_eq!(found.event, report.events[0].name);
+            let percent = format!("({:.1} % of it, ", samples as f64 * 100.0 / of as f64);
             assert!(found.finding.to_string().contains(&percent), "{}", found.finding);
+            assert_eq!((found.cost.samples, found.saves.samples), (of, samples));
+            let measured =
+                format!("saves at most {} %", crate::model::text::fixed(found.saves.machine_percent.unwrap(), 2));
+            assert!(found.measured().contains(&measured), "{}", found.measured());
         }
     }
 }

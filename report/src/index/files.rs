@@ -1,0 +1,184 @@
+//! Accounts that each file of a recording gives of itself alone: put together, they are those of the recording.
+
+use super::states::States;
+use crate::input::recording::Recording;
+use bprec_format::bprec::state::{Aggregation, Cost, Loss, Sampler, SamplerCounts, Session};
+use std::collections::BTreeMap;
+
+/// From the end of a file to the start of the next one, no more than this is a gap: files of one recording follow each other at once, and without
+/// states only samples say where a file ends.
+const CONTIGUOUS_NS: u64 = 100_000_000;
+const CONTIGUOUS_SAMPLES_NS: u64 = 1_000_000_000;
+
+/// By the wall clock, a machine booted at one time, but for how far its clock was set meanwhile.
+const CLOCK_SET_NS: u128 = 60_000_000_000;
+
+/// A file of a recording.
+#[derive(Debug, Default)]
+struct FileSpan {
+    /// As the recorder says.
+    start_ns: Option<u64>,
+    end_ns: Option<u64>,
+    /// Wall clock at boot, ns since 1970.
+    booted_unix_ns: Option<i128>,
+    /// It is not the first file of its recording.
+    is_continued: bool,
+}
+
+/// Accounts of the files that have ended.
+#[derive(Debug, Default)]
+pub(super) struct FileAccounts {
+    spans: Vec<FileSpan>,
+    ended: Option<Accounts>,
+}
+
+/// Accounts of a file, or of several.
+#[derive(Debug, Default)]
+struct Accounts {
+    loss: Option<Loss>,
+    cost: Option<Cost>,
+    sampler: Option<Sampler>,
+    aggregations: BTreeMap<usize, Aggregation>,
+}
+
+impl FileAccounts {
+    /// A recorder began this file.
+    pub(super) fn begin_session(&mut self, file: usize, session: &Session) {
+        let span = self.span(file);
+        (span.start_ns, span.is_continued) = (Some(session.start_ns), session.part > 0);
+        let since_boot_ns = i128::from(session.start_ns) + i128::from(session.to_boottime_ns);
+        span.booted_unix_ns = Some(i128::from(session.realtime_ns) - since_boot_ns);
+    }
+
+    /// Position of a file that was recorded after another boot than the first. Without sessions the recording's clock is taken for one since boot, as
+    /// the wall clock of a file says where it stands.
+    pub(super) fn other_boot(&self, recording: &Recording<'_>) -> Option<usize> {
+        let files = recording.files();
+        let told = |file: usize| self.spans.get(file).and_then(|span| span.booted_unix_ns);
+        let by_clock = |file: usize| files[file].clock.map(|(wall_ns, at_ns)| i128::from(wall_ns) - i128::from(at_ns));
+        (1..files.len()).find(|file| {
+            let pair = told(0).zip(told(*file)).or_else(|| by_clock(0).zip(by_clock(*file)));
+            pair.is_some_and(|(first, other)| first.abs_diff(other) > CLOCK_SET_NS)
+        })
+    }
+
+    fn span(&mut self, file: usize) -> &mut FileSpan {
+        if self.spans.len() <= file {
+            self.spans.resize_with(file + 1, FileSpan::default);
+        }
+        &mut self.spans[file]
+    }
+
+    /// A file has ended, and another one follows.
+    pub(super) fn end_file(&mut self, states: &mut States, aggregations: &mut BTreeMap<usize, Aggregation>) {
+        let file = self.spans.iter().rposition(|span| span.start_ns.is_some() && span.end_ns.is_none());
+        if let Some(file) = file {
+            self.spans[file].end_ns = states.cost.map(|cost| cost.end_ns);
+        }
+        let next = Accounts {
+            loss: states.loss.take(),
+            cost: states.cost.take(),
+            sampler: states.sampler.take(),
+            aggregations: std::mem::take(aggregations),
+        };
+        self.ended = Some(match self.ended.take() {
+            Some(before) => before.merge(next),
+            None => next,
+        });
+    }
+
+    /// Puts the accounts of all files into `states`. Returns the stretches between files in which nothing was recorded.
+    pub(super) fn finish(
+        mut self,
+        recording: &Recording<'_>,
+        states: &mut States,
+        aggregations: &mut BTreeMap<usize, Aggregation>,
+    ) -> Vec<(u64, u64)> {
+        if recording.files().len() == 1 {
+            return Vec::new();
+        }
+        self.end_file(states, aggregations);
+        if let Some(ended) = self.ended.take() {
+            (states.loss, states.cost, states.sampler) = (ended.loss, ended.cost, ended.sampler);
+            *aggregations = ended.aggregations;
+        }
+        self.span(recording.files().len() - 1);
+        let pairs = recording.files().windows(2).zip(self.spans.windows(2));
+        let gaps = pairs.filter_map(|(files, spans)| {
+            let end = spans[0].end_ns.or(files[0].span.map(|(_, last)| last));
+            let start = spans[1].start_ns.or(files[1].span.map(|(first, _)| first));
+            let is_told = spans[0].end_ns.is_some() && spans[1].start_ns.is_some();
+            let least_ns = match (is_told, spans[1].is_continued) {
+                (true, true) => CONTIGUOUS_NS,
+                // Counters of another recorder begin anew.
+                (true, false) => 0,
+                (false, _) => CONTIGUOUS_SAMPLES_NS,
+            };
+            let (end_ns, start_ns) = end.zip(start)?;
+            start_ns.checked_sub(end_ns).filter(|length_ns| *length_ns > least_ns).map(|_| (end_ns, start_ns))
+        });
+        gaps.collect()
+    }
+}
+
+impl Accounts {
+    /// The accounts of both. What one of them does not tell is unknown of both.
+    fn merge(self, next: Accounts) -> Accounts {
+        let mut aggregations = self.aggregations;
+        for (event, account) in next.aggregations {
+            let both = aggregations.get(&event).map_or(account, |before| aggregation(before, &account));
+            aggregations.insert(event, both);
+        }
+        Accounts {
+            loss: self.loss.zip(next.loss).map(|(before, next)| Loss {
+                events: before.events.into_iter().chain(next.events).collect(),
+                not_counted: before.not_counted || next.not_counted,
+            }),
+            cost: self.cost.zip(next.cost).map(|(before, next)| cost(&before, &next)),
+            sampler: self.sampler.zip(next.sampler).map(|(before, next)| Sampler {
+                counts: before.counts.zip(next.counts).map(|(before, next)| sampler_counts(&before, &next)),
+                ..before
+            }),
+            aggregations,
+        }
+    }
+}
+
+fn cost(before: &Cost, next: &Cost) -> Cost {
+    let optional = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
+    Cost {
+        end_ns: next.end_ns,
+        user_ns: before.user_ns.saturating_add(next.user_ns),
+        system_ns: before.system_ns.saturating_add(next.system_ns),
+        max_rss_bytes: before.max_rss_bytes.max(next.max_rss_bytes),
+        written_bytes: before.written_bytes.saturating_add(next.written_bytes),
+        wakeups: before.wakeups.saturating_add(next.wakeups),
+        programs: before.programs.max(next.programs),
+        missed: before.missed.saturating_add(next.missed),
+        longest_gap_ns: before.longest_gap_ns.max(next.longest_gap_ns),
+        overrun_bytes: before.overrun_bytes.saturating_add(next.overrun_bytes),
+        statistics_ns: optional(before.statistics_ns, next.statistics_ns),
+        unheld: before.unheld.zip(next.unheld).map(|(a, b)| a.saturating_add(b)),
+    }
+}
+
+fn sampler_counts(before: &SamplerCounts, next: &SamplerCounts) -> SamplerCounts {
+    SamplerCounts {
+        runs: before.runs.saturating_add(next.runs),
+        written: before.written.saturating_add(next.written),
+        full: before.full.saturating_add(next.full),
+        failed: before.failed.saturating_add(next.failed),
+        last_errno: if next.last_errno == 0 { before.last_errno } else { next.last_errno },
+    }
+}
+
+fn aggregation(before: &Aggregation, next: &Aggregation) -> Aggregation {
+    Aggregation {
+        samples: before.samples.saturating_add(next.samples),
+        period: before.period.saturating_add(next.period),
+        overflow_samples: before.overflow_samples.saturating_add(next.overflow_samples),
+        overflow_period: before.overflow_period.saturating_add(next.overflow_period),
+        counted: before.counted.zip(next.counted).map(|(a, b)| a.saturating_add(b)),
+        ..*next
+    }
+}

@@ -1,0 +1,166 @@
+//! Several files as one recording: which belong together, in which order, and which of them a part of the wall clock needs.
+
+use super::{GZIP_MAGIC, Input, io_error};
+use crate::input::recording::Recording;
+use crate::options::wall_clock::{self, WallRange};
+use crate::{Error, Result, TimeRange};
+use bprec_format::feature::Feature;
+use bprec_format::{Container, PIPE_HEADER_BYTES};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The rings of CPUs are read one after the other, at most so far apart: by this, samples of a file may be later than the first of the next one.
+const OVERLAP_MAX_NS: u64 = 250_000_000;
+
+/// Facts by which files are put in order and told from those of other machines.
+struct FileFacts {
+    first_ns: u64,
+    last_ns: u64,
+    /// Name of the fact, and its value.
+    machine: [(&'static str, Option<String>); 3],
+}
+
+impl FileFacts {
+    fn of(input: &Input) -> Result<FileFacts> {
+        let recording = Recording::open_file(input)?;
+        let span = input.checked(Ok(recording.sampled_span()))?;
+        let Some((first_ns, last_ns)) = span else {
+            let problem = "has no samples with times, by which files of one recording are put in order";
+            return Err(Error::option("FILE", input.path().display().to_string(), problem));
+        };
+        let machine = [
+            ("host", recording.text(Feature::HOSTNAME)),
+            ("kernel", recording.text(Feature::OSRELEASE)),
+            ("architecture", recording.text(Feature::ARCH)),
+        ];
+        Ok(FileFacts { first_ns, last_ns, machine })
+    }
+}
+
+impl Input {
+    /// Puts files in the order of time: together they are read as one recording.
+    ///
+    /// # Errors
+    /// When there is none, when one cannot be read or has no times, and when two are of different machines or of the same time.
+    pub fn join(inputs: Vec<Input>) -> Result<Input> {
+        if inputs.len() == 1 {
+            return inputs.into_iter().next().ok_or_else(nothing);
+        }
+        let facts = |input: Input| Ok((FileFacts::of(&input)?, input));
+        let mut files = inputs.into_iter().map(facts).collect::<Result<Vec<_>>>()?;
+        files.sort_by(|(a, of_a), (b, of_b)| {
+            (a.first_ns, a.last_ns, of_a.path()).cmp(&(b.first_ns, b.last_ns, of_b.path()))
+        });
+        for (at, pair) in files.windows(2).enumerate() {
+            let [(facts, input), (next, of_next)] = pair else { continue };
+            let failed = |first: &Input, problem: String| Error::Files {
+                first: first.path().to_owned(),
+                second: of_next.path().to_owned(),
+                problem,
+            };
+            let (first, of_first) = &files[0];
+            for ((fact, value), (_, other)) in first.machine.iter().zip(&next.machine) {
+                if let (Some(value), Some(other)) = (value, other)
+                    && value != other
+                {
+                    let problem = format!("recorded on different machines or boots: {fact} {value} and {other}");
+                    return Err(failed(of_first, problem));
+                }
+            }
+            let latest = files[..=at].iter().max_by_key(|(facts, _)| facts.last_ns);
+            let (latest, of_latest) = latest.map_or((facts, input), |(facts, input)| (facts, input));
+            let overlap_ns = latest.last_ns.min(next.last_ns).saturating_sub(next.first_ns);
+            if (facts.first_ns, facts.last_ns) == (next.first_ns, next.last_ns) {
+                return Err(failed(input, "the same recording twice, or two of the same time".to_owned()));
+            }
+            if overlap_ns > OVERLAP_MAX_NS {
+                let overlap = overlap_ns as f64 / 1e9;
+                let problem =
+                    format!("both have samples of the same {overlap:.3} s: files of one recording follow each other");
+                return Err(failed(of_latest, problem));
+            }
+        }
+        let mut inputs = files.into_iter().map(|(_, input)| input);
+        let mut first = inputs.next().ok_or_else(nothing)?;
+        first.later = inputs.collect();
+        Ok(first)
+    }
+
+    /// Keeps the files that have something of a range of the wall clock, and gives the part of their time that is asked for. Of the others only
+    /// headers are read.
+    ///
+    /// # Errors
+    /// When a file does not say where it is on the wall clock, or none has something of the range.
+    pub fn within(inputs: Vec<Input>, range: &WallRange) -> Result<(Vec<Input>, TimeRange)> {
+        let spanned = |input: Input| {
+            let recording = Recording::open_file(&input)?;
+            let clock = recording.files().first().and_then(|file| file.clock);
+            let (Some((wall_ns, clock_ns)), Some(span)) = (clock, recording.sampled_span()) else {
+                let path = input.path().display().to_string();
+                let problem = "has no wall clock (CLOCK_DATA), or no samples with times: --since and --until need both";
+                return Err(Error::option("FILE", path, problem));
+            };
+            drop(recording);
+            Ok((i128::from(wall_ns) - i128::from(clock_ns), span, input))
+        };
+        let mut files = inputs.into_iter().map(spanned).collect::<Result<Vec<_>>>()?;
+        files.sort_by_key(|(offset, (first, _), _)| offset + i128::from(*first));
+        let wall = |offset: i128, time_ns: u64| u64::try_from(offset + i128::from(time_ns)).unwrap_or(0);
+        let starts = files.iter().map(|(offset, (first, _), _)| wall(*offset, *first));
+        let ends = files.iter().map(|(offset, (_, last), _)| wall(*offset, *last));
+        let (Some(start_ns), Some(end_ns)) = (starts.min(), ends.max()) else { return Err(nothing()) };
+        let (since_ns, until_ns) = range.resolve(end_ns)?;
+        files.retain(|(offset, (first, last), _)| {
+            since_ns.is_none_or(|since| since <= wall(*offset, *last))
+                && until_ns.is_none_or(|until| wall(*offset, *first) <= until)
+        });
+        let (Some((from, (first, _), _)), Some((to, (_, last), _))) = (files.first(), files.last()) else {
+            let (start, end) = (wall_clock::text(start_ns), wall_clock::text(end_ns));
+            let problem = format!("no file has samples of that time: they go from {start} to {end}");
+            return Err(Error::option("--since/--until", range.to_string(), problem));
+        };
+        let on_clock = |offset: i128, time_ns: u64| u64::try_from(i128::from(time_ns) - offset).unwrap_or(0);
+        let from_ns = since_ns.map(|since| on_clock(*from, since)).filter(|since| since > first);
+        let to_ns = until_ns.map(|until| on_clock(*to, until)).filter(|until| until < last);
+        let time = match (from_ns, to_ns) {
+            (None, None) => TimeRange::All,
+            (from_ns, to_ns) => TimeRange::Absolute(from_ns, to_ns),
+        };
+        Ok((files.into_iter().map(|(.., input)| input).collect(), time))
+    }
+}
+
+fn nothing() -> Error {
+    Error::option("FILE", "", "no recording is given")
+}
+
+/// The recordings that a path names: itself, or, of a directory that is no recording (`perf record --threads` makes those), the recordings in
+/// it.
+///
+/// # Errors
+/// When the directory cannot be read, or has no recording.
+pub fn recordings_of(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() || path.join("data").is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(io_error("read directory", path))? {
+        let file = entry.map_err(io_error("read directory", path))?.path();
+        if file.is_file() && is_recording(&file) {
+            found.push(file);
+        }
+    }
+    found.sort();
+    if found.is_empty() {
+        return Err(Error::option("FILE", path.display().to_string(), "a directory without recordings"));
+    }
+    Ok(found)
+}
+
+/// True for a file that begins as a recording.
+fn is_recording(path: &Path) -> bool {
+    let mut head = [0; PIPE_HEADER_BYTES];
+    let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok();
+    is_read && (head.starts_with(&GZIP_MAGIC) || Container::detect(&head).is_ok())
+}
