@@ -31,6 +31,7 @@ mod overwrite;
 mod payers;
 mod perf_event_programs;
 mod perf_reads_it;
+mod progress;
 mod reader_calls;
 mod recorder;
 mod redact;

@@ -115,6 +115,7 @@ const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-mistakes",
     "bprec-overwrite",
     "bprec-payers",
+    "bprec-progress",
     "bprec-recorder",
     "bprec-redact",
     "bprec-spool",

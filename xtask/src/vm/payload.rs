@@ -74,7 +74,7 @@ impl Builds {
         self.lay_out(directory, guest, built, Path::new(cross::SOURCES))
     }
 
-    /// What a guest runs of a test program: a name for each run, and the tests that it is of.
+    /// Runs of a test program in a guest: the name of each, and the tests that it is of.
     fn runs(&self, guest: &Guest, test: &Built) -> Vec<(String, String)> {
         let all = match test.name.as_str() {
             _ if !asks_the_kernel(test) => Vec::new(),
