@@ -16,9 +16,9 @@ pub(crate) struct Turns {
 struct Taken {
     /// The file whose tests run; none while one runs that wants no other beside it.
     file: Option<&'static str>,
-    /// How many run.
+    /// Tests that run.
     running: usize,
-    /// How many wait to run alone: nobody joins a file's tests before these.
+    /// Tests that wait to run alone: nobody joins a file's tests before these.
     waiting: usize,
 }
 
