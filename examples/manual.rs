@@ -1,12 +1,14 @@
-//! Writes the manual pages and the completions of bash, zsh and fish below a directory, from the definitions that the help is made of.
+//! Writes the manual pages, the completions of bash, zsh and fish, and the schemas of all JSON documents below a directory, from the definitions that the
+//! help and the documents are made of.
 //!
-//! `cargo run --example manual -- DIR` makes DIR/man1 and DIR/{bash,zsh,fish}. An example, so that the program carries nothing of it.
+//! `cargo run --example manual -- DIR` makes DIR/man1, DIR/{bash,zsh,fish} and DIR/schemas. An example, so that the program carries nothing of it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use bprec_report::model;
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -30,6 +32,17 @@ fn main() -> Result<()> {
     }
     for (shell, name) in [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")] {
         clap_complete::generate_to(shell, &mut bprec::command(), "bprec", folder(name)?)?;
+    }
+    let schemas = folder("schemas")?;
+    for (name, schema) in [
+        ("json", model::schema()),
+        ("annotate", model::annotation_schema()),
+        ("lines", model::lines_schema()),
+        ("diff", model::diff_schema()),
+    ] {
+        let path = schemas.join(format!("{name}.schema.json"));
+        fs::write(&path, serde_json::to_string_pretty(&schema)? + "\n")
+            .with_context(|| format!("write {}", path.display()))?;
     }
     Ok(())
 }

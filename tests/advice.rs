@@ -2,17 +2,15 @@
 //! Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{Running, Scratch, bprec, root, succeed};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Running, Scratch, bprec, root, succeed};
 
 /// A program with a ring buffer that no process has open: bpftool attaches it to the loopback device of a network of its own, and ends.
 struct Unread {

@@ -2,26 +2,17 @@
 //! of plain sampling; what cannot be seen is told. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::path::Path;
 use std::process::Child;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use crate::support::{self, Scratch, alone, end, measured, perf, perf_installed, record, recording, report, root};
 use bprec_fixtures::load::{Packets, system_calls};
 use bprec_fixtures::{Fixture, Loaded};
 use bprec_format::bprec::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::{Endian, Events, File, RECORD_HEADER_BYTES, RecordType, SampleType};
 use serde_json::Value;
-use support::{Scratch, end, measured, perf, perf_installed, record, recording, report, root};
-
-/// The tests of this file share the machine's CPUs: one after the other, each has the load that it makes and no more.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What the records of the first event add up to, and what the recorder says of it at last.
 #[derive(Debug, Default)]
@@ -71,7 +62,7 @@ fn every_page_fault_is_in_the_file_once() {
     if !root("every_page_fault_is_in_the_file_once") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     // Each process that comes and goes touches a hundred new pages or so; together for longer than many intervals.
@@ -144,7 +135,7 @@ fn shares_are_those_of_plain_sampling() {
     if !root("shares_are_those_of_plain_sampling") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let (plain_path, counted_path) = (scratch.path("plain"), scratch.path("counted"));
     let (a, b) = (on_this_thread(Fixture::TWIN_A, 400), on_this_thread(Fixture::TWIN_B, 200));
@@ -199,7 +190,7 @@ fn addresses_that_are_used_again_do_not_mix_programs() {
     if !root("addresses_that_are_used_again_do_not_mix_programs") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     for interval in [&[][..], &["-I", "5000"]] {
@@ -251,7 +242,7 @@ fn the_blind_spot_is_told() {
     if !root("the_blind_spot_is_told") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let (plain_path, counted_path) = (scratch.path("plain"), scratch.path("counted"));
     let tp = on_this_thread(Fixture::TP, 200);
@@ -284,7 +275,7 @@ fn a_killed_recorder_leaves_its_intervals() {
     if !root("a_killed_recorder_leaves_its_intervals") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let mut child = support::bprec()

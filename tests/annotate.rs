@@ -1,24 +1,15 @@
 //! The code of programs that run, as bpftool and the kernel have it, and where in it the cost is known. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Scratch, alone, bprec, end, measured, recording, report, root, skip, succeed, wait_for};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, machine_code};
 use serde_json::Value;
-use support::{Scratch, bprec, end, measured, recording, report, root, skip, succeed, wait_for};
-
-/// The tests of this file share the machine's CPUs: one after the other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn annotate(path: &Path, target: &str) -> Value {
     let output = succeed(bprec().args(["annotate", "--json", target]).arg(path));
@@ -105,7 +96,7 @@ fn code_is_the_kernels_and_the_loop_is_the_hottest_line() {
     if !root("code_is_the_kernels_and_the_loop_is_the_hottest_line") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let tp = Fixture::TP.open().unwrap().for_this_thread().unwrap().loops(300).unwrap().start().unwrap();
@@ -157,7 +148,7 @@ fn a_helper_costs_where_it_is_called() {
     if !root("a_helper_costs_where_it_is_called") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let loaded = Fixture::IDLE.open().unwrap().load().unwrap();
@@ -237,7 +228,7 @@ fn programs_of_other_tools_are_listed() {
     if let Some((tool, _)) = TOOLS.iter().find(|(tool, _)| !Path::new(tool[0]).exists()) {
         return skip(NAME, &format!("{} is not installed", tool[0]));
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let started = TOOLS.map(|(tool, programs)| {

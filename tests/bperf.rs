@@ -1,8 +1,6 @@
 //! Counters that sessions share, end to end.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::held::held_by_any;
+use crate::support::{self, Scratch, bpf_ids, bprec, root, succeed, wait_for};
 use serde_json::Value;
-use support::held::held_by_any;
-use support::{Scratch, bpf_ids, bprec, root, succeed, wait_for};
 
 /// A bpf file system for this test alone.
 struct PrivateBpf(Scratch);

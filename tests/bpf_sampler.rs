@@ -2,27 +2,20 @@
 //! cannot see against the main samples. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::{
+    Scratch, alone, bprec, end, perf, perf_installed, record, recording, report, root, skip, succeed,
+};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded, StatsSwitch, thread_id};
 use bprec_format::bprec::sampler::{EVENT_NAME, SamplerPayload};
 use bprec_format::bprec::state::{self, State};
 use bprec_format::{CONTEXT_MAX, Events, File, Metadata, RecordType, context};
 use serde_json::Value;
-use support::{Scratch, bprec, end, perf, perf_installed, record, recording, report, root, skip, succeed};
-
-/// Each test has the load that it makes and no more.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// One sample of our program, as it is in the file.
 struct Sampled {
@@ -109,7 +102,7 @@ fn the_blind_spot_is_stated_in_numbers() {
     if !root("the_blind_spot_is_stated_in_numbers") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let _counting = StatsSwitch::on().unwrap();
@@ -271,7 +264,7 @@ fn fields_are_what_is_known_from_elsewhere() {
     if !root(NAME) {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let (ip_register, fields) = match std::env::consts::ARCH {
@@ -421,7 +414,7 @@ fn the_deepest_stacks_come_back_whole() {
         if !root(NAME) {
             return;
         }
-        let _alone = alone();
+        alone();
         let most: usize =
             std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap().trim().parse().unwrap();
         let most = most.min(bprec_format::bprec::sampler::FRAMES_MAX as usize);
@@ -460,7 +453,7 @@ fn what_the_rings_lose_is_counted() {
     if !root("what_the_rings_lose_is_counted") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let arguments = [
@@ -503,7 +496,7 @@ fn children_inherit_it_and_perf_reads_it() {
     if !root(NAME) {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let count = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";

@@ -2,13 +2,9 @@
 //! terminals take for colours (ECMA-48, SGR), and nothing else.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
-mod support;
-#[path = "support/tmux.rs"]
-mod tmux;
-
 use std::process::{Command, Output};
 
-use tmux::{Terminal, cell, tmux_installed};
+use crate::tmux::{Terminal, cell, tmux_installed};
 
 const ESC: char = '\u{1b}';
 const RECORDINGS: [&str; 4] = ["linux-7.2/everything", "linux-7.2/none", "linux-6.12-arm64/exact", "linux-6.1/ratio"];

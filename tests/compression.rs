@@ -1,13 +1,11 @@
 //! `bprec record -z`: what perf and the reporter unpack is what was recorded. Real kernel, root; perf is the judge.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{Scratch, bprec, perf, perf_installed, recording, report, root, signal, succeed, wait_for};
+use crate::support::{self, Scratch, bprec, perf, perf_installed, recording, report, root, signal, succeed, wait_for};
 
 /// Pages that the load touches for the first time, one fault each.
 const PAGES: usize = 20_000;
@@ -37,7 +35,7 @@ fn record_page_faults(more: &[&str]) -> Command {
         load.to_str().unwrap(),
         "--ignored",
         "--exact",
-        "touch_pages",
+        "compression::touch_pages",
     ]);
     command
 }

@@ -2,15 +2,13 @@
 //! something only where a kernel allows trampolines.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{Scratch, bprec, root, skip, wait_for};
 use bprec_fixtures::Fixture;
 use serde_json::Value;
-use support::{Scratch, bprec, root, skip, wait_for};
 
 /// Trampolines of the kernel's, one for each function that something is attached to.
 fn trampolines() -> BTreeSet<String> {

@@ -2,8 +2,6 @@
 //! root; other recorders may be at work on the machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::{self, Scratch, bpf_ids, report, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Scratch, bpf_ids, report, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
 
 /// A recorder of the whole machine, which goes when the test does.
 struct Recorder {

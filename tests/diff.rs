@@ -2,17 +2,15 @@
 //! changed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{Running, Scratch, SetAtEnd, bprec, measured, report, root};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Running, Scratch, SetAtEnd, bprec, measured, report, root};
 
 fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings").join(name)

@@ -3,13 +3,8 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "a test")]
 
-#[path = "support/disk.rs"]
-mod disk;
-#[path = "support/power.rs"]
 mod power;
-#[path = "disk_faults/readers.rs"]
 mod readers;
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -20,12 +15,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use crate::disk::{Answer, Inode, Run, Step, run};
+use crate::support::{bprec, perf_installed, record, root};
 use bprec_format::bprec::is_unfinished;
 use bprec_format::{Events, File, Record, RecordType};
 use bprec_report::{Input, Options, RewriteOptions, Source, by_prog, rewrite};
-use disk::{Answer, Inode, Run, Step, run};
 use power::{Disk, lose_power_everywhere};
-use support::{bprec, perf_installed, record, root};
 
 /// Ends a file of the recorder that runs it, so that another one follows.
 const ROTATE: &str = "kill -USR2 $PPID; :";

@@ -2,13 +2,12 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
-mod support;
-
 use std::fs;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
+
+use crate::support::{self, alone};
 
 const BPREC: &str = env!("CARGO_BIN_EXE_bprec");
 
@@ -38,12 +37,6 @@ fn status(document: &Value, check: &str) -> String {
 
 fn limit(document: &Value, check: &str) -> String {
     row(document, check)["limits"][0]["id"].as_str().unwrap_or("none").to_owned()
-}
-
-/// Held by whoever changes the machine, or depends on that nobody does.
-fn machine() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_root(test: &str) -> bool {
@@ -93,7 +86,7 @@ const NOBODY: [&str; 4] = ["setpriv", "--reuid", "65534", "--clear-groups"];
 
 #[test]
 fn the_kernel_and_its_files_say_the_same() {
-    let _machine = machine();
+    alone();
     let document = doctor(&[]);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(row(&document, "kernel")["found"], release.trim());
@@ -122,7 +115,7 @@ fn a_capability_that_is_dropped_changes_its_rows() {
     if !is_root(test) {
         return;
     }
-    let _machine = machine();
+    alone();
     let all = doctor(&[]);
     let kptr = Sysctl::keep("kernel.kptr_restrict");
     kptr.set("1");
@@ -158,7 +151,7 @@ fn each_command_changes_its_row() {
     if !is_root(test) {
         return;
     }
-    let _machine = machine();
+    alone();
     // What may sample is told by opening events, so the level need not be what it seems to be.
     let paranoid = Sysctl::keep("kernel.perf_event_paranoid");
     paranoid.set("3");
@@ -203,7 +196,7 @@ fn mounts_and_namespaces_are_seen() {
     if !is_root(test) {
         return;
     }
-    let _machine = machine();
+    alone();
     let pids = doctor(&["unshare", "--pid", "--fork", "--mount-proc"]);
     assert_eq!(limit(&pids, "PID namespace"), "pid-namespace");
     let users = Command::new("unshare").args(["--user", "--map-root-user", "true"]).status();
@@ -261,7 +254,7 @@ fn nothing_stays() {
     if !is_root(test) {
         return;
     }
-    let _machine = machine();
+    alone();
     let programs = || {
         let output = Command::new("bpftool").args(["-j", "prog", "show"]).output().unwrap();
         let list: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -281,7 +274,7 @@ fn nothing_stays() {
 
 #[test]
 fn colours_are_those_of_states() {
-    let _machine = machine();
+    alone();
     let printed = |color: &str| {
         let output = Command::new(BPREC).args(["doctor", color]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()

@@ -2,19 +2,15 @@
 //! out, with numbers masked. `documents.rs` does the rest.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
-#[path = "support/examples.rs"]
-mod examples;
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::examples::{Block, Desk, all_blocks, complete_commands};
+use crate::support::{bprec, perf_installed, root, signal, skip, succeed};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
-use examples::{Block, Desk, all_blocks, complete_commands};
 use serde_json::Value;
-use support::{bprec, perf_installed, root, signal, skip, succeed};
 
 /// What the documents call things of the machine: of this test's own.
 fn stand_ins() -> Vec<(&'static str, String)> {

@@ -2,13 +2,10 @@
 //! recording of the fixtures is what comes out, and links lead somewhere. `documented_live.rs` does the same for commands that ask the kernel.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "support/examples.rs"]
-mod examples;
-
 use std::fs::{self, File};
 
+use crate::examples::{Desk, all_blocks, commands, complete_commands, documents, lacks_a_value, sources, words};
 use clap::error::ErrorKind;
-use examples::{Desk, all_blocks, commands, complete_commands, documents, lacks_a_value, sources, words};
 
 /// Blocks that no command line is run for here, by their document and how they begin, with who checks them instead.
 const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[

@@ -1,8 +1,6 @@
 //! Recordings that end in other ways than by themselves, and recordings beside others. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Read;
@@ -13,13 +11,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
+use crate::support::{Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
 use bprec_fixtures::Fixture;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::bprec::is_unfinished;
 use bprec_format::bprec::journal::{Frame, Journal};
 use bprec_format::records::Payload;
 use bprec_format::{Endian, Events, File, Record, RecordType};
-use support::{Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
 
 /// Starts to record the whole machine until it is told to stop.
 fn recorder(path: &Path) -> Child {

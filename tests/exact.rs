@@ -1,29 +1,26 @@
 //! Exact counters, from programs that are put around others. Needs trampolines (fentry, fexit), which not every machine allows.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::{Scratch, SetAtEnd, alone, bprec, end, program, record, recording, report, root, skip, succeed};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::{Value, json};
-use support::{Scratch, SetAtEnd, bprec, end, program, record, recording, report, root, skip, succeed};
 
-/// Lets one test at a time look which programs there are; `None`, and a word about it, where exact counters are not to be had.
-fn allowed(test: &str) -> Option<MutexGuard<'static, ()>> {
-    static ALONE: Mutex<()> = Mutex::new(());
+/// Lets one test at a time look which programs there are; false, and a word about it, where exact counters are not to be had.
+fn allowed(test: &str) -> bool {
     if !root(test) {
-        return None;
+        return false;
     }
     if Command::new("bpftool").arg("version").output().is_err() {
         skip(test, "bpftool is not installed");
-        return None;
+        return false;
     }
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    alone();
     static TIER: OnceLock<(String, String)> = OnceLock::new();
     let (tier, note) = TIER.get_or_init(|| {
         let scratch = Scratch::new();
@@ -38,7 +35,7 @@ fn allowed(test: &str) -> Option<MutexGuard<'static, ()>> {
         assert_eq!(tier, "stats");
         skip(test, note);
     }
-    (tier == "exact").then_some(alone)
+    tier == "exact"
 }
 
 fn load() -> Loaded {
@@ -103,7 +100,9 @@ fn wait_until_none_is_left() {
 
 #[test]
 fn exact_runs_are_the_programs_own_counts() {
-    let Some(_alone) = allowed("exact_runs_are_the_programs_own_counts") else { return };
+    if !allowed("exact_runs_are_the_programs_own_counts") {
+        return;
+    }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let loaded = load();
@@ -144,7 +143,9 @@ fn exact_runs_are_the_programs_own_counts() {
 
 #[test]
 fn numbers_are_possible_whatever_runs_while_counting_begins_and_ends() {
-    let Some(_alone) = allowed("numbers_are_possible_whatever_runs_while_counting_begins_and_ends") else { return };
+    if !allowed("numbers_are_possible_whatever_runs_while_counting_begins_and_ends") {
+        return;
+    }
     let scratch = Scratch::new();
     let loaded = load();
     let quit = AtomicBool::new(false);
@@ -183,7 +184,9 @@ fn wait_until_counted(programs: usize) {
 
 #[test]
 fn the_refused_among_fifty_are_said_and_the_others_are_counted() {
-    let Some(_alone) = allowed("the_refused_among_fifty_are_said_and_the_others_are_counted") else { return };
+    if !allowed("the_refused_among_fifty_are_said_and_the_others_are_counted") {
+        return;
+    }
     const NAMES: [&str; 5] =
         ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"];
     let scratch = Scratch::new();
@@ -234,7 +237,9 @@ fn the_refused_among_fifty_are_said_and_the_others_are_counted() {
 
 #[test]
 fn an_extension_attaches_to_a_dispatcher_that_is_recorded() {
-    let Some(_alone) = allowed("an_extension_attaches_to_a_dispatcher_that_is_recorded") else { return };
+    if !allowed("an_extension_attaches_to_a_dispatcher_that_is_recorded") {
+        return;
+    }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let dispatcher = Fixture::DISPATCHER.open().unwrap().load().unwrap();
@@ -268,7 +273,9 @@ fn an_extension_attaches_to_a_dispatcher_that_is_recorded() {
 
 #[test]
 fn the_last_counts_of_an_unloaded_program_are_kept() {
-    let Some(_alone) = allowed("the_last_counts_of_an_unloaded_program_are_kept") else { return };
+    if !allowed("the_last_counts_of_an_unloaded_program_are_kept") {
+        return;
+    }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let child = recording(&path, "4", &["-F", "100", "--counters", "exact=loop_of_1000", "--budget", "100"]);
@@ -291,7 +298,9 @@ fn the_last_counts_of_an_unloaded_program_are_kept() {
 
 #[test]
 fn one_that_is_refused_is_said_and_the_others_are_counted() {
-    let Some(_alone) = allowed("one_that_is_refused_is_said_and_the_others_are_counted") else { return };
+    if !allowed("one_that_is_refused_is_said_and_the_others_are_counted") {
+        return;
+    }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let all: Vec<Loaded> = (0..3).map(|_| load()).collect();
@@ -318,7 +327,9 @@ fn one_that_is_refused_is_said_and_the_others_are_counted() {
 
 #[test]
 fn a_program_that_comes_later_joins() {
-    let Some(_alone) = allowed("a_program_that_comes_later_joins") else { return };
+    if !allowed("a_program_that_comes_later_joins") {
+        return;
+    }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let child = recording(&path, "4", &["-F", "100", "--counters", "exact=loop_of_1000", "--budget", "100"]);
@@ -364,7 +375,9 @@ fn counted_and_entered(loaded: &Loaded, name: &str, recorder: std::process::Chil
 
 #[test]
 fn statistics_that_would_take_too_much_are_on_in_windows() {
-    let Some(_alone) = allowed("statistics_that_would_take_too_much_are_on_in_windows") else { return };
+    if !allowed("statistics_that_would_take_too_much_are_on_in_windows") {
+        return;
+    }
     let (scratch, loaded) = (Scratch::new(), load());
     let path = scratch.path("perf.data");
     let (counted, entered) = beside(&loaded, "loop_of_100", || {
@@ -382,7 +395,9 @@ fn statistics_that_would_take_too_much_are_on_in_windows() {
 
 #[test]
 fn statistics_are_on_all_the_time_with_the_whole_budget() {
-    let Some(_alone) = allowed("statistics_are_on_all_the_time_with_the_whole_budget") else { return };
+    if !allowed("statistics_are_on_all_the_time_with_the_whole_budget") {
+        return;
+    }
     let (scratch, loaded) = (Scratch::new(), load());
     let path = scratch.path("perf.data");
     let options = ["-F", "100", "--counters", "exact=loop_of_100", "--budget", "100"];
@@ -401,7 +416,9 @@ fn statistics_are_on_all_the_time_with_the_whole_budget() {
 
 #[test]
 fn what_comes_to_take_too_much_is_counted_no_longer_and_says_when() {
-    let Some(_alone) = allowed("what_comes_to_take_too_much_is_counted_no_longer_and_says_when") else { return };
+    if !allowed("what_comes_to_take_too_much_is_counted_no_longer_and_says_when") {
+        return;
+    }
     let (scratch, loaded) = (Scratch::new(), load());
     let path = scratch.path("perf.data");
     let child = recording(&path, "5", &SMALL_BUDGET);
@@ -417,7 +434,9 @@ fn what_comes_to_take_too_much_is_counted_no_longer_and_says_when() {
 #[test]
 fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
     let test = "tail_calls_are_said_to_be_in_the_counts_of_the_caller";
-    let Some(_alone) = allowed(test) else { return };
+    if !allowed(test) {
+        return;
+    }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let tail = Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().loops(5).unwrap().start().unwrap();
@@ -446,7 +465,9 @@ fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
 #[test]
 fn one_program_counts_another_where_the_kernel_has_sessions() {
     let test = "one_program_counts_another_where_the_kernel_has_sessions";
-    let Some(_alone) = allowed(test) else { return };
+    if !allowed(test) {
+        return;
+    }
     let name = b"\0BPF_TRACE_FSESSION\0";
     let has_sessions = std::fs::read("/sys/kernel/btf/vmlinux").unwrap().windows(name.len()).any(|it| it == name);
     if has_sessions && !cfg!(target_arch = "x86_64") {
@@ -475,7 +496,9 @@ fn one_program_counts_another_where_the_kernel_has_sessions() {
 
 #[test]
 fn a_recorder_that_is_killed_leaves_no_program() {
-    let Some(_alone) = allowed("a_recorder_that_is_killed_leaves_no_program") else { return };
+    if !allowed("a_recorder_that_is_killed_leaves_no_program") {
+        return;
+    }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let loaded = load();

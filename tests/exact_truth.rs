@@ -2,12 +2,10 @@
 //! that the kernel's compiler made. Needs trampolines, and counters that give the same for the same work every time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
-mod support;
-
+use crate::support::{Scratch, end, measured, program, recording, report, root, skip};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Counter, Fixture, HardwareEvent, Loaded};
 use serde_json::Value;
-use support::{Scratch, end, measured, program, recording, report, root, skip};
 
 /// Instructions in the loop of each, as many as in its name.
 const LOOPS: [(&str, u64); 3] = [("loop_of_100", 100), ("loop_of_1000", 1000), ("loop_of_10000", 10_000)];

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::perf_installed;
 use bprec_report::{Input, Options, Session};
-use support::perf_installed;
 
 /// What perf prints of a recording. Of one of another machine it says that the files are not there that were mapped.
 fn perf_script(fields: &str, path: &Path) -> String {

@@ -3,18 +3,14 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-#[path = "support/disk.rs"]
-mod disk;
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::disk::{Answer, Step, run};
+use crate::support::{bprec, root, wait_for};
 use bprec_format::bprec::is_unfinished;
 use bprec_format::{Events, File, Record, RecordType};
-use disk::{Answer, Step, run};
-use support::{bprec, root, wait_for};
 
 /// Records page faults of a shell that does this; the file ends when it sends SIGUSR2 to its parent.
 fn recorder(directory: &Path, script: &str) -> Command {

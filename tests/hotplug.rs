@@ -1,15 +1,13 @@
 //! CPUs that go offline and come online while they are recorded. Only a guest is at hand to do that to.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::{self, Running, Scratch, bprec, report, skip, succeed};
 use bprec_fixtures::{Fixture, Loaded, run_on_cpu};
-use support::{Running, Scratch, bprec, report, skip, succeed};
 
 const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
 

@@ -1,27 +1,18 @@
 //! What a recording says about loads that are known: shares, sums, runs. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::{Scratch, alone, bprec, end, measured, recording, report, report_of_this_thread, root};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Scratch, bprec, end, measured, recording, report, report_of_this_thread, root};
 
 /// The first event's row of the program with this id.
 fn row(report: &Value, id: u32) -> &Value {
     let rows = report["events"][0]["rows"].as_array().unwrap();
     rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row for program {id}: {rows:#?}"))
-}
-
-/// The tests of this file share the machine's CPUs: one after the other, each has the load that it makes and no more.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How often the timer samples, and its period.
@@ -68,7 +59,7 @@ fn loops_of_one_to_three_cost_one_to_three() {
     if !root("loops_of_one_to_three_cost_one_to_three") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     // So long that what a run takes before and after its loop does not show.
@@ -91,7 +82,7 @@ fn top_shows_them_as_one_to_three() {
     if !root("top_shows_them_as_one_to_three") {
         return;
     }
-    let _alone = alone();
+    alone();
     let (one, three) = (tp(100), tp(300));
     measured(|| {
         let arguments = ["top", "--json", "-F", FREQUENCY, "-d", "0.5", "-n", "10"];
@@ -125,7 +116,7 @@ fn rows_add_up_to_the_file() {
     if !root("rows_add_up_to_the_file") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let _programs = [
@@ -177,7 +168,7 @@ fn equal_names_and_tail_calls_are_told_apart() {
     if !root("equal_names_and_tail_calls_are_told_apart") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let start = |fixture: Fixture, loops| {

@@ -1,17 +1,15 @@
 //! No recording is lost to the next one, to a limit, or to somebody else's files. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::support::{self, Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
 use bprec_format::bprec::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, File, RecordType};
-use support::{Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
 
 /// A user other than root.
 const NOBODY: u32 = 65534;

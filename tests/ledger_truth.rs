@@ -1,22 +1,13 @@
 //! The ledger and its trees against loads whose cost is known from what they are made of. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
-mod support;
-
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::{Running, Scratch, alone, measured, report, report_of_this_thread, root, skip};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded, Opened};
 use serde_json::Value;
-use support::{Running, Scratch, measured, report, report_of_this_thread, root, skip};
-
-/// The tests of this file share the machine's CPUs: one after the other, each has the load that it makes and no more.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The member of a list with this id.
 fn with_id(list: &Value, id: u32) -> Option<&Value> {
@@ -41,7 +32,7 @@ fn extensions_are_below_their_dispatcher_by_their_work() {
     if !root(test) {
         return;
     }
-    let _alone = alone();
+    alone();
     let dispatcher = Fixture::DISPATCHER.open().unwrap().load().unwrap();
     let one = match extension(&dispatcher, "place_for_another", WORK) {
         Ok(one) => one,
@@ -151,7 +142,7 @@ fn one_body_on_two_hooks_costs_the_same() {
     if !root("one_body_on_two_hooks_costs_the_same") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let twins = twins(20).start().unwrap();
@@ -184,7 +175,7 @@ fn the_fields_of_an_event_are_paid_by_its_program() {
     if !root("the_fields_of_an_event_are_paid_by_its_program") {
         return;
     }
-    let _alone = alone();
+    alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     measured(|| {

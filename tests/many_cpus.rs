@@ -1,14 +1,12 @@
 //! A machine with many CPUs: what is recorded, reported and counted there, and how much memory that takes. Real kernel, root, 32 CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use crate::support::{Running, Scratch, perf, perf_installed, program, report, root, skip, wait_for};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Running, Scratch, perf, perf_installed, program, report, root, skip, wait_for};
 
 const MIN_CPUS: usize = 32;
 const RUNS_PER_CPU: u64 = 20;

@@ -1,14 +1,12 @@
 //! Maps of a recording: what a program wrote into them is what the report prints, and what bpftool prints.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{Scratch, bprec, perf, perf_installed, record, root, skip, succeed};
 use bprec_fixtures::{Fixture, Loaded, load};
 use serde_json::{Value, json};
-use support::{Scratch, bprec, perf, perf_installed, record, root, skip, succeed};
 
 /// The fixture, after its program has written.
 fn written() -> Loaded {

@@ -1,14 +1,12 @@
 //! Mistakes that people make, each with what it is answered: what is wrong, on what, and the way to go.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{Scratch, bprec, root, skip};
+use crate::support::{Scratch, bprec, root, skip};
 
 /// A command in a directory with the files of [`directory`], its exit code, and what is in the answer.
 type Mistake = (&'static str, i32, &'static [&'static str]);

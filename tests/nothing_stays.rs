@@ -2,15 +2,13 @@
 //! no other test switches the kernel's statistics beside it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::held::{Ids, KINDS, held_by, held_by_any};
+use crate::support::{Scratch, bpf_ids, bprec, kernel_is, record, root, stats_sysctl, wait_for};
 use bprec_fixtures::Fixture;
-use support::held::{Ids, KINDS, held_by, held_by_any};
-use support::{Scratch, bpf_ids, bprec, kernel_is, record, root, stats_sysctl, wait_for};
 
 fn shown(kind: &str, id: u64) -> String {
     let shown = Command::new("bpftool").args([kind, "show", "id", &id.to_string()]).output().unwrap();

@@ -1,15 +1,13 @@
 //! `bprec record --overwrite`: the newest samples, in files that are complete by themselves. Real kernel, root; perf is the judge.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::ffi::CStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use crate::support::{self, Scratch, bprec, perf, perf_installed, report, root, signal, wait_for};
 use bprec_fixtures::Fixture;
-use support::{Scratch, bprec, perf, perf_installed, report, root, signal, wait_for};
 
 /// Touches so many pages for the first time, one fault each, under this name.
 fn touch_pages(name: &CStr, pages: usize) {

@@ -2,16 +2,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod support;
-#[path = "support/tmux.rs"]
-mod tmux;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{bprec, skip, succeed, wait_for};
-use tmux::{Terminal, tmux_installed};
+use crate::support::{self, bprec, skip, succeed, wait_for};
+use crate::tmux::{Terminal, tmux_installed};
 
 /// More rows than the table has, and fewer.
 const HIGH: (u16, u16) = (120, 60);

@@ -1,14 +1,12 @@
 //! Who pays: the process whose system calls a program delays, as much as it loses by that. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use crate::support::{Running, Scratch, measured, report, root};
 use bprec_fixtures::{Fixture, load::system_calls};
 use serde_json::Value;
-use support::{Running, Scratch, measured, report, root};
 
 /// A process that makes calls when it is asked to.
 struct Caller {
@@ -20,7 +18,7 @@ struct Caller {
 impl Caller {
     fn start() -> Caller {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "calls_on_request", "--nocapture", "--test-threads=1"])
+            .args(["--ignored", "--exact", "payers::calls_on_request", "--nocapture", "--test-threads=1"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

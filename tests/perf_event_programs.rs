@@ -2,18 +2,16 @@
 //! recording, and that nothing of them stays. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::support::held::{bpftool, held_by_any};
+use crate::support::{Scratch, bpf_ids, bprec, perf, perf_installed, record, report, root, skip, succeed, wait_for};
 use bprec_fixtures::Fixture;
 use bprec_format::bprec::state::{MapContents, State};
 use bprec_format::{Endian, Events, File, Metadata, RecordType};
 use serde_json::Value;
-use support::held::{bpftool, held_by_any};
-use support::{Scratch, bpf_ids, bprec, perf, perf_installed, record, report, root, skip, succeed, wait_for};
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/bpf").join(format!("{name}.bpf.o"));

@@ -1,17 +1,15 @@
 //! Stock perf opens what is recorded, without a word of complaint, and counts the same. Real kernel, root, Debian's perf.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::support::{Running, Scratch, bprec, perf, perf_installed, record, report, root, succeed};
 use bprec_fixtures::Fixture;
 use bprec_fixtures::load::system_calls;
-use support::{Running, Scratch, bprec, perf, perf_installed, record, report, root, succeed};
 
 /// One recording for all tests of this file: two copies of the tracepoint programs and a tail call chain at work, with user
 /// call chains, and a program that is loaded meanwhile. It goes on until the load has had a second of processor time with that program, however

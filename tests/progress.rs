@@ -2,10 +2,6 @@
 //! take long here is that others run: a recording that is large enough would take gigabytes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
-mod support;
-#[path = "support/tmux.rs"]
-mod tmux;
-
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::process::Command;
@@ -13,10 +9,10 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Scratch, alone};
+use crate::tmux::{Terminal, tmux_installed};
 use bprec_generate::{Container, Shape, generate};
 use bprec_report::{Input, Progress};
-use support::Scratch;
-use tmux::{Terminal, tmux_installed};
 
 const BPREC: &str = env!("CARGO_BIN_EXE_bprec");
 
@@ -29,6 +25,8 @@ fn recording(scratch: &Scratch, container: Container, record_bytes: u64) -> Stri
 
 /// Runs `bprec` in a terminal, with this behind its arguments, where shells that do nothing but run have nearly all of the CPU.
 fn slowly(scratch: &Scratch, arguments: &str) -> Terminal {
+    // No test of another file is to be slowed.
+    alone();
     let script = scratch.path("slowly.sh");
     let lines = format!(
         "taskset -cp 0 $$ >/dev/null\n\

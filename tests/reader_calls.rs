@@ -3,11 +3,6 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
-#[path = "support/mod.rs"]
-mod support;
-#[path = "support/tracee.rs"]
-mod tracee;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,9 +10,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::{Scratch, skip};
+use crate::tracee::{Tracee, Verdict, terminal};
 use bprec_generate::{Container, Shape, generate_bytes};
-use support::{Scratch, skip};
-use tracee::{Tracee, Verdict, terminal};
 
 /// Numbers that are asked about: all that any kernel has, and as many again.
 const NUMBERS: u64 = 1024;

@@ -1,8 +1,6 @@
 //! The recorder as a process among others: what it leaves alone, how it ends, and what it says. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +9,10 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::{
+    self, Running, Scratch, bpf_ids, bprec, perf, perf_installed, record, report, root, skip, succeed, wait_for,
+};
 use bprec_fixtures::Fixture;
-use support::{Running, Scratch, bpf_ids, bprec, perf, perf_installed, record, report, root, skip, succeed, wait_for};
 
 /// A shell cannot hand on that it ignores SIGCHLD.
 const IGNORING_CHILDREN: &str = "env --ignore-signal=CHLD";
@@ -378,7 +378,7 @@ fn a_process_of_many_threads_is_recorded_by_way_of_its_cgroup() {
     let fifos = ["ready", "go", "done"].map(|name| scratch.path(name));
     succeed(Command::new("mkfifo").args(&fifos));
     let mut load = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "many_threads_of_which_one_touches_pages"])
+        .args(["--ignored", "--exact", "recorder::many_threads_of_which_one_touches_pages"])
         .env("FIFOS", scratch.path(""))
         .stdout(Stdio::null())
         .spawn()

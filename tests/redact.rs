@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use support::{Scratch, bprec, perf_installed, record, report, root, skip, succeed, wait_for};
+use crate::support::{Scratch, bprec, perf_installed, record, report, root, skip, succeed, wait_for};
 
 /// Who loaded the programs of the fixtures, and where they were compiled.
 const SECRETS: [&str; 2] = ["bprec-load", "tp.bpf.c"];

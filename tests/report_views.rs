@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod support;
-
 use std::path::{Path, PathBuf};
 
-use support::{bprec, succeed};
+use crate::support::{bprec, succeed};
 
 /// All views, each with the name that an error has for it.
 const VIEWS: [&str; 9] =

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod support;
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use support::{Scratch, bprec, report, succeed};
+use crate::support::{Scratch, bprec, report, succeed};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings").join(name)

@@ -2,25 +2,16 @@
 //! has the kernel count at the same time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::{Running, Scratch, alone, bprec, measured, program, report, root, skip, stats_sysctl};
 use bprec_fixtures::load::{Packets, Pattern};
 use bprec_fixtures::{Fixture, Loaded};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use support::{Running, Scratch, bprec, measured, program, report, root, skip, stats_sysctl};
-
-/// The loads of two tests together would be more than may be counted all the time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Runs once for each system call.
 const PROGRAM: &str = "account_syscall_enter";
@@ -32,7 +23,7 @@ fn runs_are_the_kernels() {
     if !root("runs_are_the_kernels") {
         return;
     }
-    let _alone = alone();
+    alone();
     if stats_sysctl() != "0" {
         skip("runs_are_the_kernels", "kernel.bpf_stats_enabled is on: runs are counted outside of the recording too");
         return;
@@ -72,7 +63,7 @@ fn runs_are_exact_by_default() {
     if !root("runs_are_exact_by_default") {
         return;
     }
-    let _alone = alone();
+    alone();
     // Other programs of the machine may run so often meanwhile that not all runs can be counted.
     measured(|| {
         let scratch = Scratch::new();
@@ -148,7 +139,7 @@ fn top_counts_what_the_kernel_counts() {
     if !root("top_counts_what_the_kernel_counts") {
         return;
     }
-    let _alone = alone();
+    alone();
     measured(|| {
         let loaded = Fixture::TP.open().unwrap().start().unwrap();
         let id = loaded.id_of(PROGRAM).unwrap();
@@ -172,7 +163,7 @@ fn stat_counts_what_the_kernel_counts() {
     if !root("stat_counts_what_the_kernel_counts") {
         return;
     }
-    let _alone = alone();
+    alone();
     measured(|| {
         let loaded = Fixture::TP.open().unwrap().start().unwrap();
         let id = loaded.id_of(PROGRAM).unwrap();

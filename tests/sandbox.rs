@@ -2,15 +2,12 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use support::{Scratch, skip, wait_for};
+use crate::support::{Scratch, skip, wait_for};
 
 fn recording() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-6.1/ratio.data")

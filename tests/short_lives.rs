@@ -1,14 +1,12 @@
 //! Programs that come and go while it is recorded. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{Scratch, record, report, root};
 use serde_json::Value;
-use support::{Scratch, record, report, root};
 
 /// The loader, built with the workspace's tests.
 fn loader() -> Command {

@@ -2,16 +2,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{Scratch, root, wait_for};
+use crate::support::{Scratch, root, wait_for};
 
 /// Nobody, who is neither the owner nor of its group.
 const STRANGER: &str = "65534";

@@ -1,8 +1,6 @@
 //! `bprec stat`: known loads come out as they were, in every form; perf and the programs' own counts are the judges.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -12,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::{Running, Scratch, SetAtEnd, bprec, measured, perf_installed, root, skip, succeed, wait_for};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Running, Scratch, SetAtEnd, bprec, measured, perf_installed, root, skip, succeed, wait_for};
 
 /// Counting under way, with its output in a file.
 struct Counting {

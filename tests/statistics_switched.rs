@@ -2,15 +2,13 @@
 //! machine's.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::{self, Running, Scratch, SetAtEnd, measured, report, root, skip};
 use bprec_fixtures::Fixture;
 use bprec_fixtures::load::Pattern;
-use support::{Running, Scratch, SetAtEnd, measured, report, root, skip};
 
 /// Runs once for each system call.
 const PROGRAM: &str = "account_syscall_enter";

@@ -2,15 +2,13 @@
 //! of its own, so that no other test has the kernel count meanwhile.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Running, Scratch, SetAtEnd, bprec, measured, report, root, skip, succeed};
 use bprec_fixtures::{Fixture, Loaded, StatsSwitch, load};
-use support::{Running, Scratch, SetAtEnd, bprec, measured, report, root, skip, succeed};
 
 /// The program of a load of system calls that runs once for each.
 const PROGRAM: &str = "account_syscall_enter";

@@ -1,8 +1,6 @@
 //! `bprec record --switch-output`: a recording over several files, each complete by itself. Real kernel, root; perf is the judge.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::{
+    self, Scratch, SetAtEnd, bprec, perf, perf_installed, recording, report, root, signal, skip, succeed, wait_for,
+};
 use bprec_fixtures::Fixture;
 use bprec_format::records::Payload;
 use bprec_format::{File, RecordType, SampleLayout};
-use support::{
-    Scratch, SetAtEnd, bprec, perf, perf_installed, recording, report, root, signal, skip, succeed, wait_for,
-};
 
 /// Pages that the load touches for the first time, one fault each.
 const PAGES: usize = 40_000;
@@ -64,7 +62,7 @@ fn page_faults(path: &Path, pages: usize, more: &[&str]) -> usize {
             .args(["record", "-q", "-e", "page-faults", "-c", "1", "--counters", "off", "-o"])
             .arg(path)
             .args(more)
-            .args(["--", load.to_str().unwrap(), "--ignored", "--exact", "touch_pages"])
+            .args(["--", load.to_str().unwrap(), "--ignored", "--exact", "switch_output::touch_pages"])
             .env("PAGES", pages.to_string())
             .stdout(Stdio::null()),
     );
@@ -207,7 +205,7 @@ fn what_a_command_started_is_named_in_every_file() {
             "--",
             "sh",
             "-c",
-            "(\"$0\" touch_pages --exact --ignored >/dev/null &); until test -e \"$1\"; do sleep 0.05; done",
+            "(\"$0\" switch_output::touch_pages --exact --ignored >/dev/null &); until test -e \"$1\"; do sleep 0.05; done",
         ])
         .arg(std::env::current_exe().unwrap())
         .arg(&done)
@@ -227,7 +225,7 @@ fn what_a_command_started_is_named_in_every_file() {
     assert_eq!(files.len(), 3);
     for file in files {
         let names = perf(&["script", "-F", "comm,event", "-i", file.to_str().unwrap()]);
-        let of_load = names.lines().filter(|line| line.contains("touch_pages"));
+        let of_load = names.lines().filter(|line| line.contains("switch_output::"));
         assert!(of_load.count() > 1000, "{}: {}", file.display(), names.lines().last().unwrap_or_default());
     }
 }

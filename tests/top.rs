@@ -1,16 +1,14 @@
 //! `bprec top`: runs come out as bpftool has them (shares: `known_loads.rs`), and nothing of it stays. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::support::{bprec, root, signal, succeed};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{bprec, root, signal, succeed};
 
 /// The tests of this file share the machine's CPUs, and look at what is left behind.
 fn alone() -> MutexGuard<'static, ()> {

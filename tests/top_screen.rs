@@ -2,19 +2,15 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
-mod support;
-#[path = "support/tmux.rs"]
-mod tmux;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::support::{bprec, measured, root, succeed, wait_for};
+use crate::tmux::{Terminal, cell, tmux_installed};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{bprec, measured, root, succeed, wait_for};
-use tmux::{Terminal, cell, tmux_installed};
 
 /// The tests of this file share the machine's CPUs, and look at what is left behind.
 fn alone() -> MutexGuard<'static, ()> {

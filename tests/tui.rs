@@ -2,16 +2,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-mod support;
-#[path = "support/tmux.rs"]
-mod tmux;
-
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
+use crate::support::{bprec, succeed, wait_for};
+use crate::tmux::{Terminal, cell, tmux_installed};
 use serde_json::Value;
-use support::{bprec, succeed, wait_for};
-use tmux::{Terminal, cell, tmux_installed};
 
 fn recording() -> String {
     format!("{}/fixtures/recordings/linux-7.2/everything.data", env!("CARGO_MANIFEST_DIR"))

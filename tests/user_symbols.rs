@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use support::{Running, Scratch, bprec, measured, perf, perf_installed, record, root, skip, succeed, wait_for};
+use crate::support::{Running, Scratch, bprec, measured, perf, perf_installed, record, root, skip, succeed, wait_for};
 
 /// Works for the part of a second of CPU time that it is told, or for ever. The work is in a function of the name `WORK`.
 const PROGRAM: &str = r"

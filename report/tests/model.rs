@@ -357,24 +357,17 @@ fn groups_are_sums_of_their_programs() {
     assert!(compared > 1000, "{compared}");
 }
 
-/// A schema is committed as the model has it.
-fn committed_schema(file: &str, schema: impl serde::Serialize) -> Value {
-    let schema = serde_json::to_value(schema).unwrap();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(file);
-    if std::env::var_os("BPREC_UPDATE").is_some() {
-        std::fs::write(&path, serde_json::to_string_pretty(&schema).unwrap() + "\n").unwrap();
-    }
-    let committed: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    assert_eq!(committed, schema, "docs/{file}: BPREC_UPDATE=1 takes it over");
-    schema
+/// A schema as the reader of a document has it.
+fn schema_of(schema: impl serde::Serialize) -> Value {
+    serde_json::to_value(schema).unwrap()
 }
 
 /// Every document is what the schema of its model says.
 #[test]
 fn json_is_what_its_schema_says() {
-    let schema = committed_schema("json.schema.json", model::schema());
-    let annotation_schema = committed_schema("annotate.schema.json", model::annotation_schema());
-    let lines_schema = committed_schema("lines.schema.json", model::lines_schema());
+    let schema = schema_of(model::schema());
+    let annotation_schema = schema_of(model::annotation_schema());
+    let lines_schema = schema_of(model::lines_schema());
     for path in fixtures() {
         let at = path.display().to_string();
         let input = Input::open(&path).unwrap();
@@ -394,13 +387,7 @@ fn json_is_what_its_schema_says() {
 /// The same of comparisons: of each recording with the next one.
 #[test]
 fn comparisons_are_what_their_schema_says() {
-    let schema = serde_json::to_value(model::diff_schema()).unwrap();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/diff.schema.json");
-    if std::env::var_os("BPREC_UPDATE").is_some() {
-        std::fs::write(&path, serde_json::to_string_pretty(&schema).unwrap() + "\n").unwrap();
-    }
-    let committed: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    assert_eq!(committed, schema, "docs/diff.schema.json: BPREC_UPDATE=1 takes it over");
+    let schema = schema_of(model::diff_schema());
     let inputs: Vec<Input> = fixtures().iter().map(|path| Input::open(path).unwrap()).collect();
     let conditions = vec!["prog:* time/run +5%".parse().unwrap(), "type:xdp cycles/run > 1k".parse().unwrap()];
     let options = DiffOptions { conditions, ..DiffOptions::default() };

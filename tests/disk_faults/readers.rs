@@ -8,8 +8,8 @@ use std::process::Command;
 use bprec_format::File;
 
 use super::power::lose_power_everywhere;
-use super::support::{bprec, root, succeed};
 use super::{Case, Judge, Tried, scratch, with_older};
+use crate::support::{bprec, root, succeed};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-6.1").join(name)

@@ -2,6 +2,7 @@
 //! let through, refused, done by half, or be the last before the program is killed. The kernel tells of the calls before they happen
 //! (`SECCOMP_RET_USER_NOTIF`), so it is the program itself that is tested, with all of its threads and nothing built into it.
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

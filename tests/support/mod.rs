@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 pub(crate) mod held;
+pub(crate) mod turns;
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use bprec_format::Endian;
 use serde_json::Value;
+
+pub(crate) use turns::alone;
 
 /// A directory of the test's own, removed at its end.
 pub(crate) struct Scratch(tempfile::TempDir);
@@ -32,11 +36,13 @@ pub(crate) fn skip(test: &str, reason: &str) {
     println!("SKIP {test}: {reason}");
 }
 
-/// True if this is root; says so if not.
+/// True if this is root; says so if not. Root's tests take turns on the machine.
+#[track_caller]
 pub(crate) fn root(test: &str) -> bool {
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-    if !root {
-        skip(test, "needs root");
+    match root {
+        true => turns::beside(Location::caller().file()),
+        false => skip(test, "needs root"),
     }
     root
 }
@@ -50,9 +56,10 @@ pub(crate) fn perf_installed(test: &str) -> bool {
     found
 }
 
-/// Makes a measurement that obeys chance until it agrees, at most four times: a busy moment of the machine spoils one, what is wrong
-/// spoils all. Each that is made again is a line that is counted; too many of them are a failure of the run of all tests.
+/// Makes a measurement that obeys chance until it agrees, at most four times, with no other test beside it: a busy moment of the machine spoils one,
+/// what is wrong spoils all. Each that is made again is a line that is counted; too many of them are a failure of the run of all tests.
 pub(crate) fn measured(measurement: impl Fn() -> Result<(), String>) {
+    alone();
     for attempt in 1..=4 {
         match measurement() {
             Ok(()) => return,

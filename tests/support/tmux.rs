@@ -1,5 +1,6 @@
 //! A terminal that a test types into and reads from: tmux, with a server of its own.
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

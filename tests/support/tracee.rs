@@ -1,5 +1,6 @@
 //! A program that is traced until it has installed its filters of system calls, and asked there what they allow. No call that is asked about is
 //! made: a filter below the program's own hands it to the tracer, which drops it. What the program's filters refuse does not get there.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};

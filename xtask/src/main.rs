@@ -10,7 +10,6 @@ mod fuzz;
 mod generate;
 mod imports;
 mod instructions;
-mod licences;
 mod neighbours;
 mod pictures;
 mod release;
@@ -38,7 +37,6 @@ const USAGE: &str = "usage: cargo xtask <task>
   instructions      count the instructions of reports under callgrind, and write the figures down
   instructions --check
                     compare with the figures
-  licences          check licences, sources and versions of all dependencies
   pictures          make the pictures of README again; needs chromium
   release --check   check what has to hold before a version is given out
   third-party       print what the program is linked with, and its licences
@@ -79,7 +77,6 @@ fn run() -> Result<()> {
         ("generate", [path, settings @ ..]) => generate::write(path, settings),
         ("instructions", []) => instructions::run(false),
         ("instructions", ["--check"]) => instructions::run(true),
-        ("licences", []) => licences::check(),
         ("pictures", []) => pictures::make(),
         ("release", ["--check"]) => release::check(),
         ("third-party", []) => components::third_party(),

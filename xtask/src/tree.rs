@@ -89,15 +89,17 @@ fn risen(most: &str, now: &str) -> Vec<String> {
 /// Files of tests that no test program names: cargo looks for none beside those of the manifest.
 fn unnamed_programs() -> Result<Vec<String>> {
     let mut unnamed = Vec::new();
-    for directory in ["format", "report"] {
-        let named = fs::read_to_string(format!("{directory}/tests/main.rs"))?;
-        let named = named + &fs::read_to_string(format!("{directory}/Cargo.toml"))?;
+    for (directory, programs) in [("format", &["main"][..]), ("report", &["main"]), (".", &["main", "live"])] {
+        let mut named = fs::read_to_string(format!("{directory}/Cargo.toml"))?;
+        for program in programs {
+            named += &fs::read_to_string(format!("{directory}/tests/{program}.rs"))?;
+        }
         for entry in fs::read_dir(format!("{directory}/tests"))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             let is_named =
                 |name| named.contains(&format!("mod {name};")) || named.contains(&format!("name = \"{name}\""));
             if name.strip_suffix(".rs").is_some_and(|name| name != "main" && !is_named(name)) {
-                unnamed.push(format!("{directory}/tests/{name}: not named in main.rs"));
+                unnamed.push(format!("{directory}/tests/{name}: named by no program"));
             }
         }
     }

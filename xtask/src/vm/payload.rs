@@ -15,29 +15,10 @@ use crate::skips;
 
 /// Crates (by directory, the root is "") whose test programs ask the kernel; what the others test is the same on every kernel.
 const TESTED: [&str; 4] = ["bpf", "fixtures", "record", ""];
-/// Test programs among them that do not.
-const SAME_EVERYWHERE: &[&str] = &[
-    "architecture",
-    "colors",
-    "documents",
-    "export",
-    "help",
-    "limits",
-    "mistakes",
-    "pager",
-    "perf_options",
-    "progress",
-    "recover",
-    "redact",
-    "replay",
-    "report_views",
-    "rewrite",
-    "sandbox",
-    "spool",
-    "table",
-    "tui",
-    "viewers",
-];
+/// Test programs of the root that do not.
+const SAME_EVERYWHERE: [&str; 3] = ["it", "limits", "viewers"];
+/// The root's test program of which a guest runs some files, each in a process of its own.
+const LIVE: &str = "live";
 /// The binaries that tests and checks call by name.
 const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
 /// What test programs read of the sources.
@@ -46,6 +27,8 @@ const OBJECTS: &str = "fixtures/bpf";
 /// What guests run, built once for all of them.
 pub(crate) struct Builds {
     native: Vec<Built>,
+    /// Of the program [`LIVE`].
+    files: BTreeSet<String>,
     /// For Arm, when the first guest asks for it.
     foreign: Mutex<Option<Vec<Built>>>,
     bprec: PathBuf,
@@ -59,7 +42,10 @@ impl Builds {
         let native = executables(&cargo(&["test", "--workspace", "--no-run"])?, &std::env::current_dir()?, None)?;
         let bprec = native.iter().find(|built| built.name == "bprec" && !built.test).context("no bprec was built")?;
         let bprec = bprec.path.clone();
-        Ok(Self { native, foreign: Mutex::default(), bprec, target: target.to_owned() })
+        let live =
+            native.iter().find(|built| built.name == LIVE && built.test).context("no test program live was built")?;
+        let files = files_of(&live.path)?;
+        Ok(Self { native, files, foreign: Mutex::default(), bprec, target: target.to_owned() })
     }
 
     /// This machine's `bprec`.
@@ -67,60 +53,83 @@ impl Builds {
         &self.bprec
     }
 
-    /// Lays out what a guest runs in `directory`: `run.sh`, `bin/`, `tests/`, `recordings` (names of loads), `withheld` (tests
-    /// that are not begun, with their reasons), `sources/`, and in `built_at`
+    /// Lays out what a guest runs in `directory`: `run.sh`, `bin/`, `tests/`, `runs` (a name, the test program and which of its
+    /// tests), `recordings` (names of loads), `withheld` (tests that are not begun, with their reasons), `sources/`, and in `built_at`
     /// and `sources_at` the paths under which the test programs expect `bin/` and `sources/`.
     pub(crate) fn assemble(&self, directory: &Path, guest: &Guest) -> Result<()> {
         if guest.machine == Machine::NATIVE {
-            return lay_out(directory, guest, &self.native, &std::env::current_dir()?);
+            return self.lay_out(directory, guest, &self.native, &std::env::current_dir()?);
         }
         let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         let built = match &mut *foreign {
             Some(built) => built,
             none => {
                 let runs_it = |test: &&Built| {
-                    GUESTS.iter().any(|other| other.machine == guest.machine && other.tests(&test.shown()))
+                    GUESTS.iter().any(|other| other.machine == guest.machine && !self.runs(other, test).is_empty())
                 };
-                let wanted = self.native.iter().filter(|test| asks_the_kernel(test)).filter(runs_it);
+                let wanted = self.native.iter().filter(runs_it);
                 none.insert(cross_built(&wanted.collect::<Vec<_>>(), &self.target)?)
             }
         };
-        lay_out(directory, guest, built, Path::new(cross::SOURCES))
+        self.lay_out(directory, guest, built, Path::new(cross::SOURCES))
+    }
+
+    /// Runs of a test program in a guest: the name of each, and the tests that it is of.
+    fn runs(&self, guest: &Guest, test: &Built) -> Vec<(String, String)> {
+        let all = match test.name.as_str() {
+            _ if !asks_the_kernel(test) => Vec::new(),
+            LIVE => self.files.iter().map(|file| (format!("bprec-{file}"), format!("{file}::"))).collect(),
+            _ => vec![(test.shown(), String::new())],
+        };
+        all.into_iter().filter(|(name, _)| guest.tests(name)).collect()
+    }
+
+    /// Of what was `built` from the sources that were at `sources_at`.
+    fn lay_out(&self, directory: &Path, guest: &Guest, built: &[Built], sources_at: &Path) -> Result<()> {
+        fresh(directory)?;
+        for name in ["bin", "tests"] {
+            fs::create_dir(directory.join(name))?;
+        }
+        fs::write(directory.join("run.sh"), include_bytes!("run.sh"))?;
+        let skips = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
+        fs::write(directory.join("withheld"), skips::withheld(&skips, guest.name)?)?;
+        fs::write(directory.join("recordings"), guest.recordings.join("\n"))?;
+        for name in BINARIES {
+            let binary = built.iter().find(|built| built.name == name && !built.test);
+            let binary = binary.with_context(|| format!("no binary {name} was built"))?;
+            stripped(binary, &directory.join("bin").join(name))?;
+            let built_at = binary.built_at.parent().context("a binary without a directory")?;
+            fs::write(directory.join("built_at"), format!("{}\n", built_at.display()))?;
+        }
+        let mut runs = Vec::new();
+        for test in built {
+            let of_it = self.runs(guest, test);
+            if !of_it.is_empty() {
+                stripped(test, &directory.join("tests").join(test.shown()))?;
+            }
+            runs.extend(of_it.into_iter().map(|(name, tests)| format!("{name} {} {tests}\n", test.shown())));
+        }
+        for wanted in guest.tests {
+            let found = runs.iter().any(|run| wanted.is_empty() || run.starts_with(wanted));
+            ensure!(found, "{} is to run the test program {wanted}, which there is not", guest.name);
+        }
+        runs.sort_unstable();
+        fs::write(directory.join("runs"), runs.concat())?;
+        let objects = directory.join("sources").join(OBJECTS);
+        fs::create_dir_all(&objects)?;
+        for file in crate::tree::files_under(Path::new(OBJECTS))? {
+            fs::copy(&file, objects.join(file.file_name().context("a file without a name")?))?;
+        }
+        fs::write(directory.join("sources_at"), format!("{}\n", sources_at.display()))?;
+        Ok(())
     }
 }
 
-/// Of what was `built` from the sources that were at `sources_at`.
-fn lay_out(directory: &Path, guest: &Guest, built: &[Built], sources_at: &Path) -> Result<()> {
-    fresh(directory)?;
-    for name in ["bin", "tests"] {
-        fs::create_dir(directory.join(name))?;
-    }
-    fs::write(directory.join("run.sh"), include_bytes!("run.sh"))?;
-    let skips = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
-    fs::write(directory.join("withheld"), skips::withheld(&skips, guest.name)?)?;
-    fs::write(directory.join("recordings"), guest.recordings.join("\n"))?;
-    for name in BINARIES {
-        let binary = built.iter().find(|built| built.name == name && !built.test);
-        let binary = binary.with_context(|| format!("no binary {name} was built"))?;
-        stripped(binary, &directory.join("bin").join(name))?;
-        let built_at = binary.built_at.parent().context("a binary without a directory")?;
-        fs::write(directory.join("built_at"), format!("{}\n", built_at.display()))?;
-    }
-    let tests: Vec<&Built> = built.iter().filter(|it| asks_the_kernel(it) && guest.tests(&it.shown())).collect();
-    for wanted in guest.tests {
-        let found = tests.iter().any(|test| wanted.is_empty() || test.shown().starts_with(wanted));
-        ensure!(found, "{} is to run the test program {wanted}, which there is not", guest.name);
-    }
-    for test in tests {
-        stripped(test, &directory.join("tests").join(test.shown()))?;
-    }
-    let objects = directory.join("sources").join(OBJECTS);
-    fs::create_dir_all(&objects)?;
-    for file in crate::tree::files_under(Path::new(OBJECTS))? {
-        fs::copy(&file, objects.join(file.file_name().context("a file without a name")?))?;
-    }
-    fs::write(directory.join("sources_at"), format!("{}\n", sources_at.display()))?;
-    Ok(())
+/// Names of the files that a test program's tests are in.
+fn files_of(program: &Path) -> Result<BTreeSet<String>> {
+    let output = Command::new(program).args(["--list", "--format=terse"]).output().context("list tests")?;
+    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(list.lines().filter_map(|test| Some(test.split_once("::")?.0.to_owned())).collect())
 }
 
 fn asks_the_kernel(built: &Built) -> bool {

@@ -27,10 +27,10 @@ export PATH=/payload/bin:$PATH
 inventory >/out/inventory-before.txt 2>&1
 
 mkdir -p /out/tests /out/again
-for test in tests/*; do
-  name=${test#tests/}
+while read -r name program of; do
+  test=tests/$program
   read -r began _ </proc/uptime
-  "$test" --list >/tmp/list.txt 2>/dev/null
+  "$test" --list $of </dev/null >/tmp/list.txt 2>/dev/null
   skips=
   while read -r one why; do
     if grep -qxE "(.*::)?$one: test" /tmp/list.txt; then
@@ -39,16 +39,16 @@ for test in tests/*; do
     fi
   done <withheld
   # One at a time: recordings switch run statistics on for the whole machine, and these tests compare what is loaded before and after.
-  timeout 600 "$test" --test-threads=1 --show-output $skips >"/out/tests/$name.txt" 2>&1
+  timeout 600 "$test" --test-threads=1 --show-output $skips $of </dev/null >"/out/tests/$name.txt" 2>&1
   # One or two that failed are run once more, which the host counts. Their names stand before the result.
   if grep -q '^test result: FAILED.* [12] failed' "/out/tests/$name.txt"; then
     failed=$(grep -B3 '^test result: FAILED' "/out/tests/$name.txt" | grep '^    ')
-    timeout 300 "$test" --test-threads=1 --show-output --exact $failed >"/out/again/$name.txt" 2>&1
+    timeout 300 "$test" --test-threads=1 --show-output --exact $failed </dev/null >"/out/again/$name.txt" 2>&1
   fi
   read -r ended _ </proc/uptime
   result=$(grep '^test result: ' "/out/tests/$name.txt" | cut -d' ' -f3-8)
   echo "guest: $name: ${result:-no result} after $((${ended%.*} - ${began%.*})) s"
-done
+done <runs
 
 # recorded NAME LOAD...: records two seconds of a running load, and leaves what bprec and perf say of the file. The host compares.
 recorded() {

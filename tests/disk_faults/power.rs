@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::process::Command;
 
-use super::disk::{Answer, Inode, Step, run};
 use super::{brief, files, scratch};
+use crate::disk::{Answer, Inode, Step, run};
 
 /// A file's changes, in their order, from what it had before.
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,90 @@
+//! Turns on the machine, which all tests of a program share: its BPF programs, its run statistics and its CPUs are one.
+//!
+//! Tests of one file run side by side, tests of two files one after the other, as if each file were a program of its own. A test that measures
+//! has the machine for itself. A turn ends with the thread of its test.
+
+use std::cell::RefCell;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Hands out turns.
+pub(crate) struct Turns {
+    taken: Mutex<Taken>,
+    ended: Condvar,
+}
+
+/// Turns that are taken.
+struct Taken {
+    /// The file whose tests run; none while one runs that wants no other beside it.
+    file: Option<&'static str>,
+    /// Tests that run.
+    running: usize,
+    /// Tests that wait to run alone: nobody joins a file's tests before these.
+    waiting: usize,
+}
+
+/// A turn that is held.
+pub(crate) struct Turn<'a> {
+    of: &'a Turns,
+    is_alone: bool,
+}
+
+impl Turns {
+    pub(crate) const fn new() -> Self {
+        Self { taken: Mutex::new(Taken { file: None, running: 0, waiting: 0 }), ended: Condvar::new() }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nothing runs but tests of this file.
+    pub(crate) fn beside(&self, file: &'static str) -> Turn<'_> {
+        let wait = |taken: &mut Taken| taken.waiting > 0 || (taken.running > 0 && taken.file != Some(file));
+        let mut taken = self.ended.wait_while(self.taken(), wait).unwrap_or_else(PoisonError::into_inner);
+        taken.file = Some(file);
+        taken.running += 1;
+        Turn { of: self, is_alone: false }
+    }
+
+    /// Waits until nothing runs.
+    pub(crate) fn alone(&self) -> Turn<'_> {
+        let mut taken = self.taken();
+        taken.waiting += 1;
+        taken = self.ended.wait_while(taken, |taken| taken.running > 0).unwrap_or_else(PoisonError::into_inner);
+        taken.waiting -= 1;
+        taken.file = None;
+        taken.running = 1;
+        Turn { of: self, is_alone: true }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.of.taken().running -= 1;
+        self.of.ended.notify_all();
+    }
+}
+
+static MACHINE: Turns = Turns::new();
+
+thread_local! {
+    static OWN: RefCell<Option<Turn<'static>>> = const { RefCell::new(None) };
+}
+
+/// Waits until this thread's test may run beside those of its `file`; it may until the thread ends.
+pub(super) fn beside(file: &'static str) {
+    OWN.with_borrow_mut(|own| {
+        own.get_or_insert_with(|| MACHINE.beside(file));
+    });
+}
+
+/// Waits until no other test runs; none does until the thread of this one ends.
+pub(crate) fn alone() {
+    OWN.with_borrow_mut(|own| {
+        if !own.as_ref().is_some_and(|turn| turn.is_alone) {
+            // Two that kept their turns while they wait would wait for each other.
+            own.take();
+            *own = Some(MACHINE.alone());
+        }
+    });
+}
