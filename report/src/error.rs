@@ -29,7 +29,7 @@ pub enum Error {
     Format {
         /// The input.
         path: PathBuf,
-        /// Where and what.
+        /// Offset and cause.
         source: bprec_format::Error,
     },
     /// An option that does not fit the recording, or that says nothing.

@@ -148,8 +148,8 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::payers::payers(&self.recording, &self.index, options, keys))
     }
 
-    /// What each program's cost consists of: its functions, what they called, and what ran below. Parts with less than `percent_limit` of
-    /// their program's cost are put together.
+    /// Composition of each program's cost: its functions, their callees, and the code below. Parts with less than
+    /// `percent_limit` of their program's cost are put together.
     ///
     /// # Errors
     /// When `options` name an event or a time that the recording does not have.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use states::{append, file, is_state, open};
 use std::path::Path;
 
-/// What `ratio.data` says: `start_ns` and load times of its programs.
+/// Times in `ratio.data`: `start_ns` and load times of its programs.
 const START_NS: u64 = 14_370_420_387;
 const S: u64 = 1_000_000_000;
 

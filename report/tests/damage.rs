@@ -20,7 +20,7 @@ const DAMAGES: usize = 1000;
 const JUDGED_EVERY: usize = 20;
 /// Lengths of two kinds of records behind each other that are tried, per recording.
 const LENGTHS: usize = 4;
-/// What is left of a damaged record may look like so many others.
+/// Limit on the records that the rest of a damaged record may look like.
 const REMNANTS: usize = 3;
 
 /// A recording of which every record is kept, and where its records are.
@@ -142,7 +142,7 @@ fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Rand
     ["all of it is 0", "other bytes", "a bit"][choice - 8].to_owned()
 }
 
-/// What perf has against a recording.
+/// Complaint of perf about a recording.
 fn refusal(dir: &tempfile::TempDir, bytes: &[u8]) -> Option<String> {
     let path = dir.path().join("recovered.data");
     std::fs::write(&path, bytes).unwrap();

@@ -1,5 +1,5 @@
-//! What holds of any recording, damaged ones too: all outputs have the same totals, what was rewritten or recovered once stays as it is, and
-//! memory stays in proportion to the input.
+//! Properties of any recording, damaged ones too: all outputs have the same totals, a recording rewritten or recovered
+//! once stays as it is, and memory stays in proportion to the input.
 //!
 //! `BPREC_PROPERTIES` says how many damaged recordings are tried; the default suits CI.
 

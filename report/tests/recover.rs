@@ -17,7 +17,7 @@ use bprec_report::{RewriteOptions, Source, rewrite};
 /// Cuts of all recordings together.
 const CUTS: usize = 1000;
 
-/// What is left of a recording, and where it comes from.
+/// Rest of a recording, and the original that it comes from.
 struct Rest {
     name: String,
     bytes: Vec<u8>,

@@ -19,7 +19,7 @@ fn rewritten(bytes: &[u8], options: &RewriteOptions) -> bprec_report::Result<(Ve
     Ok((out.into_inner(), summary))
 }
 
-/// What perf prints; `None` when it cannot read the file.
+/// Output of perf; `None` when it cannot read the file.
 fn perf_script(path: &Path, arguments: &[&str]) -> Option<String> {
     let empty = tempfile::tempdir().unwrap();
     let mut command = Command::new("perf");
@@ -75,7 +75,7 @@ fn canonical_files_stay_as_they_are() {
     assert!(2 * same >= compared, "only {same} of {compared} files come out as they went in");
 }
 
-/// What perf prints of a recording is what it prints of the rewritten one: streams and compressed recordings included.
+/// perf prints the same of a recording and of the rewritten one: streams and compressed recordings included.
 #[test]
 fn perf_prints_the_same_before_and_after() {
     const NAME: &str = "perf_prints_the_same_before_and_after";
@@ -197,7 +197,7 @@ fn perf_finds_the_same_samples_in_a_program() {
         std::fs::write(&part, &out).unwrap();
         let text = perf_script(&part, fields).unwrap();
         assert_eq!(&blocks_with(&text, "_same_name_in_two_objects"), expected, "{filter}");
-        // What runs the two is of either.
+        // Entry code of the two belongs to either.
         let of_hook = blocks_with(if programs == 0 { "" } else { &whole_text }, hook);
         let is_below = |block: &&&str| !block.lines().nth(1).is_some_and(|leaf| leaf.contains(hook));
         let of_hook = of_hook.iter().filter(is_below);

@@ -149,9 +149,9 @@ struct Builder<'a> {
 /// A set of programs of which it is not known where they are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Strangers {
-    /// Those of these types, and those of which nothing is known, but for those that count others.
+    /// Programs of these types and programs of unknown type, except those that count other programs.
     OfTypes(&'static [ProgType]),
-    /// Those of which nothing is known, and those of `tracing_multi` links that may be on a function.
+    /// Programs of unknown type, and programs of `tracing_multi` links that may be on a function.
     Unidentified { with_counting: bool, multi: Multi },
 }
 
@@ -160,7 +160,7 @@ enum Strangers {
 enum Multi {
     /// None: it is a program's trampoline, and these links are for functions of the kernel.
     None,
-    /// Those that are on more functions than the recording lists.
+    /// Programs of links that are on more functions than the recording lists.
     Unlisted,
     /// All: the name of the trampoline's function is not known.
     All,

@@ -114,7 +114,8 @@ impl Index {
         were_on || self.runs.were_on_for_others()
     }
 
-    /// What the weights of an event's samples are. Those that our sampling program makes are of the event that carries it.
+    /// Unit of the weights of an event's samples. Samples of our sampling program have the unit of the event that
+    /// carries it.
     pub(crate) fn unit(&self, recording: &Recording<'_>, event: usize) -> Unit {
         let attr = &recording.event(event).attr;
         let carrier = self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler);

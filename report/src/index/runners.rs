@@ -118,7 +118,8 @@ impl Runners {
             (OnHook::Nothing, (1, Some(stranger))) => Runner::One(stranger),
             (OnHook::Group(number), (strangers, _)) => match &self.groups[number as usize] {
                 HookGroup { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
-                // How often strangers run is not known, but where each program runs whenever the hook is reached.
+                // Run counts of strangers are unknown; the hook can be shared only if each of its programs runs
+                // whenever it is reached.
                 HookGroup { run_together: false, .. } if strangers > 0 => Runner::Unknown,
                 HookGroup { .. } => Runner::Several { group: number, strangers },
             },

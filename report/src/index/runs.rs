@@ -79,7 +79,8 @@ struct StatsWindow {
 /// The counts of a program.
 #[derive(Debug, Default)]
 struct ProgramSeries {
-    /// Where it began before the first moment that it was seen at: when it was loaded, with counts of nothing, or when it was found.
+    /// Begin of the series before its first reading: the program's load, with counts of zero, or the moment it was
+    /// found.
     began: Option<Began>,
     /// Moments at which it was seen first and last.
     first: u32,

@@ -181,8 +181,8 @@ mod tests {
 
     const NAMES: [&str; 2] = ["__bpf_trace_sys_enter", "__bpf_trace_sys_exit"];
 
-    /// Where a program was run from, by a tracepoint that the call chain leads to. Programs have the ids 10, 11 … in their order; `maps` are
-    /// those that each uses.
+    /// Program that a program was tail-called from, by a tracepoint that the call chain leads to. Programs have the ids
+    /// 10, 11 … in their order; `maps` are those that each uses.
     fn origin(
         programs: &[Program],
         maps: &[&[u32]],

@@ -90,7 +90,7 @@ fn of_path(path: &str) -> Workload {
     let mut parents = ["", ""];
     for component in path.split('/').filter(|component| !component.is_empty()) {
         match component.split(':').collect::<Vec<_>>()[..] {
-            // What runc was asked for with the systemd driver's syntax, and the cgroupfs driver took literally.
+            // A container started with the systemd driver's syntax by a runc whose cgroupfs driver took it literally.
             [slice, prefix, id] if slice.is_empty() || slice.ends_with(".slice") => {
                 walk.component(slice, ["", ""]);
                 walk.component(&format!("{prefix}-{id}"), ["", ""]);

@@ -5,7 +5,7 @@ use bprec_format::{AttrFlags, Callchain, EventAttr, Events, Sample, event_type, 
 /// Kind of an event's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// Where the machine was.
+    /// The processor was there.
     Pmu,
     /// The same, as [`bprec_format::sampler`] payloads.
     BpfSampler,

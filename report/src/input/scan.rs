@@ -26,7 +26,7 @@ struct ScanStretch {
     end: usize,
 }
 
-/// Where the records of a slice are looked for.
+/// Reader of the records of a slice.
 pub(crate) struct Scanner<'w, W> {
     pub(crate) endian: Endian,
     pub(crate) threads: usize,

@@ -38,15 +38,15 @@ pub(crate) type Slice<'r> = Result<Records<'r>, Error>;
 struct UnpackedBlock {
     unpacked: Vec<u8>,
     slices: Vec<Result<BlockSlice, Error>>,
-    /// What all that is unpacked will come to, if it goes on as it did so far.
+    /// Size that all unpacked data will have, extrapolated from the part unpacked so far.
     expected_bytes: u64,
 }
 
 #[derive(Debug)]
 enum BlockSlice {
-    /// Where plain records are in a file, by its number.
+    /// File number, and range of plain records in that file.
     Plain(usize, Range<usize>),
-    /// Where unpacked records are in the block, and in all that is unpacked.
+    /// Range of unpacked records in the block, and their offset in all unpacked data.
     Unpacked(Range<usize>, u64),
 }
 

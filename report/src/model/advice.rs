@@ -1,19 +1,19 @@
-//! What could be had cheaper. The enum says what was found, with its evidence; the prose of each is made here alone.
+//! Advice on cheaper ways to get the same. The enum has each finding with its evidence; its prose is made here alone.
 
 use super::known::coded;
 use super::text::{counted, decimal, grouped};
 use serde::Serialize;
 
-/// What rules found in a recording: the document of `bprec report --advise --json`.
+/// Findings of the rules: the document of `bprec report --advise --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     /// `bprec advice`.
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// What was found, by event and program.
+    /// Findings by event and program.
     pub findings: Vec<EventFinding>,
-    /// What could not be read, in words.
+    /// Parts that could not be read, in words.
     pub problems: Vec<String>,
 }
 
@@ -22,13 +22,13 @@ pub struct Advice {
 pub struct EventFinding {
     /// Name of the event; `null` for what is not from samples.
     pub event: Option<String>,
-    /// What was found.
+    /// The finding.
     #[serde(flatten)]
     pub finding: Finding,
 }
 
 coded! {
-    /// What a rule found. A program is named with its id.
+    /// Finding of a rule. A program is named with its id.
     Finding {
         /// Programs with the same code, name and hook, at the same time.
         SameProgramTwice { programs: Vec<String>, hook: String } = "same_program_twice":
@@ -42,7 +42,7 @@ coded! {
         PerfEventOutput { program: String, samples: u64, percent: f64 } = "perf_event_output":
             "{program} spends {} in bpf_perf_event_output. A ring buffer (bpf_ringbuf_reserve, Linux 5.8) saves a copy and wakes readers \
             less often; adding up in a map writes nothing for each event", part(samples, percent);
-        /// What runs a tracepoint program takes a good part of it.
+        /// Entry code of a tracepoint program takes a good part of its cost.
         TracepointEntry { program: String, samples: u64, percent: f64 } = "tracepoint_entry":
             "{program} has {} in code that runs it: a tracepoint program gets a copy of the event's fields, made for each event. A raw \
             tracepoint (raw_tp, tp_btf) gets the arguments as they are", part(samples, percent);
@@ -82,7 +82,7 @@ coded! {
         CountedExactly {
             program: String,
             measured: u64,
-            /// What counting adds to each, ns.
+            /// Time that counting adds to each run, ns.
             added_ns: f64,
         } = "counted_exactly":
             "{program} was counted exactly: {} took {} ns longer each while it was recorded. Without --counters exact they do not",

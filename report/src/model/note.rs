@@ -31,13 +31,13 @@ impl fmt::Display for NotMeasured {
 coded! {
     /// Something that has to be said beside numbers.
     Note {
-        /// What counting adds is taken off each measured run.
+        /// Counting overhead is subtracted from each measured run.
         OverheadTakenOff { overhead_ns: f64, events: Vec<(String, f64)>, runs: u64 } = "overhead_taken_off":
             "the counting overhead is subtracted from each measured run: {} ns{} (calibrated with {} of an empty program)",
             decimal(*overhead_ns),
             events.iter().map(|(event, overhead)| format!(", {} {event}", decimal(*overhead))).collect::<String>(),
             counted(*runs, "run");
-        /// What counting adds was not found out.
+        /// Counting overhead was not found out.
         OverheadUnknown = "overhead_unknown": "the counting overhead is unknown: nothing is subtracted";
         /// The kernel's time per run includes counting.
         StatisticsIncludeCounting { measured_ns: f64, skipped_ns: Option<f64> } = "statistics_include_counting":
@@ -60,9 +60,9 @@ coded! {
         /// Events that were asked for are not counted.
         EventsNotCounted { events: Vec<String>, why: String } = "events_not_counted":
             "not counted: {} ({why})", listed(events);
-        /// How exact counters count.
+        /// Configuration of exact counters, in the recorder's words.
         HowCounted { said: String } = "how_counted": "counting: {said}";
-        /// How shared counters count.
+        /// Configuration of shared counters, in the recorder's words.
         HowShared { said: String } = "how_shared": "shared counters: {said}";
         /// Why not more is counted.
         CountersNote { said: String } = "counters_note": "{said}";
@@ -109,7 +109,7 @@ coded! {
         CountedInKernel { interval_ns: u64 } = "counted_in_kernel":
             "samples were counted in the kernel and written every {} s: times are no finer than that",
             seconds(i64::try_from(*interval_ns).unwrap_or(i64::MAX));
-        /// What the blind spot of samples counted in the kernel is.
+        /// Blind spot of samples counted in the kernel.
         BlindSpot { is_timer: bool } = "blind_spot":
             "[blind spot]: counted by the event but hidden from the program that counts samples, and in no other line: kprobe, \
             tracepoint and perf_event programs, and map system calls{}",

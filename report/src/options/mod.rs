@@ -146,7 +146,7 @@ pub enum Payer {
     Cpu,
 }
 
-/// What programs have in common that are put together in one row. Each program is in one row: one that is held by several
+/// Property by which programs are put together in one row. Each program is in one row: one that is held by several
 /// processes, or attached to several hooks, is in the row of all of them together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Group {

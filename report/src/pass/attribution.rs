@@ -61,7 +61,7 @@ pub enum Charge {
 /// Attribution of a sample, and the programs that its chain goes through.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribution<'a> {
-    /// Where it belongs.
+    /// Place where the sample is charged.
     pub charge: Charge,
     inside: &'a Inside,
     index: &'a Index,
@@ -83,8 +83,8 @@ impl Attribution<'_> {
         &self.inside.programs
     }
 
-    /// Where the function that is charged was: the address of the leaf, or of the frame, which is where a call returns to or an
-    /// interrupt came; `None` where no function of a program is charged.
+    /// Address in the function that is charged: of the leaf, or of the frame, where a call returns to or an interrupt
+    /// came; `None` where no function of a program is charged.
     pub fn frame(&self) -> Option<u64> {
         self.inside.frame
     }
@@ -292,7 +292,7 @@ impl<'i> Attributor<'i> {
     fn image(&mut self, clue: Clue, image: u32, called: Option<u64>, time_ns: u64) -> Walked {
         let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,
-            // What it instruments is a program, and would have been met before it.
+            // A trampoline of a program: the program would have been met before it.
             (Some(_), ImageKind::Trampoline(TrampolineKey::Program { .. })) => true,
             (Some(called), ImageKind::Trampoline(TrampolineKey::Kernel { .. })) => {
                 self.index.code.kernel.role_at(called) == Role::Guard
@@ -314,7 +314,7 @@ fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
     words.nth(1).filter(|word| *word < CONTEXT_MAX)
 }
 
-/// What is known of a sample when some of its frames have been seen.
+/// Progress of a walk through the frames of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walked {
     /// No program yet.

@@ -79,7 +79,7 @@ fn function<'v>(function: &AnnotatedFunction, view: &mut View<'v>) {
     }
 }
 
-/// What its code has none of, and why.
+/// Parts that its code lacks, each with its reason.
 pub(super) fn lacks(function: &AnnotatedFunction) -> impl Iterator<Item = (&'static str, &Reason)> {
     let lacks = [
         ("source lines", &function.no_lines),

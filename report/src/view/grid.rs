@@ -20,7 +20,7 @@ pub(super) struct Column {
     drop_order: u8,
     /// Least width a column of text may be cut to.
     cut_to: Option<usize>,
-    /// What is cut is in the middle, or at the end.
+    /// Part of a cell that is cut: its middle, or its end.
     cut: Cut,
     /// It stays when no row says anything in it.
     always: bool,
@@ -30,7 +30,7 @@ pub(super) struct Column {
     tone: fn(&str) -> Option<Tone>,
 }
 
-/// Where text that is too long loses some.
+/// Part of a text that is too long which is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Middle,
@@ -74,7 +74,7 @@ impl Column {
         Column { cut_to: Some(width), ..self }
     }
 
-    /// What its cells begin with says most: they are cut at their end, and not in the middle as names are.
+    /// Cuts its cells at their end, as their beginning says most, and not in the middle as names are.
     pub(super) fn cut_at_end(self) -> Column {
         Column { cut: Cut::End, ..self }
     }
@@ -168,7 +168,7 @@ impl Grid {
         before != (self.widths.clone(), self.kept.clone())
     }
 
-    /// What fits into `limit` characters: as long as the table is too wide, text is cut, and then the least important
+    /// Layout within `limit` characters: as long as the table is too wide, text is cut, and then the least important
     /// column left out.
     pub(super) fn layout(&self, limit: usize) -> Layout<'_> {
         let columns = &self.columns;

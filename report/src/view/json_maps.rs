@@ -102,7 +102,7 @@ impl Serialize for Entries<'_> {
     }
 }
 
-/// What is on one line in an indented document.
+/// Value on one line of an indented document.
 struct OneLine<T>(T);
 
 impl<T: Serialize> Serialize for OneLine<T> {

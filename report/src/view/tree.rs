@@ -12,7 +12,7 @@ use std::io;
 
 /// Columns.
 const LEGEND: &str = "SAMPLES and %PROGRAM: in it and in what it called; SELF %PROGRAM: in itself alone; both of what is charged to the program";
-/// What is more where programs ran inside others,
+/// Legend added where programs ran inside others,
 const LEGEND_INSIDE: &str =
     "%TOTAL: the same with other programs that ran there (→), of the program's TOTAL; those have trees of their own";
 /// and where tail calls led to some.

@@ -31,18 +31,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What reading takes beside the input: buffers, tables of names, the text of one record in hexadecimal.
+/// Memory that reading takes beside the input: buffers, tables of names, the text of one record in hexadecimal.
 const FIXED_BYTES: usize = 4 << 20;
 /// Memory for each byte of input.
 const BYTES_PER_BYTE: usize = 10;
 
-/// What reading takes however small the input is: all outputs, optimized a little and with checks, on a busy machine. Recordings that are damaged and
-/// fuzzed have less than 100 kB, and take some 10 ms.
+/// CPU time that reading takes however small the input is: all outputs, optimized a little and with checks, on a busy
+/// machine. Recordings that are damaged and fuzzed have less than 100 kB, and take some 10 ms.
 const FIXED_TIME: Duration = Duration::from_secs(1);
 /// Time for each byte of input: a second per megabyte.
 const TIME_PER_BYTE: Duration = Duration::from_micros(1);
 
-/// What all threads of this process have worked.
+/// CPU time of all threads of this process.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("a time since the start")
 }

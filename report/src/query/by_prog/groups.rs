@@ -60,7 +60,7 @@ impl Grouping {
 /// The group of a program.
 fn name(program: &programs::Program, index: &Index, by: Group) -> String {
     let states = &index.states;
-    // What nobody looked for may be there.
+    // Owners and attach points that nobody looked for are unknown, not absent.
     let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
@@ -212,7 +212,7 @@ fn add(sum: &mut Runs, runs: &Runs) {
 }
 
 impl Grouped {
-    /// How many of its programs have samples.
+    /// Number of its programs that have samples.
     pub(super) fn sampled_programs(&self) -> usize {
         self.rows.iter().filter(|row| row.has_samples()).count()
     }

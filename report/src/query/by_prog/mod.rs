@@ -89,7 +89,7 @@ impl Facts<'_> {
             Some(grouping) => {
                 let (groups, rest) = grouped(grouping, self, &facts, rows);
                 let mut chosen = self.choose(rest, whole);
-                // What gets no row was asked for by nobody, or counts others.
+                // Programs without a row were not asked for, or count others.
                 chosen.groups = self.choose_groups(groups, &mut chosen, whole);
                 chosen
             }
@@ -107,7 +107,7 @@ impl Facts<'_> {
         };
         let mut charges_of_all = facts.charges;
         charges_of_all.entry.merge(ledger.entry);
-        // Who of them has it is an estimate, and not that they have it.
+        // An estimate divides it among the programs; its sum is no estimate.
         charges_of_all.shared_entry = Count::default();
         let mut total = whole.ledger(&charges_of_all, false);
         // Lines without columns are in the total too.

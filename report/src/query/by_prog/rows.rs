@@ -317,7 +317,7 @@ pub(super) fn program_rows(
     rows
 }
 
-/// What of the event there is in a run of the program, if runs are of the same as the samples.
+/// Events per run of the program, estimated from samples, if runs and samples cover the same time.
 fn sampled_per_run(
     program: &Program,
     charges: &Charges,

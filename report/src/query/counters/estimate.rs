@@ -12,7 +12,8 @@ const MIN_STRATA: u32 = 3;
 /// was tighter.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strata {
-    /// What no stratum is made of yet: intervals without a measured run, or in which the counter was not on the hardware.
+    /// Measurements that belong to no stratum yet: intervals without a measured run, or in which the counter was not on
+    /// the hardware.
     pending: Stratum,
     /// All runs, in strata.
     runs: f64,

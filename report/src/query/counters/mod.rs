@@ -47,7 +47,8 @@ pub(crate) struct CounterHistory {
     /// Intervals are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
-    /// What exact counting added, one after the other: it is less from when run statistics are switched off.
+    /// Overheads of exact counting, one after the other: the overhead is less from when run statistics are switched
+    /// off.
     pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, Target>,

@@ -378,7 +378,7 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
             }
             Known::Value(counts) => {
                 for anomaly in &counts.values.anomalies {
-                    // What is true of the total as well is said above.
+                    // Anomalies of the total are in a note above.
                     if !of_totals.contains(&(of.clone(), anomaly.to_string())) {
                         let (of, anomaly) = (of.clone(), Box::new(anomaly.clone()));
                         all.push(Note::Impossible { of, interval: Some(interval), anomaly });

@@ -62,7 +62,7 @@ pub(crate) fn typical(intervals: &[(f64, f64)], mean: f64) -> Option<Uncertain> 
     let lowest = &sorted[..count - count / 3];
     let value = lowest.iter().sum::<f64>() / lowest.len() as f64;
     let high = lowest[lowest.len() - 1];
-    // What is left out counts as the outermost that is left (Yuen), also in batches.
+    // Ratios that are left out count as the outermost one that is kept (Yuen), also in batches.
     let kept: Vec<f64> = ratios.iter().map(|ratio| ratio.min(high)).collect();
     let middle_of_kept = kept.iter().sum::<f64>() / count as f64;
     let residuals: Vec<f64> = kept.iter().map(|ratio| ratio - middle_of_kept).collect();
@@ -180,9 +180,9 @@ struct Spread {
     degrees: f64,
 }
 
-/// What the intervals within recordings say of the variances, and what the differences between recordings of a side say, where there are
-/// several: the first knows nothing of what differs from recording to recording, the second has few to tell by. None at all where the
-/// first is not known.
+/// Variances from the intervals within recordings, and variances from the differences between recordings of a side,
+/// where there are several: the first miss all that differs from recording to recording, the second have few values to
+/// tell by. Empty where the first is not known.
 fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     let sides = [Some(base), new];
     let sides = sides.iter().flatten();

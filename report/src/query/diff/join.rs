@@ -62,7 +62,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
             None => drop(come.insert(identity, programs)),
         }
     }
-    // What is left is new or gone, unless it is the same under another name, or elsewhere.
+    // Unmatched programs are new or gone, unless they are the same under another name, or elsewhere.
     let tags_of = |programs: &[Option<RecordedProgram>]| Some(Joined::tags(programs)).filter(|tags| !tags.is_empty());
     if has_tags {
         pair(&mut base, &mut come, &mut joined, Status::Renamed, |identity, programs| {

@@ -377,7 +377,7 @@ impl ChargedOverTime {
 /// Makes programs and events of the facts of a recording.
 struct SideBuilder<'m> {
     facts: &'m Facts<'m>,
-    /// Where they are known from moment to moment.
+    /// Run counts from moment to moment, where they are known.
     runs: Option<&'m RunSeries>,
     /// Number of intervals.
     intervals: usize,

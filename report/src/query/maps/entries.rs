@@ -7,8 +7,8 @@ use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
 
-/// How much is shown of one key or value that has so many bytes. Types are from the recording, too: unions, and what has no size, can make any
-/// number of values of a byte.
+/// Limits on the text of one key or value of so many bytes. Types are from the recording, too: unions, and types
+/// without a size, can make any number of values of a byte.
 fn limits(bytes: &[u8]) -> Limits {
     const CHARS_MIN: usize = 1 << 10;
     const CHARS_PER_BYTE: usize = 1 << 8;

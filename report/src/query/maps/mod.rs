@@ -151,7 +151,7 @@ pub(crate) struct Types<'a> {
 pub(crate) struct Map<'a> {
     pub(crate) id: u32,
     pub(crate) name: &'a str,
-    /// What it is, unless the recording only has its id.
+    /// Facts about it, unless the recording only has its id.
     pub(crate) about: Option<&'a state::Map>,
     pub(crate) types: Option<Types<'a>>,
     pub(crate) contents: Option<&'a Contents>,

@@ -103,7 +103,7 @@ impl Redactor {
         if in_kernel { self.names.kernel_mapping(name) } else { self.names.mapping(name) }
     }
 
-    /// Where in a file a mapping begins. Of the kernel's code, and of memory without a file, it is an address.
+    /// File offset of a mapping. For the kernel's code, and for memory without a file, it is an address.
     fn page_offset(&self, offset: u64, name: &[u8]) -> u64 {
         let is_memory = name.starts_with(b"[") || name == b"//anon";
         if is_memory { self.shift.of(offset) } else { self.shift.of_kernel(offset) }
@@ -199,7 +199,7 @@ impl Redactor {
         written.map_err(|_| UNREADABLE)
     }
 
-    /// What our sampling program says. Registers hold what a task works on.
+    /// Payload of our sampling program. Registers are left out: they hold a task's data.
     fn sampled(&mut self, raw: &[u8], endian: Endian) -> Result<Vec<u8>, &'static str> {
         let payload = sampler::Payload::parse(raw, 0, endian).map_err(|_| UNREADABLE)?;
         let comm = payload.comm.map(|comm| self.names.comm(comm));

@@ -37,7 +37,7 @@ pub struct RewriteOptions {
     pub time: TimeRange,
     /// Only samples that one of these programs is in: in the kernel call chain, or in what runs it. Empty: all.
     pub programs: Vec<ProgFilter>,
-    /// What is replaced on the way.
+    /// Redaction of what is written.
     pub redact: Option<Redact>,
 }
 

@@ -21,7 +21,7 @@ use super::state;
 use super::tasks::Tasks;
 use super::text::{Name, Text, dotted};
 
-/// What is not known.
+/// Text of an unknown name.
 const UNKNOWN: &[u8] = b"[unknown]";
 
 /// Bytes of text that a tracepoint's fields have in any case, and more for each byte of raw data. A number of one byte takes five in an array.
@@ -41,7 +41,7 @@ pub(crate) struct Style {
     pub(crate) event_width: usize,
 }
 
-/// Who and when, in front of samples and other records alike.
+/// Task and time, in front of samples and other records alike.
 pub(crate) struct Stamp<'a> {
     pub(crate) comm: &'a [u8],
     pub(crate) pid_tid: Option<(u32, u32)>,

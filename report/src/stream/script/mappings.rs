@@ -13,7 +13,7 @@ use bprec_format::records::Mmap2File;
 /// A mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TaskMapping {
-    /// Where it started before others took from it.
+    /// Start before other mappings took parts of it.
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) pgoff: u64,
@@ -31,7 +31,7 @@ type MapTree = Option<Arc<MapNode>>;
 /// Ordered by address from left to right, and by priority from the top down.
 #[derive(Debug, Clone)]
 struct MapNode {
-    /// Where it starts now.
+    /// Start now.
     addr: u64,
     mapping: TaskMapping,
     priority: u32,
@@ -175,7 +175,7 @@ mod tests {
         };
         for _ in 0..200 {
             let (mut mappings, mut bytes) = (Mappings::default(), [None; END]);
-            // What was shared meanwhile is as it was.
+            // Snapshots that were shared meanwhile do not change.
             let mut shared = Vec::new();
             for number in 0..60 {
                 let start = below(END as u64 - 40);

@@ -89,7 +89,7 @@ impl Member<'_, '_> {
                 return Ok(());
             }
             out.write_all(&text[self.written..])?;
-            // Where a thread has panicked, nothing comes: that is passed on at the end.
+            // A closed channel means that a thread has panicked: the panic is passed on at the end.
             let Ok(next) = self.done.recv() else {
                 self.written = text.len();
                 return Ok(());

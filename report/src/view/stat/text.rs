@@ -112,7 +112,7 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
     (columns, rows)
 }
 
-/// How many, and how many per run.
+/// Events in all runs, and per run.
 fn event_cells(exact: &Exact, at: usize) -> [String; 2] {
     let Some(event) = exact.events.get(at) else { return [UNKNOWN.into(), UNKNOWN.into()] };
     let per_run = cells::event(event, exact);

@@ -1,5 +1,5 @@
-//! How often chance is taken for a change, and a change for chance: on intervals of real recordings, resampled, and on series whose
-//! distribution is known.
+//! False alarms and missed changes: on intervals of real recordings, resampled, and on series whose distribution is
+//! known.
 
 use super::*;
 
@@ -29,7 +29,7 @@ impl Numbers {
         (0..12).map(|_| self.part()).sum::<f64>() - 6.0
     }
 
-    /// How many of a thousand chances came true, of `mean` on average: of Poisson's distribution as good as.
+    /// Number drawn, with this mean, from a binomial distribution of a thousand that is as good as Poisson's.
     fn poisson(&mut self, mean: f64) -> f64 {
         (0..1_000).filter(|_| self.part() < mean / 1_000.0).count() as f64
     }
@@ -51,7 +51,7 @@ fn quantiles() -> Quantiles {
     Quantiles::new(0.0005)
 }
 
-/// How many of `pairs` pairs of sides are told apart, and of how many there is no telling.
+/// Number of pairs of sides out of `pairs` that are told apart, and number of pairs that cannot be judged.
 fn told_apart(pairs: usize, mut pair: impl FnMut() -> (Side, Side)) -> (usize, usize) {
     let quantiles = quantiles();
     let (mut apart, mut unknown) = (0, 0);
@@ -215,7 +215,7 @@ fn made_up_intervals_that_depend_on_each_other() {
         (side(&[base]), side(&[scaled(dependent(30, 0.0, 0.02, &mut numbers), 1.05)]))
     });
     assert!(caught >= 950, "{caught}");
-    // What hardly changes from one to the next says nothing of the time after.
+    // A series that hardly changes from one interval to the next has too little information about the time after.
     let (_, unknown) = told_apart(200, || {
         let mut draw = || side(&[dependent(30, 0.98, 0.02, &mut numbers)]);
         (draw(), draw())
