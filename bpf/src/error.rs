@@ -211,8 +211,8 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// What makes a refused load understandable: the privilege that is missing, or else the last lines of the log; verifier
-/// logs run to megabytes and their verdict is at the end.
+/// Explanation of a refused load: the privilege that is missing, or else the last lines of the log; verifier logs run
+/// to megabytes and their verdict is at the end.
 struct LoadHint<'a>(&'a libbpf_rs::Error, &'a str);
 
 impl fmt::Display for LoadHint<'_> {

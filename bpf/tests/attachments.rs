@@ -132,7 +132,7 @@ fn programs_reached_by_tail_calls_say_from_where() {
         (id(&object, "tail_call_first"), id(&object, "tail_call_second"), id(&object, "tail_call_third"));
     let map_id = jumps.info().unwrap().info.id;
     assert_eq!(held(&around.prog_arrays), (map_id, vec![(0, first), (1, second), (2, third)]));
-    // What is taken out is gone at the next look.
+    // An entry that is taken out is gone at the next look.
     jumps.delete(&1u32.to_ne_bytes()).unwrap();
     assert_eq!(held(&prog_arrays([map_id])), (map_id, vec![(0, first), (2, third)]));
 }

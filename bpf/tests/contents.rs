@@ -1,4 +1,4 @@
-//! What maps hold, against what libbpf put into them.
+//! Contents of maps, against the values that libbpf put into them.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod common;

@@ -14,8 +14,8 @@
 //!    comes behind the reader. An entry is deleted by the call that copies it out: it is read once. When the kernel says
 //!    that there is none left, the table is empty, as it has to be for the next drain.
 //!
-//! What found no room, or met another CPU's lock, is added to numbers of the CPU instead. These only grow, and whoever reads them takes
-//! differences: it does not matter to which drain a sample goes that is counted meanwhile.
+//! Samples that found no free entry, or met another CPU's lock, are added to numbers of the CPU instead. These only
+//! grow, and readers take differences: a sample that is counted during a drain goes to that drain or to the next.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub(super) use libbpf_rs::libbpf_sys::bpf_attr as Attr;
 
-/// Where a field of `union bpf_attr` ends: the size to announce when it is the last one that is used.
+/// End of a field of `union bpf_attr`: the size to announce when it is the last one that is used.
 macro_rules! attr_end {
     ($($field:ident).+) => {{
         const END: usize = {
@@ -25,7 +25,7 @@ pub(super) use attr_end;
 // SAFETY: every member of the union is made of integers, of which any bits are one.
 pub(super) const ZEROED: Attr = unsafe { std::mem::zeroed() };
 
-/// How large what a pointer points to is.
+/// Size of a pointer's target, bytes.
 pub(super) const fn bytes_of<T>(_: *const T) -> usize {
     size_of::<T>()
 }

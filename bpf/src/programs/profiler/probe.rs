@@ -51,8 +51,8 @@ impl Probe {
         self.stats.begun()
     }
 
-    /// What has been counted so far on each CPU, by its number; `None` when that moved all the time while it was read. That is not to be
-    /// expected, and over for sure when it is detached.
+    /// Counts so far on each CPU, by its number; `None` when they moved all the time while they were read. That is not
+    /// to be expected, and over for sure when the probe is detached.
     pub fn read_cpus(&self) -> Option<Vec<Counted>> {
         self.stats.read(self.events)
     }
