@@ -35,7 +35,7 @@ pub(crate) struct Outbox {
     writer: StateWriter,
     /// Encoded, to be sent with the next batch.
     states: Vec<u8>,
-    /// What waits for the first state, which says when sampling began.
+    /// States that wait for the first one, which says when sampling began.
     held_back: Option<Vec<State>>,
     /// BTF that the output has already, the last of it: that it has one twice is no harm.
     types: VecDeque<u32>,
@@ -201,7 +201,7 @@ impl Outlet for Outbox {
     }
 
     fn records(&mut self, records: Vec<u8>) -> Result<()> {
-        // What was handed over before comes before.
+        // States handed over earlier are sent first.
         self.flush()?;
         self.sent_bytes += records.len() as u64;
         if records.is_empty() { Ok(()) } else { self.send(Message::Records(records)) }

@@ -65,7 +65,7 @@ struct Recording<'a> {
     out: Outbox,
     /// Puts it on the disk from time to time, where that was asked for.
     syncer: Option<Syncer>,
-    /// What there was before its first file, until something is recorded.
+    /// State of the machine before the first file, until something is recorded.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
     /// Symbols of the kernel as they were at the start, if they can be read.
@@ -79,7 +79,7 @@ struct Recording<'a> {
     has_begun: bool,
     /// When sampling was switched off.
     end_ns: u64,
-    /// Where the recording goes on over several files.
+    /// Rotation over several files, if the recording has it.
     rotation: Option<Rotation>,
     /// Makes files whole; `None` once it has ended.
     finisher: Option<Finisher>,
@@ -134,7 +134,7 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     recording.finish(outcome, status)
 }
 
-/// What is loaded before anything is opened.
+/// Programs and facts that are loaded before anything is opened.
 struct Loaded {
     user_objects: UserObjects,
     bpf_sampler: Option<BpfSampler>,
@@ -469,7 +469,7 @@ fn drain_into(
     Ok(Started { out, origin: None, syncer, finisher })
 }
 
-/// What there is to say about the first event.
+/// Note on the first event.
 fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
     let own = sampler.map(|sampler| &sampler.note[..]).filter(|note| !note.is_empty());
     let overwritten = options.overwrite.then_some("only the newest samples of each CPU, as older ones are overwritten");

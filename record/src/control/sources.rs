@@ -146,7 +146,7 @@ impl Sources {
         })
     }
 
-    /// What all of them have to say in the closing line.
+    /// Adds the remarks of all sources to the closing line.
     pub(crate) fn sum_up(&self, summary: &mut Summary) {
         self.all.iter().for_each(|entry| entry.source.sum_up(summary));
         (summary.programs, summary.missed) = self.programs.counts();

@@ -34,7 +34,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Time between two looks at targets that cannot be waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What is new at a reading.
+/// News of a reading.
 #[derive(Debug)]
 pub struct Readings {
     /// Kind of moment.
@@ -47,7 +47,7 @@ pub struct Readings {
     pub states: Vec<State>,
 }
 
-/// What a reading is.
+/// Kind of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// The first, or one between others.
@@ -58,7 +58,7 @@ pub enum Moment {
     End,
 }
 
-/// What a program is called.
+/// Name of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramName {
     /// Its id.
@@ -71,10 +71,10 @@ pub struct ProgramName {
     pub prog_type: String,
 }
 
-/// How counting ended.
+/// Result of counting.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// How the command ended, if there was one and it has.
+    /// Exit status of the command, if there was one and it has ended.
     pub command: Option<ExitStatus>,
     /// CPU time of the command in user mode and in the kernel, once it has ended.
     pub command_time: Option<(Duration, Duration)>,
@@ -140,7 +140,7 @@ pub fn stat<E: From<Error>>(
         counting.sources.wait(wake_at, &signals, workload.as_ref(), liveness.as_ref(), &[])?;
         let mut stop = false;
         if let Some(asked) = signals.take().end {
-            // What the terminal sends, it sends to the command too.
+            // A signal from the terminal reaches the command too.
             match &mut workload {
                 Some(workload) if !was_asked => workload.signal(asked),
                 _ => stop = true,
@@ -274,7 +274,7 @@ impl Counting {
         Ok(())
     }
 
-    /// What has come since the last reading.
+    /// States that have come since the last reading.
     fn reading(&mut self, moment: Moment, time_ns: u64) -> Readings {
         let mut states = std::mem::take(&mut self.collected.0);
         let mut programs = Vec::new();
@@ -408,7 +408,7 @@ impl WantedPrograms {
                 self.others.remove(&key);
                 self.keys.remove(&key)
             }
-            // What was gone before it had a name may have been asked for.
+            // A program that was gone before it had a name may have been asked for.
             State::Missed(_) => !self.only_ids,
             State::Program(_) => false,
             _ => true,

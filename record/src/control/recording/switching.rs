@@ -60,7 +60,7 @@ impl Recording<'_> {
         session.realtime_ns = sys::realtime_unix_ns();
         session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
-        // What was announced before the switch and captured since is of the file before.
+        // Programs announced before the switch and captured since belong to the file before.
         self.sources.poll(Instant::now(), &mut self.out)?;
         let (programs, addresses) = (self.sources.programs.of_file(), self.sources.addresses.clone());
         self.named.clear();

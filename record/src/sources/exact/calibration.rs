@@ -9,8 +9,8 @@ use bprec_format::state::Calibration;
 use super::budget::Costs;
 use crate::sources::inventory::Programs;
 
-/// What counting adds, without run statistics and with them. Those read two clocks for each run of any program, of the two that are put
-/// around others too.
+/// Overhead of counting, without run statistics and with them. Statistics read two clocks for each run of any program,
+/// the two of a probe included.
 #[derive(Debug, Default)]
 pub(super) struct Calibrations {
     without: Option<ProbeCost>,
