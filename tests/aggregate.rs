@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the records of the first event add up to, and what the recorder says of it at last.
+/// Sums over the records of the first event, and the recorder's closing state of it.
 #[derive(Debug, Default)]
 struct Sums {
     records: u64,

@@ -52,7 +52,7 @@ fn command(bpf: &PrivateBpf, data: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// What `bprec report --counters` says of the whole recording.
+/// Output of `bprec report --counters` for the whole recording.
 fn counters(data: &Path) -> Value {
     let output = succeed(bprec().args(["report", "--counters", "--json", "-i"]).arg(data));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -176,7 +176,7 @@ fn a_command_is_counted_from_its_first_moment_with_all_it_starts() {
     support::measured(|| {
         let (data, times) = (bpf.data("command.data"), bpf.data("times"));
         let part = "for i in 1 2 3 4; do ls / >/dev/null; done; n=0; while [ $n -lt 300000 ]; do n=$((n+1)); done";
-        // What the kernel's own accounting has for the shell and its children.
+        // CPU time of the shell and its children by the kernel's own accounting.
         let script = format!("({part}) & {part}; wait; times >{}", times.display());
         let shared = ["--counter-event", "task-clock,page-faults", "--", "sh", "-c", &script];
         succeed(&mut command(&bpf, &data, &shared));
@@ -234,7 +234,7 @@ fn twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed() {
     }
     wait_until_gone(&programs, &links);
 
-    // What a killed session leaves is the map, and its entry is used again.
+    // A killed session leaves the map, and its entry is used again.
     assert!(bpf.map().exists());
     let data = bpf.data("after.data");
     succeed(&mut command(&bpf, &data, &["-a", "--counter-event", "cpu-clock", "--", "sleep", "0.2"]));

@@ -88,7 +88,8 @@ fn is_compressed_and_cut_off(bytes: &[u8]) -> bool {
     })
 }
 
-/// What is wrong with recordings that perf and bprec cannot open, and the samples of the others; each contents are looked at once.
+/// Complaints about recordings that perf and bprec cannot open, and the samples of the others; each content is looked
+/// at once.
 #[derive(Default)]
 struct Judge {
     known: HashMap<Vec<u8>, usize>,
@@ -241,7 +242,7 @@ impl Case<'_> {
         if let Err(error) = (self.at_last)(directory) {
             wrong.push(format!("{about}: {error} {said}"));
         }
-        // What had been written before is there.
+        // Names that had been written before are there.
         let names = disk.names(disk.name_changes());
         let before = names.iter().filter(|(name, _)| is_recording(name)).map(|(_, inode)| {
             let bytes = disk.files[inode].contents(disk.files[inode].len());
@@ -272,7 +273,7 @@ enum Tried {
     LastOfEachKind,
 }
 
-/// What a step is, whatever its numbers.
+/// Kind of a step, whatever its numbers.
 fn kind(step: &Step) -> String {
     match step {
         Step::Write { offset, len, .. } => format!("write {} {}", offset.min(&1), len.ilog2() / 4),
@@ -287,7 +288,7 @@ fn brief(step: &Step) -> String {
     }
 }
 
-/// How a step fails.
+/// Way in which a step fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Once, as a bad block or a full disk does.
@@ -417,7 +418,7 @@ fn a_recording_survives_a_loss_of_power_at_any_step() {
             let recordings = left.iter().filter(|(name, bytes)| is_recording(name) && !is_older(bytes));
             let found: usize = recordings.map(|(name, bytes)| judge.open(&format!("{about}: {name}"), bytes)).sum();
             recover_in_place(left, &mut judge).unwrap_or_else(|error| wrong.push(format!("{about}: {error}")));
-            // What was put on the disk, with its name, is there: of files that are not deleted.
+            // Synced contents, with their names, are there: of files that are not deleted.
             let (synced, now) = (disk.names(disk.synced_names), disk.names(disk.name_changes()));
             let promised =
                 synced.iter().filter(|(name, inode)| is_recording(name) && now.values().any(|it| it == *inode));

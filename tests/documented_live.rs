@@ -16,7 +16,7 @@ use examples::{Block, Desk, all_blocks, complete_commands};
 use serde_json::Value;
 use support::{bprec, perf_installed, root, signal, skip, succeed};
 
-/// What the documents call things of the machine: of this test's own.
+/// Stand-ins for the machine's objects that the documents name: of this test's own.
 fn stand_ins() -> Vec<(&'static str, String)> {
     let id = std::process::id().to_string();
     let object = format!("{}/fixtures/bpf/ip_histogram.bpf.o", env!("CARGO_MANIFEST_DIR"));
@@ -269,7 +269,7 @@ fn doctor_says_what_is_shown() {
             "shown is a machine without a PMU whose kernel.perf_event_paranoid is 2",
         );
     }
-    // Where others may run it, whatever the directory of the build allows.
+    // A directory from which others may run it, whatever the directory of the build allows.
     let desk = desk();
     let program = desk.path("bprec");
     std::fs::copy(env!("CARGO_BIN_EXE_bprec"), &program).unwrap();

@@ -34,7 +34,7 @@ fn allowed(test: &str) -> Option<MutexGuard<'static, ()>> {
         (text("counters"), text("counters_note"))
     });
     if tier != "exact" {
-        // What is not allowed is replaced by the next best thing.
+        // A source that is not allowed is replaced by the next best one.
         assert_eq!(tier, "stats");
         skip(test, note);
     }
@@ -136,7 +136,7 @@ fn exact_runs_are_the_programs_own_counts() {
         found["to_ns"].as_u64().unwrap()
     };
     assert!(upto(99.9) > 4 * upto(50.0), "{rarely:#}");
-    // What was not asked for is not counted.
+    // Programs that were not asked for are not counted.
     assert!(program(&report, loaded.id_of("run_inside_itself").unwrap())["exact"].is_null());
     check_possible(&report, elapsed);
     wait_until_none_is_left();
@@ -277,7 +277,7 @@ fn the_last_counts_of_an_unloaded_program_are_kept() {
     loaded.run("loop_of_1000", 123).unwrap();
     let id = loaded.id_of("loop_of_1000").unwrap();
     drop(loaded);
-    // What counts it lets go when everyone else has.
+    // Counters release the program when everyone else has.
     let patience = Instant::now() + Duration::from_secs(20);
     while own_programs().iter().any(|item| item["name"] != "bprec_gauge") {
         assert!(Instant::now() < patience, "it is still counted");
@@ -353,7 +353,7 @@ fn beside<T>(loaded: &Loaded, name: &str, happens: impl FnOnce() -> T) -> T {
 /// Of so little that thousands of runs a second are too many for it.
 const SMALL_BUDGET: [&str; 6] = ["-F", "100", "--counters", "exact=loop_of_100,loop_of_1000", "--budget", "0.01"];
 
-/// What the kernel counted of a program's runs, and what the program did, between the begin and the end of a recording.
+/// The kernel's count of a program's runs, and the program's own, between the begin and the end of a recording.
 fn counted_and_entered(loaded: &Loaded, name: &str, recorder: std::process::Child) -> (u64, u64) {
     let look = || (loaded.run_stats(name).unwrap().run_cnt, loaded.entered(name).unwrap());
     let (counted, entered) = look();
@@ -464,7 +464,7 @@ fn one_program_counts_another_where_the_kernel_has_sessions() {
         if found == expected {
             break;
         }
-        // What found out the cost of counting goes some time after its last descriptor.
+        // The calibration's program goes some time after its last descriptor.
         assert!(Instant::now() < patience, "{found:?}, not {expected:?}: {own:#?}");
         std::thread::sleep(Duration::from_millis(50));
     }

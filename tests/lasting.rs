@@ -270,7 +270,7 @@ fn what_others_put_where_anyone_may_is_refused() {
             fs::remove_file(&path).unwrap();
             fs::remove_file(&theirs).unwrap();
         }
-        // What is one's own is written.
+        // A file of one's own is written.
         fs::write(&path, "own").unwrap();
         succeed(bprec().args(arguments).arg(&path));
         assert_ne!(fs::read(&path).unwrap(), b"own");
@@ -382,7 +382,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// How many records of a kind there are of a process.
+/// Number of records of a kind about a process.
 fn count(path: &Path, kind: RecordType, id: u32) -> usize {
     let bytes = fs::read(path).unwrap();
     let file = File::parse(&bytes).unwrap();
@@ -413,7 +413,7 @@ fn rights_that_the_caller_lacks_are_not_lent() {
         assert_eq!(output.status.code(), Some(2), "{option}: {}", said(&output));
         assert!(said(&output).contains(&format!("{option} is refused")), "{option}: {}", said(&output));
     }
-    // What it is there for, it does; and names tasks of others, whose mappings the kernel shows to nobody but them.
+    // The option does its work; and it names tasks of others, whose mappings the kernel shows to nobody but them.
     let sleepers = [Sleeper::start(&[]), Sleeper::start(&AS_NOBODY)];
     let output = as_nobody(&["record", "-a", "-o", "perf.data", "--", "true"]);
     assert!(output.status.success(), "{}", said(&output));

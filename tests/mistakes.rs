@@ -90,7 +90,7 @@ const MEASURING: [Mistake; 22] = [
     ("stat -b 1 -p 1", 2, &["-b with -p", "Omit -b"]),
 ];
 
-/// What gzip makes of the text below.
+/// Output of gzip for the text below.
 const PACKED_TEXT: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x2b\x4e\x4d\xce\xcf\x4b\x29\x56\x48\
     \xcd\x49\x2c\x28\x4e\x4d\xb1\x52\x30\xe6\x02\x00\x4c\xba\x38\xe7\x13\x00\x00\x00";
 
@@ -122,7 +122,7 @@ fn is_answered((line, code, words): &Mistake, scratch: &Scratch) {
 fn mistakes_of_readers_are_answered() {
     let scratch = directory();
     READING.iter().for_each(|mistake| is_answered(mistake, &scratch));
-    // What had nothing to be made of left nothing behind.
+    // A run that had nothing to write left nothing behind.
     let mut left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|it| it.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["directory", "empty", "header", "perf.data", "text", "text.gz"]);

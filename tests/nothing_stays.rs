@@ -82,7 +82,7 @@ fn nothing_stays_in_the_kernel() {
             for (held, more) in held.iter_mut().zip(held_by(child.id())) {
                 held.extend(more);
             }
-            // What there was before is others', who may have pinned it.
+            // Objects that were there before belong to others, who may have pinned them.
             for (held, others) in held.iter_mut().zip(&before) {
                 held.retain(|id| !others.contains(id));
             }

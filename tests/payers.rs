@@ -1,4 +1,4 @@
-//! Who pays: the process whose system calls a program delays, as much as it loses by that. Real kernel, root.
+//! Payers: the process whose system calls a program delays pays as much as it loses. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 mod support;
@@ -27,7 +27,7 @@ impl Caller {
             .unwrap();
         let (requests, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut caller = Caller { child, requests, answers };
-        // What it takes to start is no part of any measurement.
+        // Its start is no part of any measurement.
         caller.cpu_ns(1);
         caller
     }
@@ -62,7 +62,7 @@ impl Drop for Caller {
     }
 }
 
-/// What [`Caller`] runs, in a process of its own: beside each call as much work, by a number that is the same every time.
+/// Body of [`Caller`], in a process of its own: beside each call as much work, by a number that is the same every time.
 #[test]
 #[ignore = "run by another test"]
 fn calls_on_request() {

@@ -12,7 +12,7 @@ use serde_json::Value;
 const LISTED: &str = "perf version 6.1.";
 const COMMANDS: [&str; 7] = ["record", "report", "script", "annotate", "diff", "stat", "top"];
 
-/// What perf's own help lists: `-a --all-cpus`.
+/// Options that perf's own help lists: `-a --all-cpus`.
 fn listed_by_perf(command: &str) -> Option<BTreeSet<String>> {
     let text = |arguments: &[&str]| {
         let output = Command::new("perf").args(arguments).output().ok()?;
@@ -25,7 +25,7 @@ fn listed_by_perf(command: &str) -> Option<BTreeSet<String>> {
     let options = help.lines().filter_map(|line| {
         let line = line.strip_prefix("    ")?;
         let option = line.trim_start();
-        // What an option does, on a line of its own, stands further to the right.
+        // The text of an option, on a line of its own, stands further to the right.
         let is_option = option.starts_with('-') && line.len() - option.len() <= 4;
         is_option.then(|| {
             option.split(['<', '[', ' ']).take_while(|word| word.starts_with('-')).collect::<Vec<_>>().join(" ")

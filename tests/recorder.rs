@@ -32,7 +32,7 @@ fn from_shell(by: &str, arguments: &str) -> Output {
     ended(child)
 }
 
-/// What a process printed; it has to end before patience does.
+/// Output of a process; it has to end before patience does.
 fn ended(mut child: Child) -> Output {
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {

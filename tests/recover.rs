@@ -81,7 +81,7 @@ fn damage(path: &Path, number: usize) {
     fs::write(path, &bytes).unwrap();
 }
 
-/// What perf leaves when it is killed: a header that has no size yet, and a last record that may be there in part.
+/// File left by a killed perf: a header that has no size yet, and a last record that may be there in part.
 fn killed_perf(dir: &tempfile::TempDir) -> PathBuf {
     let path = dir.path().join("perf.data");
     let mut bytes = fs::read(fixture("corpus/perf.data.singleprocess-3.8")).unwrap();

@@ -1,8 +1,8 @@
 //! Replays the committed recordings offline: no root, no kernel, the same bytes on any machine.
 //!
-//! What is expected comes from three sides: `*.load.txt`, what the programs themselves counted while they were recorded; `*.perf.txt`, what
-//! perf says of the same file; and `*.by-prog.txt`, the whole table, so that every change of the output is seen. The last is written
-//! anew when `BPREC_UPDATE=1` is set.
+//! Expected values come from three sides: `*.load.txt`, counted by the programs themselves while they were recorded;
+//! `*.perf.txt`, perf's output for the same file; and `*.by-prog.txt`, the whole table, so that every change of the
+//! output is seen. The last is written anew when `BPREC_UPDATE=1` is set.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::{BTreeMap, BTreeSet};

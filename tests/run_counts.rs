@@ -78,7 +78,7 @@ fn runs_are_exact_by_default() {
         let scratch = Scratch::new();
         let path = scratch.path("perf.data");
         let mut loaded = Fixture::TP.open().unwrap().load().unwrap();
-        // What runs before it is attached and after it is detached is none of its runs.
+        // Runs before it is attached and after it is detached are not counted.
         let recording = Running::record(&path, &["-F", "99"]);
         loaded.attach().unwrap();
         Pattern::Bursts.run(Duration::from_secs(2), 100_000);

@@ -1,4 +1,5 @@
-//! What a pipe brings is kept in a temporary file while it is read: another user finds nothing to read, and no name to put something at.
+//! Data from a pipe are kept in a temporary file while they are read: another user finds nothing to read, and no name
+//! to put something at.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 

@@ -50,7 +50,7 @@ fn assert_table(screen: &[String], width: usize) {
         let (id, name) = (row["id"].to_string(), row["name"].as_str().unwrap());
         let Some(line) = rows.iter().find(|line| line.split_whitespace().next() == Some(&id)) else { continue };
         shown += 1;
-        // What samples cannot see is in the share of the machine alone.
+        // Cost that samples cannot see is in the share of the machine alone.
         let unsampled = row["unsampled"]["machine_percent"].as_f64();
         if width >= 200 {
             // Of a name that is too long the ends are shown.
@@ -255,7 +255,7 @@ fn whatever_ends_it_the_terminal_is_whole() {
     terminal.wait_for(&["TOTAL"]);
     terminal.keys(&["C-c"]);
     assert_eq!(terminal.end(), 0);
-    // What cannot be read is said on a terminal that is whole.
+    // A file that cannot be read is reported on a terminal that is whole.
     let terminal = Terminal::start((80, 24), &["report", "--tui", "-i", "/dev/null"]);
     assert_eq!(terminal.end(), 2);
     terminal.wait_for(&["bprec: /dev/null"]);

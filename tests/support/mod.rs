@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: the program under test, the judges, and a place for files.
+//! Common code of the end-to-end tests: the program under test, the judges, and a directory for files.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -124,7 +124,7 @@ pub(crate) fn perf<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     let output = succeed(&mut command);
     let complaints: Vec<_> = String::from_utf8_lossy(&output.stderr)
         .lines()
-        // What it says on the way, not about the file.
+        // Progress lines are not about the file.
         .filter(|line| !line.trim().is_empty() && !line.starts_with("[ perf "))
         .map(str::to_owned)
         .collect();
