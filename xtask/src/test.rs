@@ -100,7 +100,8 @@ fn here(arguments: &[&str]) -> Result<Tally> {
     Ok(tally)
 }
 
-/// What `cargo test` comes to with `filter` as arguments of the test programs; what it prints is kept in `log` where cargo builds.
+/// Result of `cargo test` with `filter` as arguments of the test programs; the output is kept in `log` where cargo
+/// builds.
 fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)], log: &str) -> Result<Tally> {
     let mut tally = Tally::default();
     let log = target_directory().join(log);
@@ -137,7 +138,8 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
                 last_line = Instant::now();
                 let line = String::from_utf8_lossy(&line);
                 writeln!(kept, "{line}")?;
-                // What is said while no test program runs is cargo's. A few tests alone are not worth a line for each program.
+                // Lines while no test program runs are cargo's. A few tests alone are not worth a line for each
+                // program.
                 match (tally.running, tally.line(&line)) {
                     _ if !filter.is_empty() => {}
                     (_, Some(result)) => println!("{result}"),
