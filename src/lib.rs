@@ -44,7 +44,7 @@ use clap::{CommandFactory, Parser};
 
 pub use perf_options::{Here, PerfOption, perf_options};
 
-/// What each BPF program costs, who pays for it, and why.
+/// Reports the cost of each BPF program, who pays for it, and why.
 #[derive(Parser)]
 #[command(name = "bprec", version, max_term_width = 120)]
 enum Command {

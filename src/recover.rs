@@ -19,7 +19,7 @@ use crate::{Outcome, say};
 /// reports what it had to skip.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write the result. An existing file is kept as NAME.old [default: FILE.recovered].
+    /// File to write. An existing file is kept as NAME.old [default: FILE.recovered].
     #[arg(short, long, value_name = "FILE", conflicts_with = "in_place")]
     output: Option<PathBuf>,
 

@@ -72,7 +72,7 @@ fn sections_say_what_perf_printed() {
             if let Some(value) = payload::<Text>(&file, feature) {
                 check(format!("# {name} : {}", text(value.0)));
             } else {
-                // What a machine does not tell.
+                // Facts that a machine may lack.
                 assert!(matches!(name, "cpudesc" | "cpuid") && !header.contains(&format!("# {name} : ")));
             }
         }

@@ -97,7 +97,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "bpf_sampler", help_heading = SAMPLING)]
     pub(super) aggregate: bool,
 
-    /// How --aggregate counts user-mode samples without -g: by thread, or by thread and address.
+    /// Key of user-mode samples for --aggregate without -g: thread, or thread and address.
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
@@ -125,7 +125,7 @@ pub(crate) struct Args {
     #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_object: Vec<String>,
 
-    /// How to count runs: stats, exact[=NAME,…] or off [default: stats].
+    /// Counting of runs: stats, exact[=NAME,…] or off [default: stats].
     ///
     /// `stats`: the kernel's run statistics, switched on while recording. `exact`: also attaches counting programs (fsession, or
     /// fentry and fexit) to each program, for its runs, their times and events; `exact=NAME,…`: only to programs with these names
