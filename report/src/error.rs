@@ -19,7 +19,7 @@ pub enum Error {
     /// A file became shorter while it was read, or its disk failed.
     #[error("{path}: was truncated while it was read: nothing at offset {offset:#x}")]
     Truncated {
-        /// Which file.
+        /// File that the error is about.
         path: PathBuf,
         /// From where on it could not be read.
         offset: u64,

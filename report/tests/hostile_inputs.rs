@@ -32,7 +32,7 @@ fn make_fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
 }
 
-/// That it failed since the file ends at [`LEFT_BYTES`], which whoever shortened it knows.
+/// Asserts that it failed since the file ends at [`LEFT_BYTES`], which the test knows, as it shortened it.
 fn is_truncated<T>(what: &str, found: Result<T>) {
     match found.map(drop) {
         Err(Error::Truncated { offset, .. }) => assert_eq!(offset, LEFT_BYTES, "{what}"),

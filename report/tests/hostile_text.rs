@@ -59,7 +59,7 @@ fn spoil(bytes: &mut [u8], numbers: &mut Numbers) {
     }
 }
 
-/// That text has lines and, in front of a frame or a part, tabs, and nothing else that is no text.
+/// Asserts that text has lines and, in front of a frame or a part, tabs, and nothing else that is no text.
 fn is_harmless(what: &str, text: &[u8], found: &mut String) {
     let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what}: {error}"));
     for line in text.split('\n') {

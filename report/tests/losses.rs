@@ -33,7 +33,7 @@ enum Told<'a> {
     Throttled(u64),
     /// The recorder's count, by event's id and CPU.
     Counted(&'a [(u64, i32, u64)]),
-    /// That the kernel does not count them.
+    /// Losses that the kernel does not count.
     NotCounted,
 }
 

@@ -76,7 +76,7 @@ fn one_interval_is_the_whole() {
                 (Some(exact), _) => (exact.time.value().unwrap().value, exact.is_estimate),
                 (None, runs) => (runs.unwrap().ns_per_run.unwrap(), runs.unwrap().estimate.is_some()),
             };
-            // Of an estimate each interval between snapshots weighs as its runs, of which not all were measured.
+            // Intervals of an estimate weigh as their runs, of which not all were measured.
             let tolerance = if is_estimate { 0.05 } else { 1e-9 };
             let found = interval.ns_per_run.unwrap();
             assert!(

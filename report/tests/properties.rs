@@ -41,7 +41,7 @@ fn properties_hold_of_damaged_recordings() {
         let (name, original) = &inputs[numbers.below(inputs.len())];
         let other = &inputs[numbers.below(inputs.len())].1;
         let mut bytes = original.clone();
-        // As they are, once; then damaged.
+        // Each input as it is, once; then damaged.
         if round >= inputs.len() as u64 {
             mutate(&mut bytes, other, &mut numbers);
         }

@@ -86,7 +86,7 @@ fn perf_prints_the_same_before_and_after() {
     let (before, after) = (dir.path().join("before.data"), dir.path().join("after.data"));
     let samples = ["-F", "comm,pid,tid,time,event,ip,sym"];
     let others = ["-F", "tid,time,event", "--show-task-events", "--show-mmap-events", "--show-bpf-events"];
-    // Of a stream perf prints other fields of samples than it is asked for; those are compared already.
+    // perf prints other fields of a stream's samples than it is asked for; those are compared already.
     let others = |path: &Path| {
         let text = perf_script(path, &others)?;
         Some(text.lines().filter(|line| line.contains(" PERF_RECORD_")).map(str::to_owned).collect::<Vec<_>>())
@@ -131,7 +131,7 @@ fn perf_selects_the_same_times_and_cpus() {
     let (whole, part) = (dir.path().join("whole.data"), dir.path().join("part.data"));
     let fields: &[&str] = &["-G", "-F", "time,event,cpu,tid,ip"];
     let mut compared = 0;
-    // Of a stream perf prints other fields than it is asked for.
+    // perf prints other fields of a stream than it is asked for.
     for (name, bytes) in common::fixtures().into_iter().filter(|(name, _)| !name.ends_with("/piped.data")) {
         std::fs::write(&whole, &bytes).unwrap();
         let Some(all) = perf_script(&whole, &["-F", "time,event"]) else { continue };
@@ -147,7 +147,7 @@ fn perf_selects_the_same_times_and_cpus() {
         };
         let (out, summary) = rewritten(&bytes, &options).unwrap();
         std::fs::write(&part, out).unwrap();
-        // Of recordings that were cut off perf does not know how many CPUs there are.
+        // perf does not know the number of CPUs of recordings that were cut off.
         let Some(expected) = perf_script(&whole, &[fields, &["--time", &range, "-C", "1"]].concat()) else { continue };
         let found = perf_script(&part, fields).unwrap();
         let (expected, found) = (sample_lines(&expected), sample_lines(&found));

@@ -72,7 +72,7 @@ impl Hooks {
         self.told(functions).map_or_else(|perhaps| perhaps, Some)
     }
 
-    /// The hook that a call chain says; an error with the one that it may be, if none of its functions says which.
+    /// Hook that a function of the call chain identifies; otherwise an error with the hook that it may be.
     fn told(&self, functions: impl IntoIterator<Item = u32>) -> Result<u32, Option<u32>> {
         let mut last: Option<(Way, u32)> = None;
         for function in functions {
@@ -94,8 +94,8 @@ impl Hooks {
         Err(last.map(|(_, hook)| hook))
     }
 
-    /// The hook that one which a call chain leads to is, where the task was at `user_ip`: of uprobes it is known which instruction is probed. `None`
-    /// for one that no program is on.
+    /// Narrows the hook of all uprobes to those at the offset of `user_ip` in its page. Other hooks are returned
+    /// unchanged; `None` if no program's uprobe is there.
     pub(crate) fn at_user_ip(&self, hook: u32, user_ip: Option<u64>) -> Option<u32> {
         match user_ip.filter(|_| self.uprobe == Some(hook)) {
             Some(ip) => self.uprobed.get(&(ip & PAGE_OFFSET)).copied(),
@@ -114,7 +114,7 @@ impl Hooks {
         self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }
 
-    /// Which program a hook ran at a time.
+    /// Program that a hook ran at a time.
     pub(crate) fn runner(&self, hook: u32, time_ns: u64) -> Runner {
         self.runners.at(hook, time_ns)
     }
@@ -134,7 +134,7 @@ struct Builder<'a> {
     programs: &'a [Program],
     states: &'a States,
     lifetimes: Vec<Range<u64>>,
-    /// Programs of which it was not looked at where they are attached, or not before they had gone.
+    /// Programs with unknown attach points: never queried, or unloaded before the recorder queried them.
     strangers: Vec<u32>,
     multi: MultiPrograms<'a>,
     /// The sets of them that there are.
@@ -335,7 +335,7 @@ impl<'a> Builder<'a> {
                 by_event.entry((way, name)).or_default().push(number);
             }
         }
-        // Of an event that has functions of its own name nothing runs through those of a class.
+        // Events that have functions of their own name run nothing through those of a class.
         let classes: Vec<_> = symbols.dispatches().collect();
         let own = classes.iter().filter_map(|(_, dispatch, subject)| match dispatch {
             Dispatch::RawTracepoint => Some((Way::RawTracepoint, &**subject)),
@@ -422,9 +422,9 @@ impl<'a> Builder<'a> {
 struct Tracepoints<'a> {
     /// By name.
     hooks: FxHashMap<(Way, &'a str), u32>,
-    /// Of those that share their functions with others of a class, all together: raw, and as events.
+    /// Hooks of events that share their functions with others of a class: raw, and as events.
     of_classes: [u32; 2],
-    /// Of those without a program that is known.
+    /// Hooks without a known program.
     nobody: [u32; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Which programs there were, when, and where their code was.
+//! Programs of the recording: their lifetimes, and the addresses of their code.
 //!
 //! Three sources that each may lack what the others have: KSYMBOL (a function's addresses come and go), BPF_EVENT (the
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other

@@ -44,7 +44,7 @@ pub(crate) struct RunSeries {
     programs: FxHashMap<ProgramKey, ProgramSeries>,
     /// Points of all programs.
     points: usize,
-    /// For how long statistics had been on at the last moment, for us and for others, as it was told.
+    /// Time, ns, for which statistics had been on at the last reading, for us and for others, by the recorder.
     told: Option<(u64, u64)>,
     windows: Vec<StatsWindow>,
     /// Moments that all of the time is cut at.
@@ -208,7 +208,7 @@ impl RunSeries {
             for point in &mut program.points {
                 (point.moment, point.since) = (kept(point.moment as usize) as u32, point.since / 2);
             }
-            // Of several at one moment the last is what had been counted by then.
+            // The last of several points at one moment has all that had been counted by then.
             program.points.reverse();
             program.points.dedup_by_key(|point| point.moment);
             program.points.reverse();
@@ -226,7 +226,7 @@ impl RunSeries {
         }
     }
 
-    /// Nothing more will be asked of a program.
+    /// Forgets a program of which nothing more will be asked.
     pub(crate) fn forget(&mut self, key: ProgramKey) {
         self.points -= self.programs.remove(&key).map_or(0, |program| program.points.len());
     }

@@ -1,7 +1,7 @@
-//! Which programs tail calls lead to, and from where.
+//! Targets of tail calls, and the programs that lead to them.
 //!
-//! A program that jumps leaves no frame: the one that runs stands in its place, on the frame of what runs the first. So the way there is told by
-//! the program arrays that programs use, and among several by the hook that the call chain leads to.
+//! A tail call replaces the caller's frame. The caller is inferred from the program arrays that programs use; if
+//! several programs can reach the target, from the hook in the call chain.
 
 use super::States;
 use super::hooks::Hooks;

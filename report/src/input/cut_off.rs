@@ -54,7 +54,7 @@ impl CutOff {
         Some(CutOff { offset: data.offset.saturating_add(there), cause })
     }
 
-    /// Of a stream in which nothing more can be read, if that is for want of bytes.
+    /// Cut of a stream in which nothing more can be read, if that is for want of bytes.
     pub(crate) fn of_stream(error: &Error) -> Option<CutOff> {
         let is_short = matches!(error.problem, Problem::Truncated { .. });
         is_short.then(|| CutOff { offset: error.offset, cause: Cause::Stream(error.clone()) })

@@ -11,7 +11,7 @@ pub(crate) enum EventKind {
     BpfSampler,
     /// [`bprec_format::state`] payloads.
     State,
-    /// Nothing about where the machine was: the event is there for its side band, or carries another tool's payloads.
+    /// Neither: the event is there for its side band, or carries another tool's payloads.
     Other,
 }
 

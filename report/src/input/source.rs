@@ -202,7 +202,7 @@ fn read_files<'a>(
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
     let cut_off = CutOff::of_file(&file, journal, &mut metadata);
-    // That a file is shorter than its header says is among its problems.
+    // A file that is shorter than its header says has that among its problems.
     problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| cut_off.to_string()));
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let others = files.iter().skip(1).map(|(_, bytes)| (*bytes, 0));

@@ -50,7 +50,7 @@ coded! {
         TracePrintk { program: String, samples: u64, percent: f64 } = "trace_printk":
             "{program} spends {} in bpf_trace_printk, which is for debugging: it takes a lock of the whole machine. Remove it, or write \
             to a ring buffer", part(samples, percent);
-        /// Nobody is seen to hold a program.
+        /// No process is seen to hold a program.
         NoOwner { program: String } = "no_owner":
             "{program} has no process that holds it, no pin and no hook that the recorder can see. The recorder cannot see what keeps it \
             (a socket's filter, another mount namespace), or it waits to be released";

@@ -11,7 +11,7 @@ pub struct PartOfProgram {
     /// Number of samples, and their weight.
     #[serde(flatten)]
     pub count: Count,
-    /// Of the program's weight of the same column; `null` when it has none.
+    /// Share of the program's weight of the same column, per cent; `null` when it has none.
     pub percent: Option<f64>,
 }
 
@@ -71,7 +71,7 @@ pub struct AnnotatedProgram {
     pub blind: Option<Reason>,
     /// Samples charged to it: self, helper and entry, as far as they are known.
     pub charged: Option<Count>,
-    /// Of the weight of all samples of the event; `null` when there are none.
+    /// Share of the weight of all samples of the event, per cent; `null` when there are none.
     pub percent: Option<f64>,
     /// In its own code; `null` where that is not known.
     #[serde(rename = "self")]
@@ -80,7 +80,7 @@ pub struct AnnotatedProgram {
     pub helper: Option<Count>,
     /// In what runs it, which is no part of any function; `null` where that is not known.
     pub entry: Option<Count>,
-    /// Of `entry`, what is an estimate: its share of what runs several programs, as in the report by program.
+    /// Part of `entry` that is an estimate: its share of code that runs several programs, as in the report by program.
     pub entry_shared: Option<Count>,
     /// The functions that were asked for; the entry first.
     pub functions: Vec<AnnotatedFunction>,

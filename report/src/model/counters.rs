@@ -42,7 +42,7 @@ pub struct Counting {
 pub struct CountedEvent {
     /// Its name.
     pub name: String,
-    /// Of what the value is the count.
+    /// Unit of the value.
     pub unit: Unit,
     /// Events of one number are on the hardware together or not at all.
     pub group: u32,
@@ -173,7 +173,7 @@ impl Percentile {
 /// Exact counts of a program, or of one of its functions.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Exact {
-    /// Which function: 0 is the entry.
+    /// Number of the function: 0 is the entry.
     pub function: u32,
     /// Its name; empty for the entry.
     pub name: String,
@@ -257,7 +257,7 @@ pub struct CounterTarget {
     pub id: u64,
     /// When the program was loaded, ns since boot.
     pub load_time_ns: Option<u64>,
-    /// Which function of the program; 0 is the entry.
+    /// Number of the program's function: 0 is the entry.
     pub function: u32,
     /// The CPU that it was counted on; `null` for all, and for a target that is a CPU.
     pub cpu: Option<u32>,

@@ -14,7 +14,7 @@ pub struct Diff {
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// Of intervals and of what is significant, in per cent.
+    /// Confidence level of intervals and of `significant`, per cent.
     pub confidence_percent: f64,
     /// Recordings of before.
     pub base: Vec<DiffRecording>,
@@ -162,7 +162,7 @@ impl ProgramDiff {
     }
 }
 
-/// Which number.
+/// Number that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum DiffMetric {
     /// Share of the machine, in per cent.
@@ -212,7 +212,7 @@ impl DiffMetric {
 pub struct MetricDiff {
     /// Which.
     pub metric: DiffMetric,
-    /// Of which event; `null` for what is counted without.
+    /// Event of the number; `null` for numbers without one.
     pub event: Option<String>,
     /// Before.
     pub base: MetricValue,

@@ -50,23 +50,23 @@ pub struct Share {
     /// Number of samples, and their weight.
     #[serde(flatten)]
     pub count: Count,
-    /// Of the weight of all samples of the event; `null` when there are none.
+    /// Share of the weight of all samples of the event, per cent; `null` when there are none.
     pub percent: Option<f64>,
 }
 
 /// Shares of a count; `null` where the whole is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Shares {
-    /// Of all that the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, per cent.
     #[serde(rename = "machine_percent")]
     pub machine: Option<f64>,
-    /// Of what was not idle.
+    /// Share of the time that was not idle, per cent.
     #[serde(rename = "busy_percent")]
     pub busy: Option<f64>,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     #[serde(rename = "bpf_percent")]
     pub bpf: Option<f64>,
-    /// Of all samples.
+    /// Share of all samples, per cent.
     #[serde(rename = "samples_percent")]
     pub samples: Option<f64>,
 }
@@ -81,7 +81,8 @@ pub struct Columns {
     pub helper: Known<Share>,
     /// In the code that exists to run it.
     pub entry: Known<Share>,
-    /// Of `entry`, what is an estimate: its share of what hooks cost that several programs are on, in the ratio of their runs.
+    /// Part of `entry` that is an estimate: its share of hooks that several programs are on, in the ratio of their
+    /// runs.
     pub entry_shared: Known<Share>,
     /// Also where another program ran inside; not a part of the sum.
     pub inclusive: Known<Share>,
@@ -181,7 +182,7 @@ pub struct GroupRow {
     pub name: String,
     /// Their positions in [`super::Report::programs`]; the same in all events.
     pub programs: Arc<[usize]>,
-    /// So many of them the event cannot see, or sees too few samples of.
+    /// Number of them that the event cannot see, or sees too few samples of.
     pub blind_programs: usize,
     /// Samples charged to them; without members when the event can see none of them. Inclusive counts samples under any
     /// of them.
@@ -190,7 +191,7 @@ pub struct GroupRow {
     /// Time in those that samples cannot see, where run statistics tell it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
-    /// Of so many of them runs are known: if not of all, the sums of `runs` are lower bounds.
+    /// Number of them with known runs: if it is not all, the sums of `runs` are lower bounds.
     pub programs_with_runs: usize,
     /// Sums of what the kernel's statistics say of those.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
@@ -218,13 +219,13 @@ pub struct Others {
     pub line: Arc<Line>,
 }
 
-/// Of what an event's periods are the count.
+/// Unit of an event's periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub enum Unit {
     /// Nanoseconds of CPU time.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Whatever the event counts.
+    /// Events of the kind that is counted.
     #[default]
     #[serde(rename = "events")]
     Events,
@@ -286,14 +287,14 @@ pub struct BlindSpot {
     pub inside: Count,
     /// All of its samples.
     pub of: Count,
-    /// Of the samples.
+    /// Share of the samples, per cent.
     pub percent: Option<f64>,
 }
 
 /// A perf event with a program of type perf_event on it.
 ///
-/// Such a program does not run inside kprobe, tracepoint and perf_event programs, and a sample of the event that falls
-/// there is dropped without being counted.
+/// Event with a BPF program on it: a sample inside a kprobe, tracepoint or perf_event program is dropped without being
+/// counted, as the program does not run there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct BlindedEvent {
     /// Its name; empty where the kernel did not tell.

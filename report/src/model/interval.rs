@@ -47,7 +47,7 @@ impl Interval {
     }
 }
 
-/// Of one CPU's time, %, oldest first; `None` where that is not known.
+/// Shares of one CPU's time, %, oldest first; `None` where one is not known.
 type CpuPercents = VecDeque<Option<f64>>;
 
 /// Time of programs in earlier intervals, by the kernel's statistics.

@@ -54,7 +54,7 @@ pub struct RowOverTime {
     /// Samples charged to it in all intervals.
     #[serde(flatten)]
     pub total: Count,
-    /// Of that, samples that do not say when they were taken.
+    /// Part of it without a time.
     pub undated: Count,
     /// Intervals in which it has samples, in order.
     pub intervals: Vec<IntervalCount>,

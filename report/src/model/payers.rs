@@ -61,17 +61,17 @@ pub struct PayerRow {
     /// Samples charged to BPF while it ran.
     #[serde(flatten)]
     pub count: Count,
-    /// Of that, in interrupts: whoever ran then pays by chance.
+    /// Part of it in interrupts: the task that ran then pays by chance.
     pub in_interrupts: Known<Count>,
-    /// Of what is charged.
+    /// Share of the samples charged, per cent.
     pub in_interrupts_percent: Option<f64>,
     /// All of its samples.
     pub all: Count,
     /// Share of BPF in all of its samples, per cent.
     pub payer_percent: Option<f64>,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
-    /// Of all that the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, per cent.
     pub machine_percent: Option<f64>,
 }
 
@@ -90,17 +90,17 @@ pub struct PayerCell {
     /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
-    /// Of that, in interrupts.
+    /// Part of it in interrupts.
     pub in_interrupts: Known<Count>,
-    /// Of what is charged.
+    /// Share of the samples charged, per cent.
     pub in_interrupts_percent: Option<f64>,
-    /// Of what is charged to the program.
+    /// Share of the samples charged to the program, per cent.
     pub program_percent: Option<f64>,
-    /// Of all samples of the payer.
+    /// Share of all samples of the payer, per cent.
     pub payer_percent: Option<f64>,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
-    /// Of all that the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, per cent.
     pub machine_percent: Option<f64>,
 }
 
@@ -120,9 +120,9 @@ pub struct PayerTotal {
     /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
-    /// Of all that the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, per cent.
     pub machine_percent: Option<f64>,
 }
 

@@ -329,9 +329,9 @@ pub struct RecorderCost {
 pub struct StatisticsCost {
     /// Time, ns.
     pub time_ns: u64,
-    /// Of one CPU.
+    /// Share of one CPU, per cent.
     pub cpu_percent: Option<f64>,
-    /// Of the machine.
+    /// Share of the machine, per cent.
     pub machine_percent: Option<f64>,
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     text
 }
 
-/// So many of something: `1 sample`, `2 samples`.
+/// Number and noun: `1 sample`, `2 samples`.
 pub(crate) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

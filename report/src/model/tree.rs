@@ -58,7 +58,7 @@ pub struct Tree {
     /// Samples charged to it, as in its row of the ledger: the sum of the own samples of all of its nodes.
     #[serde(flatten)]
     pub count: Count,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
     /// With what ran inside it: the TOTAL of its row of the ledger.
     pub total: Count,
@@ -68,7 +68,7 @@ pub struct Tree {
     pub inside: Vec<OtherProgram>,
     /// Its cost together with the programs that its tail calls led to; `None` where they led to none.
     pub chain: Option<TailCallChain>,
-    /// Of what is charged to it: where tail calls led to it. Empty where none did.
+    /// Origins of the tail calls that led to it, with their part of its samples. Empty where none did.
     pub tail_called_from: Vec<TailCallOrigin>,
 }
 
@@ -78,7 +78,7 @@ pub struct TailCallChain {
     /// Samples charged to it, and to these programs while it had been run.
     #[serde(flatten)]
     pub count: Count,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
     /// Programs that are charged for something, except itself.
     pub reached: Vec<OtherProgram>,
@@ -121,9 +121,9 @@ pub struct TreeNode {
     pub inclusive: Count,
     /// The same with other programs that ran there.
     pub total: Count,
-    /// Of what is charged to the program: itself.
+    /// Own share of the samples charged to the program, per cent.
     pub self_percent: Option<f64>,
-    /// Of what is charged to the program: with all that it called.
+    /// Share of the samples charged to the program, with all that it called, per cent.
     pub program_percent: Option<f64>,
     /// `total` of that of the program.
     pub total_percent: Option<f64>,

@@ -283,7 +283,7 @@ named! { Sort, "--sort",
     Type = "type",
 }
 
-/// Which programs: an id, a tag, or a pattern for the name.
+/// Selection of programs: an id, a tag, or a pattern for the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgFilter {
     /// This id.

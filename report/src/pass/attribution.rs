@@ -36,7 +36,7 @@ pub enum Charge {
         program: u32,
         /// The function that ran; `None` when the sample is in what runs the program.
         function: Option<u32>,
-        /// Which column of the ledger it is of.
+        /// Column of the ledger.
         column: Column,
         /// The frame that the program called.
         called: Option<u64>,
@@ -45,7 +45,7 @@ pub enum Charge {
     SharedEntry {
         /// The group of the programs, by its number in the index.
         group: u32,
-        /// So many more may be on the hook, of which it is not known where they are attached.
+        /// Number of further programs that may be on the hook: their attach points are unknown.
         strangers: u32,
         /// Number of the interval between two readings of run statistics, if it was in one.
         interval: Option<u32>,
@@ -215,7 +215,8 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// The attribution on a chain through what makes an event, and not on to what runs programs of it: it is theirs if it has some.
+    /// Charges a chain inside `perf_trace_X`, which fills an event's fields, but not inside its BPF dispatch: to the
+    /// programs on X, if it has any.
     fn event(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
         match index.hooks.of_event(self.functions(leaf, &chain, time_ns), time_ns) {

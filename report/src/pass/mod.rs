@@ -232,7 +232,7 @@ impl Asked {
     }
 }
 
-/// Which samples count.
+/// Selection of the samples that count.
 #[derive(Clone)]
 pub(crate) struct Selection<'o> {
     pub(crate) window: Window,
@@ -393,7 +393,7 @@ impl<'i, S: Sink> Worker<'i, S> {
                     self.sink.merge(sink);
                     self.unreadable.merge(unreadable);
                 }
-                // Nothing is lost silently.
+                // Panics of a thread are passed on.
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }

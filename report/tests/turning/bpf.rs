@@ -43,7 +43,7 @@ enum Elements {
     Bytes,
     /// `code u8`, two registers of four bits, `off s16`, `imm s32`; the count is of bytes.
     Instructions,
-    /// So many numbers of so many bytes.
+    /// Count of numbers, and their size in bytes.
     Numbers(usize, usize),
     /// Eight bytes each.
     Tags,

@@ -121,7 +121,7 @@ fn a_return_address_is_behind_the_call() {
     let index = index(true);
     // The call is the last instruction of the subprogram: the address behind it is nobody's.
     assert_eq!(attribution(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
-    // As a leaf, the same address is not the program's.
+    // The same address is not the program's as a leaf.
     assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
     // An interrupt came at the first instruction.
     assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
@@ -296,7 +296,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
     // A sampler of the event makes the kernel fill it, too.
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &fill), Charge::Elsewhere);
     assert_eq!(charge("perf_syscall_enter", "syscalls:sys_exit_read", &fill), Charge::Elsewhere);
-    // Of a class it is known which event it is where the chain says so.
+    // The chain identifies the event of a class.
     let class = "perf_trace_sched_wakeup_template";
     let through_iterator = [LOOKUP + 4, FILL + 8, TRACE_ITERATOR + 8];
     assert_eq!(charge(class, "sched:sched_waking", &through_iterator), entry);

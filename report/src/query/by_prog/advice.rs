@@ -186,7 +186,7 @@ fn outputs_without_reader<'m>(
     findings.collect()
 }
 
-/// Of a row: samples in helpers that `is_meant` names, their share of the row, and the first of the names.
+/// Samples of a row in helpers that `is_meant` names, their share of the row, and the first of the names.
 fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(u64, f64, String)> {
     let line = row.line.as_ref()?;
     let meant = row.parts.iter().flatten().filter(|part| {

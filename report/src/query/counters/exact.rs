@@ -257,10 +257,11 @@ pub(super) enum ExactMetric {
     Event(usize),
 }
 
-/// More events than this in a ns no CPU has: its clock rate in GHz times what it can retire at once.
+/// Limit on the events of a CPU per ns: 8 GHz times 8 events per cycle.
 const MAX_EVENTS_PER_NS: u64 = 64;
 
-/// So long a snapshot may take: counters of another CPU are read by an interrupt there, for which a busy or an emulated one takes its time.
+/// Limit on the time that a snapshot takes: counters of another CPU are read by an interrupt there, which a busy or an
+/// emulated CPU serves late.
 const SNAPSHOT_NS: u64 = 500_000;
 
 /// Contradictions in these counts. A snapshot is not taken in one moment, so that its numbers may differ by the events

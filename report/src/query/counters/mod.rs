@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
     }
-    /// Of 34 runs and then 54, 4 and 9 began where the recursion guard refused what counts: each ran all the same.
+    /// 34 runs and then 54; the recursion guard refused to count 4 and 9 of them, which ran all the same.
     #[test]
     fn runs_that_were_missed_are_runs() {
         for (part, expected) in [(0, (54, 45, 9)), (1, (20, 15, 5))] {

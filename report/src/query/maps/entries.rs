@@ -26,7 +26,7 @@ const BUILD_ID_VALID: u32 = 1;
 
 /// An entry as it is shown.
 pub(crate) struct Entry<'a> {
-    /// None where entries have no keys.
+    /// Key; `None` where entries have no keys.
     pub(crate) key: Option<Value<'a>>,
     /// With the CPU that each is of, if the map has one for each.
     pub(crate) values: Vec<(Option<u32>, Shown<'a>)>,

@@ -93,7 +93,7 @@ fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) ->
 struct WideMove {
     kind: MoveKind,
     register: u32,
-    /// Which 16 bits of the register.
+    /// Number of the 16 bits in the register.
     part: usize,
     value: u16,
 }

@@ -136,10 +136,10 @@ impl Names {
         path
     }
 
-    /// Which file is mapped: other numbers, and a build id of the same length.
+    /// Replaces the identity of a mapped file: other numbers, and a build id of the same length.
     pub(super) fn file(&mut self, file: &Mmap2File) -> Mmap2File {
         match file {
-            // Of memory without a file.
+            // Memory without a file.
             Mmap2File::Inode { inode: 0, major: 0, minor: 0, .. } => *file,
             Mmap2File::Inode { major, minor, inode, generation } => {
                 let numbers = [u64::from(*major), u64::from(*minor), *inode, *generation];

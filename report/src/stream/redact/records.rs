@@ -193,7 +193,7 @@ impl Redactor {
             branches: branches.as_ref().map(|(branches, words)| branches.with_words(Words::new(words, endian))),
             ..fields
         };
-        // Of a sample the trailer is none of its own.
+        // The trailer of a sample is not its own.
         let written =
             write_record(out, record.kind, record.misc, layout, &SampleId::default(), |w| fields.encode(layout, w));
         written.map_err(|_| UNREADABLE)

@@ -1,4 +1,4 @@
-//! Which samples a rewritten recording keeps.
+//! Samples that a rewritten recording keeps.
 
 use bprec_format::{Events, Metadata, RECORD_HEADER_BYTES, Record, Sample, SampleType, misc};
 use rustc_hash::FxHashMap;

@@ -1,4 +1,4 @@
-//! Which fields a line has.
+//! Fields of a line.
 
 use bprec_format::{EventAttr, SampleType, event_type};
 
@@ -17,7 +17,7 @@ pub enum Field {
     Period,
     Trace,
     Addr,
-    /// Latency of a memory access, or what else the hardware weighs samples by.
+    /// Latency of a memory access, or another weight that the hardware gives a sample.
     Weight,
     /// Address of the sample; all of the call chain when there is one.
     Ip,

@@ -18,7 +18,7 @@ pub(super) struct TaskMapping {
     pub(super) end: u64,
     pub(super) pgoff: u64,
     pub(super) name: Arc<[u8]>,
-    /// Which file that is, if its record says so.
+    /// File of the mapping, if its record has it.
     pub(super) file: Option<Mmap2File>,
 }
 
@@ -101,8 +101,8 @@ fn leaf(addr: u64, mapping: TaskMapping) -> MapTree {
     Some(Arc::new(MapNode { addr, mapping, priority: priority(addr), len: 1, left: None, right: None }))
 }
 
-/// As good as random, so that the tree is about twice as deep as it must be; and not to be foretold, so that nobody can make addresses
-/// whose tree is deep.
+/// Priority by a keyed hash, so that the tree is about twice as deep as it must be, and nobody can make addresses whose
+/// tree is deep.
 fn priority(addr: u64) -> u32 {
     static SEED: OnceLock<u64> = OnceLock::new();
     let seed = SEED.get_or_init(|| RandomState::new().hash_one(0));

@@ -53,7 +53,7 @@ impl Batch<'_> {
     }
 }
 
-/// Which blocks of a batch are a printer's own: each `of`th, from number `index` on.
+/// Blocks of a batch that belong to a printer: each `of`th, from number `index` on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkShare {
     pub(super) index: usize,
@@ -63,7 +63,7 @@ pub(super) struct WorkShare {
 impl WorkShare {
     /// All of them.
     pub(super) const ALL: WorkShare = WorkShare { index: 0, of: 1 };
-    /// None of them.
+    /// Share without a block.
     pub(super) const NONE: WorkShare = WorkShare { index: 1, of: 1 };
 }
 

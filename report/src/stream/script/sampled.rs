@@ -18,7 +18,7 @@ pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &Payload<'a>) -> Sa
     }
 }
 
-/// Appends what the payload holds, but for its call chain. `names` are those of the registers, where they are known.
+/// Appends the payload without its call chain. `names` are the names of the registers, if known.
 pub(super) fn describe(out: &mut Text, payload: &Payload<'_>, names: &[&str]) {
     out.push_str("      BPF sampler:");
     // Writing to a string cannot fail.

@@ -10,7 +10,7 @@ fn programs_of(report: &mut Report) -> &mut Vec<Program> {
     Arc::make_mut(&mut report.programs)
 }
 
-/// Of a recording with two copies of the tracepoint programs.
+/// Report of a recording with two copies of the tracepoint programs.
 fn report() -> Report {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2/ratio.data");
     let options = Options { by: Some(By::Split(Split::Helper)), all: true, ..Options::default() };
@@ -69,7 +69,7 @@ fn what_nobody_holds_is_found() {
         hold(&mut programs_of(&mut held)[0]);
         assert_eq!(codes(&held), [""; 0]);
     }
-    // Of a recording that does not look for holders nothing can be said.
+    // A recording that does not look for holders cannot say that there are none.
     report.recording.target = None;
     assert_eq!(codes(&report), [""; 0]);
 }
@@ -83,7 +83,8 @@ fn refused_runs_are_found() {
     }
 }
 
-/// Of 4,096 entries 90 % are 3,686.4; what was not read, and maps that always have room or never have, are not found.
+/// Maps with at least 90 % of 4,096 entries (3,686.4) are found; those that were not read, that always have room or
+/// that never have, are not.
 #[test]
 fn maps_that_are_nearly_full_are_found() {
     let map = |map_type: MapType, max_entries| Map {

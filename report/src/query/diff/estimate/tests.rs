@@ -24,7 +24,7 @@ impl Numbers {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Of the normal distribution, by the sum of twelve even ones.
+    /// Draws from the normal distribution, as the sum of twelve uniform numbers.
     pub(in crate::query::diff) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.part()).sum::<f64>() - 6.0
     }
@@ -338,14 +338,15 @@ fn what_a_comparison_could_have_shown_is_shown() {
     assert_eq!(Pair::new(&exact, &exact).least_shown(1.02, true, &levels), Some(1.02));
 }
 
-/// Of eight intervals, or of ones that hardly have runs, no typical one is told; a busy moment is no part of it.
+/// Series of eight intervals, or of ones that hardly have runs, have no typical interval; a busy moment is no part of
+/// one.
 #[test]
 fn a_typical_interval_has_no_busy_moment() {
     let even: Series = (0..20).map(|at| (1_000.0 * f64::from(100 + at % 2), 1_000.0)).collect();
     let mut busy = even.clone();
     (busy[3].0, busy[11].0) = (900_000.0, 700_000.0);
     let of = |series: &Series| typical(series, value(series)).map(|it| it.value);
-    // Of 20 the lowest 14: ten of 100, four of 101.
+    // Lowest 14 of 20: ten of 100, four of 101.
     let expected = 1_404.0 / 14.0;
     assert!((of(&even).unwrap() - expected).abs() < 1e-9);
     assert!((of(&busy).unwrap() - expected).abs() < 0.2 && value(&busy) > 150.0, "{:?}", of(&busy));
