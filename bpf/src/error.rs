@@ -64,7 +64,7 @@ pub enum Error {
     UserObject {
         /// Its file.
         path: PathBuf,
-        /// Which program, why not, and where the verifier rejects it the end of its log.
+        /// Name of the program, the refusal, and the end of the verifier's log if it rejects it.
         problem: String,
     },
     /// The kernel did not let us trace a program.

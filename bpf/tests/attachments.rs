@@ -87,7 +87,7 @@ fn metadata_owners_and_pins_are_found() {
     // A recorder at work beside the test holds them too.
     assert!(pids(&xdp).contains(&holds_prog.pid()) && !pids(&xdp).contains(&holds_map.pid()));
     assert!(pids(&raw_tp).contains(&holds_link.pid()) && !pids(&raw_tp).contains(&holds_prog.pid()));
-    // Nobody holds this one itself, so that whoever holds a map of it is as near as one gets.
+    // No process holds this one itself, so that the holder of one of its maps is the nearest.
     if !pids(&tc).contains(&holds_map.pid()) {
         println!("SKIP {test}: owner by map: another process holds the program");
     }

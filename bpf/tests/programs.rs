@@ -352,7 +352,7 @@ fn child_without_syslog() {
     assert!(info.map_ids().unwrap().len() > 1 && snapshot.btf.is_some());
     assert!(Kallsyms::read().unwrap().is_hidden());
 
-    // Of a program without subprograms the constants may be blinded, and then its BPF instructions are withheld too.
+    // Constants of a program without subprograms may be blinded, and then its BPF instructions are withheld too.
     let single = Program::take(prog_id(&object, "inventory_egress")).unwrap().fetch(&BtfCache::new()).unwrap();
     let info = single.info.view();
     let harden = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_harden").unwrap();

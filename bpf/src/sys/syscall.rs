@@ -61,7 +61,7 @@ pub(super) unsafe fn bpf(command: u32, attr: &mut Attr, size: usize) -> Result<i
 ///
 /// # Safety
 ///
-/// As [`bpf`]; and `command` must be one that returns a descriptor.
+/// Calls [`bpf`] with a `command` that returns a descriptor.
 pub(super) unsafe fn bpf_fd(command: u32, attr: &mut Attr, size: usize) -> Result<OwnedFd, i32> {
     // SAFETY: passed on to the caller.
     let fd = unsafe { bpf(command, attr, size) }?;

@@ -57,8 +57,8 @@ impl Probe {
         self.stats.read(self.events)
     }
 
-    /// Runs whose begin the kernel's recursion guard kept from us. Around a session, of which the kernel counts begins and ends that it
-    /// refused together, it is what is sure: two runs that are under way may hide one that was missed, until they end.
+    /// Runs whose begin the kernel's recursion guard kept from us. For a session this is a lower bound: the kernel
+    /// counts refused begins and ends together, so two runs under way can hide one miss until they end.
     pub fn misses(&self) -> Option<u64> {
         match &self.ends[..] {
             [] => self.last_misses,
