@@ -33,7 +33,7 @@ pub enum Error {
     /// An event specification that cannot be understood, or that this machine does not have.
     #[error("event '{event}': {problem}")]
     Event {
-        /// As the user wrote it.
+        /// Event as the user wrote it.
         event: String,
         /// Mistake in it, and the right form.
         problem: String,
@@ -41,7 +41,7 @@ pub enum Error {
     /// A cgroup that is not there.
     #[error("cgroup {}: {problem}", path.display())]
     Cgroup {
-        /// As the user wrote it.
+        /// Path as the user wrote it.
         path: PathBuf,
         /// Places that were searched, and the right form.
         problem: String,

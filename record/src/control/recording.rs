@@ -331,7 +331,7 @@ impl<'a> Recording<'a> {
         kernel_symbols(kallsyms, &new).into_iter().try_for_each(|state| self.out.state(state))
     }
 
-    /// Of what is common to all records.
+    /// Layout of the part that is common to all records.
     fn layout(&self) -> SampleLayout {
         SampleLayout::new(&self.opened.events[0].file.attr, Endian::NATIVE)
     }
@@ -440,7 +440,7 @@ fn start_draining(
     let sink = Sink::create(&options.output, &opened.events, rotation.map(Rotation::closed_files))?;
     let origin = sink.origin();
     let started = drain_into(sink, options, opened, rings, rotation).inspect_err(|_| {
-        // As if it had never been.
+        // Discards everything, as if the recording had never been.
         origin.iter().for_each(Origin::discard);
     });
     Ok(Started { origin, ..started? })

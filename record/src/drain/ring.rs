@@ -255,7 +255,7 @@ mod tests {
         let mut ring = Ring::in_memory(ring_bytes());
         let size = ring_bytes() as u64;
         ring.consume(96);
-        // As full as it can be.
+        // A ring that is full.
         ring.set_head(96 + size);
         assert_eq!((ring.unread().len() as u64, ring.unread().overrun_bytes), (size, 0));
         ring.set_head(96 + size + 8);

@@ -70,7 +70,7 @@ pub(crate) enum SampleRole {
     BpfSampler,
     /// Samples of the user's programs.
     UserProgram,
-    /// None that count.
+    /// No samples that count.
     Other,
 }
 

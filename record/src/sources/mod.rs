@@ -151,7 +151,7 @@ pub(crate) trait Outlet {
         Ok(())
     }
 
-    /// Takes a program, to be kept where it outlives this process.
+    /// Takes a program, and keeps it where a crash of this process does not lose it.
     fn program(&mut self, _snapshot: &ProgSnapshot) -> Result<()> {
         Ok(())
     }

@@ -44,7 +44,7 @@ impl Recording<'_> {
         };
         let ended = self.sources.end_file(&mut self.out);
         let sampled_ns = (self.sources.session.start_ns, sys::monotonic_ns());
-        // As of the last counts of this file.
+        // Statistics up to the last counts of this file.
         let statistics_ns = self.statistics_ns();
         // The file that was to follow has nothing, and the one before it keeps its name.
         let closed = ended.and_then(|()| self.out.switch(sink)).inspect_err(|_| {

@@ -13,7 +13,7 @@ use crate::sys;
 /// Time for which a gate holds before it may open further.
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
-/// Which functions of which programs are asked for.
+/// Functions of programs that are asked for.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     /// Patterns of programs, by full name or id; and of their functions, without which the entry is meant.

@@ -52,7 +52,7 @@ impl Default for Statistics {
 }
 
 impl Statistics {
-    /// Counts run by them, be it in windows.
+    /// True if runs are counted by statistics, all the time or in windows.
     pub(crate) fn are_used(&self) -> bool {
         self.guard.is_some() || self.in_windows
     }
@@ -226,7 +226,7 @@ impl RunStatistics {
         Ok(())
     }
 
-    /// Finds out once more what statistics cost, where others had them on at the start: a switch took nothing then.
+    /// Measures the cost of statistics again if others had them on at the start: switching them changed nothing then.
     fn recalibrate(&mut self, context: &mut Context<'_>) {
         let Some(probe) = self.probe.as_ref().filter(|_| self.cost.is_none_or(|cost| cost.switch.is_zero())) else {
             return;
