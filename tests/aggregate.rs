@@ -235,7 +235,7 @@ fn addresses_that_are_used_again_do_not_mix_programs() {
                 .find(|row| row["blind"]["text"].as_str().is_some_and(|why| why.contains("interrupts are off")));
             assert!(wrong.is_none(), "{wrong:#?}");
             let (expected, share) = (runs[0] as f64 / runs.iter().sum::<u64>() as f64, samples[0] / all);
-            // Of a binomial distribution.
+            // Standard deviation of a binomial distribution.
             let deviation = (expected * (1.0 - expected) / all).sqrt();
             match (share - expected).abs() < 5.0 * deviation {
                 true => Ok(()),

@@ -122,7 +122,7 @@ fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
         return;
     }
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    // As Debian's kernels do.
+    // Level of Debian's kernels.
     if paranoid.trim().parse::<i32>().unwrap() > 2 {
         return support::skip(NAME, "kernel.perf_event_paranoid is 3: nobody without CAP_SYS_ADMIN opens events");
     }

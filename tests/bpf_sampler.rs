@@ -411,7 +411,7 @@ mod deep {
     }
 }
 
-/// As many frames as the kernel takes come back, each the right one, and none behind them.
+/// The greatest number of frames that the kernel takes comes back, each the right one, and none behind them.
 #[test]
 fn the_deepest_stacks_come_back_whole() {
     const NAME: &str = "the_deepest_stacks_come_back_whole";

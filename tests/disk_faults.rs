@@ -30,7 +30,7 @@ use support::{bprec, perf_installed, record, root};
 /// Ends a file of the recorder that runs it, so that another one follows.
 const ROTATE: &str = "kill -USR2 $PPID; :";
 
-/// So many runs behind each other that do not come to a step say that no run has as many.
+/// Runs in a row that end before a step, after which no run is taken to reach it.
 const SHORTER_RUNS: usize = 3;
 
 /// Files that memory holds: nothing waits for a real disk, and no number of a file comes twice.
@@ -232,7 +232,7 @@ impl Case<'_> {
         let is_older = |bytes: &Vec<u8>| older().contains(bytes);
         let recordings = left.iter().filter(|(name, (_, bytes))| is_recording(name) && !is_older(bytes));
         let found: usize = recordings.map(|(name, (_, bytes))| judge.open(&format!("{about}: {name}"), bytes)).sum();
-        // Of a disk that is gone not even names can be read.
+        // Names of a disk that is gone cannot be read.
         if way != Way::Gone
             && let Some((name, kept)) = ended_at(said)
             && left.get(&name).is_none_or(|(_, bytes)| bytes.len() < kept)
@@ -265,7 +265,7 @@ fn is_thorough() -> bool {
     std::env::var("BPREC_DISK_STEPS").is_ok_and(|which| which == "all")
 }
 
-/// Which steps fail.
+/// Steps that fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
     All,
@@ -293,7 +293,7 @@ fn brief(step: &Step) -> String {
 enum Way {
     /// Once, as a bad block or a full disk does.
     Once,
-    /// As does everything behind it.
+    /// The step and all behind it.
     Gone,
     /// A signal came in between, or half was done: neither is an error.
     Interrupted,

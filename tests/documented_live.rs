@@ -125,7 +125,8 @@ fn fits(shown: &str, line: &str) -> bool {
 /// Message of each tool while a recorder runs beside this test.
 const OF_OTHERS: &str = "another tool has the kernel's run statistics on";
 
-/// That every line that is shown is printed, in any order, as rows are ordered by numbers; and nothing else, where that is asked for.
+/// Asserts that every shown line is printed, in any order, as rows are ordered by numbers; and nothing else, if
+/// `and_nothing_else`.
 fn assert_shown(block: &Block, shown: &[String], printed: &[u8], and_nothing_else: bool) {
     let printed = String::from_utf8_lossy(printed);
     let mut lines: Vec<_> =

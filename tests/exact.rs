@@ -61,7 +61,7 @@ fn nearly_all_are_measured(exact: &Value) {
     assert!(measured <= runs && runs - measured <= runs / 100, "{exact:#}");
 }
 
-/// None of the numbers of this file's programs can be: what there is of time has room for all runs.
+/// Numbers of this file's programs are possible: the time there is has room for all runs.
 fn check_possible(report: &Value, elapsed: Duration) {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let mut seen = 0;
@@ -73,7 +73,7 @@ fn check_possible(report: &Value, elapsed: Duration) {
             if let Some(with_pair) = exact["ns_per_run"]["gross"].as_f64() {
                 assert!(with_pair >= 0.0, "{program:#}");
                 let total = with_pair * of("measured") as f64;
-                // None of them runs inside itself.
+                // Programs do not run inside themselves.
                 let room = elapsed.as_nanos() as f64 * cpus as f64;
                 assert!(total <= room * 1.0001, "{total} ns of {room}: {program:#}");
             }
@@ -350,7 +350,7 @@ fn beside<T>(loaded: &Loaded, name: &str, happens: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Of so little that thousands of runs a second are too many for it.
+/// Budget for which thousands of runs a second are too many.
 const SMALL_BUDGET: [&str; 6] = ["-F", "100", "--counters", "exact=loop_of_100,loop_of_1000", "--budget", "0.01"];
 
 /// The kernel's count of a program's runs, and the program's own, between the begin and the end of a recording.

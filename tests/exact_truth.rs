@@ -138,7 +138,7 @@ fn events_per_run_are_what_plain_counters_say() {
             let ipc = exact["ipc"].as_f64().ok_or("no IPC")?;
             within(0.001, &format!("{name} IPC"), ipc, found_instructions / found_cycles)?;
         }
-        // Of what did not run, nothing is known but that.
+        // A program that did not run has no other known number.
         let idle = exact(&report, loaded.id_of("run_inside_itself").unwrap())?;
         assert_eq!(idle["runs"], 0);
         for event in idle["events"].as_array().unwrap() {

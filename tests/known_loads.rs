@@ -71,7 +71,7 @@ fn loops_of_one_to_three_cost_one_to_three() {
     let _alone = alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    // So long that what a run takes before and after its loop does not show.
+    // Loop long enough that the time before and after it does not show.
     let (one, three) = (tp(100), tp(300));
     measured(|| {
         let child = recording(&path, "4", &["-F", FREQUENCY, "-e", "cpu-clock"]);

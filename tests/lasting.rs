@@ -118,7 +118,7 @@ fn perf_opens_a_file_that_has_just_begun() {
         signal(&child, "-KILL");
         child.wait().unwrap();
         begun += u32::from(!support::has_checkpoint(&path));
-        // Whatever it says on standard error is a failure.
+        // Any text on standard error is a failure.
         let script = support::perf(&["script", "-F", "time,event", "-i", path.to_str().unwrap()]);
         let times = script.lines().filter_map(|line| line.split_once(':')?.0.trim().parse::<f64>().ok());
         assert!(times.clone().count() > 0 && times.min_by(f64::total_cmp) > Some(0.0), "{script}");
@@ -145,7 +145,7 @@ fn a_journal_stays_with_its_recording() {
     assert!(fs::read(beside(&old, ".journal")).unwrap() == kept, "of one that nothing has moved");
     assert!(journal_is_of(&journal, &path), "the one without its recording is gone");
 
-    // As a power failure between the two renames leaves it.
+    // State that a power failure between the two renames leaves.
     fs::rename(&path, &old).unwrap();
     record(&path, &["-q", "-a", "--", "true"]);
     assert!(journal_is_of(&beside(&old, ".journal"), &old));
@@ -210,7 +210,7 @@ fn standard_output_that_is_closed_is_an_error() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
-/// As with the kernel's protected_regular and protected_fifos, which hold for O_CREAT only.
+/// Files of others are refused as by the kernel's protected_regular and protected_fifos, which hold for O_CREAT only.
 #[test]
 fn what_others_put_where_anyone_may_is_refused() {
     if !root("what_others_put_where_anyone_may_is_refused") {

@@ -13,7 +13,7 @@ use support::{Scratch, bprec, root, skip};
 /// A command in a directory with the files of [`directory`], its exit code, and what is in the answer.
 type Mistake = (&'static str, i32, &'static [&'static str]);
 
-/// Of commands that read.
+/// Mistakes with commands that read.
 const READING: [Mistake; 39] = [
     ("reprot", 2, &["unrecognized subcommand 'reprot'", "'report'"]),
     ("report --jason", 2, &["'--jason'", "'--json'"]),
@@ -64,7 +64,7 @@ const READING: [Mistake; 39] = [
     ("script -F nosuch", 2, &["nosuch", "no such field; there are comm"]),
 ];
 
-/// Of commands that measure.
+/// Mistakes with commands that measure.
 const MEASURING: [Mistake; 22] = [
     ("record -e cyclse -- true", 2, &["'cyclse': unknown event", "did you mean `cycles`?"]),
     ("record -e zzzzzzzzzz -- true", 2, &["unknown event", "`perf list` shows all events"]),

@@ -103,7 +103,7 @@ fn the_process_that_makes_the_calls_pays_for_the_program() {
         let program = Fixture::TWIN_B.open().unwrap().set("filter_syscall", libc::SYS_getppid).unwrap();
         let program = program.loops(300).unwrap().start().unwrap();
         let id = program.id_of("same_name_in_two_objects").unwrap();
-        // Interrupts that sample take time, too: that is measured without them.
+        // Sampling interrupts take time, so the reference is measured without them.
         let with_ns = victim.cpu_ns(VICTIM);
         let recording = Running::record(&path, &["-F", "2500", "-e", "cpu-clock"]);
         victim.cpu_ns(2 * VICTIM);

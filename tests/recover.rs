@@ -251,7 +251,7 @@ fn a_journal_is_found_beside_what_a_link_leads_to() {
     assert!(contents(&recovered).1 > 0, "programs from the journal");
 }
 
-/// Nothing waits for the other end of a pipe, or reads what has no end.
+/// A pipe or an endless file neither blocks nor is read on.
 #[cfg(unix)]
 #[test]
 fn what_is_no_file_is_no_journal() {

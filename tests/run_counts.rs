@@ -51,7 +51,7 @@ fn runs_are_the_kernels() {
         attached => attached.unwrap(),
     }
     Packets::new().unwrap().send(PACKETS).unwrap();
-    // Whatever else is sent on lo afterwards, or counted by others, is none of ours.
+    // Packets that others send on lo afterwards, or count, are none of ours.
     loaded.detach();
     recording.end();
 

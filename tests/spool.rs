@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use support::{Scratch, root, wait_for};
 
-/// Nobody, who is neither the owner nor of its group.
+/// User id of a user who is neither the owner nor of its group.
 const STRANGER: &str = "65534";
 
 /// True if a stranger can read a file.

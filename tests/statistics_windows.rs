@@ -38,7 +38,7 @@ struct Reading {
     time_ns: u64,
     on_ns: u64,
     others_ns: u64,
-    /// Of the program that is asked for, unless the reading leaves it out.
+    /// Runs of the program that is asked for, unless the reading leaves it out.
     runs: Option<u64>,
 }
 

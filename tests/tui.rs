@@ -53,7 +53,7 @@ fn assert_table(screen: &[String], width: usize) {
         // Cost that samples cannot see is in the share of the machine alone.
         let unsampled = row["unsampled"]["machine_percent"].as_f64();
         if width >= 200 {
-            // Of a name that is too long the ends are shown.
+            // A name that is too long shows its ends.
             assert!(line.contains(&name[..name.len().min(8)]), "{line}");
             let bpf = if unsampled.is_some() { "n/a".to_owned() } else { percent(&row["bpf_percent"]) };
             assert_eq!(cell(header, line, "%BPF"), bpf, "{line}");

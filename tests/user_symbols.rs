@@ -268,7 +268,7 @@ fn a_file_that_was_deleted_or_replaced_gives_its_own_names_or_none() {
         let is_known = matches!(fate, Fate::Deleted | Fate::Replaced);
         assert_eq!(found.contains("first_work"), is_known, "{build_id} {fate:?}: {found:?}");
         assert!(!found.contains("other_work"), "{build_id} {fate:?}: {found:?}");
-        // Files that others mapped, too, have their names all the same.
+        // A file that other processes map as well keeps its names.
         assert!(found.iter().any(|symbol| symbol.contains("clock_gettime")), "{build_id} {fate:?}: {found:?}");
     }
 }

@@ -93,7 +93,7 @@ pub(crate) enum Step {
 pub(crate) enum Answer {
     Go,
     Fail(i32),
-    /// Of what is to be written, half is.
+    /// Half of the data is written.
     Half,
     Kill,
 }
@@ -104,7 +104,7 @@ pub(crate) struct Run {
     pub(crate) said: String,
     /// Steps that were let through.
     pub(crate) steps: Vec<Step>,
-    /// Of all, how many there were.
+    /// Number of all steps.
     pub(crate) count: usize,
 }
 

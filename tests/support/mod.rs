@@ -177,7 +177,7 @@ impl Running {
     pub(crate) fn start(path: &Path, arguments: &[&OsStr]) -> Self {
         let (begun, fifo) = (path.with_extension("begun"), path.with_extension("fifo"));
         for file in [&begun, &fifo] {
-            // Of another one under this name.
+            // A file of another test under this name.
             drop(std::fs::remove_file(file));
         }
         succeed(Command::new("mkfifo").arg(&fifo));
@@ -220,7 +220,7 @@ impl Running {
 /// Starts recording the machine for so many seconds, and waits until it samples: the command is not let go before.
 pub(crate) fn recording(path: &Path, seconds: &str, more: &[&str]) -> Child {
     let started = path.with_extension("started");
-    // Of another recording under this name.
+    // A file of another recording under this name.
     drop(std::fs::remove_file(&started));
     let child = bprec()
         .args(["record", "-q", "-a", "-o"])

@@ -122,7 +122,7 @@ impl Random {
     }
 }
 
-/// Of files that changed in so many ways since they were synced, which parts of the changes are tried: all where they are few, else
+/// Changes that are tried of files that changed in so many ways since they were synced: all where they are few, else
 /// nothing, everything, and some in between.
 fn choices(pending: &[usize], random: &mut Random) -> Vec<Vec<usize>> {
     const ALL_MAX: usize = 24;

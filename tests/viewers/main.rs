@@ -50,7 +50,7 @@ impl FirefoxProfiler {
         let mut profiler = FirefoxProfiler { program, home: Scratch::new(), process: None };
         let process = profiler.command(&["--daemon"]).arg(profile).args(["--session", "test"]).spawn().unwrap();
         profiler.process = Some(process);
-        // Whoever asks before it listens takes its session for one that died, and removes it: its log is asked.
+        // A client that asks before it listens takes its session for one that died, and removes it: its log is asked.
         let log = profiler.home.path("test.log");
         wait_for("the profile is loaded", || {
             let log = std::fs::read_to_string(&log).ok()?;
