@@ -47,7 +47,7 @@ const WORKSPACES: [Workspace; 2] = [
             ("zstd", 2),
             ("zstd-safe", 2),
         ],
-        // Of the macro `const_random`.
+        // Licence of the macro `const_random`.
         while_compiling: &[("tiny-keccak", "CC0-1.0")],
     },
 ];

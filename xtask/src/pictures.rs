@@ -18,7 +18,7 @@ const TREE: &str = "docs/tree.svg";
 const COMMAND: [&str; 4] = ["report", "--tree", "--prog", "17"];
 /// The first screen.
 const PAGE_SIZE: &str = "1400,775";
-/// Of the terminal.
+/// Width of the terminal.
 const COLUMNS: usize = 96;
 /// GitHub has to load them for everyone.
 const MOST_BYTES: u64 = 150_000;
@@ -56,7 +56,7 @@ fn succeed(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Of a character and its line, pixels.
+/// Size of a character and its line, pixels.
 const CELL: (f64, f64) = (8.4, 19.0);
 const MARGIN: f64 = 16.0;
 

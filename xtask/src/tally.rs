@@ -40,7 +40,7 @@ const MAX_AGAIN: usize = 6;
 /// Limit on the tests that fail and then pass when they are run once more, in a run of all tests. Times on a shared or
 /// emulated processor and other load on the machine account for one; code that is broken now and then fails more often.
 const MAX_UNSTEADY: usize = 2;
-/// So many lines are kept of a test program's output; more are in the log.
+/// Limit on the lines that are kept of a test program's output; more are in the log.
 const MAX_PRINTED: usize = 400;
 
 impl Tally {
@@ -104,7 +104,7 @@ impl Tally {
         None
     }
 
-    /// A binary that was running and gave no result was killed or aborted: that is a failure too.
+    /// A binary without a result was killed or aborted, which is a failure.
     fn binary_died(&mut self) {
         if self.running {
             self.failed += 1;
@@ -136,7 +136,7 @@ impl Tally {
 
     /// Takes what came of [`Self::to_run_again`]: tests that all pass now are unsteady and count as passed. Gives why they had failed.
     ///
-    /// Nothing is printed here, where a test of this would have it counted as a result of its own.
+    /// Prints nothing here, where a test of this would have it counted as a result of its own.
     #[must_use]
     pub(crate) fn ran_again(&mut self, second: Self) -> Vec<String> {
         let tests = self.to_run_again().len();

@@ -178,7 +178,7 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
 
 /// Time between two looks whether the tests have ended, while they print nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// So long after their end their output ends as well, unless something else has it.
+/// Time after its end in which its output ends as well, unless another process has it.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
 /// Longest time without a line, `BPREC_TEST_LIMIT` in seconds: a test, or a crate that is compiled, takes a tenth of ten minutes.
 fn max_silence() -> Result<Duration> {

@@ -52,7 +52,7 @@ const MODULES: [&str; 5] = ["virtio_pci", "virtio_blk", "sch_ingress", "cls_bpf"
 /// The files that a guest boots from, and what boots it.
 pub(crate) struct Images {
     pub(crate) emulator: Emulator,
-    /// As `uname -r` says it.
+    /// Release as `uname -r` says it.
     pub(crate) release: String,
     pub(crate) kernel: PathBuf,
     pub(crate) modules: PathBuf,
@@ -139,7 +139,7 @@ fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// As in `/lib/modules/RELEASE/kernel/…`.
+/// Release by a path `/lib/modules/RELEASE/kernel/…`.
 fn release(files: &[PathBuf]) -> Option<&str> {
     files.iter().find_map(|path| {
         let mut parts = path.iter();

@@ -37,7 +37,7 @@ pub(crate) struct Guest {
     pub(crate) user_suite: &'static str,
     /// Test programs, as `CRATE-NAME`, or `CRATE-` for all of a crate's and nothing for all there are.
     pub(crate) tests: &'static [&'static str],
-    /// Of these, test programs that are left out.
+    /// Test programs that are left out.
     pub(crate) but: &'static [&'static str],
     /// Loads that are recorded, and the recordings held against perf.
     pub(crate) recordings: &'static [&'static str],
@@ -206,7 +206,7 @@ const OLDEST: Guest = Guest {
         "bprec-run_counts",
         "bprec-stat",
     ],
-    // That a trampoline is a program's own, these kernels do not tell.
+    // These kernels do not tell that a trampoline is a program's own.
     recordings: &["all"],
     ..X86
 };

@@ -89,7 +89,7 @@ impl Builds {
     }
 }
 
-/// Of what was `built` from the sources that were at `sources_at`.
+/// Lays out the test programs in `built`, from the sources that were at `sources_at`.
 fn lay_out(directory: &Path, guest: &Guest, built: &[Built], sources_at: &Path) -> Result<()> {
     fresh(directory)?;
     for name in ["bin", "tests"] {
@@ -171,7 +171,7 @@ struct Built {
     /// Its crate's directory below the root.
     package: String,
     name: String,
-    /// As cargo calls it: `test`, `lib`, `bin`.
+    /// Kind as cargo calls it: `test`, `lib`, `bin`.
     kind: String,
     test: bool,
     /// Path as the build saw it.
