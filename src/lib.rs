@@ -91,7 +91,7 @@ pub fn main() -> ExitCode {
             // clap proposes to hand an option that it does not know to the command.
             error.remove(ContextKind::Suggested);
             let code = if error.use_stderr() { 2 } else { 0 };
-            // Nothing better can be done when even this cannot be printed.
+            // An error that cannot be printed is lost.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -131,7 +131,7 @@ pub fn main() -> ExitCode {
 /// Parses arguments. A level of compression may follow `-z` as with perf (`-z3`), which clap takes only behind a `=`; options of perf's that
 /// ask for what is always done are left out.
 ///
-/// Only what is refused otherwise is read so: `-z3` behind a command is the command's.
+/// Arguments are read so only if they are refused otherwise: `-z3` behind a command is the command's.
 fn parse(args: Vec<OsString>) -> Result<Command, clap::Error> {
     let mut args = with_values(args);
     loop {

@@ -11,7 +11,7 @@ use bprec_report::{Input, Progress, printable};
 use crate::terminal::columns;
 use crate::terminal::{is_ascii_only, to_ascii};
 
-/// Nobody has to be told of what takes no longer.
+/// Delay of the first progress line: shorter work needs none.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
 const REDRAW_EVERY: Duration = Duration::from_millis(200);
 

@@ -1,4 +1,4 @@
-//! Rights that a command gives up which only reads, so that a recording which finds a mistake in the reader finds nothing else.
+//! Sandbox of commands that only read: a recording that exploits a bug of the reader reaches nothing else.
 //!
 //! Before the recording is opened: all system calls but those of a list, and writing anywhere but to the directories of the output and of
 //! temporary files. Once all is open: calls that take a path, and capabilities. What the kernel cannot do is left out.

@@ -10,7 +10,7 @@ use crate::pager::{Output, PagerArgs};
 use crate::terminal::ColorArgs;
 use crate::terminal::{is_ascii_only, to_ascii};
 
-/// Which part of the samples.
+/// Part of the samples.
 #[derive(clap::Args)]
 pub(crate) struct PartArgs {
     /// Use only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.

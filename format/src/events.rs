@@ -1,4 +1,4 @@
-//! Which event a record belongs to.
+//! Event that a record belongs to.
 
 use crate::trailer::{payload_bytes, stretched_behind};
 use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout};

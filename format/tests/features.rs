@@ -45,7 +45,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// So many recordings have what perf printed of them beside them.
+/// Least number of recordings with the output of perf beside them.
 const HEADERS_MIN: usize = 20;
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) enum Action {
     Quit,
 }
 
-/// A page: a view of a program, or of all; those below it are come back to.
+/// Entry of the navigation stack: a view of a program, or of all.
 struct Page {
     view: View,
     program: Option<(ProgramKey, String)>,

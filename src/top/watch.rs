@@ -70,7 +70,7 @@ impl Watched {
                 Some(_) => REDACTED.to_owned(),
             });
             for answer in said.map(Answer::Said).chain(answer) {
-                // Whoever asked has gone, which the next look tells.
+                // The asker may have gone, which the next look finds.
                 let _ = answers.send(answer);
             }
         }

@@ -1,4 +1,4 @@
-//! Which CPUs share cores, dies, packages and scheduling domains.
+//! CPUs that share cores, dies, packages and scheduling domains.
 
 use super::{Partial, Payload, read_items, read_text, read_texts, write_text, write_texts};
 use crate::{Endian, Error, Reader, Result, Writer};

@@ -49,7 +49,7 @@ pub struct MemoryTopology {
     pub version: u64,
     /// Bytes of a block of memory.
     pub block_size_bytes: u64,
-    /// Which blocks belong to which node.
+    /// Blocks of each node.
     pub nodes: Vec<MemoryNode>,
 }
 
