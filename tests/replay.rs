@@ -95,7 +95,7 @@ fn samples_by_function(recording: &str) -> BTreeMap<(u64, String), u64> {
     samples
 }
 
-/// Of `n` trials with probability `p`, `k` is within three standard deviations.
+/// Asserts that `k` of `n` trials with probability `p` is within three standard deviations.
 fn assert_share(what: &str, k: u64, n: u64, p: f64) {
     assert!(n >= 30, "{what}: {n} samples prove nothing");
     let (k, n) = (k as f64, n as f64);
@@ -106,7 +106,7 @@ fn assert_share(what: &str, k: u64, n: u64, p: f64) {
 #[test]
 fn tables_are_as_expected() {
     for recording in recordings() {
-        let output = report(&recording, &["--by-prog"]);
+        let output = report(&recording, &["--by-prog", "--wide", "--notes"]);
         let table = String::from_utf8(output.stdout).unwrap();
         assert!(
             matches!(output.status.code(), Some(0 | 1)),
@@ -130,9 +130,9 @@ const OUTPUTS: [(&[&str], &str); 7] = [
     (&["--json"], "json"),
     (&["--csv"], "csv"),
     (&["--maps"], "maps.txt"),
-    (&["--counters"], "counters.txt"),
+    (&["--counters", "--wide"], "counters.txt"),
     (&["--counters", "--csv"], "counters.csv"),
-    (&["--by", "hook"], "by-hook.txt"),
+    (&["--by", "hook", "--wide", "--notes"], "by-hook.txt"),
     (&["--header-only"], "header.txt"),
 ];
 
@@ -366,7 +366,7 @@ fn shares_of_the_machine_are_of_the_ticks_that_came() {
         report["programs"].as_array().unwrap().iter().filter_map(|it| it["runs"]["time_ns"].as_f64()).sum();
     let total = event["total"]["machine_percent"].as_f64().unwrap();
     let by_statistics = stats_ns * 100.0 / machine_ns;
-    // As far apart as 227 of 536 samples, and the ends of runs, may put them.
+    // Margin of 227 of 536 samples, and of the ends of runs.
     assert!((total - by_statistics).abs() < 10.0, "{total} {by_statistics}");
 }
 

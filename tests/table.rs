@@ -58,10 +58,36 @@ fn who_costs_most_stays_at_any_width() {
 
 #[test]
 fn what_is_cut_keeps_both_ends() {
-    let narrow = table("linux-7.2/everything", "120", &[]);
+    let narrow = table("linux-7.2/everything", "46", &["--columns", "program,attached to"]);
     let cut: Vec<&str> = narrow.lines().flat_map(str::split_whitespace).filter(|cell| cell.contains('…')).collect();
-    assert!(cut.iter().any(|cell| cell.starts_with("tracepoint") && cell.ends_with("sys_enter")), "{cut:?}");
-    assert!(cut.iter().any(|cell| cell.starts_with("tracepoint") && cell.ends_with("sys_exit")), "{cut:?}");
+    assert!(cut.iter().any(|cell| cell.starts_with("raw_sys") && cell.ends_with("sys_enter")), "{cut:?}");
+    assert!(cut.iter().any(|cell| cell.starts_with("raw_sys") && cell.ends_with("sys_exit")), "{cut:?}");
+}
+
+#[test]
+fn lines_off_a_terminal_have_at_most_160_columns() {
+    for recording in RECORDINGS {
+        for view in ["--by-prog", "--counters", "--over-time", "--lines", "--payers", "--tree", "--by=hook"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_bprec"));
+            let output = command.args(["report", view, "-i", &path(recording)]).env_remove("COLUMNS").output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(longest.chars().count() <= 160, "{recording} {view}: {longest}");
+        }
+    }
+}
+
+#[test]
+fn five_notes_stand_below_a_table_unless_all_are_asked_for() {
+    let notes = |arguments: &[&str]| {
+        let table = table("linux-6.12-arm64/exact", "100000", arguments);
+        let below = table.lines().rev().take_while(|line| *line != "#").map(str::to_owned);
+        below.collect::<Vec<_>>()
+    };
+    let (few, all) = (notes(&[]), notes(&["--notes"]));
+    let more = all.len() - 5;
+    assert_eq!(few[0], format!("# {more} more notes (--notes shows all)"), "{few:#?}");
+    assert_eq!(few[1..], all[more..], "the worst are the same, and first");
 }
 
 #[test]

@@ -132,8 +132,8 @@ impl Source for Aggregates {
             // From the first state on, a reader knows what the samples are.
             context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
         }
-        let text = "samples inside kprobe, tracepoint and perf_event programs are not counted: an event with a program has none; \
-                    reports say how much that may be ([blind spot])";
+        let text = "--aggregate cannot see inside kprobe, tracepoint and perf_event programs; reports have their samples as \
+                    [blind spot] only";
         (context.notify)(Level::Notice, text);
         match context.out.layout() {
             Some(layout) => context.out.records(overflow_names(&layout)?),

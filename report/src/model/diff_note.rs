@@ -37,7 +37,7 @@ coded! {
             "! {event}: the kernel stopped sampling {} on the {side} side", counted(*times, "time");
         /// Run statistics were on in windows only.
         StatisticsInWindows { side: DiffSide } = "statistics_in_windows":
-            "run statistics were on in windows on the {side} side: runs are estimates, and their intervals wider";
+            "{side}: runs were counted only part of the time (--budget), so RUNS are estimates with wider intervals";
         /// Runs are not known.
         RunsUnknown { path: String, why: String } = "runs_unknown": "runs of {path}: n/a, {why}";
         /// Tags mean different things, as the kernel's hash is another from 6.18 on.

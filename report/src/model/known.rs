@@ -274,7 +274,7 @@ coded! {
         InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.
         InterruptsOff { hook: String } = "interrupts_off":
-            "{hook} runs with interrupts off, where this event cannot sample";
+            "{hook} runs with interrupts off; this event cannot sample it";
         /// The program ran for long, and has no sample.
         Unsampled { expected: u64 } = "unsampled":
             "it ran long enough for {expected} samples and got none: interrupts are off while it runs";

@@ -44,6 +44,7 @@ pub use event::{
 pub use header::Header;
 pub use interval::{History, Interval};
 pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
+pub(crate) use note::Gravity;
 pub use note::{NotMeasured, Note};
 pub use program::{
     CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,

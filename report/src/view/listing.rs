@@ -202,7 +202,7 @@ fn function_name(function: &AnnotatedFunction) -> String {
     if function.name.is_empty() { UNNAMED.to_owned() } else { function.name.clone() }
 }
 
-/// Which function it is, and what of its code is missing.
+/// Name of the function, and parts of its code that are missing.
 fn above_code(function: &AnnotatedFunction) -> Vec<String> {
     let bytes = function.len_bytes.map(|len| format!(" · {}", counted(len.into(), "byte"))).unwrap_or_default();
     let first = clean(&format!("function {}{bytes}", function_name(function)));

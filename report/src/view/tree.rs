@@ -117,7 +117,7 @@ fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<Line<'r>> {
 fn lines(event: &EventTrees) -> Vec<Line<'_>> {
     let sums = [
         ("others", event.others, "(other programs)"),
-        ("entry", event.entry_unattributed, "(entry, unattributed)"),
+        ("entry", event.entry_unattributed, "(entry, program unknown)"),
         ("interpreted", event.interpreted, "(interpreted programs)"),
         ("total", event.total, "TOTAL"),
     ];

@@ -18,7 +18,7 @@ pub(in crate::view) fn fitting_bars(free: usize) -> usize {
     if free > usize::from(u16::MAX) { UNLIMITED_BARS } else { free.max(LEAST_BARS) }
 }
 
-/// Which intervals each bar of an event's lines stands for.
+/// Intervals that each bar of an event's lines stands for.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::view) struct Scale {
     /// The last interval in which something happened.
@@ -184,7 +184,7 @@ impl<'r> SparkColumn<'r> {
 
     fn line(&self, rows: impl IntoIterator<Item = &'r RowOverTime>, lifetime: Lifetime) -> String {
         let rows: Vec<&RowOverTime> = rows.into_iter().collect();
-        // Samples without a time are somewhere, which is not nowhere.
+        // Samples exist, but none has a time: unknown, not empty.
         if rows.iter().any(|row| row.undated.samples > 0) && rows.iter().all(|row| row.intervals.is_empty()) {
             return UNKNOWN.into();
         }

@@ -81,7 +81,7 @@ pub(super) fn csv(
 
 fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
     let Some(best) = row.best() else {
-        // Nothing counted it.
+        // No source counted it.
         return vec![Value { event: "runs".to_owned(), ..Value::default() }];
     };
     match row.target.kind {

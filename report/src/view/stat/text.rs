@@ -224,7 +224,7 @@ pub(super) fn end(
     let costs: Vec<f64> = programs
         .filter_map(|row| row.best()?.counts.value()?.cpu_percent.map(|percent| (row, percent)))
         .map(|(row, percent)| {
-            // Of the time for which it was there.
+            // Time for which it was there.
             let span = row.best().map_or(0.0, |row| row.to_ns.saturating_sub(row.from_ns) as f64 / 1e9);
             percent / 100.0 * span
         })
