@@ -151,7 +151,7 @@ fn record(pattern: Pattern, seconds: u64, options: &[&str]) -> Outcome {
     Outcome {
         error: shown / true_runs - 1.0,
         margin: margin.map(|margin| margin / shown),
-        // What was read 5 ms before or after is as exact as that.
+        // A count read 5 ms before or after the end is as inexact as that.
         is_inside: (shown - true_runs).abs() <= margin.unwrap_or(true_runs * 0.005),
         windows,
         cost_percent: report["recording"]["cost"]["run_statistics"]["machine_percent"].as_f64().unwrap_or(0.0),

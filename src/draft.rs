@@ -34,7 +34,7 @@ impl Draft {
         if fs::metadata(target).is_ok_and(|about| !about.is_file()) {
             bail!("{} exists and is not a file: give the name of a file", target.display());
         }
-        // Checks the directory first: errors of the unnamed file would name a temporary path.
+        // Checks the directory first: an error of the unnamed file would name a temporary path of ours.
         fs::metadata(directory(target)).with_context(|| creating(target))?;
         #[cfg(all(feature = "record", target_os = "linux"))]
         bprec_record::survive_file_size_limit();

@@ -45,7 +45,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 pub use perf_options::{Here, PerfOption, perf_options};
 use terminal::GlobalArgs;
 
-/// What each BPF program costs, who pays for it, and why.
+/// Reports the cost of each BPF program, who pays for it, and why.
 #[derive(Parser)]
 #[command(name = "bprec", version, max_term_width = 120, args_override_self = true)]
 struct Cli {
@@ -106,7 +106,7 @@ pub fn main() -> ExitCode {
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
             }
             let code = if error.use_stderr() { 2 } else { 0 };
-            // A failure to print the error is ignored.
+            // An error that cannot be printed is lost.
             let _ = error.print();
             return ExitCode::from(code);
         }

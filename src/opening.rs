@@ -127,7 +127,7 @@ impl RedactArgs {
 /// The files of one recording, open.
 enum OpenedFiles {
     All(Vec<Opened>),
-    /// Those that have something of a part of the wall clock's time.
+    /// Files with something of a part of the wall clock's time.
     Within {
         inputs: Vec<Input>,
         range: WallRange,

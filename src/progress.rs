@@ -10,7 +10,7 @@ use bprec_report::{Input, Progress, printable};
 
 use crate::terminal::{columns, is_ascii_only, is_quiet, to_ascii};
 
-/// Delay before progress is shown.
+/// Delay of the first progress line: shorter work needs none.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
 const REDRAW_EVERY: Duration = Duration::from_millis(200);
 

@@ -53,7 +53,7 @@ fn of_output(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::NotFound => Some("check the path: its directory must exist"),
         ErrorKind::PermissionDenied => Some("choose a directory that you can write to"),
-        ErrorKind::StorageFull => Some("free space on the disk, or write to another one"),
+        ErrorKind::StorageFull => Some("free space on the disk, or write to another disk"),
         _ => None,
     }
 }

@@ -120,7 +120,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     columns: Vec<String>,
 
-    /// Show all columns. By default, those that fit into the terminal, or into $COLUMNS if the output is no terminal.
+    /// Show all columns. By default, those that fit into the terminal; if the output is no terminal, into $COLUMNS, or 160.
     #[arg(short = 'W', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     wide: bool,
 
@@ -128,7 +128,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     legend: bool,
 
-    /// Hide TOTAL%, the cost of a program together with programs that it tail-calls or triggers (perf's Children).
+    /// Show all notes below the table. By default, the five worst.
+    #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    notes: bool,
+
+    /// Hide TOTAL%, which includes the programs that a program leads to, as perf's Children does.
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     no_children: bool,
 
@@ -186,7 +190,7 @@ fn bar(text: &str) -> Result<Bar, &'static str> {
     time_with_unit(text).map(|length| Bar(u64::try_from(length.as_nanos()).ok()))
 }
 
-/// The order of rows, by one of our names or by one of perf's that means the same.
+/// Order of rows, by its name here or by perf's name for the same.
 fn sort(text: &str) -> Result<Sort, String> {
     match text {
         "overhead" | "period" => Ok(Sort::Cost),
@@ -323,7 +327,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         return Ok(found(false, missing));
     }
     let legend = args.legend || io::stdout().is_terminal();
-    let style = TableStyle { text: style(width), columns, inclusive: !args.no_children, legend };
+    let style = TableStyle { text: style(width), columns, inclusive: !args.no_children, legend, all_notes: args.notes };
     form.show_under(header.as_ref(), &report, out, |out| match form.markdown {
         true => report.write_markdown_as(out, &style, over_time.as_ref()),
         false => report.write_table_as(out, &style, over_time.as_ref()),

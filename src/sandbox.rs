@@ -1,4 +1,4 @@
-//! Drops the privileges of commands that read, so that an exploited bug of the reader cannot reach anything else.
+//! Sandbox of commands that only read: a recording that exploits a bug of the reader reaches nothing else.
 //!
 //! Before the recording is opened: all system calls but those of a list, and writing anywhere but to the directories of the output and of
 //! temporary files. After that: calls that take a path, and capabilities. Mechanisms that the kernel lacks are skipped.

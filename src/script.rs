@@ -141,7 +141,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         });
         Ok(())
     })?;
-    // Whoever left the pager has seen enough.
+    // The reader left the pager.
     let Some(summary) = summary else { return Ok(Outcome::Done) };
     for problem in &summary.problems {
         say(&format!("bprec: {problem}"));

@@ -12,14 +12,16 @@ use crate::say;
 pub(crate) const UNBOUNDED: usize = usize::MAX;
 /// Width of a terminal that does not say it.
 const USUAL: usize = 80;
+/// Width where there is no terminal: of lines that an editor or a web page still shows whole.
+const ELSEWHERE: usize = 160;
 
-/// Width of an output: that of a terminal; elsewhere `COLUMNS`, or without it no limit.
+/// Width of an output: that of a terminal; elsewhere `COLUMNS`, or without it 160.
 pub(crate) fn columns(out: &impl IsTerminal) -> usize {
     if out.is_terminal() {
         return terminal_size::terminal_size().map_or(USUAL, |(width, _)| usize::from(width.0));
     }
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    columns.filter(|columns| *columns > 0).unwrap_or(UNBOUNDED)
+    columns.filter(|columns| *columns > 0).unwrap_or(ELSEWHERE)
 }
 
 /// Options of every command, before or after its name.

@@ -131,7 +131,7 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
         target: Target::System,
         events: vec![args.event.clone()],
         rate: Rate::Frequency(args.freq),
-        // Nothing of user space but names of tasks is shown.
+        // User space is shown by names of tasks alone.
         user_symbols: false,
         early_symbols: true,
         counters,

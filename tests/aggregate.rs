@@ -14,7 +14,7 @@ use bprec_format::bprec::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::{Endian, Events, File, RECORD_HEADER_BYTES, RecordType, SampleType};
 use serde_json::Value;
 
-/// What the records of the first event add up to, and what the recorder says of it at last.
+/// Sums over the records of the first event, and the recorder's closing state of it.
 #[derive(Debug, Default)]
 struct Sums {
     records: u64,
@@ -226,7 +226,7 @@ fn addresses_that_are_used_again_do_not_mix_programs() {
                 .find(|row| row["blind"]["text"].as_str().is_some_and(|why| why.contains("interrupts are off")));
             assert!(wrong.is_none(), "{wrong:#?}");
             let (expected, share) = (runs[0] as f64 / runs.iter().sum::<u64>() as f64, samples[0] / all);
-            // Of a binomial distribution.
+            // Standard deviation of a binomial distribution.
             let deviation = (expected * (1.0 - expected) / all).sqrt();
             match (share - expected).abs() < 5.0 * deviation {
                 true => Ok(()),

@@ -85,7 +85,7 @@ fn calls_for(time: Duration) {
     }
 }
 
-/// Where a line stands in a source file.
+/// Number of a line in a source file.
 fn line_number(source: &str, text: &str) -> u64 {
     source.lines().position(|line| line.contains(text)).unwrap() as u64 + 1
 }
@@ -133,7 +133,7 @@ fn code_is_the_kernels_and_the_loop_is_the_hottest_line() {
     assert_eq!(functions.len(), 1);
     assert_eq!(functions[0]["name"], "mix_syscall_number");
     assert!(functions[0]["self"]["percent"].as_f64().unwrap() > 50.0, "{}", functions[0]["self"]);
-    // What every program calls has a name: the recording has those of all functions that are called.
+    // A function that every program calls has a name: the recording has the names of all functions that are called.
     let annotation = annotate(&path, &format!("{id}:account_in_hash_map"));
     let calls: Vec<&Value> = machine(&annotation["programs"][0])
         .into_iter()
@@ -142,7 +142,7 @@ fn code_is_the_kernels_and_the_loop_is_the_hottest_line() {
     assert!(calls.len() >= 3 && calls.iter().all(|call| call["called"].is_string()), "{calls:?}");
 }
 
-/// What a helper cost is at the calls of it: as much as the report by helper has.
+/// The cost of a helper is at its calls: the same as in the report by helper.
 #[test]
 fn a_helper_costs_where_it_is_called() {
     if !root("a_helper_costs_where_it_is_called") {

@@ -50,7 +50,7 @@ fn command(bpf: &PrivateBpf, data: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// What `bprec report --counters` says of the whole recording.
+/// Output of `bprec report --counters` for the whole recording.
 fn counters(data: &Path) -> Value {
     let output = succeed(bprec().args(["report", "--counters", "--json", "-i"]).arg(data));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -120,7 +120,7 @@ fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
         return;
     }
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    // As Debian's kernels do.
+    // Level of Debian's kernels.
     if paranoid.trim().parse::<i32>().unwrap() > 2 {
         return support::skip(NAME, "kernel.perf_event_paranoid is 3: nobody without CAP_SYS_ADMIN opens events");
     }
@@ -174,7 +174,7 @@ fn a_command_is_counted_from_its_first_moment_with_all_it_starts() {
     support::measured(|| {
         let (data, times) = (bpf.data("command.data"), bpf.data("times"));
         let part = "for i in 1 2 3 4; do ls / >/dev/null; done; n=0; while [ $n -lt 300000 ]; do n=$((n+1)); done";
-        // What the kernel's own accounting has for the shell and its children.
+        // CPU time of the shell and its children by the kernel's own accounting.
         let script = format!("({part}) & {part}; wait; times >{}", times.display());
         let shared = ["--counter-event", "task-clock,page-faults", "--", "sh", "-c", &script];
         succeed(&mut command(&bpf, &data, &shared));
@@ -232,7 +232,7 @@ fn twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed() {
     }
     wait_until_gone(&programs, &links);
 
-    // What a killed session leaves is the map, and its entry is used again.
+    // A killed session leaves the map, and its entry is used again.
     assert!(bpf.map().exists());
     let data = bpf.data("after.data");
     succeed(&mut command(&bpf, &data, &["-a", "--counter-event", "cpu-clock", "--", "sleep", "0.2"]));

@@ -31,7 +31,7 @@ impl Sampled {
     }
 }
 
-/// What the file has of our program: its samples in order, and its account.
+/// Records of our program in the file: its samples in order, and its account.
 fn read(path: &Path) -> (Vec<Sampled>, state::Sampler) {
     let bytes = std::fs::read(path).unwrap();
     let file = File::parse(&bytes).unwrap();
@@ -72,9 +72,9 @@ fn event<'r>(report: &'r Value, name: &str) -> &'r Value {
 /// Samples anywhere under a program, in an event of a report; 0 for one that is not listed.
 fn inclusive(event: &Value, id: u32) -> u64 {
     let rows = event["rows"].as_array().unwrap();
-    // What an event cannot see is unknown, not 0.
+    // A program that an event cannot see has an unknown cost, not 0.
     let Some(row) = rows.iter().find(|row| row["id"] == id) else { return 0 };
-    // What runs it is none of the program.
+    // Entry code is no part of the program.
     row["inclusive"]["samples"].as_u64().map_or(0, |samples| samples - row["entry"]["samples"].as_u64().unwrap())
 }
 
@@ -173,13 +173,13 @@ fn the_blind_spot_is_stated_in_numbers() {
     assert_eq!((cell("samples"), cell("name")), (inside.to_string().as_str(), "cpu-clock"));
     assert_eq!(cell("weight"), number(&blind_spot["weight"]).to_string());
 
-    // What runs without the guard is seen by both, as often as the two see anything of this thread.
+    // Programs that run without the guard are seen by both, as often as the two see anything of this thread.
     let twin = seen.id_of("same_name_in_two_objects").unwrap();
     let (by_main, by_sampler) = (inclusive(main, twin) as f64, inclusive(sampler, twin) as f64);
     assert!(by_main > 200.0, "only {by_main} samples");
     let deviation = (by_main + by_sampler).sqrt();
     assert!((by_main - by_sampler).abs() < 4.0 * deviation + 0.1 * by_main, "{by_main} and {by_sampler}");
-    // What a selection of that program leaves are these samples, and those of what runs it and others: no other.
+    // A selection of that program leaves these samples, and those of entry code shared with others: no other.
     let part = scratch.path("part.data");
     let mut rewrite = bprec();
     rewrite.args(["rewrite", "-i"]).arg(&path).arg("-o").arg(&part).args(["--prog", &twin.to_string()]);
@@ -404,7 +404,7 @@ mod deep {
     }
 }
 
-/// As many frames as the kernel takes come back, each the right one, and none behind them.
+/// The greatest number of frames that the kernel takes comes back, each the right one, and none behind them.
 #[test]
 fn the_deepest_stacks_come_back_whole() {
     const NAME: &str = "the_deepest_stacks_come_back_whole";
@@ -522,7 +522,7 @@ fn children_inherit_it_and_perf_reads_it() {
     perf(&["report", "--stdio", "-i", path.to_str().unwrap()]);
 }
 
-/// What cannot be is refused with a reason, and nothing is recorded.
+/// Impossible options are refused with a reason, and nothing is recorded.
 #[test]
 fn what_cannot_be_is_said() {
     if !root("what_cannot_be_is_said") {

@@ -1,5 +1,5 @@
-//! Colours: none where nobody asks for them, and with them the text that there is without. What is stripped here are the sequences that
-//! terminals take for colours (ECMA-48, SGR), and nothing else.
+//! Colours: absent unless asked for, and the text is the same with and without them. What is stripped here are the
+//! sequences that terminals take for colours (ECMA-48, SGR), and nothing else.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::process::{Command, Output};
@@ -60,6 +60,7 @@ fn commands() -> Vec<Vec<String>> {
             "--tree",
             "--maps",
             "--legend",
+            "--notes",
         ] {
             commands.push(words(&["report", "-i", &recording, view]));
         }
@@ -83,7 +84,7 @@ fn colours_change_no_character_of_the_text() {
         let plain = printed(&command, &[]);
         assert!(!plain.contains(ESC), "{command:?}: to a pipe:\n{plain}");
         assert_eq!(printed(&with(&command, "--color=never"), &[]), plain, "{command:?}");
-        // Whoever asks for colours gets them, whatever the environment says.
+        // Colours that are asked for are there, whatever the environment says.
         for variables in [&[][..], &[("NO_COLOR", "1"), ("TERM", "dumb")]] {
             let always = printed(&with(&command, "--color=always"), variables);
             assert_eq!(stripped(&always), plain, "{command:?}");

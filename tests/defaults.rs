@@ -1,5 +1,5 @@
-//! What is not asked for is not done to others: by default nothing is attached to anyone's programs or functions. Real kernel, root; means
-//! something only where a kernel allows trampolines.
+//! Nothing is done to others unasked: by default nothing is attached to anyone's programs or functions. Real kernel,
+//! root; means something only where a kernel allows trampolines.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ fn tracing() -> BTreeSet<String> {
     found
 }
 
-/// What came into being, as far as seen, while a command of bprec's ran to its end.
+/// Objects that appeared, as far as seen, while a command of bprec's ran to its end.
 fn attached_while(arguments: &[&str]) -> (BTreeSet<String>, BTreeSet<String>) {
     let before = (trampolines(), tracing());
     let mut child = bprec().args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();

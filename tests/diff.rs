@@ -81,7 +81,7 @@ fn a_recording_is_the_same_as_itself() {
     }
 }
 
-/// What a program of this name and type costs per second and CPU, by the report.
+/// Cost of a program of this name and type per second and CPU, by the report.
 fn reported_cost(path: &Path, name: &str, prog_type: &str) -> f64 {
     let reported = report(path, &["--all"]);
     let event = &reported["events"][0];

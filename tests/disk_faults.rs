@@ -25,7 +25,7 @@ use power::{Disk, lose_power_everywhere};
 /// Ends a file of the recorder that runs it, so that another one follows.
 const ROTATE: &str = "kill -USR2 $PPID; :";
 
-/// So many runs behind each other that do not come to a step say that no run has as many.
+/// Runs in a row that end before a step, after which no run is taken to reach it.
 const SHORTER_RUNS: usize = 3;
 
 /// Files that memory holds: nothing waits for a real disk, and no number of a file comes twice.
@@ -83,7 +83,8 @@ fn is_compressed_and_cut_off(bytes: &[u8]) -> bool {
     })
 }
 
-/// What is wrong with recordings that perf and bprec cannot open, and the samples of the others; each contents are looked at once.
+/// Complaints about recordings that perf and bprec cannot open, and the samples of the others; each content is looked
+/// at once.
 #[derive(Default)]
 struct Judge {
     known: HashMap<Vec<u8>, usize>,
@@ -226,7 +227,7 @@ impl Case<'_> {
         let is_older = |bytes: &Vec<u8>| older().contains(bytes);
         let recordings = left.iter().filter(|(name, (_, bytes))| is_recording(name) && !is_older(bytes));
         let found: usize = recordings.map(|(name, (_, bytes))| judge.open(&format!("{about}: {name}"), bytes)).sum();
-        // Of a disk that is gone not even names can be read.
+        // Names of a disk that is gone cannot be read.
         if way != Way::Gone
             && let Some((name, kept)) = ended_at(said)
             && left.get(&name).is_none_or(|(_, bytes)| bytes.len() < kept)
@@ -236,7 +237,7 @@ impl Case<'_> {
         if let Err(error) = (self.at_last)(directory) {
             wrong.push(format!("{about}: {error} {said}"));
         }
-        // What had been written before is there.
+        // Names that had been written before are there.
         let names = disk.names(disk.name_changes());
         let before = names.iter().filter(|(name, _)| is_recording(name)).map(|(_, inode)| {
             let bytes = disk.files[inode].contents(disk.files[inode].len());
@@ -259,7 +260,7 @@ fn is_thorough() -> bool {
     std::env::var("BPREC_DISK_STEPS").is_ok_and(|which| which == "all")
 }
 
-/// Which steps fail.
+/// Steps that fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
     All,
@@ -267,7 +268,7 @@ enum Tried {
     LastOfEachKind,
 }
 
-/// What a step is, whatever its numbers.
+/// Kind of a step, whatever its numbers.
 fn kind(step: &Step) -> String {
     match step {
         Step::Write { offset, len, .. } => format!("write {} {}", offset.min(&1), len.ilog2() / 4),
@@ -282,12 +283,12 @@ fn brief(step: &Step) -> String {
     }
 }
 
-/// How a step fails.
+/// Way in which a step fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Once, as a bad block or a full disk does.
     Once,
-    /// As does everything behind it.
+    /// The step and all behind it.
     Gone,
     /// A signal came in between, or half was done: neither is an error.
     Interrupted,
@@ -412,7 +413,7 @@ fn a_recording_survives_a_loss_of_power_at_any_step() {
             let recordings = left.iter().filter(|(name, bytes)| is_recording(name) && !is_older(bytes));
             let found: usize = recordings.map(|(name, bytes)| judge.open(&format!("{about}: {name}"), bytes)).sum();
             recover_in_place(left, &mut judge).unwrap_or_else(|error| wrong.push(format!("{about}: {error}")));
-            // What was put on the disk, with its name, is there: of files that are not deleted.
+            // Synced contents, with their names, are there: of files that are not deleted.
             let (synced, now) = (disk.names(disk.synced_names), disk.names(disk.name_changes()));
             let promised =
                 synced.iter().filter(|(name, inode)| is_recording(name) && now.values().any(|it| it == *inode));

@@ -11,7 +11,7 @@ use crate::support::{self, alone};
 
 const BPREC: &str = env!("CARGO_BIN_EXE_bprec");
 
-/// What `bprec doctor --json` says when `wrapper` runs it.
+/// Output of `bprec doctor --json` when `wrapper` runs it.
 fn doctor(wrapper: &[&str]) -> Value {
     let output = run(wrapper);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{wrapper:?}: {output:?}");
@@ -152,7 +152,7 @@ fn each_command_changes_its_row() {
         return;
     }
     alone();
-    // What may sample is told by opening events, so the level need not be what it seems to be.
+    // The permission to sample is found out by opening events, so the level need not be what it seems to be.
     let paranoid = Sysctl::keep("kernel.perf_event_paranoid");
     paranoid.set("3");
     let mut steps = Vec::new();

@@ -12,7 +12,7 @@ use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
 
-/// What the documents call things of the machine: of this test's own.
+/// Stand-ins for the machine's objects that the documents name: of this test's own.
 fn stand_ins() -> Vec<(&'static str, String)> {
     let id = std::process::id().to_string();
     let object = format!("{}/fixtures/bpf/ip_histogram.bpf.o", env!("CARGO_MANIFEST_DIR"));
@@ -121,7 +121,8 @@ fn fits(shown: &str, line: &str) -> bool {
 /// Message of each tool while a recorder runs beside this test.
 const OF_OTHERS: &str = "another tool has the kernel's run statistics on";
 
-/// That every line that is shown is printed, in any order, as rows are ordered by numbers; and nothing else, where that is asked for.
+/// Asserts that every shown line is printed, in any order, as rows are ordered by numbers; and nothing else, if
+/// `and_nothing_else`.
 fn assert_shown(block: &Block, shown: &[String], printed: &[u8], and_nothing_else: bool) {
     let printed = String::from_utf8_lossy(printed);
     let mut lines: Vec<_> =
@@ -265,7 +266,7 @@ fn doctor_says_what_is_shown() {
             "shown is a machine without a PMU whose kernel.perf_event_paranoid is 2",
         );
     }
-    // Where others may run it, whatever the directory of the build allows.
+    // A directory from which others may run it, whatever the directory of the build allows.
     let desk = desk();
     let program = desk.path("bprec");
     std::fs::copy(env!("CARGO_BIN_EXE_bprec"), &program).unwrap();

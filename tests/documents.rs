@@ -1,5 +1,6 @@
-//! What README and docs show is so: each command line is one that `bprec` takes, those of commands that read are run, what is shown of a
-//! recording of the fixtures is what comes out, and links lead somewhere. `documented_live.rs` does the same for commands that ask the kernel.
+//! README and docs hold: each command line is one that `bprec` takes, those of commands that read are run, the outputs
+//! shown of a recording of the fixtures come out, and links lead somewhere. `documented_live.rs` does the same for
+//! commands that ask the kernel.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs::{self, File};
@@ -29,7 +30,7 @@ const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
 /// Commands that only read, so that they are run here with whatever they are shown with.
 const READERS: [&str; 7] = ["annotate", "diff", "export", "recover", "report", "rewrite", "script"];
 
-/// What the documents call files and programs that a user has: of the recording that stands for them here.
+/// Names that the documents use for a user's files and programs: each with the recording that stands for it here.
 const STAND_INS: &[(&str, &str)] = &[
     ("BASE1", "perf.data"),
     ("BASE2", "older.data"),

@@ -274,7 +274,7 @@ fn what_the_command_prints_stays_out_of_the_stream() {
     }
 }
 
-/// Of a stream whose reader has ended nothing is said that is not known.
+/// A stream whose reader has ended gets no message about facts that are not known.
 #[test]
 fn a_reader_that_ends_is_said_to_have_ended() {
     if !root("a_reader_that_ends_is_said_to_have_ended") {

@@ -31,7 +31,7 @@ fn allowed(test: &str) -> bool {
         (text("counters"), text("counters_note"))
     });
     if tier != "exact" {
-        // What is not allowed is replaced by the next best thing.
+        // A source that is not allowed is replaced by the next best one.
         assert_eq!(tier, "stats");
         skip(test, note);
     }
@@ -58,7 +58,7 @@ fn nearly_all_are_measured(exact: &Value) {
     assert!(measured <= runs && runs - measured <= runs / 100, "{exact:#}");
 }
 
-/// None of the numbers of this file's programs can be: what there is of time has room for all runs.
+/// Numbers of this file's programs are possible: the time there is has room for all runs.
 fn check_possible(report: &Value, elapsed: Duration) {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let mut seen = 0;
@@ -70,7 +70,7 @@ fn check_possible(report: &Value, elapsed: Duration) {
             if let Some(with_pair) = exact["ns_per_run"]["gross"].as_f64() {
                 assert!(with_pair >= 0.0, "{program:#}");
                 let total = with_pair * of("measured") as f64;
-                // None of them runs inside itself.
+                // Programs do not run inside themselves.
                 let room = elapsed.as_nanos() as f64 * cpus as f64;
                 assert!(total <= room * 1.0001, "{total} ns of {room}: {program:#}");
             }
@@ -135,7 +135,7 @@ fn exact_runs_are_the_programs_own_counts() {
         found["to_ns"].as_u64().unwrap()
     };
     assert!(upto(99.9) > 4 * upto(50.0), "{rarely:#}");
-    // What was not asked for is not counted.
+    // Programs that were not asked for are not counted.
     assert!(program(&report, loaded.id_of("run_inside_itself").unwrap())["exact"].is_null());
     check_possible(&report, elapsed);
     wait_until_none_is_left();
@@ -284,7 +284,7 @@ fn the_last_counts_of_an_unloaded_program_are_kept() {
     loaded.run("loop_of_1000", 123).unwrap();
     let id = loaded.id_of("loop_of_1000").unwrap();
     drop(loaded);
-    // What counts it lets go when everyone else has.
+    // Counters release the program when everyone else has.
     let patience = Instant::now() + Duration::from_secs(20);
     while own_programs().iter().any(|item| item["name"] != "bprec_gauge") {
         assert!(Instant::now() < patience, "it is still counted");
@@ -361,10 +361,10 @@ fn beside<T>(loaded: &Loaded, name: &str, happens: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Of so little that thousands of runs a second are too many for it.
+/// Budget for which thousands of runs a second are too many.
 const SMALL_BUDGET: [&str; 6] = ["-F", "100", "--counters", "exact=loop_of_100,loop_of_1000", "--budget", "0.01"];
 
-/// What the kernel counted of a program's runs, and what the program did, between the begin and the end of a recording.
+/// The kernel's count of a program's runs, and the program's own, between the begin and the end of a recording.
 fn counted_and_entered(loaded: &Loaded, name: &str, recorder: std::process::Child) -> (u64, u64) {
     let look = || (loaded.run_stats(name).unwrap().run_cnt, loaded.entered(name).unwrap());
     let (counted, entered) = look();
@@ -485,7 +485,7 @@ fn one_program_counts_another_where_the_kernel_has_sessions() {
         if found == expected {
             break;
         }
-        // What found out the cost of counting goes some time after its last descriptor.
+        // The calibration's program goes some time after its last descriptor.
         assert!(Instant::now() < patience, "{found:?}, not {expected:?}: {own:#?}");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -41,8 +41,8 @@ fn load(fixture: &Fixture) -> Loaded {
     fixture.open().unwrap().load().unwrap()
 }
 
-/// What one more run comes to by a counter of this thread: what a call takes beside its runs cancels out. The one in the middle of
-/// several.
+/// Count that one more run adds to a counter of this thread: the cost of a call beside its runs cancels out. The one in
+/// the middle of several.
 fn plain(loaded: &Loaded, name: &str, event: HardwareEvent) -> anyhow::Result<f64> {
     const TIMES: u32 = 200;
     let counter = Counter::of_this_thread(event)?;
@@ -59,12 +59,12 @@ fn plain(loaded: &Loaded, name: &str, event: HardwareEvent) -> anyhow::Result<f6
     Ok(found[found.len() / 2])
 }
 
-/// What a run comes to beyond one of a program that does nothing.
+/// Count of a run beyond one of a program that does nothing.
 fn beyond_nothing(loaded: &Loaded, name: &str, event: HardwareEvent) -> f64 {
     plain(loaded, name, event).unwrap() - plain(loaded, "does_nothing", event).unwrap()
 }
 
-/// What as good as no samples are of: taking one in the middle of a run is in its counts.
+/// Events that take as good as no samples: taking one in the middle of a run is in its counts.
 const BY_TIME: [&str; 4] = ["-e", "cpu-clock", "-F", "1"];
 const BY_CYCLES: [&str; 4] = ["-e", "cycles", "-c", "1000000000"];
 
@@ -87,14 +87,14 @@ fn exact(report: &Value, id: u32) -> Result<&Value, String> {
     }
 }
 
-/// What an event came to per run.
+/// Count of an event per run.
 fn per_run(exact: &Value, event: &str) -> Result<f64, String> {
     let events = exact["events"].as_array().ok_or("no events")?;
     let found = events.iter().find(|it| it["name"] == event).ok_or_else(|| format!("no {event} in {exact:#}"))?;
     found["per_run"]["value"].as_f64().ok_or_else(|| found["unknown"].to_string())
 }
 
-/// How often a program is run.
+/// Number of times that a program is run.
 fn runs(name: &str) -> u32 {
     if name == LOOPS[0].0 { RUNS_OF_THE_SHORTEST as u32 } else { RUNS as u32 }
 }
@@ -136,7 +136,7 @@ fn events_per_run_are_what_plain_counters_say() {
             let ipc = exact["ipc"].as_f64().ok_or("no IPC")?;
             within(0.001, &format!("{name} IPC"), ipc, found_instructions / found_cycles)?;
         }
-        // Of what did not run, nothing is known but that.
+        // A program that did not run has no other known number.
         let idle = exact(&report, loaded.id_of("run_inside_itself").unwrap())?;
         assert_eq!(idle["runs"], 0);
         for event in idle["events"].as_array().unwrap() {

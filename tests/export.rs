@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::support::perf_installed;
 use bprec_report::{Input, Options, Session};
 
-/// What perf prints of a recording. Of one of another machine it says that the files are not there that were mapped.
+/// Output of perf for a recording. A recording of another machine makes it say that the mapped files are not there.
 fn perf_script(fields: &str, path: &Path) -> String {
     let output =
         Command::new("perf").args(["script", "-F", fields, "-i"]).arg(path).env("LC_ALL", "C").output().unwrap();

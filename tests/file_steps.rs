@@ -1,4 +1,4 @@
-//! What a recorder does with its files, seen step by step: what stays where a step fails, and what comes to pass while one is held up. Real
+//! Files of a recorder, seen step by step: their state where a step fails, and the events while one is held up. Real
 //! kernel, root.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-/// Of a terminal that shows a screen of it.
+/// Width of a terminal that shows a screen of it.
 const COLUMNS: usize = 100;
 const LINES: usize = 40;
 

@@ -68,7 +68,7 @@ fn a_cpu_that_is_not_sampled_any_more_is_said() {
     assert!(said.contains("CPU 1 went offline"), "{said}");
     let table = succeed(bprec().args(["report", "-i"]).arg(&file));
     assert!(String::from_utf8_lossy(&table.stdout).contains("CPU 1 went offline after"), "{table:?}");
-    // That the kernel does what we say: perf sees no sample of it after that time either.
+    // perf agrees that the kernel took no sample of it after that time.
     let script = succeed(Command::new("perf").args(["script", "-F", "cpu,time", "--ns", "-i"]).arg(&file));
     let from_s = unsampled[0]["from_ns"].as_u64().unwrap() as f64 / 1e9;
     let script = String::from_utf8_lossy(&script.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! What a recording says about loads that are known: shares, sums, runs. Real kernel, root.
+//! Recordings of known loads: shares, sums, runs. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::process::Stdio;
@@ -15,7 +15,7 @@ fn row(report: &Value, id: u32) -> &Value {
     rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row for program {id}: {rows:#?}"))
 }
 
-/// How often the timer samples, and its period.
+/// Frequency of the timer, and its period.
 const FREQUENCY: &str = "4000";
 const PERIOD_NS: u64 = 250_000;
 
@@ -62,7 +62,7 @@ fn loops_of_one_to_three_cost_one_to_three() {
     alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    // So long that what a run takes before and after its loop does not show.
+    // Loop long enough that the time before and after it does not show.
     let (one, three) = (tp(100), tp(300));
     measured(|| {
         let child = recording(&path, "4", &["-F", FREQUENCY, "-e", "cpu-clock"]);
@@ -96,7 +96,7 @@ fn top_shows_them_as_one_to_three() {
         ["account_syscall_enter", "account_syscall_exit"].into_iter().try_for_each(|name| {
             let of = |interval: &Value, id: u32| {
                 let rows = interval["report"]["events"][0]["rows"].as_array().unwrap();
-                // What neither ran nor was hit has no row.
+                // A program that neither ran nor was hit has no row.
                 let row = rows.iter().find(|row| row["id"] == id);
                 row.and_then(|row| row["self"]["samples"].as_u64()).unwrap_or(0)
             };
@@ -131,7 +131,7 @@ fn rows_add_up_to_the_file() {
     let whole = report(&path, &[]);
     let event = &whole["events"][0];
     let field = |value: &Value, name: &str| value[name].as_u64().unwrap();
-    // What the event cannot see, a program of somebody else's perhaps, has nothing charged to it.
+    // A program that the event cannot see, somebody else's perhaps, has nothing charged to it.
     let charged = |row: &Value, name: &str| row[name].as_u64().unwrap_or(0);
     for unit in ["samples", "weight"] {
         let rows: u64 = event["rows"].as_array().unwrap().iter().map(|row| charged(row, unit)).sum();
@@ -207,7 +207,7 @@ fn equal_names_and_tail_calls_are_told_apart() {
         };
         let works = [("tail_call_first", 1.0), ("tail_call_second", 2.0), ("tail_call_third", 4.0)];
         let worked: u64 = works.iter().map(|(name, _)| in_chain(name)).sum();
-        // What is left is the first program and what runs it.
+        // The rest is the first program and its entry code.
         assert_eq!(chain["samples"], worked + tree("tail_call_entry")["samples"].as_u64().unwrap());
         for (name, work) in works {
             let (share, expected) = (in_chain(name) as f64 / worked as f64, work / 7.0);

@@ -116,7 +116,7 @@ fn perf_opens_a_file_that_has_just_begun() {
         signal(&child, "-KILL");
         child.wait().unwrap();
         begun += u32::from(!support::has_checkpoint(&path));
-        // Whatever it says on standard error is a failure.
+        // Any text on standard error is a failure.
         let script = support::perf(&["script", "-F", "time,event", "-i", path.to_str().unwrap()]);
         let times = script.lines().filter_map(|line| line.split_once(':')?.0.trim().parse::<f64>().ok());
         assert!(times.clone().count() > 0 && times.min_by(f64::total_cmp) > Some(0.0), "{script}");
@@ -143,7 +143,7 @@ fn a_journal_stays_with_its_recording() {
     assert!(fs::read(beside(&old, ".journal")).unwrap() == kept, "of one that nothing has moved");
     assert!(journal_is_of(&journal, &path), "the one without its recording is gone");
 
-    // As a power failure between the two renames leaves it.
+    // State that a power failure between the two renames leaves.
     fs::rename(&path, &old).unwrap();
     record(&path, &["-q", "-a", "--", "true"]);
     assert!(journal_is_of(&beside(&old, ".journal"), &old));
@@ -208,7 +208,7 @@ fn standard_output_that_is_closed_is_an_error() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
-/// As with the kernel's protected_regular and protected_fifos, which hold for O_CREAT only.
+/// Files of others are refused as by the kernel's protected_regular and protected_fifos, which hold for O_CREAT only.
 #[test]
 fn what_others_put_where_anyone_may_is_refused() {
     if !root("what_others_put_where_anyone_may_is_refused") {
@@ -268,7 +268,7 @@ fn what_others_put_where_anyone_may_is_refused() {
             fs::remove_file(&path).unwrap();
             fs::remove_file(&theirs).unwrap();
         }
-        // What is one's own is written.
+        // A file of one's own is written.
         fs::write(&path, "own").unwrap();
         succeed(bprec().args(arguments).arg(&path));
         assert_ne!(fs::read(&path).unwrap(), b"own");
@@ -380,7 +380,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// How many records of a kind there are of a process.
+/// Number of records of a kind about a process.
 fn count(path: &Path, kind: RecordType, id: u32) -> usize {
     let bytes = fs::read(path).unwrap();
     let file = File::parse(&bytes).unwrap();
@@ -411,7 +411,7 @@ fn rights_that_the_caller_lacks_are_not_lent() {
         assert_eq!(output.status.code(), Some(2), "{option}: {}", said(&output));
         assert!(said(&output).contains(&format!("{option} is refused")), "{option}: {}", said(&output));
     }
-    // What it is there for, it does; and names tasks of others, whose mappings the kernel shows to nobody but them.
+    // The option does its work; and it names tasks of others, whose mappings the kernel shows to nobody but them.
     let sleepers = [Sleeper::start(&[]), Sleeper::start(&AS_NOBODY)];
     let output = as_nobody(&["record", "-a", "-o", "perf.data", "--", "true"]);
     assert!(output.status.success(), "{}", said(&output));

@@ -104,8 +104,8 @@ fn record_by_time(path: &Path) -> Running {
     Running::record(path, &["-c", &PERIOD_NS.to_string(), "-e", "cpu-clock", "--counters", "off"])
 }
 
-/// What one of the twins costs a system call, ns, when it is alone on the event: by the samples that it is charged, and how long the whole
-/// call takes by the clock.
+/// Cost of one of the twins to a system call, ns, when it is alone on the event: by the samples that it is charged, and
+/// by the clock for the whole call.
 fn cost_of_twin(name: &str, path: &Path) -> Result<(f64, f64), String> {
     let mut twins = twins(1).load().unwrap();
     twins.attach_program(name).unwrap();

@@ -18,7 +18,7 @@ fn peak_kib(process: &Running) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// What there is of a kind, by id.
+/// Objects of a kind, by id.
 fn listed(kind: &str) -> Vec<Value> {
     let output = Command::new("bpftool").args(["-j", kind, "list"]).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_default()

@@ -40,7 +40,7 @@ fn map<'r>(report: &'r Value, loaded: &Loaded, name: &str) -> &'r Value {
     report["maps"].as_array().unwrap().iter().find(|map| map["id"] == id).unwrap()
 }
 
-/// As `typed_maps.bpf.c` writes it, on a machine of this byte order.
+/// Value that `typed_maps.bpf.c` writes, on a machine of this byte order.
 fn typed_value() -> Value {
     let (whole, bytes) =
         if cfg!(target_endian = "little") { (0x2_0000_0001u64, [1, 2, 3, 4]) } else { (0x1_0000_0002, [4, 3, 2, 1]) };
@@ -112,7 +112,7 @@ fn values_are_those_that_the_program_wrote() {
     let ring = &map(&report, &loaded, "typed_ring")["contents"];
     assert_eq!((&ring["entries"], &ring["list"]), (&json!(0), &json!([])));
 
-    // As text, the same.
+    // The text has the same.
     let id = loaded.map_id("typed_hash").unwrap();
     let output = succeed(bprec().args(["report", &format!("--maps={id}"), "-i"]).arg(&path));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -146,7 +146,7 @@ fn compare(theirs: &Value, ours: &Value, compared: &mut usize) {
         (Value::Array(items), Value::Array(of)) => {
             assert!(items.len() >= of.len(), "{theirs} {ours}");
             for (n, item) in items.iter().enumerate() {
-                // Of text that is no UTF-8, ours leaves out the NULs at the end.
+                // Text that is no UTF-8: ours leaves out the NULs at the end.
                 compare(item, of.get(n).unwrap_or(&json!(0)), compared);
             }
             return;

@@ -11,7 +11,7 @@ use crate::support::{Scratch, bprec, root, skip};
 /// A command in a directory with the files of [`directory`], its exit code, and what is in the answer.
 type Mistake = (&'static str, i32, &'static [&'static str]);
 
-/// Of commands that read.
+/// Mistakes with commands that read.
 const READING: [Mistake; 43] = [
     ("reprot", 2, &["unrecognized subcommand 'reprot'", "a similar subcommand exists: 'report'"]),
     ("report --jason", 2, &["'--jason'", "'--json'"]),
@@ -70,7 +70,7 @@ const READING: [Mistake; 43] = [
     ("script -F nosuch", 2, &["nosuch", "no such field; there are comm"]),
 ];
 
-/// Of commands that measure.
+/// Mistakes with commands that measure.
 const MEASURING: [Mistake; 22] = [
     ("record -e cyclse -- true", 2, &["'cyclse': unknown event", "did you mean `cycles`?"]),
     ("record -e zzzzzzzzzz -- true", 2, &["unknown event", "`perf list` shows all events"]),
@@ -96,7 +96,7 @@ const MEASURING: [Mistake; 22] = [
     ("stat -b 1 -p 1", 2, &["-b with -p", "Omit -b"]),
 ];
 
-/// What gzip makes of the text below.
+/// Output of gzip for the text below.
 const PACKED_TEXT: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x2b\x4e\x4d\xce\xcf\x4b\x29\x56\x48\
     \xcd\x49\x2c\x28\x4e\x4d\xb1\x52\x30\xe6\x02\x00\x4c\xba\x38\xe7\x13\x00\x00\x00";
 
@@ -128,7 +128,7 @@ fn is_answered((line, code, words): &Mistake, scratch: &Scratch) {
 fn mistakes_of_readers_are_answered() {
     let scratch = directory();
     READING.iter().for_each(|mistake| is_answered(mistake, &scratch));
-    // What had nothing to be made of left nothing behind.
+    // A run that had nothing to write left nothing behind.
     let mut left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|it| it.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["directory", "empty", "header", "perf.data", "text", "text.gz"]);

@@ -15,7 +15,7 @@ fn shown(kind: &str, id: u64) -> String {
     format!("{kind} {}", String::from_utf8_lossy(&shown.stdout))
 }
 
-/// Of what a recorder held, that which is still there although no process holds it. The kernel frees what a process held from
+/// Objects of a recorder that are still there although no process holds them. The kernel frees a process's objects in
 /// workers, so that it is asked again for a while.
 fn left_behind(held: &Ids) -> Vec<String> {
     let patience = Instant::now() + Duration::from_secs(20);
@@ -41,7 +41,7 @@ fn nothing_stays_in_the_kernel() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let switch = stats_sysctl();
-    // So that there is something to count.
+    // Loads programs, so that there is something to count.
     let _loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
 
     record(&path, &["-q", "-a", "--", "sleep", "0.3"]);
@@ -80,7 +80,7 @@ fn nothing_stays_in_the_kernel() {
             for (held, more) in held.iter_mut().zip(held_by(child.id())) {
                 held.extend(more);
             }
-            // What there was before is others', who may have pinned it.
+            // Objects that were there before belong to others, who may have pinned them.
             for (held, others) in held.iter_mut().zip(&before) {
                 held.retain(|id| !others.contains(id));
             }

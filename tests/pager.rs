@@ -1,4 +1,5 @@
-//! What is longer than the terminal goes through a pager, which a confined command cannot start itself; what is not, or goes elsewhere, does not.
+//! Output that is longer than the terminal goes through a pager, which a confined command cannot start itself; output
+//! that is shorter, or goes elsewhere, does not.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -35,7 +36,7 @@ fn named(what: &str) -> String {
     format!("echo $$ > pager.pid; env > environment; {what}")
 }
 
-/// What a file in the directory of the terminal holds.
+/// Contents of a file in the directory of the terminal.
 fn text(terminal: &Terminal, name: &str) -> String {
     fs::read_to_string(terminal.path(name)).unwrap_or_default()
 }

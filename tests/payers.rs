@@ -1,4 +1,4 @@
-//! Who pays: the process whose system calls a program delays, as much as it loses by that. Real kernel, root.
+//! Payers: the process whose system calls a program delays pays as much as it loses. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +25,7 @@ impl Caller {
             .unwrap();
         let (requests, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut caller = Caller { child, requests, answers };
-        // What it takes to start is no part of any measurement.
+        // Its start is no part of any measurement.
         caller.cpu_ns(1);
         caller
     }
@@ -60,7 +60,7 @@ impl Drop for Caller {
     }
 }
 
-/// What [`Caller`] runs, in a process of its own: beside each call as much work, by a number that is the same every time.
+/// Body of [`Caller`], in a process of its own: beside each call as much work, by a number that is the same every time.
 #[test]
 #[ignore = "run by another test"]
 fn calls_on_request() {
@@ -101,7 +101,7 @@ fn the_process_that_makes_the_calls_pays_for_the_program() {
         let program = Fixture::TWIN_B.open().unwrap().set("filter_syscall", libc::SYS_getppid).unwrap();
         let program = program.loops(300).unwrap().start().unwrap();
         let id = program.id_of("same_name_in_two_objects").unwrap();
-        // Interrupts that sample take time, too: that is measured without them.
+        // Sampling interrupts take time, so the reference is measured without them.
         let with_ns = victim.cpu_ns(VICTIM);
         let recording = Running::record(&path, &["-F", "2500", "-e", "cpu-clock"]);
         victim.cpu_ns(2 * VICTIM);

@@ -18,7 +18,7 @@ fn fixture(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// What one sample of a recording has.
+/// Fields of one sample of a recording.
 struct Seen {
     event: String,
     ip: u64,

@@ -25,7 +25,7 @@ fn listed_by_perf(command: &str) -> BTreeSet<String> {
     let options = help.lines().filter_map(|line| {
         let line = line.strip_prefix("    ")?;
         let option = line.trim_start();
-        // What an option does, on a line of its own, stands further to the right.
+        // The text of an option, on a line of its own, stands further to the right.
         let is_option = option.starts_with('-') && line.len() - option.len() <= 4;
         is_option.then(|| {
             option.split(['<', '[', ' ']).take_while(|word| word.starts_with('-')).collect::<Vec<_>>().join(" ")

@@ -34,7 +34,7 @@ fn recording() -> &'static Path {
     path
 }
 
-/// What this thread has had.
+/// CPU time of this thread so far.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel fills the timespec, which is ours.
@@ -85,7 +85,7 @@ fn every_command_of_perf_opens_it() {
     let scratch = Scratch::new();
     let injected = scratch.path("injected.data");
     perf(&with_input(&["inject", "-b", "-o", injected.to_str().unwrap()], path));
-    // What went through perf is a recording of the same programs.
+    // A recording that went through perf has the same programs.
     let (before, after) = (report(path, &[]), report(&injected, &[]));
     assert_eq!(before["events"][0]["rows"], after["events"][0]["rows"]);
 }

@@ -49,7 +49,7 @@ fn screens(terminal: &Terminal) -> Vec<Vec<String>> {
     screens
 }
 
-/// What the line says: the pass and the share, %.
+/// Pass and share, %, in the line.
 fn progress(screen: &[String]) -> Option<(u32, u32)> {
     let line = screen.iter().find(|line| line.starts_with("bprec: reading "))?;
     let (_, said) = line.split_once("large.data, pass ").unwrap_or_else(|| panic!("{line}"));
@@ -94,7 +94,7 @@ fn a_log_has_no_progress() {
     assert_eq!(fs::read_to_string(&log).unwrap(), "");
 }
 
-/// What a command shows that has read half of a pipe and waits for the rest; it does its work afterwards.
+/// Progress of a command that has read half of a pipe and waits for the rest; it does its work afterwards.
 fn assert_half(scratch: &Scratch, container: Container, arguments: &str, shown: &str) {
     let path = recording(scratch, container, 4 << 20);
     let fifo = scratch.path("fifo");

@@ -32,7 +32,7 @@ fn from_shell(by: &str, arguments: &str) -> Output {
     ended(child)
 }
 
-/// What a process printed; it has to end before patience does.
+/// Output of a process; it has to end before patience does.
 fn ended(mut child: Child) -> Output {
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
@@ -87,7 +87,7 @@ fn the_exit_code_is_the_commands() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let record = format!("record -q -F 99 -o {} --", path.display());
-    // Whoever ignores SIGCHLD has its children reaped by the kernel, which then keeps no exit code of them.
+    // A process that ignores SIGCHLD has its children reaped by the kernel, which then keeps no exit code of them.
     for by in ["env", IGNORING_CHILDREN] {
         for (command, code) in [("true", 0), ("'exit 3'", 3), ("'kill -KILL $$'", 137)] {
             let output = from_shell(by, &format!("{record} sh -c {command}"));

@@ -81,7 +81,7 @@ fn damage(path: &Path, number: usize) {
     fs::write(path, &bytes).unwrap();
 }
 
-/// What perf leaves when it is killed: a header that has no size yet, and a last record that may be there in part.
+/// File left by a killed perf: a header that has no size yet, and a last record that may be there in part.
 fn killed_perf(dir: &tempfile::TempDir) -> PathBuf {
     let path = dir.path().join("perf.data");
     let mut bytes = fs::read(fixture("corpus/perf.data.singleprocess-3.8")).unwrap();
@@ -251,7 +251,7 @@ fn a_journal_is_found_beside_what_a_link_leads_to() {
     assert!(contents(&recovered).1 > 0, "programs from the journal");
 }
 
-/// Nothing waits for the other end of a pipe, or reads what has no end.
+/// A pipe or an endless file neither blocks nor is read on.
 #[cfg(unix)]
 #[test]
 fn what_is_no_file_is_no_journal() {

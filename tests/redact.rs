@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 
 use crate::support::{Scratch, bprec, perf_installed, record, report, root, skip, succeed, wait_for};
 
-/// Who loaded the programs of the fixtures, and where they were compiled.
+/// Loader of the fixtures' programs, and the source that they were compiled from.
 const SECRETS: [&str; 2] = ["bprec-load", "tp.bpf.c"];
 
 fn fixture(name: &str) -> PathBuf {
@@ -19,7 +19,7 @@ fn rewrite(input: &Path, output: &Path, redact: &str) {
     succeed(bprec().args(["rewrite", "-i"]).arg(input).arg("-o").arg(output).arg(redact));
 }
 
-/// What perf prints. It has no symbols of the kernels that the recordings are from, and says so.
+/// Output of perf. It has no symbols of the kernels that the recordings are from, and says so.
 fn perf(arguments: &[&str]) -> String {
     let output = succeed(Command::new("perf").args(arguments).env("PAGER", "cat").env("LC_ALL", "C"));
     String::from_utf8(output.stdout).unwrap()
@@ -47,7 +47,7 @@ fn no_command_says_who_or_where() {
         let redacted = succeed(bprec().args(arguments).arg("--redact")).stdout;
         assert_eq!(secret_in(&redacted), None, "{arguments:?}");
         assert!(redacted.len() > plain.len() / 2, "{arguments:?}");
-        // What it says of itself is not in every output.
+        // The secrets themselves are not in every output.
         assert!(secret_in(&plain).is_some() || arguments[0] == "export", "{arguments:?}");
     }
     // The names that a selection would be by are not there any more.

@@ -1,8 +1,8 @@
 //! Replays the committed recordings offline: no root, no kernel, the same bytes on any machine.
 //!
-//! What is expected comes from three sides: `*.load.txt`, what the programs themselves counted while they were recorded; `*.perf.txt`, what
-//! perf says of the same file; and `*.by-prog.txt`, the whole table, so that every change of the output is seen. The last is written
-//! anew when `BPREC_UPDATE=1` is set.
+//! Expected values come from three sides: `*.load.txt`, counted by the programs themselves while they were recorded;
+//! `*.perf.txt`, perf's output for the same file; and `*.by-prog.txt`, the whole table, so that every change of the
+//! output is seen. The last is written anew when `BPREC_UPDATE=1` is set.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,7 +95,7 @@ fn samples_by_function(recording: &str) -> BTreeMap<(u64, String), u64> {
     samples
 }
 
-/// Of `n` trials with probability `p`, `k` is within three standard deviations.
+/// Asserts that `k` of `n` trials with probability `p` is within three standard deviations.
 fn assert_share(what: &str, k: u64, n: u64, p: f64) {
     assert!(n >= 30, "{what}: {n} samples prove nothing");
     let (k, n) = (k as f64, n as f64);
@@ -106,7 +106,7 @@ fn assert_share(what: &str, k: u64, n: u64, p: f64) {
 #[test]
 fn tables_are_as_expected() {
     for recording in recordings() {
-        let output = report(&recording, &["--by-prog"]);
+        let output = report(&recording, &["--by-prog", "--wide", "--notes"]);
         let table = String::from_utf8(output.stdout).unwrap();
         assert!(
             matches!(output.status.code(), Some(0 | 1)),
@@ -132,9 +132,9 @@ const OUTPUTS: [(&str, &[&str], &str); 7] = [
     (EVERYTHING, &["--json"], "json"),
     (EVERYTHING, &["--csv"], "csv"),
     (EVERYTHING, &["--maps"], "maps.txt"),
-    (EVERYTHING, &["--by", "hook"], "by-hook.txt"),
+    (EVERYTHING, &["--by", "hook", "--wide", "--notes"], "by-hook.txt"),
     (EVERYTHING, &["--header-only"], "header.txt"),
-    (EXACT, &["--counters"], "counters.txt"),
+    (EXACT, &["--counters", "--wide"], "counters.txt"),
     (EXACT, &["--counters", "--csv"], "counters.csv"),
 ];
 
@@ -366,7 +366,7 @@ fn shares_of_the_machine_are_of_the_ticks_that_came() {
         report["programs"].as_array().unwrap().iter().filter_map(|it| it["runs"]["time_ns"].as_f64()).sum();
     let total = event["total"]["machine_percent"].as_f64().unwrap();
     let by_statistics = stats_ns * 100.0 / machine_ns;
-    // As far apart as 227 of 536 samples, and the ends of runs, may put them.
+    // Margin of 227 of 536 samples, and of the ends of runs.
     assert!((total - by_statistics).abs() < 10.0, "{total} {by_statistics}");
 }
 

@@ -38,7 +38,7 @@ fn two_views_are_refused_by_name() {
 #[test]
 fn options_without_effect_on_a_view_are_refused_by_name() {
     for view in VIEWS.iter().filter(|view| **view != "--by-prog") {
-        for option in ["--by=func", "--columns=samples", "--no-children", "--legend"] {
+        for option in ["--by=func", "--columns=samples", "--no-children", "--legend", "--notes"] {
             let error = refused(&[view, option]);
             let name = option.split('=').next().unwrap();
             assert!(error.contains(&format!("'{view}")) && error.contains(&format!("'{name}")), "{error}");
@@ -125,7 +125,7 @@ fn markdown_has_whole_tables() {
     assert!(columns.contains("\n| PROGRAM | SAMPLES |\n| --- | ---: |\n"), "{columns}");
 }
 
-/// Nothing is made up for a recording that has no program: what has its samples is named, and the exit code is that of no match.
+/// A recording without programs gets an error that names the owner of its samples, and the exit code of no match.
 #[test]
 fn a_recording_without_programs_is_said() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/corpus/sleep.data");
@@ -140,7 +140,7 @@ fn a_recording_without_programs_is_said() {
 }
 
 /// Options that change what is shown, each with a value that changes the table of the fixture.
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 17] = [
     "--prog=account_syscall_enter",
     "--sort=name",
     "--percent-limit=30",
@@ -152,6 +152,7 @@ const OPTIONS: [&str; 16] = [
     "--columns=samples",
     "--wide",
     "--legend",
+    "--notes",
     "--no-children",
     "--json",
     "--csv",

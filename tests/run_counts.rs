@@ -42,7 +42,7 @@ fn runs_are_the_kernels() {
         attached => attached.unwrap(),
     }
     Packets::new().unwrap().send(PACKETS).unwrap();
-    // Whatever else is sent on lo afterwards, or counted by others, is none of ours.
+    // Packets that others send on lo afterwards, or count, are none of ours.
     loaded.detach();
     recording.end();
 
@@ -69,7 +69,7 @@ fn runs_are_exact_by_default() {
         let scratch = Scratch::new();
         let path = scratch.path("perf.data");
         let mut loaded = Fixture::TP.open().unwrap().load().unwrap();
-        // What runs before it is attached and after it is detached is none of its runs.
+        // Runs before it is attached and after it is detached are not counted.
         let recording = Running::record(&path, &["-F", "99"]);
         loaded.attach().unwrap();
         Pattern::Bursts.run(Duration::from_secs(2), 100_000);

@@ -87,7 +87,7 @@ fn a_reader_of_a_file_can_open_nothing_while_it_prints() {
         return;
     }
     let mut reader = bprec(&["script", "-i"]);
-    // Nobody reads what it prints, which is more than a pipe holds.
+    // The output has no reader, and is more than a pipe holds.
     let mut reader = reader.arg(recording()).stdout(Stdio::piped()).spawn().unwrap();
     wait_for("no capabilities", || (status(&reader, "CapEff") == "0000000000000000").then_some(()));
     wait_for("all filters", || matches!(status(&reader, "Seccomp_filters").as_str(), "3" | "").then_some(()));

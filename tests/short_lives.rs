@@ -15,7 +15,7 @@ fn loader() -> Command {
     Command::new(path)
 }
 
-/// What the loader says it loaded: id, name, runs of its body.
+/// Programs that the loader says it loaded: id, name, runs of its body.
 fn counted(output: &[u8]) -> Vec<(u64, String, u64)> {
     String::from_utf8_lossy(output)
         .lines()
@@ -57,7 +57,7 @@ fn record_while(scratch: &Scratch, arguments: &[&str]) -> (Value, Vec<(u64, Stri
     (report, counted(&std::fs::read(said).unwrap()))
 }
 
-/// What programs that came and went cost from interval to interval is what they cost in the ledger, each of them and all together.
+/// Asserts that the costs by interval of programs that came and went are those in the ledger, each and in sum.
 fn assert_intervals_add_up(path: &Path, ledger: &Value) {
     let over_time = report(path, &["--over-time=100ms"]);
     let count = |value: &Value| {
@@ -78,7 +78,8 @@ fn assert_intervals_add_up(path: &Path, ledger: &Value) {
     }
 }
 
-/// How many of the loader's programs the report names by id and name, and whether each of the others is listed as missed.
+/// Number of the loader's programs that the report names by id and name; asserts that each of the others is listed as
+/// missed.
 fn named_or_missed(report: &Value, loaded: &[(u64, String, u64)]) -> usize {
     let programs: BTreeMap<u64, &Value> =
         report["programs"].as_array().unwrap().iter().filter_map(|p| Some((p["id"].as_u64()?, p))).collect();

@@ -1,4 +1,5 @@
-//! What a pipe brings is kept in a temporary file while it is read: another user finds nothing to read, and no name to put something at.
+//! Data from a pipe are kept in a temporary file while they are read: another user finds nothing to read, and no name
+//! to put something at.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -10,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Scratch, root, wait_for};
 
-/// Nobody, who is neither the owner nor of its group.
+/// User id of a user who is neither the owner nor of its group.
 const STRANGER: &str = "65534";
 
 /// True if a stranger can read a file.

@@ -154,7 +154,7 @@ fn programs_that_come_and_go_are_counted() {
         assert!(runs >= 200);
         assert_eq!(number(&total["stats"]["runs"]), runs, "{name}");
         assert!(total["unloaded_ns"].is_i64(), "{total:#}");
-        // What counts exactly may tell of a program in an interval in which the kernel's count of it was not read.
+        // Exact counters may know a program in an interval in which the kernel's count of it was not read.
         let parts = intervals.iter().filter(|row| row["id"] == id && row["stats"].is_object());
         assert_eq!(parts.map(|row| number(&row["stats"]["runs"])).sum::<u64>(), runs);
     }
@@ -195,7 +195,7 @@ fn exit_codes_are_the_commands_or_say_what_went_wrong() {
     }
 }
 
-/// What perf counts of an event in a command.
+/// Count of an event in a command, by perf.
 fn by_perf(event: &str, command: &[&str]) -> f64 {
     let mut perf = Command::new("perf");
     perf.args(["stat", "-x,", "-e", event, "--"]).args(command).env("LC_ALL", "C");
@@ -205,7 +205,7 @@ fn by_perf(event: &str, command: &[&str]) -> f64 {
     line.split(',').next().unwrap().parse().unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// What `stat` counts of it.
+/// Count of it by `stat`.
 fn by_us(event: &str, more: &[&str], command: &[&str]) -> f64 {
     let output =
         succeed(bprec().args(["stat", "--bpf-counters", "-x,", "-e", event]).args(more).arg("--").args(command));

@@ -36,7 +36,7 @@ struct Reading {
     time_ns: u64,
     on_ns: u64,
     others_ns: u64,
-    /// Of the program that is asked for, unless the reading leaves it out.
+    /// Runs of the program that is asked for, unless the reading leaves it out.
     runs: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ fn runs_are_estimated_where_statistics_would_take_too_much() {
     if !root(test) {
         return;
     }
-    // What the windows catch obeys chance: a busy moment of the machine that falls between them is in none.
+    // Windows catch runs by chance: a busy moment of the machine that falls between them is in none.
     measured(|| estimate(test));
 }
 
@@ -83,7 +83,7 @@ fn estimate(test: &str) -> Result<(), String> {
     let made = make_calls(Duration::from_secs(5));
     recording.end();
     let counted = counted() - before;
-    // What others have the kernel count is none of our windows', and not scaled with it.
+    // Runs that others have the kernel count belong to none of our windows, and are not scaled with them.
     if !others_count && counted > made / 2 {
         return Err(format!("the kernel counted {counted} of {made} runs: that is not a part of them"));
     }

@@ -84,7 +84,7 @@ fn no_sample_is_lost_or_doubled_between_two_files() {
     let count = files(&path).len();
     assert!(count >= 5, "{count} files");
     assert!(!path.exists() && !scratch.path("perf.data.journal").exists(), "the last one is closed, too");
-    // What the process faults besides (its program, its stack) differs by a few pages from run to run.
+    // Other faults of the process (its program, its stack) differ by a few pages from run to run.
     let own = with.checked_sub(PAGES).expect("a sample for each page");
     assert!(own.abs_diff(without) <= 64, "{own} beside the pages, {without} without");
 }
@@ -189,7 +189,7 @@ fn images(path: &Path) -> Vec<(u64, bool, u64)> {
     decoded.collect()
 }
 
-/// What a command has started is named in the files that follow, also when its parent has ended.
+/// Processes that a command has started are named in the files that follow, also when their parent has ended.
 #[test]
 fn what_a_command_started_is_named_in_every_file() {
     let test = "what_a_command_started_is_named_in_every_file";

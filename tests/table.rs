@@ -33,7 +33,7 @@ fn rows(table: &str) -> Vec<&str> {
 fn who_costs_most_stays_at_any_width() {
     for recording in RECORDINGS {
         let wide = table(recording, "80", &["--wide"]);
-        // Where it is not known what the machine could do, another share says who costs most.
+        // Another share says who costs most where the machine's maximum is not known.
         let share = if rows(&wide)[0].contains("%MACHINE") { "%MACHINE" } else { "TOTAL%" };
         for (width, columns) in [
             (80, &["PROGRAM", "TYPE", "NS/RUN", share][..]),
@@ -58,10 +58,36 @@ fn who_costs_most_stays_at_any_width() {
 
 #[test]
 fn what_is_cut_keeps_both_ends() {
-    let narrow = table("linux-7.2/everything", "120", &[]);
+    let narrow = table("linux-7.2/everything", "46", &["--columns", "program,attached to"]);
     let cut: Vec<&str> = narrow.lines().flat_map(str::split_whitespace).filter(|cell| cell.contains('…')).collect();
-    assert!(cut.iter().any(|cell| cell.starts_with("tracepoint") && cell.ends_with("sys_enter")), "{cut:?}");
-    assert!(cut.iter().any(|cell| cell.starts_with("tracepoint") && cell.ends_with("sys_exit")), "{cut:?}");
+    assert!(cut.iter().any(|cell| cell.starts_with("raw_sys") && cell.ends_with("sys_enter")), "{cut:?}");
+    assert!(cut.iter().any(|cell| cell.starts_with("raw_sys") && cell.ends_with("sys_exit")), "{cut:?}");
+}
+
+#[test]
+fn lines_off_a_terminal_have_at_most_160_columns() {
+    for recording in RECORDINGS {
+        for view in ["--by-prog", "--counters", "--over-time", "--lines", "--payers", "--tree", "--by=hook"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_bprec"));
+            let output = command.args(["report", view, "-i", &path(recording)]).env_remove("COLUMNS").output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(longest.chars().count() <= 160, "{recording} {view}: {longest}");
+        }
+    }
+}
+
+#[test]
+fn five_notes_stand_below_a_table_unless_all_are_asked_for() {
+    let notes = |arguments: &[&str]| {
+        let table = table("linux-6.12-arm64/exact", "100000", arguments);
+        let below = table.lines().rev().take_while(|line| *line != "#").map(str::to_owned);
+        below.collect::<Vec<_>>()
+    };
+    let (few, all) = (notes(&[]), notes(&["--notes"]));
+    let more = all.len() - 5;
+    assert_eq!(few[0], format!("# {more} more notes (--notes shows all)"), "{few:#?}");
+    assert_eq!(few[1..], all[more..], "the worst are the same, and first");
 }
 
 #[test]
@@ -89,7 +115,7 @@ fn columns_are_chosen_by_name() {
 
 const LEVELS: &str = " ▁▂▃▄▅▆▇█";
 
-/// What bars are made of: weights, which the document of `--over-time` has by interval, added up by bar.
+/// Heights of bars: weights, which the document of `--over-time` has by interval, added up by bar.
 fn sums_per_bar(intervals: &Value, intervals_per_bar: u64) -> BTreeMap<u64, u64> {
     let mut sums = BTreeMap::new();
     for interval in intervals.as_array().unwrap() {
@@ -167,7 +193,8 @@ fn spark_lines_are_what_the_report_over_time_has() {
             let totals = sums_per_bar(&event["intervals"], intervals_per_bar);
             let total = spark.lines().find(|line| line.trim_start().starts_with("TOTAL ")).unwrap();
             assert_bars(last_cell(total, header, "SPARK"), &totals, false, &at);
-            // What the rows do not have is in a row for several programs; how two of these share it is in no document.
+            // Samples missing from the rows are in a row for several programs; their division between two of these is
+            // in no document.
             let mut rest = totals;
             sum_of_rows.iter().for_each(|(bar, sum)| *rest.get_mut(bar).unwrap() -= sum);
             rest.retain(|_, sum| *sum > 0);
@@ -215,7 +242,7 @@ fn bars_over_time_fit_into_the_screen() {
     }
 }
 
-/// What explains columns: lines that begin with the name of one.
+/// Legend lines: those that begin with the name of a column.
 fn explained(table: &str) -> Vec<&str> {
     let legend: Vec<&str> = table.lines().filter(|line| line.starts_with('#')).collect();
     let names = ["%MACHINE", "%BUSY", "%BPF", "SELF%", "HELPER%", "ENTRY%", "TOTAL%", "STATS%"];
@@ -248,7 +275,7 @@ fn a_terminal_gets_the_legend() {
     assert!(rows(&output).iter().all(|row| row.chars().count() <= 100), "{output}");
 }
 
-/// What a terminal of a locale gets; nothing without script(1).
+/// Output on a terminal of a locale; nothing without script(1).
 fn on_a_terminal(locale: &str, arguments: &str) -> Option<String> {
     let report = format!("{} report -i {} {arguments}", env!("CARGO_BIN_EXE_bprec"), path("linux-7.2/ratio"));
     let command = format!("stty cols 150; LC_ALL={locale} {report}");

@@ -50,7 +50,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// What an interval says of a program.
+/// Entry of a program in an interval.
 fn program(interval: &Value, id: u32) -> &Value {
     let programs = interval["report"]["programs"].as_array().unwrap();
     programs.iter().find(|program| program["id"] == id).unwrap_or_else(|| panic!("no program {id}"))
@@ -148,7 +148,7 @@ fn whatever_signal_ends_it_nothing_stays() {
     }
 }
 
-/// What was killed cannot clean up: whoever comes next does.
+/// A killed process cannot clean up: the next one does.
 #[test]
 fn what_was_killed_is_cleaned_up_by_the_next_one() {
     if !root("what_was_killed_is_cleaned_up_by_the_next_one") {

@@ -49,7 +49,7 @@ fn bpftool(id: &str) -> f64 {
     shown["run_cnt"].as_f64().unwrap_or(0.0)
 }
 
-/// What happened during a pause is one interval, whose runs are those that bpftool shows.
+/// Events during a pause make one interval, whose runs are those that bpftool shows.
 #[test]
 fn the_runs_of_an_interval_are_those_of_bpftool() {
     let test = "the_runs_of_an_interval_are_those_of_bpftool";
@@ -178,7 +178,7 @@ fn redacted_screens_hold_no_secret() {
     });
 }
 
-/// What the reporter says of the file that was written.
+/// Report of the file that was written.
 fn reported(terminal: &Terminal, id: &str) -> Option<Value> {
     let path = terminal.path("bprec-top.data");
     let output = bprec().args(["report", "--json", "--prog", id, "-i"]).arg(path).output().unwrap();

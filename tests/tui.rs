@@ -46,10 +46,10 @@ fn assert_table(screen: &[String], width: usize) {
         let (id, name) = (row["id"].to_string(), row["name"].as_str().unwrap());
         let Some(line) = rows.iter().find(|line| line.split_whitespace().next() == Some(&id)) else { continue };
         shown += 1;
-        // What samples cannot see is in the share of the machine alone.
+        // Cost that samples cannot see is in the share of the machine alone.
         let unsampled = row["unsampled"]["machine_percent"].as_f64();
         if width >= 200 {
-            // Of a name that is too long the ends are shown.
+            // A name that is too long shows its ends.
             assert!(line.contains(&name[..name.len().min(8)]), "{line}");
             let bpf = if unsampled.is_some() { "n/a".to_owned() } else { percent(&row["bpf_percent"]) };
             assert_eq!(cell(header, line, "%BPF"), bpf, "{line}");
@@ -251,7 +251,7 @@ fn whatever_ends_it_the_terminal_is_whole() {
     terminal.wait_for(&["TOTAL"]);
     terminal.keys(&["C-c"]);
     assert_eq!(terminal.end(), 0);
-    // What cannot be read is said on a terminal that is whole.
+    // A file that cannot be read is reported on a terminal that is whole.
     let terminal = Terminal::start((80, 24), &["report", "--tui", "-i", "/dev/null"]);
     assert_eq!(terminal.end(), 2);
     terminal.wait_for(&["bprec: /dev/null"]);

@@ -40,7 +40,7 @@ int main(int count, char **arguments) {
 }
 ";
 
-/// What the machine lacks of what these tests need; says so.
+/// True if the machine lacks a tool that these tests need; says so.
 fn lacks(test: &str, tools: &[&str]) -> bool {
     let is_there =
         |tool: &&&str| Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
@@ -223,7 +223,7 @@ fn a_file_that_was_deleted_or_replaced_gives_its_own_names_or_none() {
     if lacks(test, &["cc"]) {
         return;
     }
-    /// What happens to a program that runs.
+    /// Fate of a program that runs.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Fate {
         Deleted,
@@ -266,7 +266,7 @@ fn a_file_that_was_deleted_or_replaced_gives_its_own_names_or_none() {
         let is_known = matches!(fate, Fate::Deleted | Fate::Replaced);
         assert_eq!(found.contains("first_work"), is_known, "{build_id} {fate:?}: {found:?}");
         assert!(!found.contains("other_work"), "{build_id} {fate:?}: {found:?}");
-        // What others mapped, too, has its names all the same.
+        // A file that other processes map as well keeps its names.
         assert!(found.iter().any(|symbol| symbol.contains("clock_gettime")), "{build_id} {fate:?}: {found:?}");
     }
 }
@@ -317,7 +317,7 @@ fn names_are_left_out_where_that_is_asked_for_and_where_they_come_too_late() {
     });
 }
 
-/// Where a function is in memory, of a program that is not moved, as `nm` says.
+/// Memory of a function, of a program that is not moved, by `nm`.
 fn addresses(program: &Path, function: &str) -> Range<u64> {
     let symbols = String::from_utf8(succeed(Command::new("nm").arg("-S").arg(program)).stdout).unwrap();
     let line = symbols.lines().find(|line| line.ends_with(&format!(" {function}"))).unwrap();

@@ -64,7 +64,7 @@ pub enum Error {
     UserObject {
         /// Its file.
         path: PathBuf,
-        /// Which program, why not, and where the verifier rejects it the end of its log.
+        /// Name of the program, the refusal, and the end of the verifier's log if it rejects it.
         problem: String,
     },
     /// The kernel did not let us trace a program.
@@ -211,8 +211,8 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// What makes a refused load understandable: the privilege that is missing, or else the last lines of the log; verifier
-/// logs run to megabytes and their verdict is at the end.
+/// Explanation of a refused load: the privilege that is missing, or else the last lines of the log; verifier logs run
+/// to megabytes and their verdict is at the end.
 struct LoadHint<'a>(&'a libbpf_rs::Error, &'a str);
 
 impl fmt::Display for LoadHint<'_> {

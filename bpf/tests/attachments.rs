@@ -88,7 +88,7 @@ fn metadata_owners_and_pins_are_found() {
     // A recorder at work beside the test holds them too.
     assert!(pids(&xdp).contains(&holds_prog.pid()) && !pids(&xdp).contains(&holds_map.pid()));
     assert!(pids(&raw_tp).contains(&holds_link.pid()) && !pids(&raw_tp).contains(&holds_prog.pid()));
-    // Nobody holds this one itself, so that whoever holds a map of it is as near as one gets.
+    // No process holds this one itself, so that the holder of one of its maps is the nearest.
     if !pids(&tc).contains(&holds_map.pid()) {
         println!("SKIP {test}: owner by map: another process holds the program");
     }
@@ -133,7 +133,7 @@ fn programs_reached_by_tail_calls_say_from_where() {
         (id(&object, "tail_call_first"), id(&object, "tail_call_second"), id(&object, "tail_call_third"));
     let map_id = jumps.info().unwrap().info.id;
     assert_eq!(held(&around.prog_arrays), (map_id, vec![(0, first), (1, second), (2, third)]));
-    // What is taken out is gone at the next look.
+    // An entry that is taken out is gone at the next look.
     jumps.delete(&1u32.to_ne_bytes()).unwrap();
     assert_eq!(held(&prog_arrays([map_id])), (map_id, vec![(0, first), (2, third)]));
 }

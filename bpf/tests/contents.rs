@@ -1,4 +1,4 @@
-//! What maps hold, against what libbpf put into them.
+//! Contents of maps, against the values that libbpf put into them.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod common;
@@ -107,7 +107,7 @@ fn hashes_and_arrays_give_what_was_put_in() {
     assert_eq!(entries.len(), 70_000);
     assert_eq!(entries[&69_999u32.to_ne_bytes()[..]], 7u32.to_ne_bytes());
     assert!(parts(&map, &Bounds::default()).len() > 9, "560,000 bytes are in parts");
-    // As many as allowed is all: nothing was cut.
+    // A number of entries equal to the bound is all: nothing was cut.
     let exact = Bounds { entries: 70_000, bytes: 560_000 };
     assert_eq!(read(&map, &exact).1.cut, "");
 

@@ -54,7 +54,7 @@ fn an_extension_is_kept_off_the_function_that_is_traced() {
     let refused = extension(&dispatcher, "pass_to_another").map(drop).unwrap_err();
     assert!(refused.contains("busy"), "{refused}");
     drop(pair);
-    // Of another program it never was; here it is again.
+    // The extension was on no other program; here it is again.
     drop(extension(&dispatcher, "xdp_dispatcher").unwrap());
     let extension = extension(&dispatcher, "pass_to_another").unwrap();
     dispatcher.run("pass_to_another", 3).unwrap();

@@ -82,7 +82,7 @@ fn sleeping_runs(test: &str, profiler: &Profiler) {
     }
 }
 
-/// What all runs of `work` together were.
+/// Sums over all runs of `work`.
 struct Work {
     entered: u64,
     inside: u64,
@@ -160,7 +160,8 @@ fn runs_from_an_interrupt(test: &str, profiler: &Profiler) {
     let misses = pair.misses().unwrap();
     println!("{} of {} runs inside another; {misses} missed; {counted:?}", own.inside, own.entered);
     assert_eq!(own.entered, 2 * RUNS + 1);
-    // What the kernel kept from us because our own program was interrupted is told; all else is counted.
+    // Runs that the kernel kept from us because our own program was interrupted are reported as misses; all others are
+    // counted.
     assert_eq!(counted.runs + misses, own.entered, "{counted:?}");
     assert_eq!(counted.measured + counted.discarded + counted.open, counted.runs, "{counted:?}");
     assert_eq!(counted.too_deep, 0);

@@ -45,7 +45,7 @@ fn count_every_run(profiler: &Profiler) {
     }
     // Interruptions make runs longer, never shorter: a hundred times the work shows in the shortest.
     assert!(shortest[0] < shortest[2], "{shortest:?}");
-    // What runs after the pair is gone is not counted.
+    // Runs after the probe is gone are not counted.
     loaded.run(names[0], 100).unwrap();
     assert_eq!(pairs[0].read().unwrap().runs, 3251);
 }
@@ -191,7 +191,7 @@ fn clocks_agree_in_whatever_way_they_are_read() {
         let counted = pair.read().unwrap();
         assert_eq!((counted.measured, counted.discarded), (2000, 0), "{first:?}");
         let [one, two, clock] = counted.readings[..] else { panic!("{counted:?}") };
-        // What a clock counts is the time of the run, and nothing here ever waits for hardware.
+        // A clock counts the time of the run, and nothing here ever waits for hardware.
         assert_eq!(clock, [counted.time_ns; 3]);
         assert_eq!((one[1], two[1]), (one[2], two[2]), "{counted:?}");
         // The first is read within the second.
@@ -254,7 +254,7 @@ fn nothing_stays() {
     assert!(gone, "program {id} is still there");
 }
 
-/// How this process' links are attached to a program, if the kernel tells to which program they are: 6.1 does not.
+/// Attach types of this process' links to a program, if the kernel tells to which program they are: 6.1 does not.
 fn attach_types(target: u32) -> Option<Vec<u32>> {
     let mut types = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {

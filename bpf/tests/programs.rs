@@ -176,7 +176,7 @@ fn run_statistics_count_the_runs_made() {
     assert_eq!(after.recursion_misses, common::kernel_is(5, 12).then_some(0));
 }
 
-/// How many descriptors of a program a process has, or all of them have, as the kernel says in their fdinfo.
+/// Number of descriptors of a program that a process has, or all processes have, by the kernel's fdinfo.
 fn descriptors(pid: Option<u32>, id: u32) -> usize {
     let line = format!("prog_id:\t{id}");
     let is_process = |name: &str| pid.map_or_else(|| name.parse::<u32>().is_ok(), |pid| name == pid.to_string());
@@ -333,7 +333,7 @@ fn hidden_code_is_withheld_with_the_reason_and_the_rest_is_kept() {
     assert!(text.contains(expected) && text.contains("CAP_SYSLOG"), "{text}");
 }
 
-/// What the test above runs without CAP_SYSLOG. Alone it proves nothing.
+/// Child of the test above, without CAP_SYSLOG. Alone it proves nothing.
 #[test]
 #[ignore = "run by another test without CAP_SYSLOG"]
 fn child_without_syslog() {
@@ -352,7 +352,7 @@ fn child_without_syslog() {
     assert!(info.map_ids().unwrap().len() > 1 && snapshot.btf.is_some());
     assert!(Kallsyms::read().unwrap().is_hidden());
 
-    // Of a program without subprograms the constants may be blinded, and then its BPF instructions are withheld too.
+    // Constants of a program without subprograms may be blinded, and then its BPF instructions are withheld too.
     let single = Program::take(prog_id(&object, "inventory_egress")).unwrap().fetch(&BtfCache::new()).unwrap();
     let info = single.info.view();
     let harden = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_harden").unwrap();
@@ -362,7 +362,7 @@ fn child_without_syslog() {
     assert!(single.withheld.contains("bpf_prog_info.jited_prog_insns, "), "{}", single.withheld);
 }
 
-/// What the test before that runs without privilege. Alone it proves nothing.
+/// Child of the test before that, without privilege. Alone it proves nothing.
 #[test]
 #[ignore = "run by another test as a user without privilege"]
 fn child_without_privilege() {

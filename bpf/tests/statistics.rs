@@ -1,4 +1,4 @@
-//! What run statistics cost: as a program that does nothing tells, and as a load of system calls pays it. Real kernel, root.
+//! Cost of run statistics: measured on a program that does nothing, and on a load of system calls. Real kernel, root.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;

@@ -102,7 +102,7 @@ struct CompactArgs {
 
 #[derive(Debug, Args)]
 struct QueryArgs {
-    /// What to ask.
+    /// Question to ask.
     #[arg(required_unless_present = "sql", conflicts_with = "sql")]
     question: Option<Question>,
     /// A query of your own over the tables of docs/fleet.md.
@@ -119,7 +119,7 @@ struct QueryArgs {
     limit: usize,
     #[command(flatten)]
     scope: ScopeArgs,
-    /// How to print the answer.
+    /// Format of the answer.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -160,7 +160,7 @@ struct ScopeArgs {
     /// `regressed`: how sure all of the verdicts together are.
     #[arg(long, value_name = "PERCENT", default_value_t)]
     confidence: Confidence,
-    /// Where the query runs.
+    /// Engine that runs the query.
     #[arg(long, value_enum, default_value_t)]
     engine: EngineName,
     /// `spark`: the cluster, like `spark://HOST:7077`, `yarn` or `local[4]`.

@@ -1,4 +1,4 @@
-//! Which programs take longer per run than before, and whether chance explains it.
+//! Programs that take longer per run than before, and the part of chance in that.
 //!
 //! A host is a pair: its time per run before and after. Of the ratios, in logarithms, the mean has a confidence interval by Student's
 //! distribution, over as many hosts as there are: what differs between hosts, their load and their processors, is no part of it. As many

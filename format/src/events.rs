@@ -1,4 +1,4 @@
-//! Which event a record belongs to.
+//! Event that a record belongs to.
 
 use crate::trailer::{oversized_trailer_behind, payload_bytes};
 use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout};

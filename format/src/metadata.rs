@@ -31,7 +31,7 @@ pub struct Metadata<'a> {
 /// The bytes of a feature.
 #[derive(Debug, Clone)]
 pub struct FeatureSection<'a> {
-    /// Which feature.
+    /// Bit of the feature.
     pub feature: Feature,
     /// Offset of the bytes in the input.
     pub offset: u64,
@@ -61,7 +61,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Nothing yet: of a stream in this byte order.
+    /// Empty metadata of a stream in this byte order.
     pub fn of_stream(endian: Endian) -> Metadata<'static> {
         Metadata {
             endian,

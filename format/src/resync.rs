@@ -145,7 +145,8 @@ impl<'e> Resync<'e> {
         if is_exact && !has_any_size(record.kind) {
             return Step::Record(end);
         }
-        // The records that it has swallowed may have more bytes than they need, too. What may hold anything has to hold records that are exact.
+        // The records that it has swallowed may have more bytes than they need, too. Records inside a type with an
+        // opaque body must have exact sizes.
         let swallowed = self.chain_to_end(&bytes[at..end], true);
         if let Some(inner) = swallowed.or_else(|| self.chain_to_end(&bytes[at..end], false).filter(|_| !is_exact)) {
             return Step::Damage(at + inner);
@@ -291,7 +292,7 @@ impl<'e> Resync<'e> {
 enum Step {
     /// A record, up to the place where the next one begins.
     Record(usize),
-    /// None, up to the place where the next one begins.
+    /// No record, up to the place where the next one begins.
     Damage(usize),
     /// The first part of a record, and nothing behind it.
     End,

@@ -1,8 +1,8 @@
 //! `PERF_RECORD_SAMPLE`, and where the fields of samples and of trailers stand.
 //!
-//! Which fields are there follows from the attr's `sample_type`; their order is the kernel's, which is not the order of
-//! the bits (source: `perf_output_sample` in `kernel/events/core.c`). A [`SampleLayout`] computes the offsets of the
-//! fields in front of the variable part once per attr, so that reading one of them is a bounds check and a load.
+//! Fields of a sample follow from the attr's `sample_type`; their order is the kernel's, which is not the order of the
+//! bits (source: `perf_output_sample` in `kernel/events/core.c`). A [`SampleLayout`] computes the offsets of the fields
+//! in front of the variable part once per attr, so that reading one of them is a bounds check and a load.
 
 mod encode;
 mod values;
@@ -15,8 +15,8 @@ use crate::{AttrFlags, Endian, Error, EventAttr, ReadFormat, Reader, Result, Sam
 /// Entries of a call chain from here up are context markers, not addresses (`PERF_CONTEXT_MAX`, −4095).
 pub const CONTEXT_MAX: u64 = -4095i64 as u64;
 
-/// Context markers in call chains: what follows was running in this mode. The kernel's part comes first. A word in the range
-/// of markers that is none of these is from a user stack that was no stack.
+/// Context markers in call chains: what follows was running in this mode. The kernel's part comes first. Another word
+/// in the range of markers is garbage: the walk of frame pointers left the user stack.
 pub mod context {
     /// Hypervisor.
     pub const HV: u64 = -32i64 as u64;

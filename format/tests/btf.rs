@@ -33,7 +33,7 @@ fn members_are_declared_as_in_the_source() {
         let handler = id_of(btf, Kind::TYPEDEF, "handler_t");
         assert_eq!(btf.definition(handler), "typedef int (*handler_t)(struct event *, const char *, ...)");
         assert_eq!(btf.definition(id_of(btf, Kind::FUNC, "use")), "int use(struct event *e, void *ctx)");
-        // As bpftool: compilers before 15 do not say that the enum is signed.
+        // bpftool's text: compilers before 15 do not say that the enum is signed.
         assert_eq!(
             btf.definition(id_of(btf, Kind::ENUM, "state")),
             "enum state { IDLE = 0, RUNNING = 7, BROKEN = 4294967293 }"

@@ -126,7 +126,7 @@ mod compressed {
         for window_log in [28, 31, 41] {
             assert!(frame(window_log).contains("requires too much memory"), "{}", frame(window_log));
         }
-        // That of the highest level is none of them: what it holds is no record.
+        // The frame of the highest level holds no record.
         assert!(frame(27).contains("decompressed stream at"), "{}", frame(27));
     }
 

@@ -72,7 +72,7 @@ fn every_record_decodes() {
                     Ok(fields) => {
                         let mut out = Vec::new();
                         fields.encode(&event.layout, &mut Writer::new(&mut out, metadata.endian()));
-                        // What the kernel kept free behind a user stack is no part of the sample.
+                        // Bytes that the kernel kept free behind a user stack are no part of the sample.
                         if fields.stack_user.is_none() {
                             assert_eq!(out, record.body(), "{name}: {record:?}");
                             *encoded.entry(record.kind).or_default() += 1;

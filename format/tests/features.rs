@@ -45,7 +45,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// So many recordings have what perf printed of them beside them.
+/// Least number of recordings with the output of perf beside them.
 const HEADERS_MIN: usize = 20;
 
 #[test]
@@ -72,7 +72,7 @@ fn sections_say_what_perf_printed() {
             if let Some(value) = payload::<Text>(&file, feature) {
                 check(format!("# {name} : {}", text(value.0)));
             } else {
-                // What a machine does not tell.
+                // Facts that a machine may lack.
                 assert!(matches!(name, "cpudesc" | "cpuid") && !header.contains(&format!("# {name} : ")));
             }
         }

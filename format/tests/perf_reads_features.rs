@@ -128,7 +128,7 @@ fn sections(events: &[FileAttr]) -> Vec<(u8, Vec<u8>)> {
     all.into_iter().map(|(feature, bytes)| (feature.0, bytes)).collect()
 }
 
-/// What perf prints, and complains about, of a file with one event, one record and these sections; `None` without perf.
+/// Output and complaints of perf about a file with one event, one record and these sections; `None` without perf.
 fn perf(arguments: &[&str], attr: EventAttr, record: &[u8], test: &str) -> Option<(String, String)> {
     if Command::new("perf").arg("--version").output().is_err() {
         eprintln!("SKIP {test}: no perf");

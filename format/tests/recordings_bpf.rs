@@ -1,4 +1,4 @@
-//! What perf and bpftool said about the BPF programs in real recordings, against what is read out of them.
+//! BPF programs in real recordings as perf and bpftool listed them, against the programs read out of the files.
 //!
 //! The recordings lie beside the checkout, with the texts that the recorded machines' own tools printed.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]

@@ -1,4 +1,4 @@
-//! What is written reads back as what it was, in both byte orders.
+//! Written values read back as they were, in both byte orders.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 #[path = "common/strategies.rs"]

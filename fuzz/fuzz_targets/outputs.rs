@@ -15,7 +15,7 @@ use limits::within_limits;
 use serde_json::Value;
 use totals::totals_agree;
 
-/// What was written, with what has to hold of it.
+/// Output, with the rules that it has to obey.
 enum Written {
     Text(Vec<u8>),
     Json(Vec<u8>),
@@ -23,7 +23,8 @@ enum Written {
     Packed,
 }
 
-/// What a terminal acts on, or does not show: control characters, and those that turn the direction of text or have no width.
+/// True for characters that a terminal acts on, or does not show: control characters, and those that turn the direction
+/// of text or have no width.
 fn is_steering(c: char) -> bool {
     let is_mark = matches!(c, '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}');
     c.is_control()

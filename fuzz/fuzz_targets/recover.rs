@@ -1,5 +1,5 @@
-//! Whatever is rewritten or recovered from any bytes is a file, of which all records can be read once it is recovered; doing the same to it again
-//! changes nothing.
+//! Rewriting or recovering any bytes gives a file whose records can all be read once it is recovered; doing the same to
+//! it again changes nothing.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

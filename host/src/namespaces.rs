@@ -45,8 +45,8 @@ pub struct NetworkNamespaces {
 }
 
 impl NetworkNamespaces {
-    /// Those that have a name, then those of processes, each once; at most so many. A namespace that only threads which are not the first
-    /// of their process, sockets or descriptors keep alive is not found.
+    /// Network namespaces that have a name, then those of processes, each once; at most `count_max`. A namespace that
+    /// only threads which are not the first of their process, sockets or descriptors keep alive is not found.
     pub fn find(count_max: usize) -> NetworkNamespaces {
         let number = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         let mut found = NetworkNamespaces::default();

@@ -1,4 +1,4 @@
-//! What can keep a recording from being made.
+//! Reasons why a recording cannot be made.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Result of recording.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can keep a recording from being made.
+/// Reason why a recording cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,11 +15,11 @@ pub enum Error {
     Syscall {
         /// The call ("perf_event_open").
         call: &'static str,
-        /// What it was about ("cycles on cpu 3").
+        /// Object of the call ("cycles on cpu 3").
         object: String,
         /// The kernel's answer.
         answer: io::Error,
-        /// What would make it work; empty where that is not known.
+        /// Remedy; empty where none is known.
         remedy: String,
     },
     /// A file could not be read or written.
@@ -33,17 +33,17 @@ pub enum Error {
     /// An event specification that cannot be understood, or that this machine does not have.
     #[error("event '{event}': {problem}")]
     Event {
-        /// As the user wrote it.
+        /// Event as the user wrote it.
         event: String,
-        /// What is wrong with it, and what would be right.
+        /// Mistake in it, and the right form.
         problem: String,
     },
     /// A cgroup that is not there.
     #[error("cgroup {}: {problem}", path.display())]
     Cgroup {
-        /// As the user wrote it.
+        /// Path as the user wrote it.
         path: PathBuf,
-        /// Where it was looked for, and what would be right.
+        /// Places that were searched, and the right form.
         problem: String,
     },
     /// The command could not be run.
@@ -67,7 +67,7 @@ pub enum Error {
     /// The output has ended before its time. Why, it says itself.
     #[error("the output has ended")]
     OutputEnded,
-    /// What the kernel, or a BPF object, answered.
+    /// Answer of the kernel, or error of a BPF object.
     #[error(transparent)]
     Bpf(#[from] bprec_bpf::Error),
     /// Anything that one sentence says.

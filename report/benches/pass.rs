@@ -1,5 +1,5 @@
-//! What reports and scripts take, beside a walk that only looks at record headers and beside perf, in one run:
-//! `cargo bench -p bprec-report --bench pass -- [size=135M] [runs=5] [perf=PATH]… [only=PART]`.
+//! CPU time of reports and scripts, beside a walk that only looks at record headers and beside perf, in one run: `cargo
+//! bench -p bprec-report --bench pass -- [size=135M] [runs=5] [perf=PATH]… [only=PART]`.
 //!
 //! Each measurement is a process of its own, which this program starts as itself: its CPU time, its time on the clock and its
 //! memory are nobody else's. The runs of all measurements are interleaved, so that other load meets all of them.
@@ -20,7 +20,7 @@ use bprec_report::{
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What one run took.
+/// Cost of one run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Took {
     cpu_ms: f64,

@@ -19,7 +19,7 @@ pub enum Error {
     /// A file became shorter while it was read, or its disk failed.
     #[error("{path}: was truncated while it was read: nothing at offset {offset:#x}")]
     Truncated {
-        /// Which file.
+        /// File that the error is about.
         path: PathBuf,
         /// From where on it could not be read.
         offset: u64,
@@ -29,7 +29,7 @@ pub enum Error {
     Format {
         /// The input.
         path: PathBuf,
-        /// Where and what.
+        /// Offset and cause.
         source: bprec_format::Error,
     },
     /// Files that are not of one recording.

@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
         let time = TimeRange::Absolute(Some(sampled_from_ns), Some(to_ns));
         let longer = self.by_prog(&Options { time, folds_tools: true, ..options.clone() })?;
         interval.sampled_ns = longer.recording.elapsed_ns;
-        // Programs are the same, in the same order, whatever the time is.
+        // A selection of time leaves all programs in place, in the same order.
         let report = &mut interval.report;
         report.events = longer.events;
         if options.sort == Sort::Cpu {
@@ -153,8 +153,8 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::payers::payers(&self.recording, &self.index, options, keys))
     }
 
-    /// What each program's cost consists of: its functions, what they called, and what ran below. Parts with less than `percent_limit` of
-    /// their program's cost are put together.
+    /// Composition of each program's cost: its functions, their callees, and the code below. Parts with less than
+    /// `percent_limit` of their program's cost are put together.
     ///
     /// # Errors
     /// When `options` name an event or a time that the recording does not have.
@@ -312,7 +312,7 @@ mod tests {
     use crate::pass::PASSES;
     use std::path::Path;
 
-    /// Whatever a command shows, samples are read once for it.
+    /// Each command reads samples once, in all its views.
     #[test]
     fn each_command_reads_samples_once() {
         for name in ["linux-7.2/ratio.data", "linux-6.18/busy.data", "linux-7.2/cut-off.data"] {

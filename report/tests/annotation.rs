@@ -77,7 +77,7 @@ fn of_machine<'m>(insns: impl IntoIterator<Item = &'m MachineInsn>) -> Sums {
     sum
 }
 
-/// What a function's lines, what was left out of them and what is in none come to. Within a line its instructions do.
+/// Sums over a function's lines, the lines left out and the samples in no line. Within a line its instructions add up.
 fn of_function(function: &AnnotatedFunction) -> Sums {
     let mut sum = sums(&function.elsewhere);
     let left_out = function.lines.iter().filter_map(|line| line.left_out).chain(function.left_out);
@@ -157,7 +157,7 @@ fn costs_add_up_to_the_ledger() {
     assert!(programs > 100 && samples > 5_000 && shared > 0, "{programs} programs, {samples} samples, {shared} shared");
 }
 
-/// What an event does not see has no cost, in all forms: not one of nothing.
+/// Code that the event does not see has no cost, in all forms: absent, not zero.
 #[test]
 fn what_the_event_does_not_see_has_no_cost() {
     let path = recordings().into_iter().find(|path| path.ends_with("linux-7.2/perf-event.data")).unwrap();
@@ -215,7 +215,7 @@ fn lines_add_up_to_the_ledger() {
     assert!(compared > 5_000, "{compared}");
 }
 
-/// What is hot stays, and the sums with it.
+/// Hot code stays, and the sums with it.
 #[test]
 fn a_limit_leaves_sums_as_they_are() {
     for path in fixtures() {
@@ -278,7 +278,7 @@ fn objdump(tool: &str, arguments: &[&str], code: &[u8]) -> Vec<(u64, String, Str
     text.lines().filter_map(line).collect()
 }
 
-/// Where a branch goes, as a distance from the instruction at `addr`.
+/// Target of a branch, as a distance from the instruction at `addr`.
 fn relative(text: &str, addr: u64) -> String {
     let branches = ["j", "call", "b", "cb", "tb", "ldr"];
     let is_branch = branches.iter().any(|start| text.starts_with(start));

@@ -16,7 +16,7 @@ use serde_json::Value;
 use states::{append, file, is_state, open};
 use std::path::Path;
 
-/// What `ratio.data` says: `start_ns` and load times of its programs.
+/// Times in `ratio.data`: `start_ns` and load times of its programs.
 const START_NS: u64 = 14_370_420_387;
 const S: u64 = 1_000_000_000;
 
@@ -80,7 +80,7 @@ fn events() -> CounterEvents {
     }
 }
 
-/// So many runs, of which all were measured, of this time and with these events each; cache misses were counted a quarter of
+/// Counts of runs that were all measured, with this time and these events each; cache misses were counted a quarter of
 /// the time.
 fn runs(runs: u64, time_ns: u64, cycles: u64, instructions: u64, misses: u64) -> RunCounts {
     let total_ns = runs * time_ns;
@@ -212,7 +212,7 @@ fn measured_runs_come_to_values_per_run() {
     assert_eq!(report.problems, [""; 0]);
     let it = exact(&report, 11);
     assert_eq!((it.runs, it.measured, it.is_estimate), (9000, 9000, false));
-    // Of 1040 ns, 3100 cycles, 6050 instructions, the empty pair has 40, 100 and 50.
+    // Overhead of the empty pair: 40 of 1040 ns, 100 of 3100 cycles, 50 of 6050 instructions.
     close(it.time.value().unwrap().value, 1000.0);
     close(it.time.value().unwrap().gross, 1040.0);
     assert_eq!(it.time.value().unwrap().error, None);

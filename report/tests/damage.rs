@@ -16,11 +16,11 @@ use bprec_report::{RewriteOptions, RewriteSummary, Source, rewrite};
 
 /// Damages of all recordings together.
 const DAMAGES: usize = 1000;
-/// Of so many results one is opened with perf.
+/// Results per one that is opened with perf.
 const JUDGED_EVERY: usize = 20;
 /// Lengths of two kinds of records behind each other that are tried, per recording.
 const LENGTHS: usize = 4;
-/// What is left of a damaged record may look like so many others.
+/// Limit on the records that the rest of a damaged record may look like.
 const REMNANTS: usize = 3;
 
 /// A recording of which every record is kept, and where its records are.
@@ -81,7 +81,7 @@ fn originals() -> Vec<Original> {
         let is_file = bytes.get(8).is_some_and(|size| [104, 72].contains(size)) || bytes.get(15) == Some(&104);
         let records = records(&once);
         let count = |bytes: &[u8]| File::parse(bytes).map_or(0, |file| file.records().map_while(Result::ok).count());
-        // Of others, the file that they become is damaged.
+        // Others become files that are damaged.
         let bytes = if is_file && count(&bytes) == records.len() { bytes } else { once };
         let file = File::parse(&bytes).unwrap();
         let walked: Vec<_> = file.records().map_while(Result::ok).collect();
@@ -123,7 +123,7 @@ fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Rand
     }
     let kind = match choice {
         6 => Some((random.below(1 << 31) * 2 + random.below(2)) as u32),
-        // Of types beyond, perf 6.1 knows none.
+        // Types beyond these are unknown to perf 6.1.
         7 => Some(random.below(83) as u32),
         _ => None,
     };
@@ -142,7 +142,7 @@ fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Rand
     ["all of it is 0", "other bytes", "a bit"][choice - 8].to_owned()
 }
 
-/// What perf has against a recording.
+/// Complaint of perf about a recording.
 fn refusal(dir: &tempfile::TempDir, bytes: &[u8]) -> Option<String> {
     let path = dir.path().join("recovered.data");
     std::fs::write(&path, bytes).unwrap();

@@ -163,7 +163,7 @@ fn each_event_of_a_group_has_what_it_has_grown_by() {
     assert_as_perf(&bytes, &[], &expected);
 }
 
-/// What is left out has been counted all the same: a difference is to the sample before, whether that is asked for or not.
+/// Samples left out of a selection are counted all the same: a difference is to the sample before, selected or not.
 #[test]
 fn selections_are_parts_of_the_same_differences() {
     let bytes = recording(AttrFlags::default(), &READS);

@@ -102,7 +102,7 @@ fn a_share_is_of_the_machine_unless_its_heading_says_otherwise() {
         }
     }
     let mut documented = documented();
-    // Nothing of these recordings is charged in an interrupt, so that the column says nothing.
+    // No sample of these recordings is charged in an interrupt, so that the column says nothing.
     assert!(documented.remove("%ROW IN IRQ"));
     assert_eq!(seen, documented);
 }

@@ -32,7 +32,7 @@ fn make_fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
 }
 
-/// That it failed since the file ends at [`LEFT_BYTES`], which whoever shortened it knows.
+/// Asserts that it failed since the file ends at [`LEFT_BYTES`], which the test knows, as it shortened it.
 fn is_truncated<T>(what: &str, found: Result<T>) {
     match found.map(drop) {
         Err(Error::Truncated { offset, .. }) => assert_eq!(offset, LEFT_BYTES, "{what}"),
@@ -139,7 +139,7 @@ fn a_small_gzip_file_does_not_fill_the_disk() {
     file.write_all(&bomb).unwrap();
     let error = Input::open(file.path()).unwrap_err().to_string();
     assert!(error.contains("gunzip") && error.contains("200 times its size"), "{error}");
-    // What a recording packs to is far from it.
+    // Real recordings pack far less than this.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packed.write_all(&head).unwrap();
     let packed = packed.finish().unwrap();

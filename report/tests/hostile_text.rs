@@ -13,7 +13,8 @@ use bprec_report::{
 use flate2::read::GzDecoder;
 use std::io::Read;
 
-/// What may not be seen in an output, with what stands for it somewhere in one: the last may not be there by chance.
+/// Characters that no output may show, with the text that stands for each somewhere in one: the last may not be there
+/// by chance.
 const HOSTILE: [(&str, &str); 8] = [
     ("\u{1b}[2J", "1b"),
     ("\u{7}\r\n", "7"),
@@ -58,7 +59,7 @@ fn spoil(bytes: &mut [u8], numbers: &mut Numbers) {
     }
 }
 
-/// That text has lines and, in front of a frame or a part, tabs, and nothing else that is no text.
+/// Asserts that text has lines and, in front of a frame or a part, tabs, and nothing else that is no text.
 fn is_harmless(what: &str, text: &[u8], found: &mut String) {
     let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what}: {error}"));
     for line in text.split('\n') {
@@ -220,7 +221,7 @@ fn no_text_of_a_recording_steers_a_terminal() {
             spoil(&mut spoilt, &mut numbers);
             let before = found.len();
             print(&format!("{name}, round {round}"), &spoilt, &mut numbers, &mut found);
-            // What was said is kept once of each.
+            // Each replacement is kept once.
             let said = found.split_off(before);
             for (_, stands_for) in HOSTILE {
                 if said.contains(&format!("\\u{{{stands_for}}}")) && !found.contains(&format!("\\u{{{stands_for}}}")) {

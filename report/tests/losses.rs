@@ -20,7 +20,7 @@ const FAULTS_NAME: &str = "page-faults:HG";
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
 const PAGE_FAULTS: u64 = 2;
 
-/// What is put behind the records of a recording.
+/// Record put behind the records of a recording.
 #[derive(Clone, Copy)]
 enum Told<'a> {
     /// LOST: records of any event.
@@ -33,7 +33,7 @@ enum Told<'a> {
     Throttled(u64),
     /// The recorder's count, by event's id and CPU.
     Counted(&'a [(u64, i32, u64)]),
-    /// That the kernel does not count them.
+    /// Losses that the kernel does not count.
     NotCounted,
 }
 
@@ -235,7 +235,7 @@ fn an_event_that_lost_all_of_its_samples_is_reported() {
     }
 }
 
-/// What an event without samples lost is said as well: names of tasks and programs may be missing.
+/// An event without lost samples has a note as well: names of tasks and programs may be missing.
 #[test]
 fn lost_records_of_the_side_band_are_noted() {
     let side_band = Extra { config: software::DUMMY, ids: [9_050, 9_051], has_sample: false };

@@ -110,7 +110,7 @@ fn pairs_take_no_memory_and_no_time() {
     attrs_between_records();
 }
 
-/// None of the programs but one has a sample, and nothing is known of the others.
+/// Recording in which one program has a sample, and nothing is known of the others.
 fn events_and_programs() {
     let bytes = recording(2000, 4000, &infos(2000), |_| None);
     let size = bytes.len();

@@ -103,7 +103,7 @@ fn compare(at: &str, cells: &[(String, String)], line: &Value, event: &Value) ->
             Some(part) => part,
         };
     let entry = part("entry");
-    // What samples cannot see is in the share of the machine alone.
+    // Cost that samples cannot see is in the share of the machine alone.
     let unsampled = line["unsampled"]["machine_percent"].as_f64();
     let machine = match unsampled {
         Some(unsampled) => format!("{:.2}", line["machine_percent"].as_f64().unwrap_or(0.0) + unsampled),

@@ -249,7 +249,7 @@ fn damage_is_survived() {
     assert!(!inputs.is_empty(), "no recording to damage");
     let baseline = common::fixtures().into_iter().find(|(name, _)| name.ends_with("linux-6.1/ratio.data")).unwrap();
     let baseline = Input::from_bytes("baseline", baseline.1);
-    // What was a mistake once is read as it is, in every way that the numbers choose.
+    // Former mistakes are read as they are, in every way that the numbers choose.
     for (_, bytes) in inputs.iter().filter(|(name, _)| name.contains("regressions")) {
         (0..100).for_each(|seed| read_all(bytes, &baseline, &mut Numbers(seed)));
     }

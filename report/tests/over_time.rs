@@ -1,4 +1,4 @@
-//! What programs cost from interval to interval adds up to what they cost, and each interval is what a report of that time says.
+//! Costs of programs by interval add up to their total cost, and each interval equals a report of that time.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -36,7 +36,7 @@ fn intervals_add_up_to_the_ledger() {
                     let runs = program.exact_throughout().map(|exact| exact.runs);
                     let runs = runs.or(program.runs.value().map(|runs| runs.count));
                     let counted = row.counted.value();
-                    // What was on in windows is estimated, by the ledger and here.
+                    // Run statistics that were on in windows give estimates, in the ledger and here.
                     if program.runs.value().is_none_or(|runs| runs.estimate.is_none()) {
                         assert_eq!(counted.map(|counted| counted.runs), runs, "{at} {}: {:?}", row.name, row.counted);
                     }
@@ -76,7 +76,7 @@ fn one_interval_is_the_whole() {
                 (Some(exact), _) => (exact.time.value().unwrap().value, exact.is_estimate),
                 (None, runs) => (runs.unwrap().ns_per_run.unwrap(), runs.unwrap().estimate.is_some()),
             };
-            // Of an estimate each interval between snapshots weighs as its runs, of which not all were measured.
+            // Intervals of an estimate weigh as their runs, of which not all were measured.
             let tolerance = if is_estimate { 0.05 } else { 1e-9 };
             let found = interval.ns_per_run.unwrap();
             assert!(
@@ -119,7 +119,8 @@ fn an_interval_is_what_a_report_of_that_time_has() {
         let rows: BTreeMap<usize, Count> = rows.filter(|(_, count)| *count != Count::default()).collect();
         assert_eq!(counts.values().copied().sum::<Count>(), rows.values().copied().sum());
         assert!(counts.keys().eq(rows.keys()), "interval {}: {counts:?} {rows:?}", interval.interval);
-        // What several programs share is shared by the runs of all of the time, and of this part.
+        // A shared cost is divided by the runs of all of the time in one report, and by those of this part in the
+        // other.
         for (of_interval, of_part) in counts.values().zip(rows.values()) {
             let at = format!("interval {}: {of_interval:?} {of_part:?}", interval.interval);
             assert!(of_interval.samples.abs_diff(of_part.samples) <= 1, "{at}");

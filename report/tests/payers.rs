@@ -1,4 +1,5 @@
-//! Who pays adds up to what programs cost, by every key, and each payer's part is what a report of that payer alone says.
+//! Shares of payers add up to the cost of programs, by every key, and each payer's share equals a report of that payer
+//! alone.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -104,7 +105,7 @@ fn parts_of_programs_are_what_payers_pay() {
     assert!(compared > 400, "{compared}");
 }
 
-/// What a payer pays is what a report has that looks at its tasks, or at its CPU, alone.
+/// A payer's share equals a report that looks at its tasks, or at its CPU, alone.
 #[test]
 fn a_payer_is_what_a_report_of_it_has() {
     let mut compared = 0;

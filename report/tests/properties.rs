@@ -1,5 +1,5 @@
-//! What holds of any recording, damaged ones too: all outputs have the same totals, what was rewritten or recovered once stays as it is, and
-//! memory stays in proportion to the input.
+//! Properties of any recording, damaged ones too: all outputs have the same totals, a recording rewritten or recovered
+//! once stays as it is, and memory stays in proportion to the input.
 //!
 //! `BPREC_PROPERTIES` says how many damaged recordings are tried; the default suits CI.
 
@@ -41,7 +41,7 @@ fn properties_hold_of_damaged_recordings() {
         let (name, original) = &inputs[numbers.below(inputs.len())];
         let other = &inputs[numbers.below(inputs.len())].1;
         let mut bytes = original.clone();
-        // As they are, once; then damaged.
+        // Each input as it is, once; then damaged.
         if round >= inputs.len() as u64 {
             mutate(&mut bytes, other, &mut numbers);
         }

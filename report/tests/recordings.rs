@@ -22,7 +22,7 @@ fn report(path: &Path, options: &Options) -> Report {
     by_prog(&Input::open(path).unwrap(), options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What perf printed about one event: samples, weight, and the share of each BPF function's name, tags left out.
+/// Output of perf about one event: samples, weight, and the share of each BPF function's name, tags left out.
 struct Printed {
     event: String,
     samples: String,

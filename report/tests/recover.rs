@@ -17,7 +17,7 @@ use bprec_report::{RewriteOptions, Source, rewrite};
 /// Cuts of all recordings together.
 const CUTS: usize = 1000;
 
-/// What is left of a recording, and where it comes from.
+/// Rest of a recording, and the original that it comes from.
 struct Rest {
     name: String,
     bytes: Vec<u8>,
@@ -112,7 +112,7 @@ fn perf_opens_what_was_cut_off() {
     }
     let inputs = inputs();
     let cuts = std::env::var("BPREC_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(CUTS);
-    // As they are, with everything there that was to be written but the header's end; then cut anywhere.
+    // Each rest as it is, with all but the header's end written; then cut anywhere.
     let mut rests: Vec<Rest> = inputs.iter().map(|(name, bytes)| rest(name, bytes, bytes.len())).collect();
     let mut seed = 1u64;
     for round in 0..cuts {

@@ -18,7 +18,7 @@ use bprec_format::{CONTEXT_MAX, Container, Events, File, Metadata, Record, Recor
 use bprec_report::{AnnotateOptions, Document, Input, Options, Redact, Session, by_prog};
 use outputs::{outputs, redacted};
 
-/// What a recording says that must not get out.
+/// Secrets of a recording.
 #[derive(Default)]
 struct Secrets {
     /// By their first four bytes.
@@ -275,7 +275,7 @@ fn no_secret_is_in_a_redacted_recording_or_in_what_is_made_of_it() {
     assert!(seen > 30, "only of {seen} recordings a secret is found in themselves");
 }
 
-/// What a document says of programs, without what is redacted: who owns them, where they are attached and pinned.
+/// Facts of a document about programs, without the redacted ones: owners, attach points and pins.
 fn without_names(document: &[u8]) -> Vec<String> {
     fn strip(value: &mut serde_json::Value) {
         match value {
@@ -328,7 +328,7 @@ fn what_programs_cost_is_as_before() {
         };
         let ((before, table), (after, new_table)) = (json(&bytes), json(&recording));
         assert_eq!(difference(&before, &after), None, "{name}");
-        // Who owns a program is in the last column.
+        // The owner of a program is in the last column.
         let before_owner = |line: &str| {
             let words = line
                 .split_inclusive(' ')

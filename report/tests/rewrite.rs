@@ -19,7 +19,7 @@ fn rewritten(bytes: &[u8], options: &RewriteOptions) -> bprec_report::Result<(Ve
     Ok((out.into_inner(), summary))
 }
 
-/// What perf prints; `None` when it cannot read the file.
+/// Output of perf; `None` when it cannot read the file.
 fn perf_script(path: &Path, arguments: &[&str]) -> Option<String> {
     let empty = tempfile::tempdir().unwrap();
     let mut command = Command::new("perf");
@@ -75,7 +75,7 @@ fn canonical_files_stay_as_they_are() {
     assert!(2 * same >= compared, "only {same} of {compared} files come out as they went in");
 }
 
-/// What perf prints of a recording is what it prints of the rewritten one: streams and compressed recordings included.
+/// perf prints the same of a recording and of the rewritten one: streams and compressed recordings included.
 #[test]
 fn perf_prints_the_same_before_and_after() {
     const NAME: &str = "perf_prints_the_same_before_and_after";
@@ -86,7 +86,7 @@ fn perf_prints_the_same_before_and_after() {
     let (before, after) = (dir.path().join("before.data"), dir.path().join("after.data"));
     let samples = ["-F", "comm,pid,tid,time,event,ip,sym"];
     let others = ["-F", "tid,time,event", "--show-task-events", "--show-mmap-events", "--show-bpf-events"];
-    // Of a stream perf prints other fields of samples than it is asked for; those are compared already.
+    // perf prints other fields of a stream's samples than it is asked for; those are compared already.
     let others = |path: &Path| {
         let text = perf_script(path, &others)?;
         Some(text.lines().filter(|line| line.contains(" PERF_RECORD_")).map(str::to_owned).collect::<Vec<_>>())
@@ -131,7 +131,7 @@ fn perf_selects_the_same_times_and_cpus() {
     let (whole, part) = (dir.path().join("whole.data"), dir.path().join("part.data"));
     let fields: &[&str] = &["-G", "-F", "time,event,cpu,tid,ip"];
     let mut compared = 0;
-    // Of a stream perf prints other fields than it is asked for.
+    // perf prints other fields of a stream than it is asked for.
     for (name, bytes) in common::fixtures().into_iter().filter(|(name, _)| !name.ends_with("/piped.data")) {
         std::fs::write(&whole, &bytes).unwrap();
         let Some(all) = perf_script(&whole, &["-F", "time,event"]) else { continue };
@@ -147,7 +147,7 @@ fn perf_selects_the_same_times_and_cpus() {
         };
         let (out, summary) = rewritten(&bytes, &options).unwrap();
         std::fs::write(&part, out).unwrap();
-        // Of recordings that were cut off perf does not know how many CPUs there are.
+        // perf does not know the number of CPUs of recordings that were cut off.
         let Some(expected) = perf_script(&whole, &[fields, &["--time", &range, "-C", "1"]].concat()) else { continue };
         let found = perf_script(&part, fields).unwrap();
         let (expected, found) = (sample_lines(&expected), sample_lines(&found));
@@ -197,7 +197,7 @@ fn perf_finds_the_same_samples_in_a_program() {
         std::fs::write(&part, &out).unwrap();
         let text = perf_script(&part, fields).unwrap();
         assert_eq!(&blocks_with(&text, "_same_name_in_two_objects"), expected, "{filter}");
-        // What runs the two is of either.
+        // Entry code of the two belongs to either.
         let of_hook = blocks_with(if programs == 0 { "" } else { &whole_text }, hook);
         let is_below = |block: &&&str| !block.lines().nth(1).is_some_and(|leaf| leaf.contains(hook));
         let of_hook = of_hook.iter().filter(is_below);

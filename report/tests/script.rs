@@ -75,7 +75,7 @@ fn samples_are_printed_as_perf_prints_them() {
             .arg(&path)
             .output()
             .unwrap();
-        // What this perf refuses, the index has from other readers.
+        // Symbols that this perf refuses, the index has from other readers.
         if !perf.status.success() {
             continue;
         }
@@ -118,7 +118,7 @@ fn without_symbols(line: &str) -> (String, String) {
     }
 }
 
-/// What the guests' perf printed beside their recordings, big-endian ones included: every sample, every frame and every
+/// Output of the guests' perf beside their recordings, big-endian ones included: every sample, every frame and every
 /// side-band record in the same order.
 #[test]
 fn recordings_of_guests_are_printed_as_their_perf_printed_them() {

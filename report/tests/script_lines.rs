@@ -97,7 +97,7 @@ fn words(words: &[u64]) -> Vec<u8> {
 const TASK: u64 = 42 << 32 | 42;
 const TIME_NS: u64 = 5_000_000_000;
 
-/// What the installed perf prints, without the widths of its columns; `None` where there is none.
+/// Output of the installed perf, without the widths of its columns; `None` where there is none.
 fn perf(bytes: &[u8], arguments: &[&str]) -> Option<String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();

@@ -6,7 +6,7 @@ use bprec_generate::{Shape, SharedHook, generate_bytes};
 use bprec_report::model::{Known, Reason, Row};
 use bprec_report::{Input, Options, Session};
 
-/// Of a sample, ns.
+/// Period of a sample, ns.
 const PERIOD_NS: u64 = 250_000;
 
 /// 1 : 9, 9 : 1, and then no run that was counted; with so many samples.
@@ -92,7 +92,7 @@ fn what_runs_a_program_is_unknown_where_the_kernel_inlines_it() {
     let input = Input::from_bytes("generated", bytes);
     let session = Session::open(&input).unwrap();
     let report = session.by_prog(&Options { all: true, ..Options::default() }).unwrap();
-    // Of the other program it is not known either whether it has samples.
+    // Samples of the other program are not known either.
     let lines: Vec<_> = report.events[0].rows.iter().filter_map(|row| row.line.as_ref()).collect();
     assert!(!lines.is_empty());
     for columns in lines.iter().map(|line| line.columns.as_ref().unwrap()) {

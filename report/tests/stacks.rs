@@ -8,12 +8,12 @@ use bprec_report::{Input, Options, Session};
 use serde_json::Value;
 use support::fixtures;
 
-/// What has a program's frame innermost among those of programs: as the leaf, and below the leaf.
+/// Stacks in which this program's frame is the innermost of a program: as the leaf, and below the leaf.
 fn charged(stacks: &Stacks, wanted: Option<u32>) -> (Count, Count) {
     let (mut own, mut helper) = (Count::default(), Count::default());
     for stack in &stacks.stacks {
         let kinds = stack.frames.iter().rev().map(|frame| &stacks.frames[*frame as usize].kind);
-        // What a trampoline does is what runs another program, one that counts this one.
+        // Time in a trampoline belongs to the code that runs another program, one that counts this one.
         let of_program = |kind: &&FrameKind| matches!(kind, FrameKind::Program { .. } | FrameKind::Image);
         match kinds.enumerate().find(|(_, kind)| of_program(kind)) {
             Some((0, FrameKind::Program { id, .. })) if *id == wanted => own = own + stack.count,
@@ -60,7 +60,7 @@ fn only_stacks_through_a_program_are_left() {
     let report = session.by_prog(&Options::default()).unwrap();
     let row = report.events[0].rows.first().unwrap();
     let columns = row.line.as_ref().unwrap().columns.as_ref().unwrap();
-    // What programs of one hook share has a stack, but not one for each of them.
+    // A cost shared by the programs of one hook has a stack, but not one for each of them.
     let shared = columns.entry_shared.value().unwrap().count;
     assert_ne!(shared, Count::default());
     let inclusive = columns.inclusive.value().unwrap().count;

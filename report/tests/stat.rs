@@ -59,7 +59,7 @@ fn events() -> State {
     })
 }
 
-/// So many runs of 110 ns with 330 cycles, 600 instructions and, while they were counted, 2 cache misses.
+/// Counts of runs of 110 ns with 330 cycles, 600 instructions and, while they were counted, 2 cache misses each.
 fn counts(runs: u64) -> RunCounts {
     let time_ns = runs * 110;
     let whole = |value: u64| Reading { value: runs * value, enabled_ns: time_ns, running_ns: time_ns };

@@ -5,7 +5,7 @@ use bprec_report::model::TraceData;
 use bprec_report::{Document, Input, Options, by_prog, header};
 use std::path::Path;
 
-/// What `perf report -D` prints of the file: AUXTRACE_INFO of type 3 at 0x408, one AUXTRACE with 0x180 bytes.
+/// Size that `perf report -D` prints of the file: AUXTRACE_INFO of type 3 at 0x408, one AUXTRACE with 0x180 bytes.
 const TRACE_BYTES: u64 = 0x180;
 const INFO_AT: usize = 0x408;
 

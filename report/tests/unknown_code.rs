@@ -1,4 +1,4 @@
-//! What looks like the idle task, or like BPF, and is not: hand-made recordings with known answers.
+//! Code that looks like the idle task, or like BPF, and is not: hand-made recordings with known answers.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -68,7 +68,7 @@ fn what_runs_in_user_mode_is_not_idle() {
     assert!(event.busy.value().is_none() && event.total.shares.busy.is_none());
 }
 
-/// What each event of a recording says of the idle task: a count, or that it is not known.
+/// Idle samples of each event of a recording; `None` where they are not known.
 fn idle(bytes: &[u8]) -> Vec<Option<u64>> {
     let report = by_prog(&Input::from_bytes("changed", bytes.to_vec()), &Options::default()).unwrap();
     report.events.iter().map(|event| event.idle.value().map(|idle| idle.count.samples)).collect()

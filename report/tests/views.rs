@@ -21,7 +21,7 @@ fn by_column<'l>(header: &[&'l str], line: &'l str) -> BTreeMap<&'l str, &'l str
     header.iter().copied().zip(fields).collect()
 }
 
-/// What CSV has for a member of JSON; as numbers, since one may be written in two ways.
+/// Asserts that CSV has the value of a member of JSON; as numbers, since one may be written in two ways.
 #[track_caller]
 fn assert_same(field: &str, member: &Value) {
     match member {

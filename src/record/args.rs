@@ -162,7 +162,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "bpf_sampler", help_heading = SAMPLING)]
     pub(super) aggregate: bool,
 
-    /// Key by which --aggregate counts user-mode samples without -g: thread, or thread and address (ip).
+    /// Key of user-mode samples for --aggregate without -g: thread, or thread and address.
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
@@ -192,7 +192,7 @@ pub(crate) struct Args {
     #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_object: Vec<String>,
 
-    /// Method of counting runs: stats, exact[=NAME,…] or off [default: stats].
+    /// Counting of runs: stats, exact[=NAME,…] or off [default: stats].
     ///
     /// `stats`: the kernel's run statistics, switched on while recording. `exact`: also attaches counting programs (fsession, or
     /// fentry and fexit) to each program, for its runs, their times and events; `exact=NAME,…`: only to programs with these names

@@ -18,7 +18,7 @@ pub(super) enum Action {
     Quit,
 }
 
-/// One entry of the navigation stack: a view of a program, or of all programs.
+/// Entry of the navigation stack: a view of a program, or of all.
 struct Page {
     view: View,
     program: Option<(ProgramKey, String)>,

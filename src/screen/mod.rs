@@ -141,7 +141,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if self.is_waited_for {
-            // Whoever asks for the outcome calls it.
+            // Errors are returned by an explicit call of it.
             let _ = self.end();
         }
     }

@@ -17,7 +17,7 @@ pub(crate) struct ProgramKey {
     load_time_ns: Option<u64>,
 }
 
-/// Kind of a requested model.
+/// Kind of model that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The table by program.

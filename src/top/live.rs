@@ -258,7 +258,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Callers that need the result call `end` themselves.
+        // Errors are returned by an explicit call of it.
         let _ = self.end();
     }
 }
@@ -286,7 +286,7 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
     }
     for _ in 0..TRIES {
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent).with_context(failed)?;
-        // A process that starts at the same moment may have removed it as unlocked.
+        // Another process that starts at the same moment may have taken it for a leftover.
         if let Some(lock) = lock(directory.path()).filter(|_| directory.path().is_dir()) {
             return Ok((directory, lock));
         }

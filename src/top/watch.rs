@@ -70,7 +70,7 @@ impl Watched {
                 Some(_) => REDACTED.to_owned(),
             });
             for answer in said.map(Answer::Said).chain(answer) {
-                // Fails if the screen has ended, which the next `recv` reports.
+                // The asker may have gone, which the next look finds.
                 let _ = answers.send(answer);
             }
         }

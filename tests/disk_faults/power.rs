@@ -1,5 +1,5 @@
-//! What a disk may have after a loss of power: of each file all that was put on it, and of what was written since a part from the beginning; of
-//! the names the same.
+//! Contents of a disk after a loss of power: of each file all synced data, and a part from the beginning of those
+//! written since; of the names the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(crate) struct Disk {
 }
 
 impl History {
-    /// How many changes there are.
+    /// Number of changes.
     pub(crate) fn len(&self) -> usize {
         self.changes.len()
     }
@@ -86,7 +86,7 @@ impl Disk {
         }
     }
 
-    /// How many changes of names there are.
+    /// Number of changes of names.
     pub(crate) fn name_changes(&self) -> usize {
         self.names.len()
     }
@@ -122,7 +122,7 @@ impl Random {
     }
 }
 
-/// Of files that changed in so many ways since they were synced, which parts of the changes are tried: all where they are few, else
+/// Changes that are tried of files that changed in so many ways since they were synced: all where they are few, else
 /// nothing, everything, and some in between.
 fn choices(pending: &[usize], random: &mut Random) -> Vec<Vec<usize>> {
     const ALL_MAX: usize = 24;

@@ -40,7 +40,7 @@ struct Reader {
     kind: Kind,
 }
 
-/// How an output comes about.
+/// Way in which an output comes about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// It gets its name when it is whole.
@@ -114,7 +114,7 @@ impl Reader {
         command
     }
 
-    /// What it writes, and the file that has to stay beside it.
+    /// Contents that it writes, and files that have to stay beside it.
     fn expected(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
         let directory = scratch();
         (self.prepare)(directory.path());

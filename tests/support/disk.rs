@@ -1,6 +1,7 @@
-//! What a program asks of the disk, seen and answered call by call: each call that concerns a file below one directory is a step, which can be
-//! let through, refused, done by half, or be the last before the program is killed. The kernel tells of the calls before they happen
-//! (`SECCOMP_RET_USER_NOTIF`), so it is the program itself that is tested, with all of its threads and nothing built into it.
+//! Disk access of a program, seen and answered call by call: each call that concerns a file below one directory is a
+//! step, which can be let through, refused, done by half, or be the last before the program is killed. The kernel tells
+//! of the calls before they happen (`SECCOMP_RET_USER_NOTIF`), so it is the program itself that is tested, with all of
+//! its threads and nothing built into it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -15,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// Where the child keeps the descriptor that its calls are told by.
+/// Descriptor in the child that reports its calls.
 const LISTENER: i32 = 200;
 /// Calls that change files or names, put them on the disk, or open them.
 const CALLS: [libc::c_long; 26] = [
@@ -88,23 +89,23 @@ pub(crate) enum Step {
     Refused,
 }
 
-/// What becomes of a step.
+/// Answer to a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Go,
     Fail(i32),
-    /// Of what is to be written, half is.
+    /// Half of the data is written.
     Half,
     Kill,
 }
 
-/// What a program did.
+/// Outcome of a program's run.
 pub(crate) struct Run {
     pub(crate) status: ExitStatus,
     pub(crate) said: String,
-    /// Those that were let through.
+    /// Steps that were let through.
     pub(crate) steps: Vec<Step>,
-    /// Of all, how many there were.
+    /// Number of all steps.
     pub(crate) count: usize,
 }
 

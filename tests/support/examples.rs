@@ -1,5 +1,5 @@
-//! What README and docs show: blocks, and command lines in blocks and in the text. Each is run by `documents.rs` or `documented_live.rs`,
-//! or listed there with what checks it instead.
+//! Examples of README and docs: blocks, and command lines in blocks and in the text. Each is run by `documents.rs` or
+//! `documented_live.rs`, or listed there with what checks it instead.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 

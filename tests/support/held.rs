@@ -1,4 +1,4 @@
-//! Who holds which BPF objects: what is still there after its maker has gone may be held by another recorder.
+//! Holders of BPF objects: an object that is still there after its maker has gone may be held by another recorder.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,7 +11,7 @@ pub(crate) const KINDS: [&str; 3] = ["prog", "map", "link"];
 /// Ids by kind.
 pub(crate) type Ids = [BTreeSet<u64>; 3];
 
-/// What a process has descriptors of: also what others made, as a recorder holds every program.
+/// Objects that a process has descriptors of: also those of other makers, as a recorder holds every program.
 pub(crate) fn held_by(pid: u32) -> Ids {
     let mut ids = Ids::default();
     // Descriptors, and whole processes, may be gone by the time they are looked at.
@@ -46,7 +46,7 @@ fn maps_of(programs: &BTreeSet<u64>) -> BTreeSet<u64> {
     maps
 }
 
-/// What any process has descriptors of, and the maps of these programs.
+/// Objects that any process has descriptors of, and the maps of these programs.
 pub(crate) fn held_by_any() -> Ids {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -59,9 +59,9 @@ pub(crate) fn held_by_any() -> Ids {
     ids
 }
 
-/// What bpftool lists.
+/// Objects that bpftool lists.
 pub(crate) fn bpftool(arguments: &[&str]) -> Vec<Value> {
     let output = Command::new("bpftool").arg("-j").args(arguments).output().unwrap();
-    // What is gone by the time it is looked at is an error.
+    // An object that is gone by the time it is looked at is an error.
     serde_json::from_slice(&output.stdout).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: the program under test, the judges, and a place for files.
+//! Common code of the end-to-end tests: the program under test, the judges, and a directory for files.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -131,7 +131,7 @@ pub(crate) fn perf<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     let output = succeed(&mut command);
     let complaints: Vec<_> = String::from_utf8_lossy(&output.stderr)
         .lines()
-        // What it says on the way, not about the file.
+        // Progress lines are not about the file.
         .filter(|line| !line.trim().is_empty() && !line.starts_with("[ perf "))
         .map(str::to_owned)
         .collect();
@@ -184,7 +184,7 @@ impl Running {
     pub(crate) fn start(path: &Path, arguments: &[&OsStr]) -> Self {
         let (begun, fifo) = (path.with_extension("begun"), path.with_extension("fifo"));
         for file in [&begun, &fifo] {
-            // Of another one under this name.
+            // A file of another test under this name.
             drop(std::fs::remove_file(file));
         }
         succeed(Command::new("mkfifo").arg(&fifo));
@@ -227,7 +227,7 @@ impl Running {
 /// Starts recording the machine for so many seconds, and waits until it samples: the command is not let go before.
 pub(crate) fn recording(path: &Path, seconds: &str, more: &[&str]) -> Child {
     let started = path.with_extension("started");
-    // Of another recording under this name.
+    // A file of another recording under this name.
     drop(std::fs::remove_file(&started));
     let child = bprec()
         .args(["record", "-q", "-a", "-o"])

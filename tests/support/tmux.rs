@@ -69,7 +69,7 @@ impl Terminal {
         assert!(output.status.success(), "{output:?}");
     }
 
-    /// What is on the screen, line by line.
+    /// Lines on the screen.
     pub(crate) fn screen(&self) -> Vec<String> {
         let text = String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).unwrap();
         text.lines().map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! What is exported, in the viewers that it is for.
+//! Exports, in the viewers that they are for.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 #[path = "../support/mod.rs"]
@@ -23,7 +23,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where `setup/viewers` puts them; says so when it was not run.
+/// Directory of `setup/viewers`; says so when it was not run.
 fn viewers(test: &str) -> Option<PathBuf> {
     let modules = repository().join("target/viewers/node_modules");
     if !modules.is_dir() {
@@ -50,7 +50,7 @@ impl FirefoxProfiler {
         let mut profiler = FirefoxProfiler { program, home: Scratch::new(), process: None };
         let process = profiler.command(&["--daemon"]).arg(profile).args(["--session", "test"]).spawn().unwrap();
         profiler.process = Some(process);
-        // Whoever asks before it listens takes its session for one that died, and removes it: its log is asked.
+        // A client that asks before it listens takes its session for one that died, and removes it: its log is asked.
         let log = profiler.home.path("test.log");
         wait_for("the profile is loaded", || {
             let log = std::fs::read_to_string(&log).ok()?;
@@ -175,8 +175,8 @@ fn the_firefox_profiler_shows_the_programs() {
     assert!(shown["label"].as_str().unwrap().ends_with("μs"), "{shown}");
 }
 
-/// What speedscope has after it has imported a profile: weights by name, in a frame itself and in what it called, and of programs with
-/// all of their functions.
+/// Contents of speedscope after it has imported a profile: weights by name, in a frame itself and in its callees, and
+/// of programs with all of their functions.
 fn imported(modules: &Path, profile: &Path) -> (BTreeMap<String, (u64, u64)>, BTreeMap<String, u64>) {
     let mut open = Command::new("node");
     open.arg(repository().join("tests/viewers/speedscope.js")).arg("/usr/bin/chromium");
@@ -186,7 +186,7 @@ fn imported(modules: &Path, profile: &Path) -> (BTreeMap<String, (u64, u64)>, BT
     let frames = seen["saved"]["shared"]["frames"].as_array().unwrap();
     let (mut functions, mut programs) = (BTreeMap::<String, (u64, u64)>::new(), BTreeMap::new());
     let (mut open_frames, mut at) = (Vec::<&str>::new(), 0);
-    // What was imported is saved as the frames that begin and end on a line of weight.
+    // Imported stacks are saved as the frames that begin and end on a line of weight.
     for event in seen["saved"]["profiles"][0]["events"].as_array().unwrap() {
         let weight = event["at"].as_u64().unwrap() - at;
         at += weight;
@@ -251,7 +251,7 @@ fn speedscope_weighs_the_same() {
     }
 }
 
-/// What is seen of a page in a browser.
+/// Texts of a page in a browser.
 fn seen(modules: &Path, page: &Path, program: &str) -> Value {
     let script = repository().join("tests/viewers/page.js");
     let mut browse = Command::new("node");
@@ -376,7 +376,7 @@ fn a_browser_shows_the_page() {
         let own = event["total"]["self"]["samples"].as_u64().unwrap();
         assert_eq!(shown("lines", 1), [own], "{recording}");
 
-        // What is not known is behind everything, and then before it.
+        // Unknown values are behind all others, and then before them.
         let number = |text: &&str| text.replace(',', "").parse::<u64>().ok();
         let descending: Vec<Option<u64>> = texts(&seen["descending"]).iter().map(number).collect();
         let ascending: Vec<Option<u64>> = texts(&seen["ascending"]).iter().map(number).collect();

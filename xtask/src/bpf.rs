@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::tree::files_under;
 
-/// Where BPF sources live, their objects beside them.
+/// Directories of BPF sources, their objects beside them.
 const DIRECTORIES: [&str; 2] = ["bpf/src/programs", "fixtures/bpf"];
 const CLANG: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";

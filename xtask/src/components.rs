@@ -1,4 +1,5 @@
-//! What the program is linked with, for those who hand it on: the texts of its licences, and a bill of materials.
+//! Components that the program is linked with, for those who hand it on: the texts of its licences, and a bill of
+//! materials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -101,12 +102,12 @@ pub(crate) fn sbom() -> Result<()> {
     Ok(())
 }
 
-/// How many there are.
+/// Number of components.
 pub(crate) fn count() -> Result<usize> {
     components().map(|components| components.len())
 }
 
-/// What `bprec` is linked with on any platform of releases, itself included, by name.
+/// Packages that `bprec` is linked with on any platform of releases, itself included, by name.
 fn components() -> Result<Vec<Component>> {
     let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--locked"])?)?;
     let linked = linked()?;
@@ -155,7 +156,7 @@ fn cargo(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What the lock file has for a package.
+/// Checksum of a package in the lock file.
 fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
     let head = format!("name = \"{name}\"\nversion = \"{version}\"\n");
     let package = lock.split("[[package]]").find(|package| package.trim_start().starts_with(&head))?;

@@ -21,7 +21,7 @@ const PARTS_MAX: usize = 20;
 const VIEWS: u8 = 16;
 /// Seeds of the fuzzer that makes its recordings from four numbers: kind, view and two sizes.
 const SHAPE_SEEDS: u16 = 64;
-/// What the compiler adds for libFuzzer to see which ways an input takes.
+/// Flags that make the compiler tell libFuzzer which ways an input takes.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -148,7 +148,7 @@ fn states(file: &File<'_>) -> Vec<Vec<u8>> {
     });
     let mut found: Vec<Vec<u8>> = Vec::new();
     for state in raw {
-        // What comes first says the kind.
+        // The first bytes say the kind.
         let alike = found.iter().filter(|it| it.first_chunk::<4>() == state.first_chunk::<4>()).count();
         if alike < PARTS_MAX {
             found.push(state);

@@ -6,7 +6,7 @@ use std::io::BufWriter;
 use anyhow::{Context, Result, bail};
 use bprec_generate::{Container, LEVEL_MAX, Shape, generate};
 
-/// What can be said of a recording.
+/// Keys that a recording can be described by.
 const KEYS: &str = "size=135M programs=10 churned=0 frames=7 user-frames=2 bpf=66 tasks=2 cpus=2 zstd=3 pipe seed=1";
 
 /// Writes a recording into `path`.

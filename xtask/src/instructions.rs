@@ -1,5 +1,5 @@
-//! How many instructions reports and scripts take for recordings that are the same everywhere, under callgrind: a guard against
-//! growing slower that other load on the machine does not disturb.
+//! Instructions that reports and scripts take for recordings that are the same everywhere, under callgrind: a guard
+//! against growing slower that other load on the machine does not disturb.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ const FIGURES: &str = "report/benches/instructions.tsv";
 /// A figure may grow by this much, in percent: compilers differ.
 const TOLERANCE_PERCENT: f64 = 10.0;
 
-/// What is measured: its name, what the bench is told to run, and what it is told to make for that.
+/// Measurements: name, arguments of the bench, and the recording to make for it.
 const MEASUREMENTS: [(&str, &str, &str); 8] = [
     ("by-prog", "by-prog", "make"),
     ("by-func", "by-func", "make"),

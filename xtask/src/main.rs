@@ -99,7 +99,7 @@ fn root() -> Result<PathBuf> {
     Ok(manifest.parent().context("the crate has no parent directory")?.to_owned())
 }
 
-/// Where cargo builds.
+/// Target directory of cargo.
 pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
 }

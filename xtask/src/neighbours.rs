@@ -16,7 +16,7 @@ use crate::tally::Tally;
 const IDLE: &str = "fixtures/bpf/counted.bpf.o";
 /// A program on every context switch, as the project's loader calls it; its link is pinned.
 const RUNNING: &str = "rawtp";
-/// What the tracer does: programs on events of its own.
+/// Script of the tracer: programs on events of its own.
 const TRACED: &str =
     "profile:hz:49 { @samples[comm] = count(); } software:context-switches:1000 { @switches = count(); }";
 /// They end by themselves when nobody is left to end them.
@@ -45,7 +45,7 @@ impl Neighbours {
             neighbours
                 .spawn("bpftrace", Command::new("timeout").args(["-s", "INT", LIMIT, "bpftrace", "-e", TRACED]))?;
         } else {
-            // What it would do, by the project's own loader.
+            // The same by the project's own loader.
             let load = bprec.with_file_name("bprec-load");
             neighbours
                 .spawn("bprec-load", Command::new("timeout").args(["-s", "INT", LIMIT]).arg(load).arg("perf-event"))?;

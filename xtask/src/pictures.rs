@@ -14,11 +14,11 @@ const RECORDING: &str = "fixtures/recordings/linux-7.2/ratio.data";
 const PAGE_OF: &str = "fixtures/recordings/linux-7.2/everything.data";
 const PAGE: &str = "docs/page.webp";
 const TREE: &str = "docs/tree.svg";
-/// What the tree is of.
+/// Command that prints the tree.
 const COMMAND: [&str; 4] = ["report", "--tree", "--prog", "17"];
 /// The first screen.
 const PAGE_SIZE: &str = "1400,775";
-/// Of the terminal.
+/// Width of the terminal.
 const COLUMNS: usize = 96;
 /// GitHub has to load them for everyone.
 const MOST_BYTES: u64 = 150_000;
@@ -47,7 +47,7 @@ pub(crate) fn make() -> Result<()> {
     Ok(())
 }
 
-/// What a command prints.
+/// Output of a command.
 fn succeed(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     if !output.status.success() {
@@ -56,7 +56,7 @@ fn succeed(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Of a character and its line, pixels.
+/// Size of a character and its line, pixels.
 const CELL: (f64, f64) = (8.4, 19.0);
 const MARGIN: f64 = 16.0;
 
@@ -73,7 +73,7 @@ fn svg(text: &str) -> String {
         let y = MARGIN + (row as f64 + 0.75) * CELL.1;
         let mut column = 0;
         for (at, part) in line.split("\u{1b}[").enumerate() {
-            // What precedes the first escape sequence has none.
+            // Text before the first escape sequence has no colour.
             let (code, words) = if at == 0 { ("0", part) } else { part.split_once('m').unwrap_or(("0", part)) };
             let cells = words.chars().count();
             if !words.trim().is_empty() {

@@ -1,4 +1,5 @@
-//! What a run of tests comes to: lines of test programs, here or in a guest, into counts, reasons and the end of what failed printed.
+//! Totals of a run of tests: lines of test programs, here or in a guest, into counts, reasons and the end of the output
+//! of failed ones.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::repeats;
 use crate::skips::{self, Skip, short};
 
-/// What the lines of one or more test binaries add up to.
+/// Totals of the lines of one or more test binaries.
 #[derive(Default)]
 pub(crate) struct Tally {
     passed: usize,
@@ -23,23 +24,23 @@ pub(crate) struct Tally {
     test: String,
     /// Measurements that were made once more because they did not agree.
     again: Vec<String>,
-    /// What the test program has printed that runs.
+    /// Output of the test program that runs.
     printed: VecDeque<String>,
-    /// What failed, and the end of what it printed.
+    /// Failed tests, and the end of their output.
     failures: Vec<String>,
-    /// What failed and passed when it was run once more.
+    /// Tests that failed and passed when they were run once more.
     unsteady: Vec<String>,
     /// The tests that a program with a result said have failed.
     failed_tests: Vec<String>,
 }
 
-/// How many measurements may be made once more in a run of all tests. Most runs need none: chance and a busy moment account for a few, a rare wrong
-/// number for more.
+/// Limit on the measurements that are made once more in a run of all tests. Most runs need none: chance and a busy
+/// moment account for a few, a rare wrong number for more.
 const MAX_AGAIN: usize = 6;
-/// How many tests may fail and then pass when they are run once more, in a run of all tests. Times on a shared or emulated processor and what others on
-/// the machine do account for one; what is broken now and then fails more often.
+/// Limit on the tests that fail and then pass when they are run once more, in a run of all tests. Times on a shared or
+/// emulated processor and other load on the machine account for one; code that is broken now and then fails more often.
 const MAX_UNSTEADY: usize = 2;
-/// So many lines are kept of a test program's output; more are in the log.
+/// Limit on the lines that are kept of a test program's output; more are in the log.
 const MAX_PRINTED: usize = 400;
 
 impl Tally {
@@ -103,7 +104,7 @@ impl Tally {
         None
     }
 
-    /// A binary that was running and gave no result was killed or aborted: that is a failure too.
+    /// A binary without a result was killed or aborted, which is a failure.
     fn binary_died(&mut self) {
         if self.running {
             self.failed += 1;
@@ -135,7 +136,7 @@ impl Tally {
 
     /// Takes what came of [`Self::to_run_again`]: tests that all pass now are unsteady and count as passed. Gives why they had failed.
     ///
-    /// Nothing is printed here, where a test of this would have it counted as a result of its own.
+    /// Prints nothing here, where a test of this would have it counted as a result of its own.
     #[must_use]
     pub(crate) fn ran_again(&mut self, second: Self) -> Vec<String> {
         let tests = self.to_run_again().len();
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(MAX_UNSTEADY, 2);
         tally.unsteady.push("UNSTEADY c: passed when run again".into());
         assert!(tally.judge("", "").is_err());
-        // What fails again, what is not run again, and what died are failures.
+        // Tests that fail again, that are not run again, and that died are failures.
         const ONE: &str = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 10 filtered out";
         for lines in [&["running 2 tests", "failures:", "    a", "", BAD][..], &["running 1 test", ONE], &[]] {
             let mut tally = first();

@@ -97,7 +97,8 @@ fn here(arguments: &[&str]) -> Result<Tally> {
     Ok(tally)
 }
 
-/// What `cargo test` comes to with `filter` as arguments of the test programs; what it prints is kept in `log` where cargo builds.
+/// Result of `cargo test` with `filter` as arguments of the test programs; the output is kept in `log` where cargo
+/// builds.
 fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)], log: &str) -> Result<Tally> {
     let mut tally = Tally::default();
     let log = target_directory().join(log);
@@ -134,7 +135,8 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
                 last_line = Instant::now();
                 let line = String::from_utf8_lossy(&line);
                 writeln!(kept, "{line}")?;
-                // What is said while no test program runs is cargo's. A few tests alone are not worth a line for each program.
+                // Lines while no test program runs are cargo's. A few tests alone are not worth a line for each
+                // program.
                 match (tally.running, tally.line(&line)) {
                     _ if !filter.is_empty() => {}
                     (_, Some(result)) => println!("{result}"),
@@ -173,7 +175,7 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
 
 /// Time between two looks whether the tests have ended, while they print nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// So long after their end their output ends as well, unless something else has it.
+/// Time after its end in which its output ends as well, unless another process has it.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
 /// Longest time without a line, `BPREC_TEST_LIMIT` in seconds: a test, or a crate that is compiled, takes a tenth of ten minutes.
 fn max_silence() -> Result<Duration> {

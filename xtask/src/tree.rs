@@ -1,6 +1,6 @@
-//! What holds for every source file.
+//! Rules for every source file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,14 +21,9 @@ const WITH_FOLDERS: [(&str, &[&str]); 2] =
 pub(crate) fn check() -> Result<()> {
     let (mut checked, mut wrong) = (0, Vec::new());
     let mut functions = BTreeSet::new();
-    let mut openings: BTreeMap<String, usize> = BTreeMap::new();
     for path in files_under(Path::new("."))? {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
-        if path.ends_with(".rs") || path.ends_with(".bpf.c") {
-            let part = path.split('/').next().unwrap_or(&path).to_owned();
-            *openings.entry(part).or_default() += text.lines().filter(|line| opens_badly(line)).count();
-        }
         functions.extend(text.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
         wrong.extend(faults(&path, &text).into_iter().map(|fault| format!("{path}: {fault}")));
         checked += 1;
@@ -37,16 +32,6 @@ pub(crate) fn check() -> Result<()> {
     let gone = skips::parse(&skips)?.into_iter().filter(|it| !functions.contains(it.test));
     wrong.extend(gone.map(|it| format!("{}: no test is called {}", skips::LIST, it.test)));
     wrong.extend(unnamed_programs()?);
-    let openings = openings.into_iter().map(|(part, count)| format!("{count} {part}\n")).collect::<String>();
-    let most = fs::read_to_string(OPENINGS).with_context(|| format!("read {OPENINGS}"))?;
-    let risen = risen(&most, &openings);
-    let has_fallen = risen.is_empty() && openings != most;
-    wrong.extend(risen);
-    if has_fallen && std::env::var_os("BPREC_UPDATE").is_some() {
-        fs::write(OPENINGS, openings).with_context(|| format!("write {OPENINGS}"))?;
-    } else if has_fallen {
-        println!("fewer comments open badly than {OPENINGS} says: BPREC_UPDATE=1 cargo xtask tree writes it");
-    }
     if !wrong.is_empty() {
         bail!("\n  {}", wrong.join("\n  "));
     }
@@ -54,9 +39,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Comments may open so in so many places of each crate, which can only fall.
-const OPENINGS: &str = "xtask/openings.txt";
-/// A comment opens with a noun or a verb.
+/// First words that no comment has: it opens with a noun or a verb.
 const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
 
 /// True for the first line of a comment or of a part of it, by its first word.
@@ -65,25 +48,6 @@ fn opens_badly(line: &str) -> bool {
     comment.is_some_and(|text| {
         OPENS_BADLY.iter().any(|word| text.strip_prefix(word).is_some_and(|it| it.starts_with([' ', ','])))
     })
-}
-
-/// Parts of the tree that have more than they may; both texts have lines of count and part.
-fn risen(most: &str, now: &str) -> Vec<String> {
-    let counts = |text: &str| -> BTreeMap<String, usize> {
-        let lines = text.lines().filter_map(|line| line.split_once(' '));
-        lines.filter_map(|(count, part)| Some((part.to_owned(), count.parse().ok()?))).collect()
-    };
-    let most = counts(most);
-    let rise = counts(now).into_iter().filter_map(|(part, count)| {
-        let most = most.get(&part).copied().unwrap_or(0);
-        (count > most).then(|| {
-            format!(
-                "{part}: {count} comments open with {}, and {most} may: open with a noun or a verb",
-                OPENS_BADLY.join("/")
-            )
-        })
-    });
-    rise.collect()
 }
 
 /// Files of tests that no test program names: cargo looks for none beside those of the manifest.
@@ -114,7 +78,7 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     if c && !text.lines().next().is_some_and(|line| line.contains(BPF_LICENCE)) {
         faults.push(format!("the first line is not `{BPF_LICENCE}`"));
     }
-    // What is only compiled for its BTF never reaches a kernel.
+    // A source that is only compiled for its BTF never reaches a kernel.
     if bpf_program && text.contains("SEC(") && !text.contains("\"Dual BSD/GPL\"") {
         faults.push("declares no \"Dual BSD/GPL\" licence to the kernel".to_owned());
     }
@@ -126,6 +90,12 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     }
     if rust && !path.ends_with("/tests.rs") && !text.starts_with("//!") {
         faults.push("does not open with what it is for (`//!`)".to_owned());
+    }
+    if bpf_program || rust {
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| opens_badly(line));
+        let words = OPENS_BADLY.join("/");
+        faults
+            .extend(lines.map(|(at, _)| format!("line {at}: a comment opens with {words}, not with a noun or a verb")));
     }
     if (c || rust) && text.lines().count() > MAX_LINES {
         faults.push(format!("has {} lines, more than {MAX_LINES}", text.lines().count()));
@@ -165,18 +135,21 @@ pub(crate) fn files_under(directory: &Path) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{faults, opens_badly, risen};
+    use super::{faults, opens_badly};
 
     #[test]
-    fn comments_that_open_badly_may_only_become_fewer() {
+    fn comments_open_with_a_noun_or_a_verb() {
         for bad in ["/// What it is.", "    // Whether it is.", "//! How, and why.", " * Those that go."] {
             assert!(opens_badly(bad), "{bad}");
         }
         for good in ["/// Whatever it is.", "// A name of What it is.", "let x = 1; // What", "How it is"] {
             assert!(!opens_badly(good), "{good}");
         }
-        assert_eq!(risen("2 bpf\n1 src\n", "2 bpf\n0 src\n"), Vec::<String>::new());
-        assert_eq!(risen("2 bpf\n", "3 bpf\n1 new\n").len(), 2);
+        let found = faults("a.rs", "//! Doc.\n\n// What it is.\nlet x = 1;\n");
+        assert_eq!(
+            found,
+            ["line 3: a comment opens with What/Whether/Where/Who/Whose/How/Those, not with a noun or a verb"]
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What of the cost of counting comes from where: a program that runs all the time beside other work, under each part of it by itself.
+//! Cost of counting by its causes: a program that runs all the time beside other work, under each part of counting by
+//! itself.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ const PROGRAM: &str = "loop_of_100";
 /// Number of measurements of each part at a time.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// What is switched on: a pair that measures one in so many, and the kernel's run statistics.
+/// Parts that are switched on: a probe that measures one run in so many, and the kernel's run statistics.
 const PARTS: [(&str, Option<u64>, bool); 6] = [
     ("nothing", None, false),
     ("run statistics", None, true),
@@ -56,7 +57,7 @@ pub(crate) fn bench(rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// What the gauge says again and again: with and without run statistics, at rest and beside as much work as there are CPUs.
+/// Repeats the calibration: with and without run statistics, at rest and beside as much work as there are CPUs.
 pub(crate) fn gauges(times: usize) -> Result<()> {
     println!("| beside work | run statistics | inside, ns | measured, ns | skipped, ns |");
     println!("| --- | --- | --- | --- | --- |");

@@ -1,5 +1,5 @@
-//! What is added to each run of a program: one copy of a program that does nothing for each way of counting, all attached at once, run by
-//! turns. Whatever happens to the machine meanwhile happens to all of them.
+//! Time added to each run of a program: one copy of a program that does nothing for each way of counting, all attached
+//! at once, run by turns. Whatever happens to the machine meanwhile happens to all of them.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};

@@ -49,8 +49,8 @@ pub(crate) fn accuracy() -> Result<()> {
 /// Time that `bprec stat` takes to attach, and to see how often a program runs.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What the machine gets done while a program is counted under a budget, and while it is not: once that has settled, and in the second
-/// in which a program that stood still begins to run.
+/// Throughput of the machine while a program is counted under a budget, and while it is not: once that has settled, and
+/// in the second in which a program that stood still begins to run.
 pub(crate) fn budget(bprec: &Path, seconds: u64, rounds: usize) -> Result<()> {
     println!("| load | runs/s | other work, counted / not | runs, counted / not | all, weighed by time |");
     println!("| --- | --- | --- | --- | --- |");

@@ -1,5 +1,5 @@
-//! What exact counters cost, beside `perf stat -b` and `bpftool prog profile`: `cargo xtask bench-exact PERF BPFTOOL` runs it in a guest,
-//! as fentry and fexit are not allowed everywhere.
+//! Cost of exact counters, beside `perf stat -b` and `bpftool prog profile`: `cargo xtask bench-exact PERF BPFTOOL`
+//! runs it in a guest, as fentry and fexit are not allowed everywhere.
 #![allow(clippy::print_stdout, reason = "a tool for the one who runs it")]
 
 mod attach;

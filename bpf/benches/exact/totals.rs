@@ -1,5 +1,5 @@
-//! How many totals are impossible: short countings of a program that runs all the time on every CPU, by `bprec record`, `bprec stat` and
-//! `perf stat -b`, by turns.
+//! Share of impossible totals: short countings of a program that runs all the time on every CPU, by `bprec record`,
+//! `bprec stat` and `perf stat -b`, by turns.
 
 use std::path::Path;
 use std::process::Command;

@@ -137,7 +137,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         }
     }
 
-    /// None when this map, or this kernel, has no batches.
+    /// Reads in batches; `None` when this map, or this kernel, has none.
     fn batches(&mut self, entries: &Entries<'_>) -> Result<Option<Cut>, E> {
         let entry_bytes = (entries.key_bytes() + entries.copied_bytes()).max(1);
         let mut count = (BATCH_BYTES / entry_bytes).clamp(1, BATCH_ENTRIES);

@@ -57,8 +57,8 @@ impl Holders {
         Ok(holders)
     }
 
-    /// Who holds a program: those with a descriptor of the program, a link or a perf event of it; where there are none,
-    /// those with a descriptor of one of its maps.
+    /// Processes that hold a program: those with a descriptor of the program, a link or a perf event of it; where there
+    /// are none, those with a descriptor of one of its maps.
     pub fn owners(&self, prog_id: u32, map_ids: &[u32]) -> Vec<Owner> {
         let by = |holds: &dyn Fn(&Holder) -> bool| -> Vec<Owner> {
             self.processes.iter().filter(|process| holds(process)).map(|process| process.owner.clone()).collect()

@@ -61,8 +61,8 @@ impl Kallsyms {
         functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()
     }
 
-    /// Addresses of the kernel's functions that programs call, and of what calls in their instructions are counted from: with names for
-    /// these a reader can name the calls.
+    /// Addresses of the kernel's functions that programs call, and of `__bpf_call_base`, which calls in their
+    /// instructions are relative to: with both a reader can name the calls.
     pub fn called_by(&self, programs: &[ProgInfoBuf]) -> Vec<u64> {
         // A kfunc is that near only where the kernel's compiler cannot reach further.
         let is_near =

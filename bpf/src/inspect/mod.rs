@@ -1,5 +1,5 @@
-//! What others loaded: programs with what the kernel tells of each, their maps and contents, links and other attachments, who holds
-//! them, where they are pinned. Everything here only reads.
+//! Programs that others loaded: the kernel's facts about each, their maps and contents, links and other attachments,
+//! holders, pins. Everything here only reads.
 
 mod attachments;
 mod btf;

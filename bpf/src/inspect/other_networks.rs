@@ -64,7 +64,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
     };
     let look_into_all = move || {
         for namespace in namespaces.others {
-            // Nobody listens any more when it took too long.
+            // The receiver is gone if this took too long.
             if send.send(enter_and_look(&namespace)).is_err() {
                 return;
             }

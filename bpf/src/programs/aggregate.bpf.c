@@ -20,7 +20,7 @@ enum {
 /* Words of a call chain: the kernel's default of 127 frames, and a word before those of each mode. */
 #define WORDS 130
 
-/* What aggregate.rs reads. */
+/* Layout read by aggregate.rs. */
 struct key {
 	__u64 ip;
 	/* Of the words of the chain; equal hashes of different chains are told apart by the chains themselves. */
@@ -30,7 +30,7 @@ struct key {
 	__u32 tid;
 	__u32 cpu;
 	__u16 words;
-	/* How many of the words are of the kernel's part of the chain, which comes first. */
+	/* Number of words of the kernel's part of the chain, which comes first. */
 	__u16 kernel_words;
 	/* Not reported: it keeps what a task did before it changed its name apart from what it did after. */
 	__u8 comm[16];

@@ -14,8 +14,8 @@
 //!    comes behind the reader. An entry is deleted by the call that copies it out: it is read once. When the kernel says
 //!    that there is none left, the table is empty, as it has to be for the next drain.
 //!
-//! What found no room, or met another CPU's lock, is added to numbers of the CPU instead. These only grow, and whoever reads them takes
-//! differences: it does not matter to which drain a sample goes that is counted meanwhile.
+//! Samples that found no free entry, or met another CPU's lock, are added to numbers of the CPU instead. These only
+//! grow, and readers take differences: a sample that is counted during a drain goes to that drain or to the next.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -60,7 +60,7 @@ const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
 pub struct Aggregator {
     object: Object,
     tables: [MapHandle; 2],
-    /// Which of the tables is in the slot.
+    /// Number of the table that is in the slot.
     active: usize,
     keys: Vec<u8>,
     entries: Vec<u8>,
@@ -114,7 +114,7 @@ impl Aggregator {
     /// Loads the program with two tables of `entries` each. It runs once it is attached.
     ///
     /// # Errors
-    /// When the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's account.
+    /// When the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's log.
     pub fn load(entries: u32, user: UserDetail) -> Result<Aggregator> {
         let refused = |(source, log)| Error::Load { program: AGGREGATE, source, log };
         let Some(machine) = MACHINE else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * How many references each BPF program has, how many of them are the recorder's, when it was loaded, and its name. Reading gives one
- * record per program. The kernel holds a reference of its own on the program that is being visited; it is counted here and subtracted by
- * the reader.
+ * References of each BPF program, those of the recorder among them, its load time, and its name. Reading gives one
+ * record per program. The kernel holds a reference of its own on the program that is being visited; it is counted here
+ * and subtracted by the reader.
  */
 #include "bprec_bpf.h"
 
@@ -46,7 +46,7 @@ struct bpf_iter__bpf_prog {
 	struct bpf_prog *prog;
 } KERNEL_STRUCT;
 
-/* What refs.rs reads. */
+/* Layout read by refs.rs. */
 struct refs_record {
 	__u32 id;
 	__u32 zero;

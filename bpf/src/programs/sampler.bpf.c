@@ -10,7 +10,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* What the loader sets (sampler.rs). */
+/* Configuration set by the loader (sampler.rs). */
 struct sampler_config {
 	/* Bit n: word n of the context is to be recorded. */
 	__u64 registers;
@@ -76,7 +76,7 @@ struct {
 	__type(value, struct scratch);
 } sampler_scratch SEC(".maps");
 
-/* What sampler.rs reads. */
+/* Layout read by sampler.rs. */
 struct sampler_counts {
 	__u64 runs;
 	__u64 written;
@@ -208,7 +208,7 @@ int bprec_sampler(void *ctx)
 			}
 		}
 		if (config.stacks & STACK_USER) {
-			/* What the verifier cannot know: the length of one stack leaves room for the other. */
+			/* A bound that the verifier cannot know: the length of one stack leaves space for the other. */
 			if (at > SCRATCH_BYTES - 8 - STACK_BYTES)
 				return 0;
 			bytes = bpf_get_stack(ctx, out + at + 8, STACK_BYTES, BPF_F_USER_STACK);

@@ -23,7 +23,7 @@ const COUNTS_BYTES: usize = 40;
 const STACK_KERNEL: u32 = 1 << 0;
 const STACK_USER: u32 = 1 << 1;
 
-/// Which words of the context hold the instruction pointer and, behind the registers, the period.
+/// Words of the context that hold the instruction pointer and, behind the registers, the period.
 const MACHINE_WORDS: Option<(u32, u32)> = if cfg!(target_arch = "x86_64") {
     Some((16, 21))
 } else if cfg!(target_arch = "aarch64") {

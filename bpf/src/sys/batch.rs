@@ -8,8 +8,8 @@ use super::info::map_info;
 use super::syscall::{Attr, attr_end, bpf, number};
 
 /// Takes elements out of a hash map of `key_bytes` and `value_bytes`, from its first on: as many as there is room for in
-/// both buffers. How many it were, and what the kernel said: ENOENT when the map is empty now, and also with another errno
-/// that many elements were taken.
+/// both buffers. Returns the number taken and the kernel's answer: ENOENT when the map is empty now. The number is
+/// valid with any errno.
 ///
 /// libbpf-rs's iterator over batches ends at any errno, and at a batch that is not full, as if the map were empty.
 pub(crate) fn take_batch(

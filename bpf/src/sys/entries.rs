@@ -1,7 +1,8 @@
 //! The entries of a map: lookup, walk and batch.
 //!
-//! How much the kernel copies for an entry depends on the map's type, sizes and the number of possible CPUs. All of that
-//! is asked for here, for the very descriptor that is then read, so that no caller can have buffers that are too small.
+//! The size that the kernel copies for an entry depends on the map's type, sizes and the number of possible CPUs. All
+//! of that is asked for here, for the very descriptor that is then read, so that no caller can have buffers that are
+//! too small.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

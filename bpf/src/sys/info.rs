@@ -333,7 +333,7 @@ impl TracingMulti {
     const LINK_TYPE: u32 = LinkType::TRACING_MULTI.0;
 }
 
-/// What the pointers of a link's info point to.
+/// Arrays that the pointers of a link's info point to.
 #[derive(Debug, Default)]
 pub(crate) struct LinkArrays {
     /// Tracepoint, iterator target, function or file.
@@ -345,7 +345,7 @@ pub(crate) struct LinkArrays {
     pub(crate) types: Vec<u32>,
 }
 
-/// How many of the attach points of a multi link are read.
+/// Limit on the attach points of a multi link that are read.
 const LINK_ADDRESSES: usize = 64;
 /// Room for a path or symbol, the kernel's `PATH_MAX`.
 const LINK_NAME_BYTES: usize = 4096;
@@ -391,7 +391,7 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkAr
         cmd::BPF_LINK_TYPE_PERF_EVENT
             if NAMED_PERF_EVENTS.contains(&get_u32(&counts, link_field!(perf_event.type_))) =>
         {
-            // Those of files, functions and tracepoints stand at the same places.
+            // Name pointers of files, functions and tracepoints stand at the same places.
             let pointer = link_field!(perf_event.__bindgen_anon_1.uprobe.file_name);
             (Some((pointer, link_field!(perf_event.__bindgen_anon_1.uprobe.name_len))), None)
         }

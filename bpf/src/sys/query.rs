@@ -1,4 +1,5 @@
-//! What is attached where, as far as it is asked of the place and not of a program or link; and the switch of run statistics.
+//! Attachments, as far as the attach point is asked for them and not a program or link; and the switch of run
+//! statistics.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -42,7 +43,7 @@ fn stats_refused(errno: i32) -> Error {
     Error::Syscall { call: "bpf(BPF_ENABLE_STATS)", object: Object::Named("run time"), errno, remedy }
 }
 
-/// What a tracing file descriptor of some process is attached to.
+/// Attachment of a tracing file descriptor of some process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskFd {
     /// Id of the attached program.
@@ -87,7 +88,7 @@ pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
     }
 }
 
-/// What has hooks that programs are attached to.
+/// Owner of hooks that programs are attached to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HookOf<'a> {
     /// A cgroup, by its directory; a network namespace; a map.

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub(super) use libbpf_rs::libbpf_sys::bpf_attr as Attr;
 
-/// Where a field of `union bpf_attr` ends: the size to announce when it is the last one that is used.
+/// End of a field of `union bpf_attr`: the size to announce when it is the last one that is used.
 macro_rules! attr_end {
     ($($field:ident).+) => {{
         const END: usize = {
@@ -25,7 +25,7 @@ pub(super) use attr_end;
 // SAFETY: every member of the union is made of integers, of which any bits are one.
 pub(super) const ZEROED: Attr = unsafe { std::mem::zeroed() };
 
-/// How large what a pointer points to is.
+/// Size of a pointer's target, bytes.
 pub(super) const fn bytes_of<T>(_: *const T) -> usize {
     size_of::<T>()
 }
@@ -61,7 +61,7 @@ pub(super) unsafe fn bpf(command: u32, attr: &mut Attr, size: usize) -> Result<i
 ///
 /// # Safety
 ///
-/// As [`bpf`]; and `command` must be one that returns a descriptor.
+/// Calls [`bpf`] with a `command` that returns a descriptor.
 pub(super) unsafe fn bpf_fd(command: u32, attr: &mut Attr, size: usize) -> Result<OwnedFd, i32> {
     // SAFETY: passed on to the caller.
     let fd = unsafe { bpf(command, attr, size) }?;

@@ -1,4 +1,4 @@
-//! What the tests against the running kernel share.
+//! Common code of the tests against the running kernel.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

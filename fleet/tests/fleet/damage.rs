@@ -78,7 +78,7 @@ fn files_of_others_change_no_sum() {
     assert_eq!(lake.contents(), before);
 }
 
-/// Whoever copies all files of a batch counts it twice: that is found.
+/// Files of a batch that are copied count twice: verification finds that.
 #[test]
 fn a_batch_that_is_there_twice_is_found() {
     let lake = Lake::with(&whole_recordings()[..2], &[]);

@@ -97,7 +97,7 @@ fn a_cluster_answers_as_datafusion_does() {
     cluster.stop();
 }
 
-/// Whoever has another secret gets no answer and an error that says what it may be, and nothing of the query is run.
+/// A client with another secret gets no answer and an error with the possible causes, and nothing of the query is run.
 fn strangers_get_nothing(cluster: &Cluster) {
     let (stranger, before) = (Spark::installed().unwrap(), cluster.finished_tasks());
     let lake = Lake::with(&whole_recordings()[..1], &[]);

@@ -36,7 +36,7 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 16;
 const COMM_BYTES: usize = 16;
 
-/// Which parts a payload has.
+/// Bits of the parts that a payload has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Parts(pub u16);
 

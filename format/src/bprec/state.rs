@@ -150,7 +150,7 @@ states! {
     StatsOff(StatsOff) = 22,
     /// The clock of load times has moved against that of the recording.
     BootClock(BootClock) = 23,
-    /// Which recording it is.
+    /// Identity of the recording.
     Recording(RecordingId) = 24,
     /// Names of user functions that samples hit, in one file.
     FileFunctions(FileFunctions) = 32,

@@ -1,4 +1,4 @@
-//! Which CPUs share cores, dies, packages and scheduling domains.
+//! CPUs that share cores, dies, packages and scheduling domains.
 
 use super::{Partial, SectionContent, read_items};
 use crate::layout::{Codec, List, PaddedText};

@@ -79,7 +79,7 @@ pub struct Mmap2<'a> {
     pub len_bytes: u64,
     /// Offset in the file.
     pub pgoff: u64,
-    /// Which file.
+    /// File that is mapped.
     pub file: Mmap2File,
     /// `PROT_*` bits.
     pub prot: u32,

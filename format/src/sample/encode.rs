@@ -4,8 +4,8 @@ use super::{Callchain, Regs, SampleFields, SampleLayout};
 use crate::{SampleType, Writer};
 
 impl SampleFields<'_> {
-    /// Appends the body of a sample of this layout. A field that the layout has and the sample has not is 0 or empty; one that the layout
-    /// has not is left out. Room that the kernel kept for a longer user stack is left out, too.
+    /// Appends the body of a sample of this layout. Missing fields are written as 0 or empty; fields that the layout
+    /// lacks are dropped. Room that the kernel kept for a longer user stack is left out, too.
     pub fn encode(&self, layout: &SampleLayout, w: &mut Writer<'_>) {
         let sample_type = layout.sample_type();
         let has = |bit| sample_type.contains(bit);

@@ -82,7 +82,7 @@ pub(crate) fn recordings() -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// What is in an input.
+/// Contents of an input.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Walk {
     pub(crate) counts: BTreeMap<RecordType, u64>,

@@ -141,7 +141,7 @@ impl Search {
 
     /// The functions that hold the addresses, each once, in the order of their addresses: start, length and name.
     fn found(mut self) -> Vec<(u64, u64, Vec<u8>)> {
-        // Behind an address without one, what starts next is what does behind the one that follows.
+        // Suffix minimum: the next symbol start above each address.
         for at in (0..self.addrs.len()).rev() {
             self.next[at] = self.next[at].min(self.next[at + 1]);
         }

@@ -1,7 +1,7 @@
 //! ELF files of others: which file one is, and which functions are at offsets in it.
 //!
-//! Nothing in such a file is to be believed: whoever made it wanted it to be looked at. So it is never mapped (it may be made shorter
-//! meanwhile), tables and what is unpacked have limits, and whoever asks may end it at any time.
+//! No part of such a file can be trusted: its maker may have wanted it to be read. So it is never mapped (it may be
+//! made shorter meanwhile), tables and what is unpacked have limits, and whoever asks may end it at any time.
 
 mod bytes;
 mod debug;
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Whatever a file says of itself, nothing panics, waits, or asks for more memory than is in the file.
+    /// Files that lie about themselves cause no panic, no wait, and no allocation larger than the file.
     #[test]
     fn files_that_lie_have_few_functions_and_no_other_effect() {
         let good = file(&[(VADDR + 0x100, 0x20, FUNC | GLOBAL, "one"), (VADDR + 0x200, 0, LABEL, "two")]);

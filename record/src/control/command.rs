@@ -137,7 +137,7 @@ impl Workload {
         matches!(self.state, State::Ended(_))
     }
 
-    /// How it ended, once it has.
+    /// Exit status of the command, once it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.has_ended();
         match &self.state {

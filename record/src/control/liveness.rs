@@ -36,7 +36,7 @@ impl Liveness {
         Liveness { tasks: ids.iter().map(watch).collect() }
     }
 
-    /// What to wait for, besides looking now and then.
+    /// Descriptors to wait for, besides looking now and then.
     pub(crate) fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
         self.tasks.iter().filter_map(|task| match task {
             Task::Process(process) => Some(process),

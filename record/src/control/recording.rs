@@ -67,7 +67,7 @@ struct Recording<'a> {
     ended: Waker,
     /// Puts it on the disk from time to time, where that was asked for.
     syncer: Option<Syncer>,
-    /// What there was before its first file, until something is recorded.
+    /// State of the machine before the first file, until something is recorded.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
     /// The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
@@ -85,7 +85,7 @@ struct Recording<'a> {
     has_begun: bool,
     /// When sampling was switched off.
     end_ns: u64,
-    /// Where the recording goes on over several files.
+    /// Rotation over several files, if the recording has it.
     rotation: Option<Rotation>,
     /// Makes files whole; `None` once it has ended.
     finisher: Option<Finisher>,
@@ -137,7 +137,7 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     recording.finish(outcome, status)
 }
 
-/// What is loaded before anything is opened.
+/// Programs and facts that are loaded before anything is opened.
 struct Loaded {
     user_objects: UserObjects,
     bpf_sampler: Option<BpfSampler>,
@@ -346,7 +346,7 @@ impl<'a> Recording<'a> {
         self.sources.out.states(kernel_symbols(kallsyms, &new))
     }
 
-    /// Of what is common to all records.
+    /// Layout of the part that is common to all records.
     fn layout(&self) -> SampleLayout {
         SampleLayout::new(&self.opened.events[0].file.attr, Endian::NATIVE)
     }
@@ -462,7 +462,7 @@ fn start_draining(
     let sink = Sink::create(&options.output, &opened.events, rotation.map(Rotation::closed_files))?;
     let origin = sink.origin();
     let started = drain_into(sink, options, opened, rings, rotation).inspect_err(|_| {
-        // As if it had never been.
+        // Discards everything, as if the recording had never been.
         origin.iter().for_each(Origin::discard);
     });
     Ok(Started { origin, ..started? })
@@ -496,7 +496,7 @@ fn drain_into(
     Ok(Started { out, drain, output, ended, origin: None, syncer, finisher })
 }
 
-/// What there is to say about the first event.
+/// Note on the first event.
 fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
     let own = sampler.map(|sampler| &sampler.note[..]).filter(|note| !note.is_empty());
     let overwritten = options.overwrite.then_some("only the newest samples of each CPU, as older ones are overwritten");

@@ -25,7 +25,7 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// As `options` say; `None` when everything goes into one file.
+    /// Rotation by `options`; `None` when everything goes into one file.
     ///
     /// # Errors
     /// When the output is no file.

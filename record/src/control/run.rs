@@ -29,7 +29,7 @@ pub(super) trait Purpose {
     /// Takes a turn, after all sources have.
     ///
     /// # Errors
-    /// Those after which it is of no use to go on.
+    /// When going on is of no use.
     fn turn(&mut self, turn: Turn) -> Result<(), Self::Error>;
 }
 

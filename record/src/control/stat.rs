@@ -32,7 +32,7 @@ const READ_EVERY: Duration = Duration::from_secs(1);
 /// The shortest.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// What is new at a reading.
+/// News of a reading.
 #[derive(Debug)]
 pub struct Readings {
     /// Kind of moment.
@@ -45,7 +45,7 @@ pub struct Readings {
     pub states: Vec<State>,
 }
 
-/// What a reading is.
+/// Kind of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// The first, or one between others.
@@ -56,7 +56,7 @@ pub enum Moment {
     End,
 }
 
-/// What a program is called.
+/// Name of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramName {
     /// Its id.
@@ -69,10 +69,10 @@ pub struct ProgramName {
     pub prog_type: String,
 }
 
-/// How counting ended.
+/// Result of counting.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// How the command ended, if there was one and it has.
+    /// Exit status of the command, if there was one and it has ended.
     pub command: Option<ExitStatus>,
     /// CPU time of the command in user mode and in the kernel, once it has ended.
     pub command_time: Option<(Duration, Duration)>,
@@ -378,7 +378,7 @@ impl WantedPrograms {
                 self.others.remove(&key);
                 self.keys.remove(&key)
             }
-            // What was gone before it had a name may have been asked for.
+            // A program that was gone before it had a name may have been asked for.
             State::Missed(_) => !self.only_ids,
             State::Program(_) => false,
             _ => true,

@@ -1,5 +1,5 @@
-//! What this machine allows the recorder, found out by trying. Nothing of it stays: events are opened disabled and closed, programs
-//! loaded and let go of, and no switch is turned.
+//! Abilities that this machine allows the recorder, found out by trying. Nothing stays: events are opened disabled and
+//! closed, programs loaded and let go of, and no switch is turned.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ const DEFAULT_RING_KIB: i64 = 516;
 /// Below this, BPF programs of the recorder's own may not fit into locked memory.
 const LOCKED_BYTES: u64 = 64 << 20;
 
-/// How something stands.
+/// Status of an ability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Nothing is missing.
@@ -38,13 +38,13 @@ pub enum Status {
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is about.
+    /// Ability that was tried.
     pub name: &'static str,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
     /// Findings.
     pub found: String,
-    /// What stands in the way, if anything does.
+    /// Limits that stand in the way, if there are any.
     pub limits: Vec<Limit>,
 }
 
@@ -144,7 +144,7 @@ fn capabilities() -> [Finding; 4] {
     ]
 }
 
-/// What the kernel tells of programs, and lets load.
+/// Tries the kernel's introspection and loading of programs.
 fn programs() -> Vec<Finding> {
     let access = bprec_bpf::access();
     let mut findings: Vec<Finding> = [
@@ -254,7 +254,7 @@ fn locked_memory() -> Finding {
     Finding::new("locked memory", found, limit.is_some_and(|bytes| bytes < LOCKED_BYTES).then_some(Limit::LittleMemory))
 }
 
-/// Where a file system is mounted as a whole.
+/// Checks for a mount of a whole file system.
 fn mounted(name: &'static str, kind: &[u8], limit: Limit) -> Finding {
     match mounts_of_type(kind) {
         Ok(places) => match places.first() {

@@ -176,7 +176,7 @@ impl Drainer {
         self.queue.push(Message::Next(next))
     }
 
-    /// What a file still lacks when it ends: samples of rings that are overwritten, and what the side band has of their time.
+    /// Adds the last records of a file: samples of rings that are overwritten, and the side band of their time.
     fn end_file(&mut self) -> Result<()> {
         let mut newest = Vec::new();
         let passed_over_bytes = self.rings.take_newest(&self.opened, &mut newest)?;

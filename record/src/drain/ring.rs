@@ -24,7 +24,7 @@ pub(crate) struct Ring {
     map: MmapRaw,
     page_bytes: usize,
     data_bytes: usize,
-    /// What this side has read up to; the kernel's copy is only ever written by us.
+    /// Position up to which this side has read; the kernel's copy is only ever written by us.
     tail: u64,
 }
 
@@ -33,13 +33,13 @@ pub(crate) struct Ring {
 #[derive(Debug)]
 pub(crate) struct BackwardRing {
     ring: Ring,
-    /// Where the head was when the ring was read last.
+    /// Head at the last read of the ring.
     read_to: u64,
     /// Sizes of the records that are being read, the newest first.
     sizes: Vec<u16>,
 }
 
-/// What the kernel has written and we have not taken yet: one piece, and a second one where it wraps.
+/// Data that the kernel has written and we have not taken yet: one piece, and a second one where it wraps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unread<'a> {
     /// The older part.
@@ -57,7 +57,7 @@ impl Unread<'_> {
         self.first.len() + self.second.len()
     }
 
-    /// Where the kernel was, to hand to [`Ring::consume`].
+    /// Head of the kernel, to hand to [`Ring::consume`].
     pub(crate) fn head(&self) -> u64 {
         self.head
     }
@@ -75,7 +75,7 @@ impl Ring {
         Ok(Ring { map, page_bytes, data_bytes, tail: 0 })
     }
 
-    /// What the kernel has written since the last [`Ring::consume`].
+    /// Data that the kernel has written since the last [`Ring::consume`].
     pub(crate) fn unread(&self) -> Unread<'_> {
         // ATOMICS: pairs with the kernel's smp_wmb() before its store of data_head in perf_output_put_handle(): what it
         // wrote before that store is visible behind this load.
@@ -255,7 +255,7 @@ mod tests {
         let mut ring = Ring::in_memory(ring_bytes());
         let size = ring_bytes() as u64;
         ring.consume(96);
-        // As full as it can be.
+        // A ring that is full.
         ring.set_head(96 + size);
         assert_eq!((ring.unread().len() as u64, ring.unread().overrun_bytes), (size, 0));
         ring.set_head(96 + size + 8);
@@ -300,12 +300,12 @@ mod tests {
             let mut records = Vec::new();
             assert_eq!(ring.read(&mut records), 32 + 16, "size {size}");
             assert_eq!(records, newest);
-            // What comes later is read again.
+            // Later records are read again.
             ring.push(&[record(8, 5)]);
             records.clear();
             assert_eq!((ring.read(&mut records), records), (0, record(8, 5)));
         }
-        // Where no size can be, in a ring that was written over too.
+        // A damaged size, in a ring that was written over too.
         let mut ring = BackwardRing::in_memory(ring_bytes());
         ring.push(&vec![record(64, 0); ring_bytes() / 64]);
         let mut damaged = record(64, 1);

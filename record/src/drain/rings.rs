@@ -35,7 +35,7 @@ struct RingSet {
 struct CpuBackwardRing {
     cpu: u32,
     ring: BackwardRing,
-    /// As for a [`CpuRing`].
+    /// Owner as in a [`CpuRing`].
     owner: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What this kernel offers and allows, as far as the recorder has to adapt to it.
+//! Abilities and permissions of this kernel, as far as the recorder has to adapt to them.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use bprec_format::{AttrFlags, EventAttr, ReadFormat, SampleType, event_type, sof
 use crate::limits::Limit;
 use crate::sys;
 
-/// What this kernel's perf events can do. Everything is tried rather than concluded from a version.
+/// Abilities of this kernel's perf events. Everything is tried rather than concluded from a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Abilities {
     /// Lost samples are counted per event (6.0).
@@ -52,7 +52,7 @@ impl Abilities {
         sys::perf_event_open(&attr, 0, -1).map(drop)
     }
 
-    /// What all events have in common: the fields that say whose, when and where, and the clock.
+    /// Attributes that all events have in common: the fields for task, time and place, and the clock.
     pub(crate) fn base(self) -> EventAttr {
         let mut attr = EventAttr {
             // IP too, although nothing here has one: perf script looks only at the first event of each type to see what it
@@ -134,7 +134,7 @@ impl Abilities {
         EventAttr { flags: state.flags.without(off), ..state }
     }
 
-    /// What is missing; empty when nothing is.
+    /// Limits of this kernel; empty when it has none.
     pub(crate) fn limits(self) -> Vec<Limit> {
         [
             (self.lost, Limit::NoLostCounts),

@@ -1,4 +1,4 @@
-//! What the machine has, as far as events depend on it.
+//! Facts about the machine that events depend on.
 
 /// The CPUs that are online, ascending; where the kernel does not tell, the one that there always is.
 pub(crate) fn online_cpus() -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! What to open: event syntax, PMUs, tracepoints, targets × CPUs → descriptors.
+//! Events to open: event syntax, PMUs, tracepoints, targets × CPUs → descriptors.
 
 mod abilities;
 pub(crate) mod machine;

@@ -21,7 +21,7 @@ pub(crate) struct OpenEvents {
     pub(crate) events: Vec<OpenEvent>,
     /// One descriptor per event and place.
     pub(crate) fds: Vec<EventFd>,
-    /// How many events sample; those of programs follow.
+    /// Number of events that sample; those of programs follow.
     samplers: usize,
     /// Index of the first event that is not switched on and off with the samplers: the side band.
     side_band: usize,
@@ -62,16 +62,16 @@ pub(crate) struct EventFd {
     pub(crate) cpu: i32,
 }
 
-/// Whose samples an event carries.
+/// Maker of the samples that an event carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SampleRole {
     /// The recording's main samples.
     Main,
-    /// Those of our sampling program.
+    /// Samples of our sampling program.
     BpfSampler,
-    /// Those of programs of the user's.
+    /// Samples of the user's programs.
     UserProgram,
-    /// None that count.
+    /// No samples that count.
     Other,
 }
 
@@ -112,7 +112,7 @@ impl OpenEvents {
         for (event, sampler) in samplers.iter().enumerate() {
             opened.open_more(sampler, targets)?;
             if options.aggregate.is_some() {
-                // What the kernel would write has no such field; what is written instead of it has.
+                // Kernel samples have no such field; the aggregated samples written instead of them have it.
                 let attr = &mut opened.events[event].file.attr;
                 attr.sample_type = attr.sample_type.with(SampleType::WEIGHT);
             }

@@ -1,5 +1,5 @@
-//! What a machine can keep from the recorder: what each limit costs in a report, and the command that changes it. All who speak of a
-//! limit, the recorder's notices and `bprec doctor`, take the words from here.
+//! Limits that a machine can set to the recorder: the cost of each in a report, and the command that changes it. The
+//! recorder's notices and `bprec doctor` both take the words from here.
 
 /// Something that the machine lacks or does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

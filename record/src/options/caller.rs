@@ -1,5 +1,6 @@
-//! What may be asked of a recorder that has rights which its caller has not (file capabilities, set-user-ID): with these options it
-//! would lend them, to run programs in the kernel, to read the maps of others, or to put a map where others look for one.
+//! Options allowed to a caller who has fewer rights than the recorder (file capabilities, set-user-ID): with the others
+//! the recorder would lend its rights, to run programs in the kernel, to read the maps of others, or to put a map where
+//! others look for one.
 
 use std::fs::File;
 use std::io::Read;

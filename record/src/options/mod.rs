@@ -281,8 +281,8 @@ pub enum Counters {
 /// Options of counting by programs around others'.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exact {
-    /// Which programs, by full name or id, and which of their functions: shell patterns `PROGRAM[:FUNCTION]`, several with
-    /// commas. `None` is the entry of every program.
+    /// Programs, by full name or id, and functions of each: shell patterns `PROGRAM[:FUNCTION]`, several with commas.
+    /// `None` is the entry of every program.
     pub pattern: Option<String>,
     /// Lists of events, groups in braces. Empty means what a PMU has: cycles and instructions.
     pub events: Vec<String>,

@@ -12,7 +12,7 @@ use super::{Budget, Level};
 pub struct StatOptions {
     /// Target of the count.
     pub target: StatTarget,
-    /// Which events, as the user wrote them: lists with groups in braces. Empty means the usual ones.
+    /// Events as the user wrote them: lists with groups in braces. Empty means the usual ones.
     pub events: Vec<String>,
     /// Command to run; counting ends with it.
     pub command: Option<Vec<OsString>>,

@@ -1,5 +1,5 @@
-//! What makes a recording whole when nothing more is recorded into it: names of kernel functions, its cost, and the feature
-//! sections.
+//! Completion of a recording when nothing more is recorded into it: names of kernel functions, its cost, and the
+//! feature sections.
 
 use bprec_bpf::Kallsyms;
 use bprec_format::bprec::state::{self, Cost, FileFunction, FileFunctions, KernelSymbol, State, UserSymbols};

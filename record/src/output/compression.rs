@@ -15,8 +15,8 @@ use super::sections::Section;
 
 /// The most bytes of records in a COMPRESSED record: their compressed bytes fit into it even where they do not get fewer.
 const SLICE_MAX_BYTES: usize = 60_000;
-/// What the feature says that no COMPRESSED record unpacks to more than, with what a reader carries over from the one before. perf
-/// wants a multiple of its page size.
+/// Limit, written in the feature, on the data that a COMPRESSED record unpacks to, with the rest that a reader carries
+/// over from the record before.
 const UNPACKED_MAX_BYTES: u32 = 128 << 10;
 
 /// Compresses the records of one file.

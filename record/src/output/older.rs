@@ -120,7 +120,8 @@ pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
     }
     clear_spare(&older, &old);
     if !is_there(path) {
-        // It was to follow its recording when the recorder was killed. Any other belongs to none that is there.
+        // A recorder was killed between renaming the recording to NAME.old and renaming its journal: finishes the move.
+        // A journal of another recording stays.
         if belongs(&journal_of(path), &old) && !belongs(&journal_of(&old), &old) {
             drop(fs::rename(journal_of(path), journal_of(&old)));
         }

@@ -104,9 +104,9 @@ struct State {
     is_short: bool,
     /// Something came since the last round ended.
     has_news: bool,
-    /// Nobody sends any more.
+    /// True if the senders are gone.
     is_closed: bool,
-    /// Nobody receives any more.
+    /// True if the receiver is gone.
     has_ended: bool,
 }
 
@@ -231,7 +231,7 @@ impl Drop for Received {
         state.has_ended = true;
         let left = std::mem::take(&mut state.messages);
         drop(state);
-        // Whoever waits for an answer gets none.
+        // Messages left over are dropped: their senders get no answer.
         drop(left);
         self.shared.taken.notify_all();
     }

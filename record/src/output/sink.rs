@@ -160,7 +160,7 @@ impl Sink {
         let header = layout.header(head.len() as u64 - head_bytes, &[]);
         head[..header.len()].copy_from_slice(&header);
         let out = with_room(closed, || create_with(path, &head)).map_err(failed)?;
-        // Whoever mends a recording sees that it is not over. Not every file system has locks.
+        // The lock tells `recover` that the recording is not over. Not every file system has locks.
         let _ = out.try_lock();
         let inode = inode(&out).map_err(failed)?;
         let journal = Journal::create(&journal_of(path));

@@ -10,7 +10,7 @@ pub struct Summary {
     pub samples: u64,
     /// Samples of our sampling program in the file, if there was one.
     pub bpf_samples: Option<u64>,
-    /// Samples that programs of the user's let through or put out.
+    /// Samples that the user's programs let through or wrote.
     pub of_programs: u64,
     /// Records that the samples were written as, where they were counted in the kernel.
     pub weighted: Option<u64>,

@@ -30,7 +30,7 @@ pub(crate) struct Tally {
     pub(crate) samples: u64,
     /// Samples of our sampling program.
     pub(crate) bpf_samples: u64,
-    /// Samples that programs of the user's let through or put out.
+    /// Samples that the user's programs let through or wrote.
     pub(crate) of_programs: u64,
     /// THROTTLE records.
     pub(crate) throttled: u64,

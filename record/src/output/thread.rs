@@ -129,7 +129,7 @@ impl Drop for OutputThread {
     fn drop(&mut self) {
         self.queue.close();
         if let Some(thread) = self.thread.take() {
-            // Nobody asks for what it leaves.
+            // The result of the thread is not needed.
             drop(thread.join());
         }
     }

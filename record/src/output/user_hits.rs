@@ -1,4 +1,4 @@
-//! Which code of mapped files samples hit in user space, learned from the records that are in the file anyway.
+//! Code of mapped files that samples hit in user space, learned from the records that are in the file anyway.
 //!
 //! Records of several CPUs stand in the file in no strict order, so that a sample may come before the mapping that it hit: samples wait
 //! for some rounds. What is taken for hit and was not does no harm, as readers look addresses up for themselves, by time.
@@ -200,7 +200,7 @@ impl UserHits {
         }
     }
 
-    /// All that is in the file up to here was told.
+    /// Ends a batch: every record before this point has been added.
     pub(super) fn round(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain_mut(|hit| {

@@ -138,8 +138,8 @@ impl Source for Aggregates {
         let Some(opened) = self.opened.clone() else { return Ok(()) };
         if is_first {
             self.attach(&opened)?;
-            let text = "samples inside kprobe, tracepoint and perf_event programs are not counted: an event with a program has none; \
-                        reports say how much that may be ([blind spot])";
+            let text = "--aggregate cannot see inside kprobe, tracepoint and perf_event programs; reports have their samples as \
+                        [blind spot] only";
             (context.notify)(Level::Notice, text);
         }
         // From the first state on, a reader knows what the samples are.

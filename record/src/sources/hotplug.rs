@@ -15,7 +15,7 @@ use crate::{Level, Options, Result, Target, sys};
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Which CPUs are sampled.
+/// CPUs that are sampled.
 #[derive(Debug)]
 pub(crate) struct Hotplug {
     sampled: Vec<u32>,

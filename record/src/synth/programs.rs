@@ -22,7 +22,7 @@ pub(crate) fn program(layout: &SampleLayout, program: &ProgSnapshot, out: &mut V
     let btf = program.btf.as_deref().and_then(|bytes| Btf::parse(bytes).ok());
     for function in info.functions() {
         let Some(range) = function.range() else { continue };
-        // As the kernel names them (bpf_prog_ksym_set_name): the entry function has the tag of the whole program, and
+        // Name by the kernel's rule (bpf_prog_ksym_set_name): the entry function has the tag of the whole program, and
         // only where BTF names no function, the program's own name, or F for all other functions.
         let tag = if function.index == 0 { Some(tag) } else { function.tag };
         let Some(tag) = tag else { continue };

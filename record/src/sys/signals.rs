@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub(crate) struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
-    /// Whoever started us ignores its children; restored for the command and at the end.
+    /// True if the parent process had SIGCHLD ignored; restored for the command and at the end.
     ignores_children: bool,
 }
 
@@ -86,7 +86,7 @@ impl Signals {
         }
     }
 
-    /// Whoever started us ignores SIGCHLD, and the command is to be started as if by them.
+    /// True if the parent process had SIGCHLD ignored: the command is started in the same way.
     pub(crate) fn ignores_children(&self) -> bool {
         self.ignores_children
     }

@@ -351,7 +351,7 @@ struct OfRuns<N> {
     number: PhantomData<N>,
 }
 
-/// Which number it is: how viewers know it and show it.
+/// Kind of number: its name and unit in viewers.
 trait RunNumber: 'static {
     const TYPE_NAME: &'static str;
     const TABLE_LABEL: &'static str;

@@ -1,5 +1,4 @@
-//! What the side band said, without what it had said before: a stream may say the same for days, and what is kept of it must not grow
-//! with that.
+//! Side-band facts, each kept once: a stream may repeat them for days, and memory must not grow with that.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;

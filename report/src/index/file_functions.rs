@@ -36,7 +36,7 @@ pub(crate) struct FileFunctions {
 }
 
 impl FileFunctions {
-    /// Of a file that our recorder has looked them up in.
+    /// Functions of a file that our recorder has looked up.
     fn of_states(path: &[u8], functions: &mut dyn Iterator<Item = &state::FileFunction>) -> FileFunctions {
         let functions = functions.map(|function| {
             let end = function.offset.saturating_add(function.len_bytes);

@@ -72,7 +72,7 @@ impl Hooks {
         self.told(functions).map_or_else(|perhaps| perhaps, Some)
     }
 
-    /// The hook that a call chain says; an error with the one that it may be, if none of its functions says which.
+    /// Hook that a function of the call chain identifies; otherwise an error with the hook that it may be.
     fn told(&self, functions: impl IntoIterator<Item = u32>) -> Result<u32, Option<u32>> {
         let mut last: Option<(Way, u32)> = None;
         for function in functions {
@@ -94,8 +94,8 @@ impl Hooks {
         Err(last.map(|(_, hook)| hook))
     }
 
-    /// The hook that one which a call chain leads to is, where the task was at `user_ip`: of uprobes it is known which instruction is probed. `None`
-    /// for one that no program is on.
+    /// Narrows the hook of all uprobes to those at the offset of `user_ip` in its page. Other hooks are returned
+    /// unchanged; `None` if no program's uprobe is there.
     pub(crate) fn at_user_ip(&self, hook: u32, user_ip: Option<u64>) -> Option<u32> {
         match user_ip.filter(|_| self.uprobe == Some(hook)) {
             Some(ip) => self.uprobed.get(&(ip & PAGE_OFFSET)).copied(),
@@ -114,7 +114,7 @@ impl Hooks {
         self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }
 
-    /// Which program a hook ran at a time.
+    /// Program that a hook ran at a time.
     pub(crate) fn runner(&self, hook: u32, time_ns: u64) -> Runner {
         self.runners.at(hook, time_ns)
     }
@@ -134,7 +134,7 @@ struct Builder<'a> {
     programs: &'a [Program],
     states: &'a States,
     lifetimes: Vec<Range<u64>>,
-    /// Programs of which it was not looked at where they are attached, or not before they had gone.
+    /// Programs with unknown attach points: never queried, or unloaded before the recorder queried them.
     strangers: Vec<u32>,
     multi: MultiPrograms<'a>,
     /// The sets of them that there are.
@@ -149,9 +149,9 @@ struct Builder<'a> {
 /// A set of programs of which it is not known where they are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Strangers {
-    /// Those of these types, and those of which nothing is known, but for those that count others.
+    /// Programs of these types and programs of unknown type, except those that count other programs.
     OfTypes(&'static [ProgType]),
-    /// Those of which nothing is known, and those of `tracing_multi` links that may be on a function.
+    /// Programs of unknown type, and programs of `tracing_multi` links that may be on a function.
     Unidentified { with_counting: bool, multi: Multi },
 }
 
@@ -160,7 +160,7 @@ enum Strangers {
 enum Multi {
     /// None: it is a program's trampoline, and these links are for functions of the kernel.
     None,
-    /// Those that are on more functions than the recording lists.
+    /// Programs of links that are on more functions than the recording lists.
     Unlisted,
     /// All: the name of the trampoline's function is not known.
     All,
@@ -427,9 +427,9 @@ impl<'a> Builder<'a> {
 struct Tracepoints<'a> {
     /// By name.
     hooks: FxHashMap<(Way, &'a str), u32>,
-    /// Of those that share their functions with others of a class, all together: raw, and as events.
+    /// Hooks of events that share their functions with others of a class: raw, and as events.
     of_classes: [u32; 2],
-    /// Of those without a program that is known.
+    /// Hooks without a known program.
     nobody: [u32; 2],
 }
 

@@ -6,7 +6,7 @@ use bprec_format::bpf::names::ProgType;
 /// Role of a kernel function in a call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// Nothing special.
+    /// Function without a meaning of its own.
     Plain,
     /// The CPU waits in it for something to do.
     Idle,
@@ -34,7 +34,7 @@ impl Role {
 /// Programs that a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dispatch {
-    /// None, or a function further out says which.
+    /// No hook, or one that a function further out identifies.
     NotSaid,
     /// Attachments of a kind.
     Programs(Candidates),

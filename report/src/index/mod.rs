@@ -120,7 +120,8 @@ impl Index {
         were_on || self.runs.were_on_for_others()
     }
 
-    /// What the weights of an event's samples are. Those that our sampling program makes are of the event that carries it.
+    /// Unit of the weights of an event's samples. Samples of our sampling program have the unit of the event that
+    /// carries it.
     pub(crate) fn unit(&self, recording: &Recording<'_>, event: usize) -> Unit {
         let attr = &recording.event(event).attr;
         let carrier = self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler);
@@ -409,7 +410,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Session(session) => {
                 states.boot_times.begin(&session);
                 self.files.begin_session(self.file, &session);
-                // What counts of a recording are about is what its first file says.
+                // The first file says whose counts a recording has.
                 if self.file == 0 || states.session.is_none() {
                     states.session = Some(session);
                 }

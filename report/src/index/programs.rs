@@ -1,4 +1,4 @@
-//! Which programs there were, when, and where their code was.
+//! Programs of the recording: their lifetimes, and the addresses of their code.
 //!
 //! Three sources that each may lack what the others have: KSYMBOL (a function's addresses come and go), BPF_EVENT (the
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
@@ -418,7 +418,8 @@ impl SideBandWalk {
 
     /// The program of each info: one of its id that is not taken, the one that has its code if there are several.
     fn match_infos(&mut self, infos: &[ProgInfo<'_>]) -> Vec<u32> {
-        // Those that are taken go from the front: however often an id or an address comes again, each is passed over once.
+        // Matched entries leave from the front: however often an id or an address comes again, each entry is passed
+        // over once.
         let mut by_id: FxHashMap<u32, VecDeque<u32>> = FxHashMap::default();
         for (program, known) in self.known.iter().enumerate() {
             by_id.entry(known.id.unwrap_or(0)).or_default().push_back(program as u32);

@@ -1,10 +1,10 @@
-//! Which programs a hook runs, from time to time.
+//! Programs that a hook runs, from time to time.
 
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Which program a hook runs at a time.
+/// Program that a hook runs at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
     /// This one alone.
@@ -109,7 +109,7 @@ impl Runners {
         OnHook::Group(number)
     }
 
-    /// Which program a hook ran at a time.
+    /// Program that a hook ran at a time.
     pub(crate) fn at(&self, hook: u32, time_ns: u64) -> Runner {
         let Some(hook) = self.hooks.get(hook as usize) else { return Runner::Unknown };
         let strangers = self.strangers.get(hook.strangers as usize).and_then(|strangers| at(strangers, time_ns));
@@ -118,7 +118,8 @@ impl Runners {
             (OnHook::Nothing, (1, Some(stranger))) => Runner::One(stranger),
             (OnHook::Group(number), (strangers, _)) => match &self.groups[number as usize] {
                 HookGroup { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
-                // How often strangers run is not known, but where each program runs whenever the hook is reached.
+                // Run counts of strangers are unknown; the hook can be shared only if each of its programs runs
+                // whenever it is reached.
                 HookGroup { run_together: false, .. } if strangers > 0 => Runner::Unknown,
                 HookGroup { .. } => Runner::Several { group: number, strangers },
             },

@@ -44,7 +44,7 @@ pub(crate) struct RunSeries {
     programs: FxHashMap<ProgramKey, ProgramSeries>,
     /// Points of all programs.
     points: usize,
-    /// For how long statistics had been on at the last moment, for us and for others, as it was told.
+    /// Time, ns, for which statistics had been on at the last reading, for us and for others, by the recorder.
     told: Option<(u64, u64)>,
     windows: Vec<StatsWindow>,
     /// Moments that all of the time is cut at.
@@ -79,7 +79,8 @@ struct StatsWindow {
 /// The counts of a program.
 #[derive(Debug, Default)]
 struct ProgramSeries {
-    /// Where it began before the first moment that it was seen at: when it was loaded, with counts of nothing, or when it was found.
+    /// Begin of the series before its first reading: the program's load, with counts of zero, or the moment it was
+    /// found.
     began: Option<Began>,
     /// Moments at which it was seen first and last.
     first: u32,
@@ -207,7 +208,7 @@ impl RunSeries {
             for point in &mut program.points {
                 (point.moment, point.since) = (kept(point.moment as usize) as u32, point.since / 2);
             }
-            // Of several at one moment the last is what had been counted by then.
+            // The last of several points at one moment has all that had been counted by then.
             program.points.reverse();
             program.points.dedup_by_key(|point| point.moment);
             program.points.reverse();
@@ -225,7 +226,7 @@ impl RunSeries {
         }
     }
 
-    /// Nothing more will be asked of a program.
+    /// Forgets a program of which nothing more will be asked.
     pub(crate) fn forget(&mut self, key: ProgramKey) {
         self.points -= self.programs.remove(&key).map_or(0, |program| program.points.len());
     }

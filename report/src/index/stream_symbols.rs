@@ -39,7 +39,7 @@ pub(crate) struct SymbolsAhead {
 }
 
 impl SectionSymbols {
-    /// What the sections have, and what is known from elsewhere.
+    /// Symbols of the sections, and symbols already known from elsewhere.
     pub(crate) fn new(sections: &[FeatureSection<'_>], endian: Endian, ahead: &SymbolsAhead) -> SectionSymbols {
         let files = Files::new(&ahead.files);
         let kernel = ahead.kernel.iter().take(SYMBOLS_MAX).cloned();

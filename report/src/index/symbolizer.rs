@@ -4,7 +4,7 @@ use super::Index;
 use super::code::Code;
 use std::borrow::Cow;
 
-/// What of the recording an address belongs to.
+/// Kind of code that an address belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolKind {
     /// A function of a BPF program.

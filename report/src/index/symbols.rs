@@ -28,7 +28,7 @@ struct KernelFunction {
 const LEN_LIMIT: u64 = 1 << 20;
 
 impl KernelSymbols {
-    /// Of several names of an address, the first in the order of their bytes, whichever the recording says first.
+    /// Sorts the names of each address by their bytes, and keeps the first, in whatever order the recording has them.
     pub(crate) fn new(mut symbols: Vec<KernelSymbol>) -> KernelSymbols {
         symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
         symbols.dedup_by_key(|symbol| symbol.addr);
@@ -119,7 +119,7 @@ pub(crate) struct KernelMaps {
 }
 
 impl KernelMaps {
-    /// Of start, end and name of each.
+    /// Maps by start, end and name.
     pub(crate) fn new(mut maps: Vec<(u64, u64, String)>) -> KernelMaps {
         maps.sort();
         maps.dedup();
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(symbols.at(0x2010), Some(((&b"loop_queue_rq"[..], 16), Some(&b"[loop]"[..]))));
     }
 
-    /// As `T` and `t` of the kernel's own list, in either order.
+    /// Names of one address come in either order: `T` and `t` of the kernel's own list.
     #[test]
     fn names_of_one_address_do_not_depend_on_their_order() {
         let (one, other) = (symbol(0x1000, 0x10, "__x64_sys_read"), symbol(0x1000, 0x10, "sys_read"));

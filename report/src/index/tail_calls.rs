@@ -1,7 +1,7 @@
-//! Which programs tail calls lead to, and from where.
+//! Targets of tail calls, and the programs that lead to them.
 //!
-//! A program that jumps leaves no frame: the one that runs stands in its place, on the frame of what runs the first. So the way there is told by
-//! the program arrays that programs use, and among several by the hook that the call chain leads to.
+//! A tail call replaces the caller's frame. The caller is inferred from the program arrays that programs use; if
+//! several programs can reach the target, from the hook in the call chain.
 
 use super::States;
 use super::hooks::Hooks;
@@ -181,8 +181,8 @@ mod tests {
 
     const NAMES: [&str; 2] = ["__bpf_trace_sys_enter", "__bpf_trace_sys_exit"];
 
-    /// Where a program was run from, by a tracepoint that the call chain leads to. Programs have the ids 10, 11 … in their order; `maps` are
-    /// those that each uses.
+    /// Program that a program was tail-called from, by a tracepoint that the call chain leads to. Programs have the ids
+    /// 10, 11 … in their order; `maps` are those that each uses.
     fn origin(
         programs: &[Program],
         maps: &[&[u32]],

@@ -16,7 +16,7 @@ pub(crate) struct Workloads {
 }
 
 impl Workloads {
-    /// Of cgroups by their paths.
+    /// Workloads of cgroups, by their paths.
     pub(crate) fn new(cgroups: &BTreeMap<u64, String>) -> Workloads {
         let mut numbers: BTreeMap<Workload, u32> = BTreeMap::new();
         let mut workloads = Workloads::default();
@@ -90,7 +90,7 @@ fn of_path(path: &str) -> Workload {
     let mut parents = ["", ""];
     for component in path.split('/').filter(|component| !component.is_empty()) {
         match component.split(':').collect::<Vec<_>>()[..] {
-            // What runc was asked for with the systemd driver's syntax, and the cgroupfs driver took literally.
+            // A container started with the systemd driver's syntax by a runc whose cgroupfs driver took it literally.
             [slice, prefix, id] if slice.is_empty() || slice.ends_with(".slice") => {
                 walk.component(slice, ["", ""]);
                 walk.component(&format!("{prefix}-{id}"), ["", ""]);
@@ -140,7 +140,7 @@ impl CgroupWalk {
     }
 }
 
-/// Of a cgroup of a pod, the pod's uid (Kubernetes) or id (Podman).
+/// Id of a pod by its cgroup: the uid (Kubernetes) or the id (Podman).
 fn pod_of(name: &str) -> Option<String> {
     let slice = name.strip_suffix(".slice");
     if let Some((parent, id)) = slice.and_then(|slice| slice.split_once("-libpod_pod_")) {

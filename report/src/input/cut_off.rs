@@ -37,7 +37,7 @@ pub(crate) enum Journal {
 }
 
 impl CutOff {
-    /// Whether, and where, a file was cut off. What `journal` has is added to `metadata`.
+    /// Finds the cut of a file that was cut off. Adds the contents of `journal` to `metadata`.
     pub(crate) fn of_file(file: &File<'_>, journal: Option<&[u8]>, metadata: &mut Metadata<'_>) -> Option<CutOff> {
         let (data, there) = (file.data(), file.records().rest().len() as u64);
         let cause = if bprec::is_unfinished(file) {
@@ -54,7 +54,7 @@ impl CutOff {
         Some(CutOff { offset: data.offset.saturating_add(there), cause })
     }
 
-    /// Of a stream in which nothing more can be read, if that is for want of bytes.
+    /// Cut of a stream in which nothing more can be read, if that is for want of bytes.
     pub(crate) fn of_stream(error: &Error) -> Option<CutOff> {
         let is_short = matches!(error.problem, Problem::Truncated { .. });
         is_short.then(|| CutOff { offset: error.offset, cause: Cause::Stream(error.clone()) })

@@ -9,13 +9,13 @@ use bprec_format::{
 /// Kind of an event's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// Where the machine was.
+    /// The processor was there.
     Pmu,
     /// The same, as [`bprec_format::bprec::sampler`] payloads.
     BpfSampler,
     /// [`bprec_format::bprec::state`] payloads.
     State,
-    /// Nothing about where the machine was: the event is there for its side band, or carries another tool's payloads.
+    /// Neither: the event is there for its side band, or carries another tool's payloads.
     Other,
 }
 

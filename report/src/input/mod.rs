@@ -128,7 +128,8 @@ impl Input {
         Ok(Input { spooled: true, ..Input::of_file(path, spool.file(), &Arc::default())? })
     }
 
-    /// What was found in it, or not, unless a part of it could not be read meanwhile: then nothing of that is to be believed.
+    /// Passes `found` on, unless a part of the input could not be read meanwhile: then nothing found in it can be
+    /// trusted.
     ///
     /// # Errors
     /// When a part of it could not be read; and what `found` is.

@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// How far reading of an input has come. What cannot be mapped is copied first. Then it is read in passes, how many depends on what is
-/// asked for.
+/// Progress of reading an input. An input that cannot be mapped is copied first. Then it is read in passes, as many as
+/// the command needs.
 #[derive(Debug, Default)]
 pub struct Progress {
     is_copying: AtomicBool,

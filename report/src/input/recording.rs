@@ -21,7 +21,7 @@ pub(crate) struct Recording<'a> {
     endian: Endian,
     sections: Vec<FeatureSection<'a>>,
     streams: Vec<RecordBytes<'a>>,
-    /// What they hold, if some of the records hold others, compressed.
+    /// Records unpacked from compressed ones, if there are any.
     unpacked: Option<Unpacked<'a>>,
     cut_off: Option<CutOff>,
     problems: Vec<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Recording<'a> {
     pub(crate) names: Vec<String>,
     /// By event.
     pub(crate) kinds: Vec<EventKind>,
-    /// Where samples have the id of their event, if they have.
+    /// Position of the event id in samples, if they have one.
     id_at: Option<usize>,
     /// Time of the first and last sample, once it has been looked for.
     sampled: OnceLock<Option<(u64, u64)>>,
@@ -87,8 +87,8 @@ impl<'a> Recording<'a> {
         let is_unfinished = cut_off.as_ref().is_some_and(CutOff::is_unfinished);
         let mut compressed = metadata.sections().iter().any(|section| section.feature == Feature::COMPRESSED);
         if is_stream || is_unfinished {
-            // What a stream says about itself is among its records, and of a file that was cut off nothing else says
-            // whether it is compressed.
+            // A stream describes itself in its records, and only the records of a file that was cut off say that it is
+            // compressed.
             let mut released = 0;
             for record in streams.iter().flat_map(|it| Records::new(it.bytes, it.offset, endian)) {
                 let record = match record {
@@ -223,7 +223,7 @@ impl<'a> Recording<'a> {
         Ok(recording)
     }
 
-    /// What was found in it, unless a part of the input could not be read: see [`Input::checked`].
+    /// Passes `found` on, unless a part of the input could not be read: see [`Input::checked`].
     pub(crate) fn checked<T>(&self, found: Result<T>) -> Result<T> {
         self.input.checked(found)
     }
@@ -232,7 +232,7 @@ impl<'a> Recording<'a> {
         self.endian
     }
 
-    /// Where its end is missing, if it is.
+    /// Place where the file was cut off, if it was.
     pub(crate) fn cut_off(&self) -> Option<&CutOff> {
         self.cut_off.as_ref()
     }

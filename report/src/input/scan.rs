@@ -12,7 +12,7 @@ use std::thread::Builder;
 const PART_BYTES: usize = 1 << 20;
 /// A thread is started for so many bytes at least, and tells after so many: what it has found is kept until then.
 const STRETCH_BYTES: usize = 8 << 20;
-/// A place is taken for the start of a record when so many plausible records follow each other from there.
+/// Number of plausible records in a row that make a place the start of a record.
 const PLAUSIBLE_RECORDS: usize = 32;
 /// Records are at most this large: one begins within so many bytes.
 const GUESS_BYTES: usize = 1 << 16;
@@ -26,7 +26,7 @@ struct ScanStretch {
     end: usize,
 }
 
-/// Where the records of a slice are looked for.
+/// Reader of the records of a slice.
 pub(crate) struct Scanner<'w, W> {
     pub(crate) endian: Endian,
     pub(crate) threads: usize,

@@ -203,7 +203,7 @@ fn read_files<'a>(
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
     let cut_off = CutOff::of_file(&file, journal, &mut metadata);
-    // That a file is shorter than its header says is among its problems.
+    // A file that is shorter than its header says has that among its problems.
     problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| cut_off.to_string()));
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let others = files.iter().skip(1).map(|(_, bytes)| (*bytes, 0));
@@ -265,14 +265,14 @@ fn skipped(damage: &[Range<u64>]) -> Vec<String> {
     lines
 }
 
-/// Where a stream that is at hand as a whole is damaged. What its events are, the records in front of the damage say.
+/// Finds the damage in a stream that is in memory as a whole. The records in front of the damage name its events.
 fn damage_of_stream(bytes: &[u8]) -> Vec<Range<u64>> {
     let Ok(Container::Pipe(endian)) = Container::detect(bytes) else { return Vec::new() };
     let offset = PIPE_HEADER_BYTES as u64;
     let bytes = bytes.get(PIPE_HEADER_BYTES..).unwrap_or_default();
     let mut metadata = Metadata::of_stream(endian);
     for record in Records::new(bytes, offset, endian).map_while(std::result::Result::ok) {
-        // What it says that cannot be read is told when it is rewritten.
+        // Records that cannot be absorbed are reported when the recording is rewritten.
         let _ = metadata.absorb(&record);
     }
     match Events::new(metadata.attrs(), endian) {

@@ -22,9 +22,9 @@ const WAITING_BLOCKS: usize = 2;
 const KEPT_BYTES: usize = 40 << 20;
 /// Memory goes with the input: of what unpacks to more than so many times its size, as damaged input may, nothing is kept.
 const KEPT_TIMES: usize = 8;
-/// So much may always be kept.
+/// Size that may always be kept.
 const KEPT_MIN_BYTES: usize = 1 << 20;
-/// Of an input that may be larger than memory, so much is let go of at a time.
+/// Size of the pieces in which an input that may be larger than memory is released.
 pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
 
 /// Progress counts parts of so many bytes.
@@ -55,15 +55,15 @@ struct UnpackedBlock {
     unpacked: Vec<u8>,
     /// Each with its stream, by position.
     slices: Vec<(usize, Result<BlockSlice, Error>)>,
-    /// What all that is unpacked will come to, if it goes on as it did so far.
+    /// Size that all unpacked data will have, extrapolated from the part unpacked so far.
     expected_bytes: u64,
 }
 
 #[derive(Debug)]
 enum BlockSlice {
-    /// Where plain records are in their stream.
+    /// Range of plain records in their stream.
     Plain(Range<usize>),
-    /// Where unpacked records are in the block, and in all that is unpacked.
+    /// Range of unpacked records in the block, and their offset in all unpacked data.
     Unpacked(Range<usize>, u64),
 }
 
@@ -171,7 +171,7 @@ impl<'a> Unpacked<'a> {
             let (free, used) = channel();
             let unpacking = Builder::new().spawn_scoped(scope, move || {
                 self.produce(&mut |block| {
-                    // Whoever does not want more has panicked, and ends this as well.
+                    // A receiver that is gone has panicked, and ends this as well.
                     done.send(block).ok()?;
                     Some(used.try_recv().unwrap_or_default())
                 });
@@ -181,7 +181,7 @@ impl<'a> Unpacked<'a> {
             }
             for block in blocks {
                 if let Some(block) = visit(block) {
-                    // At the end nobody wants it any more.
+                    // At the end the receiver is gone, and the block is dropped.
                     let _ = free.send(block.emptied());
                 }
             }

@@ -1,19 +1,19 @@
-//! What could be had cheaper. The enum says what was found, with its evidence; the prose of each is made here alone.
+//! Advice on cheaper ways to get the same. The enum has each finding with its evidence; its prose is made here alone.
 
 use super::known::coded;
 use super::text::{counted, fixed};
 use serde::Serialize;
 
-/// What rules found in a recording: the document of `bprec report --advise --json`.
+/// Findings of the rules: the document of `bprec report --advise --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     /// `bprec advice`.
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// Findings, in the order of what the change would save.
+    /// Findings by event and program.
     pub findings: Vec<EventFinding>,
-    /// What could not be read, in words.
+    /// Parts that could not be read, in words.
     pub problems: Vec<String>,
 }
 
@@ -26,7 +26,7 @@ pub struct EventFinding {
     pub cost: Cost,
     /// Cost of what the change takes away: at most so much is saved.
     pub saves: Cost,
-    /// What was found.
+    /// The finding.
     #[serde(flatten)]
     pub finding: Finding,
 }
@@ -79,7 +79,7 @@ impl std::fmt::Display for Cost {
 pub struct ProgramCost {
     /// Its name, with its id.
     pub program: String,
-    /// What is taken away.
+    /// Cost that the change takes away.
     #[serde(flatten)]
     pub saves: Cost,
     /// The same as a part of the program's cost.
@@ -87,7 +87,7 @@ pub struct ProgramCost {
 }
 
 coded! {
-    /// What a rule found, in one or several programs.
+    /// Finding of a rule, in one or several programs.
     Finding {
         /// Programs with the same code, name and hooks, at the same time. All but the costliest can be saved.
         SameProgramTwice { programs: Vec<ProgramCost>, hooks: Vec<String> } = "same_program_twice":
@@ -101,7 +101,7 @@ coded! {
         PerfEventOutput { programs: Vec<ProgramCost> } = "perf_event_output":
             "bpf_perf_event_output in {}. A ring buffer (bpf_ringbuf_reserve, Linux 5.8) saves a copy and wakes readers less often; \
             adding up in a map writes nothing for each event", parts(programs);
-        /// What runs a tracepoint program takes a good part of it.
+        /// Entry code of a tracepoint program takes a good part of its cost.
         TracepointEntry { programs: Vec<ProgramCost> } = "tracepoint_entry":
             "code that runs {}: a tracepoint program gets a copy of the event's fields, made for each event. A raw tracepoint (raw_tp, \
             tp_btf) gets the arguments as they are", parts(programs);

@@ -8,17 +8,17 @@ use std::sync::Arc;
 /// A count, and its part of what the program has of that kind.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct PartOfProgram {
-    /// How many.
+    /// Number of samples, and their weight.
     #[serde(flatten)]
     pub count: Count,
-    /// Of the program's weight of the same column; `null` when it has none.
+    /// Share of the program's weight of the same column, per cent; `null` when it has none.
     pub percent: Option<f64>,
 }
 
-/// What a part of a program cost.
+/// Cost of a part of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct CodeCost {
-    /// How many samples are charged there: self and helper; `null` where that is not known.
+    /// Samples charged there, self and helper; `null` where their number is not known.
     pub samples: Option<u64>,
     /// Samples whose address is there; `null` where that is not known.
     #[serde(rename = "self")]
@@ -38,7 +38,7 @@ pub struct Annotation {
     pub version: u32,
     /// The event.
     pub event: String,
-    /// What its weights are.
+    /// Unit of its weights.
     pub unit: Unit,
     /// All samples of the event that were looked at.
     pub samples: Count,
@@ -48,7 +48,7 @@ pub struct Annotation {
     pub no_helper: Option<Reason>,
     /// The programs that were asked for and have samples, or all that were asked for when none has; the costliest first.
     pub programs: Vec<AnnotatedProgram>,
-    /// How many more programs were asked for: they have no samples.
+    /// Number of further programs that were asked for and have no samples.
     pub programs_without_samples: usize,
 }
 
@@ -69,9 +69,9 @@ pub struct AnnotatedProgram {
     pub prog_type: Option<ProgTypeName>,
     /// Why the event has no samples of what it does, though it runs: then nothing of its code has a cost. `null` when it has.
     pub blind: Option<Reason>,
-    /// What is charged to it: self, helper and entry, as far as they are known.
+    /// Samples charged to it: self, helper and entry, as far as they are known.
     pub charged: Option<Count>,
-    /// Of the weight of all samples of the event; `null` when there are none.
+    /// Share of the weight of all samples of the event, per cent; `null` when there are none.
     pub percent: Option<f64>,
     /// In its own code; `null` where that is not known.
     #[serde(rename = "self")]
@@ -80,7 +80,7 @@ pub struct AnnotatedProgram {
     pub helper: Option<Count>,
     /// In what runs it, which is no part of any function; `null` where that is not known.
     pub entry: Option<Count>,
-    /// Of `entry`, what is an estimate: its share of what runs several programs, as in the report by program.
+    /// Part of `entry` that is an estimate: its share of code that runs several programs, as in the report by program.
     pub entry_shared: Option<Count>,
     /// The functions that were asked for; the entry first.
     pub functions: Vec<AnnotatedFunction>,
@@ -97,7 +97,7 @@ pub struct AnnotatedFunction {
     pub addr: Option<u64>,
     /// Bytes of its machine code.
     pub len_bytes: Option<u32>,
-    /// What it cost.
+    /// Its cost.
     #[serde(flatten)]
     pub cost: CodeCost,
     /// Why its code has no source lines; `null` when it has.
@@ -108,7 +108,7 @@ pub struct AnnotatedFunction {
     pub no_machine: Option<Reason>,
     /// Its code, in the order of the BPF instructions.
     pub lines: Vec<CodeLine>,
-    /// What was left out behind the last line.
+    /// Lines left out behind the last one shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
     /// Samples at addresses that are in none of its lines.
@@ -118,9 +118,9 @@ pub struct AnnotatedFunction {
 /// Lines that are not hot enough to be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct LeftOut {
-    /// How many.
+    /// Number of lines.
     pub lines: u64,
-    /// What they cost.
+    /// Their cost.
     #[serde(flatten)]
     pub cost: CodeCost,
 }
@@ -128,12 +128,12 @@ pub struct LeftOut {
 /// Instructions that one entry of the line table stands for. The same line of the source may come again.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CodeLine {
-    /// What was left out before it.
+    /// Lines left out before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// Where in the source; `null` where that is not known.
+    /// Position in the source; `null` where it is not known.
     pub source: Option<SourceLine>,
-    /// What it cost.
+    /// Its cost.
     #[serde(flatten)]
     pub cost: CodeCost,
     /// Its BPF instructions.
@@ -178,20 +178,20 @@ pub struct MachineInsn {
     #[serde(serialize_with = "address")]
     #[schemars(with = "String")]
     pub addr: u64,
-    /// How far behind the start of the function it is.
+    /// Offset from the start of the function, bytes.
     pub offset_bytes: u32,
     /// Its bytes, in hexadecimal digits.
     pub bytes: String,
     /// Its text; the bytes again where this processor's code is not decoded.
     pub text: String,
-    /// What it calls, where the recording has a name for that.
+    /// Function that it calls, where the recording has a name for it.
     pub called: Option<String>,
-    /// What it cost.
+    /// Its cost.
     #[serde(flatten)]
     pub cost: CodeCost,
 }
 
-/// What source lines cost: the document of `bprec report --lines --json`.
+/// Cost of source lines: the document of `bprec report --lines --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LinesReport {
     /// `bprec lines`.
@@ -207,13 +207,13 @@ pub struct LinesReport {
 pub struct EventLines {
     /// The event.
     pub name: String,
-    /// What its weights are.
+    /// Unit of its weights.
     pub unit: Unit,
     /// All samples of the event that were looked at.
     pub samples: Count,
     /// Lines that have samples; the costliest first.
     pub rows: Vec<LineRow>,
-    /// How many more there are, and what they cost.
+    /// Number and cost of the lines that are not listed.
     pub others: OtherLines,
     /// Self of the programs that were asked for.
     #[serde(rename = "self")]
@@ -227,7 +227,7 @@ pub struct EventLines {
 /// Lines that are not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OtherLines {
-    /// How many.
+    /// Number of lines.
     pub lines: u64,
     /// In their own code.
     #[serde(rename = "self")]
@@ -236,7 +236,7 @@ pub struct OtherLines {
     pub helper: Option<Count>,
 }
 
-/// What a source line of a program's function cost.
+/// Cost of a source line of a program's function.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LineRow {
     /// Id of the program.

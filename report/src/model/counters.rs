@@ -9,29 +9,30 @@ use serde::{Serialize, Serializer};
 /// Shares of the runs, in thousandths, that [`Exact::percentiles`] are of.
 pub const PERCENTILES: [u32; 3] = [500, 990, 999];
 
-/// What counters count in a recording, and how.
+/// Configuration of the counters of a recording.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Counting {
     /// The events, in the order of [`Exact::events`].
     pub events: Vec<CountedEvent>,
     /// Events that were asked for and are not counted, each with its reason.
     pub absent: Vec<AbsentEvent>,
-    /// What was taken off every measured run's time, ns; `null` when it was not found out, and nothing is taken off.
+    /// Overhead that was subtracted from the time of each measured run, ns; `null` when it is unknown, and nothing is
+    /// subtracted.
     pub overhead_ns: Option<f64>,
     /// Runs that it was found with.
     pub calibration_runs: u64,
-    /// What a measured run takes longer for being counted, ns.
+    /// Time that counting adds to a measured run, ns.
     pub added_to_measured_ns: Option<f64>,
-    /// What a run that is let pass takes longer, ns.
+    /// Time that counting adds to a run that is not measured, ns.
     pub added_to_skipped_ns: Option<f64>,
-    /// How much of the machine counting may take.
+    /// Share of the machine that counting may take, per cent.
     pub budget_percent: Option<f64>,
-    /// How it is counted, or why not, in words.
+    /// Way of counting, or the reason why nothing is counted, in words.
     pub note: String,
     /// Positions of instructions and cycles among the events, when they are counted together.
     #[serde(skip)]
     pub(crate) ipc: Option<(usize, usize)>,
-    /// What is taken off from calibration to calibration: of the time, then of each event. The last is what stands above.
+    /// Overheads subtracted after each calibration: of the time, then of each event. The last equal the members above.
     #[serde(skip)]
     pub(crate) overheads: Vec<Vec<Option<f64>>>,
 }
@@ -41,13 +42,13 @@ pub struct Counting {
 pub struct CountedEvent {
     /// Its name.
     pub name: String,
-    /// Of what the value is the count.
+    /// Unit of the value.
     pub unit: Unit,
     /// Events of one number are on the hardware together or not at all.
     pub group: u32,
     /// The kernel counts it, not the hardware.
     pub software: bool,
-    /// What counting itself adds to a measured run.
+    /// Count that the counting itself adds to a measured run.
     pub overhead: Option<f64>,
 }
 
@@ -85,9 +86,9 @@ impl PerRun {
 /// An event per run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EventPerRun {
-    /// How many, scaled to all of the time when the event took turns with others.
+    /// Events per run, scaled to all of the time when the event took turns with others.
     pub per_run: PerRun,
-    /// How many in all runs.
+    /// Events in all runs.
     pub total: f64,
     /// Share of the time for which it was counted; less than 1 when it took turns.
     pub running: f64,
@@ -98,7 +99,7 @@ pub struct EventPerRun {
 pub struct Event {
     /// Its name.
     pub name: String,
-    /// How many.
+    /// Events, in total and per run.
     pub counted: Known<EventPerRun>,
     /// It is of no runs: the value is all that was counted.
     pub(crate) is_altogether: bool,
@@ -169,10 +170,10 @@ impl Percentile {
     }
 }
 
-/// What was counted of a program, or one of its functions.
+/// Exact counts of a program, or of one of its functions.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Exact {
-    /// Which function: 0 is the entry.
+    /// Number of the function: 0 is the entry.
     pub function: u32,
     /// Its name; empty for the entry.
     pub name: String,
@@ -199,7 +200,7 @@ pub struct Exact {
     pub ipc: Option<f64>,
     /// Times per run that shares of the runs stay within, by [`PERCENTILES`]; what the counting adds taken off.
     pub percentiles: Vec<Percentile>,
-    /// What cannot be true of these numbers.
+    /// Impossible values among these numbers.
     pub anomalies: Vec<Anomaly>,
     /// Why counting of it ended before the recording.
     pub ended: Option<String>,
@@ -217,14 +218,14 @@ pub struct Exact {
 known_members!(ExactMembers { exact, exact_unknown, exact_reason }: Box<Exact>);
 
 impl Exact {
-    /// Whether it is of all of this time, but for a twentieth of it.
+    /// True if the count spans at least 95 % of this time.
     pub fn covers(&self, (from_ns, to_ns): (u64, u64)) -> bool {
         let missing_ns = self.from_ns.saturating_sub(from_ns).saturating_add(to_ns.saturating_sub(self.to_ns));
         missing_ns <= to_ns.saturating_sub(from_ns) / 20
     }
 }
 
-/// Where a count comes from.
+/// Source of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CounterSource {
@@ -247,7 +248,7 @@ impl CounterSource {
     }
 }
 
-/// What is counted.
+/// Target that is counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CounterTarget {
     /// `program`, or `machine`, `cpu`, `pid`, `tgid`, `cgroup` of shared counters.
@@ -256,7 +257,7 @@ pub struct CounterTarget {
     pub id: u64,
     /// When the program was loaded, ns since boot.
     pub load_time_ns: Option<u64>,
-    /// Which function of the program; 0 is the entry.
+    /// Number of the program's function: 0 is the entry.
     pub function: u32,
     /// The CPU that it was counted on; `null` for all, and for a target that is a CPU.
     pub cpu: Option<u32>,
@@ -264,19 +265,19 @@ pub struct CounterTarget {
     pub name: String,
 }
 
-/// What was counted of one target, between two snapshots or altogether.
+/// Counts of one target, between two snapshots or altogether.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CounterRow {
-    /// Where it comes from.
+    /// Source of the counts.
     pub source: CounterSource,
-    /// What it is of.
+    /// Target of the counts.
     #[serde(flatten)]
     pub target: CounterTarget,
     /// From when, ns since the recording's start.
     pub from_ns: i64,
     /// Up to when.
     pub to_ns: i64,
-    /// What was counted.
+    /// The counts.
     #[serde(flatten, serialize_with = "CountsMembers::serialize")]
     #[schemars(with = "CountsMembers")]
     pub counts: Known<CounterTotals>,
@@ -289,7 +290,7 @@ known_members!(CountsMembers { counts, unknown, reason }: CounterTotals);
 pub struct NamedReading {
     /// Name of the event.
     pub event: Option<String>,
-    /// How many.
+    /// Number of events.
     pub value: u64,
     /// Time for which it was to be counted, ns.
     pub enabled_ns: u64,
@@ -383,9 +384,9 @@ pub struct CountersReport {
     pub cpus: Option<u32>,
     /// Why not more is counted, in words.
     pub counters_note: Option<String>,
-    /// What exact counters count.
+    /// Configuration of exact counters.
     pub exact: Option<Counting>,
-    /// What shared counters count.
+    /// Configuration of shared counters.
     pub shared: Option<Counting>,
     /// From snapshot to snapshot, by time.
     #[serde(rename = "intervals")]
@@ -394,14 +395,14 @@ pub struct CountersReport {
     pub totals: Vec<CounterRow>,
     /// Targets that were never counted.
     pub refused: Vec<RefusedTarget>,
-    /// What could not be read, in words.
+    /// Parts that could not be read, in words.
     pub problems: Vec<String>,
-    /// What has to be said beside the numbers.
+    /// Notes that belong to the numbers.
     pub notes: Vec<Note>,
 }
 
 impl CountersReport {
-    /// What the counters of a source count.
+    /// Configuration of the counters of a source.
     pub fn counting(&self, source: CounterSource) -> Option<&Counting> {
         match source {
             CounterSource::Stats => None,
@@ -411,7 +412,7 @@ impl CountersReport {
     }
 }
 
-/// What was counted in one interval, or altogether, without a recording.
+/// Counts of one interval, or of all of the time, made without a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatSnapshot {
     /// It is all of the time, and not the last interval.
@@ -420,13 +421,13 @@ pub struct StatSnapshot {
     pub from_ns: i64,
     /// Up to when.
     pub to_ns: i64,
-    /// What is counted, in words.
+    /// Targets that are counted, in words.
     pub target: String,
     /// CPUs that were online.
     pub cpus: Option<u32>,
-    /// What exact counters count.
+    /// Configuration of exact counters.
     pub exact: Option<Counting>,
-    /// What counters of other targets than programs count.
+    /// Configuration of counters of other targets than programs.
     pub shared: Option<Counting>,
     /// Why not more is counted.
     pub note: Option<String>,
@@ -436,14 +437,14 @@ pub struct StatSnapshot {
     pub quiet: usize,
     /// Programs that came and went before they could be counted: id and reason.
     pub missed: Vec<(u32, String)>,
-    /// What has to be said beside the numbers.
+    /// Notes that belong to the numbers.
     pub notes: Vec<Note>,
 }
 
 /// One target, from each source that counts it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatRow {
-    /// What it is of.
+    /// Target of the counts.
     pub target: CounterTarget,
     /// Type of the program; empty for other targets.
     pub prog_type: String,
@@ -458,7 +459,7 @@ pub struct StatRow {
 }
 
 impl CounterTarget {
-    /// What it is called.
+    /// Name to show.
     pub fn label(&self) -> String {
         match self.kind {
             "program" if self.name.is_empty() => UNNAMED.to_owned(),

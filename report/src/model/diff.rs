@@ -7,14 +7,14 @@ use super::{Reason, Unit};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
-/// What changed for each BPF program between recordings: the document of `bprec diff --json`.
+/// Changes of each BPF program between recordings: the document of `bprec diff --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
     /// `bprec diff`.
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// Of intervals and of what is significant, in per cent.
+    /// Confidence level of intervals and of `significant`, per cent.
     pub confidence_percent: f64,
     /// Recordings of before.
     pub base: Vec<DiffRecording>,
@@ -28,19 +28,19 @@ pub struct Diff {
     pub hidden_programs: usize,
     /// All of BPF together.
     pub total: Vec<MetricDiff>,
-    /// What the conditions came to.
+    /// Results of the conditions.
     pub gate: Vec<Judgment>,
-    /// What could not be read, in words.
+    /// Parts that could not be read, in words.
     pub problems: Vec<String>,
-    /// What has to be said beside the numbers.
+    /// Notes that belong to the numbers.
     pub notes: Vec<DiffNote>,
-    /// How many programs were asked for; all when none in particular was.
+    /// Number of programs that were asked for; all when none in particular was.
     #[serde(skip)]
     pub(crate) matched_programs: usize,
 }
 
 impl Diff {
-    /// How many programs [`crate::DiffOptions::programs`] matches; all when it asks for none in particular.
+    /// Number of programs that [`crate::DiffOptions::programs`] matches; all when it asks for none in particular.
     pub fn matched_programs(&self) -> usize {
         self.matched_programs
     }
@@ -74,7 +74,7 @@ pub struct DiffRecording {
     pub arch: Option<String>,
     /// CPUs that were online.
     pub cpus: Option<u32>,
-    /// How long it is, ns.
+    /// Length of it, ns.
     pub elapsed_ns: Option<u64>,
     /// Intervals that it is cut into, to see how much numbers vary.
     pub intervals: usize,
@@ -85,11 +85,11 @@ pub struct DiffRecording {
 pub struct DiffEvent {
     /// Its name.
     pub name: String,
-    /// What its weight is.
+    /// Unit of its weight.
     pub unit: Unit,
 }
 
-/// What became of a program.
+/// Change of a program's presence or identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -129,15 +129,15 @@ pub struct ProgramDiff {
     /// Type; empty where it is not known.
     #[serde(rename = "type")]
     pub prog_type: String,
-    /// Where it is attached.
+    /// Attach points.
     pub attached: Vec<String>,
     /// Names of the processes that hold it.
     pub owners: Vec<String>,
-    /// What became of it.
+    /// Change of its presence or identity.
     pub status: Status,
     /// Its name on the base side, where that is another.
     pub previous_name: Option<String>,
-    /// Whether tags of the two sides mean the same.
+    /// True if tags of the two sides can be compared.
     pub is_tag_comparable: bool,
     /// Tags on the base side.
     pub base_tags: Vec<String>,
@@ -152,7 +152,7 @@ pub struct ProgramDiff {
 }
 
 impl ProgramDiff {
-    /// What it is called, also where it has no name.
+    /// Name to show, also of a program without a name.
     pub fn label(&self) -> String {
         match self.base_tags.iter().chain(&self.new_tags).next() {
             _ if !self.name.is_empty() => self.name.clone(),
@@ -162,13 +162,13 @@ impl ProgramDiff {
     }
 }
 
-/// Which number.
+/// Number that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum DiffMetric {
     /// Share of the machine, in per cent.
     #[serde(rename = "share")]
     Share,
-    /// What is charged, per second and CPU: ns of clocks, otherwise events.
+    /// Cost per second and CPU: ns of clocks, otherwise events.
     #[serde(rename = "cost")]
     Cost,
     /// Runs per second, of all CPUs.
@@ -212,13 +212,13 @@ impl DiffMetric {
 pub struct MetricDiff {
     /// Which.
     pub metric: DiffMetric,
-    /// Of which event; `null` for what is counted without.
+    /// Event of the number; `null` for numbers without one.
     pub event: Option<String>,
     /// Before.
     pub base: MetricValue,
     /// After.
     pub new: MetricValue,
-    /// What changed; `null` where one of them is not known.
+    /// Change; `null` where one of them is not known.
     pub change: Option<Change>,
 }
 
@@ -244,7 +244,7 @@ pub struct Estimate {
 
 known_members!(EstimateMembers { estimate, unknown, reason }: Estimate);
 
-/// What changed.
+/// Change of a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
     /// New less base.
@@ -255,7 +255,7 @@ pub struct Change {
     pub from_percent: Option<f64>,
     /// Up to where.
     pub to_percent: Option<f64>,
-    /// Whether chance does not explain it.
+    /// True if chance does not explain it.
     #[serde(flatten, serialize_with = "SignificanceMembers::serialize")]
     #[schemars(with = "SignificanceMembers")]
     pub significant: Known<bool>,
@@ -263,14 +263,14 @@ pub struct Change {
 
 known_members!(SignificanceMembers { significant, significant_unknown, significant_reason }: bool);
 
-/// What a condition came to for a program.
+/// Result of a condition for a program.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Judgment {
     /// The condition.
     pub condition: String,
     /// The program; `null` for all together, and where none is meant.
     pub program: Option<String>,
-    /// Whether the bound is one of the change; otherwise it is one of the new number.
+    /// True if the bound limits the change; otherwise it limits the new number.
     pub is_relative: bool,
     /// Before, where it is known.
     pub base: Option<f64>,
@@ -284,10 +284,11 @@ pub struct Judgment {
     /// The least change in per cent, or number, beyond the bound that a comparison as uncertain as this one shows in 19 of 20 cases; `null`
     /// where none is.
     pub least_shown: Option<f64>,
-    /// Whether the bound is above the numbers that it allows, for `least_shown`; otherwise it is below them.
+    /// True if the bound is an upper limit of the numbers that it allows, for `least_shown`; otherwise it is a lower
+    /// one.
     #[serde(skip)]
     pub(crate) is_upper: bool,
-    /// What it came to.
+    /// Verdict on it.
     pub verdict: Verdict,
 }
 
@@ -301,7 +302,7 @@ pub struct PossibleRange {
 }
 
 coded! {
-    /// What a condition came to.
+    /// Verdict on a condition.
     Verdict {
         /// The number is shown to be beyond the bound: all of the interval is.
         Fail = "fail": "shown to be beyond the bound";
@@ -324,7 +325,7 @@ impl Verdict {
 }
 
 impl Judgment {
-    /// What was measured, what is possible, and what would have been shown.
+    /// Measured value, range of possible values, and least change that would have been seen.
     pub fn evidence(&self) -> String {
         // Counts are whole.
         let plain = |value: f64| decimal(value).trim_end_matches(".0").to_owned();
@@ -370,7 +371,7 @@ impl Judgment {
 /// A change with its sign, by a rounding of its last digit: an interval that is shown is never narrower than it is.
 fn percents(value: f64, round: fn(f64) -> f64) -> String {
     let (scale, decimals) = if value.abs() < 99.95 { (10.0, 1) } else { (1.0, 0) };
-    // What rounds to nothing is no fall.
+    // A change that rounds to zero is no fall.
     let rounded = round(value * scale) / scale + 0.0;
     format!("{rounded:+.decimals$}")
 }

@@ -1,4 +1,4 @@
-//! What has to be said beside a comparison: what makes its sides hard to compare.
+//! Notes of a comparison: reasons why its sides are hard to compare.
 
 use super::known::{DiffSide, coded};
 use super::text::{counted, decimal};
@@ -37,14 +37,14 @@ coded! {
             "! {event}: the kernel stopped sampling {} on the {side} side", counted(*times, "time");
         /// Run statistics were on in windows only.
         StatisticsInWindows { side: DiffSide } = "statistics_in_windows":
-            "run statistics were on in windows on the {side} side: runs are estimates, and their intervals wider";
+            "{side}: runs were counted only part of the time (--budget), so RUNS are estimates with wider intervals";
         /// Runs are not known.
         RunsUnknown { path: String, why: String } = "runs_unknown": "runs of {path}: n/a, {why}";
         /// Tags mean different things, as the kernel's hash is another from 6.18 on.
         TagsNotCompared = "tags_not_compared":
             "tags are not compared, so a new version of a program looks unchanged: Linux 6.18 changed the hash of tags, or the kernel of \
             a side is not known";
-        /// Where programs are attached is not known of every recording.
+        /// Attach points are not known of every recording.
         PlacesNotCompared = "places_not_compared":
             "programs are matched by type and name only: some recordings lack their attach points";
         /// A recording was cut off.
@@ -59,7 +59,7 @@ coded! {
         /// Programs are not shown.
         HiddenPrograms { programs: usize } = "hidden_programs":
             "{} without samples and runs, or beyond --limit, not shown (--all shows them)", counted(*programs as u64, "program");
-        /// What the marks mean.
+        /// Legend of the marks.
         Marks { confidence_percent: f64, recordings: usize } = "marks":
             "* beyond chance within these recordings (at {confidence_percent} % for each number){}; ? undecided; [from to] is the \
             confidence interval", if *recordings < FEW_RECORDINGS { OTHER_LOAD } else { "" };

@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// Samples, and the sum of their weights (periods).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Count {
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
-    /// How many events, or ns of a clock, they stand for.
+    /// Events, or ns of a clock, that they stand for.
     pub weight: u64,
 }
 
@@ -23,7 +23,7 @@ impl Count {
         self.weight = self.weight.saturating_add(other.weight);
     }
 
-    /// What is left when a part of it is taken away.
+    /// The rest when a part of it is taken away.
     pub(crate) fn without(self, part: Count) -> Count {
         Count { samples: self.samples.saturating_sub(part.samples), weight: self.weight.saturating_sub(part.weight) }
     }
@@ -47,26 +47,26 @@ impl std::iter::Sum for Count {
 /// A count, and its part of all samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Share {
-    /// How many.
+    /// Number of samples, and their weight.
     #[serde(flatten)]
     pub count: Count,
-    /// Of the weight of all samples of the event; `null` when there are none.
+    /// Share of the weight of all samples of the event, per cent; `null` when there are none.
     pub percent: Option<f64>,
 }
 
-/// What a count is a share of; `null` where that is not known.
+/// Shares of a count; `null` where the whole is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Shares {
-    /// Of all that the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, per cent.
     #[serde(rename = "machine_percent")]
     pub machine: Option<f64>,
-    /// Of what was not idle.
+    /// Share of the time that was not idle, per cent.
     #[serde(rename = "busy_percent")]
     pub busy: Option<f64>,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     #[serde(rename = "bpf_percent")]
     pub bpf: Option<f64>,
-    /// Of all samples.
+    /// Share of all samples, per cent.
     #[serde(rename = "samples_percent")]
     pub samples: Option<f64>,
 }
@@ -81,14 +81,15 @@ pub struct Columns {
     pub helper: Known<Share>,
     /// In the code that exists to run it.
     pub entry: Known<Share>,
-    /// Of `entry`, what is an estimate: its share of what hooks cost that several programs are on, in the ratio of their runs.
+    /// Part of `entry` that is an estimate: its share of hooks that several programs are on, in the ratio of their
+    /// runs.
     pub entry_shared: Known<Share>,
     /// Also where another program ran inside; not a part of the sum.
     pub inclusive: Known<Share>,
 }
 
 impl Columns {
-    /// Whether a part of `entry` is an estimate.
+    /// True if a part of `entry` is an estimate.
     pub(crate) fn has_shared_entry(&self) -> bool {
         self.entry_shared.value().is_some_and(|share| share.count != Count::default())
     }
@@ -97,7 +98,7 @@ impl Columns {
 /// A line of the ledger: what is charged, and its shares.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Line {
-    /// What is charged: each sample is in one line.
+    /// Samples charged: each sample is in one line.
     #[serde(flatten)]
     pub count: Count,
     /// Its shares.
@@ -151,9 +152,10 @@ pub struct Row {
     pub name: String,
     /// Why samples cannot be taken in it, or are too few, in words; then none is not 0 %.
     pub blind: Option<Reason>,
-    /// What of the event there is in a run, estimated from samples and run counts; it costs nothing beyond sampling.
+    /// Events per run, estimated from samples and run counts; the estimate costs nothing beyond sampling.
     pub sampled_per_run: Known<SampledPerRun>,
-    /// What is charged to it; without members when [`Row::blind`] says why that is not known. Programs without samples have one line in common.
+    /// Samples charged to it; without members when [`Row::blind`] has the reason why they are not known. Programs
+    /// without samples have one line in common.
     #[serde(flatten)]
     pub line: Option<Arc<Line>>,
     /// Time in it that samples cannot see, where run statistics tell it. Its cost is the sum of both.
@@ -176,19 +178,20 @@ pub struct SampledPerRun {
 /// Several programs that have something in common, in one line of the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GroupRow {
-    /// What they have in common.
+    /// Property that they have in common.
     pub name: String,
     /// Their positions in [`super::Report::programs`]; the same in all events.
     pub programs: Arc<[usize]>,
-    /// So many of them the event cannot see, or sees too few samples of.
+    /// Number of them that the event cannot see, or sees too few samples of.
     pub blind_programs: usize,
-    /// What is charged to them; without members when the event can see none of them. Inclusive is what ran under any of them.
+    /// Samples charged to them; without members when the event can see none of them. Inclusive counts samples under any
+    /// of them.
     #[serde(flatten)]
     pub line: Option<Line>,
     /// Time in those that samples cannot see, where run statistics tell it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
-    /// Of so many of them runs are known: if not of all, the sums of `runs` are lower bounds.
+    /// Number of them with known runs: if it is not all, the sums of `runs` are lower bounds.
     pub programs_with_runs: usize,
     /// Sums of what the kernel's statistics say of those.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
@@ -201,7 +204,7 @@ pub struct GroupRow {
 pub struct Part {
     /// Function, task, CPU, cgroup or helper.
     pub name: String,
-    /// What of the program's charges it is.
+    /// Its part of the program's charges.
     #[serde(flatten)]
     pub line: Line,
 }
@@ -209,20 +212,20 @@ pub struct Part {
 /// Several programs in one line.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Others {
-    /// How many programs with samples.
+    /// Number of programs with samples.
     pub programs: usize,
-    /// What is charged to them.
+    /// Samples charged to them.
     #[serde(flatten)]
     pub line: Arc<Line>,
 }
 
-/// Of what an event's periods are the count.
+/// Unit of an event's periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub enum Unit {
     /// Nanoseconds of CPU time.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Whatever the event counts.
+    /// Events of the kind that is counted.
     #[default]
     #[serde(rename = "events")]
     Events,
@@ -239,9 +242,9 @@ pub struct Aggregated {
     pub overflow: Count,
     /// Its share of the machine.
     pub overflow_machine_percent: Option<f64>,
-    /// What the event counted and the program on it did not see, with as many samples as that would have been: those in
-    /// kprobe, tracepoint and perf_event programs, where the kernel drops them. Part of nothing else. `null` where it
-    /// was not counted, or where only a part of the recording is there or looked at.
+    /// Samples that the event counted and the program on it did not see, extrapolated to as many as there would have
+    /// been: those in kprobe, tracepoint and perf_event programs, where the kernel drops them. Part of nothing else.
+    /// `null` where it was not counted, or where the recording is incomplete or only a part of it is selected.
     #[serde(flatten, serialize_with = "BlindSpotMembers::serialize")]
     #[schemars(with = "BlindSpotMembers")]
     pub blind_spot: Known<Count>,
@@ -249,7 +252,7 @@ pub struct Aggregated {
     pub blind_spot_machine_percent: Option<f64>,
 }
 
-/// How the samples of an event came about that our sampling program made.
+/// Origin of the samples of an event that our sampling program made.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BpfSampler {
     /// Name of the event that carries the program; `null` when the recording does not say.
@@ -270,11 +273,11 @@ pub struct BpfSampler {
     pub failed: Option<u64>,
     /// The last such reason.
     pub last_errno: Option<u32>,
-    /// What it cannot see; `null` when no main event was looked at.
+    /// Its blind spot; `null` when no main event was looked at.
     pub blind_spot: Option<BlindSpot>,
 }
 
-/// How much of a main event falls into programs that a program on an event cannot see.
+/// Share of a main event that falls into programs that a program on an event cannot see.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BlindSpot {
     /// Name of the main event.
@@ -284,14 +287,14 @@ pub struct BlindSpot {
     pub inside: Count,
     /// All of its samples.
     pub of: Count,
-    /// Of the samples.
+    /// Share of the samples, per cent.
     pub percent: Option<f64>,
 }
 
 /// A perf event with a program of type perf_event on it.
 ///
-/// Such a program does not run inside kprobe, tracepoint and perf_event programs, and a sample of the event that falls
-/// there is dropped without being counted.
+/// Event with a BPF program on it: a sample inside a kprobe, tracepoint or perf_event program is dropped without being
+/// counted, as the program does not run there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct BlindedEvent {
     /// Its name; empty where the kernel did not tell.
@@ -343,11 +346,11 @@ impl EventReport {
 pub struct EventReport {
     /// Its name.
     pub name: String,
-    /// What its weight is.
+    /// Unit of its weight.
     pub unit: Unit,
     /// All samples of the selection.
     pub samples: Count,
-    /// Those in which the idle task waited.
+    /// Samples in which the idle task waited.
     #[serde(flatten, serialize_with = "IdleMembers::serialize")]
     #[schemars(with = "IdleMembers")]
     pub idle: Known<Share>,
@@ -369,7 +372,7 @@ pub struct EventReport {
     pub lost: Known<u64>,
     /// Samples that a BPF filter dropped.
     pub filtered: u64,
-    /// How often the kernel stopped sampling for the rest of a tick.
+    /// Number of times that the kernel stopped sampling for the rest of a tick.
     pub throttled: u64,
     /// Kernel call chains are there: without, only `self` is known.
     #[serde(rename = "callchains")]
@@ -377,7 +380,7 @@ pub struct EventReport {
     /// A timer that cannot interrupt where interrupts are off.
     #[serde(rename = "timer")]
     pub is_timer: bool,
-    /// How its samples were counted, if not one by one.
+    /// Kind of aggregation, if samples were not kept one by one.
     pub aggregated: Option<Box<Aggregated>>,
     /// Programs that are shown, in order; none where they are put together.
     pub rows: Vec<Row>,
@@ -406,10 +409,10 @@ pub struct EventReport {
     /// Time in all programs that samples cannot see, where run statistics tell it: not in the total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
-    /// How its samples came about, if our sampling program made them.
+    /// Origin of its samples, if our sampling program made them.
     pub bpf_sampler: Option<Box<BpfSampler>>,
     /// The rows by their sources, where exact counters are one.
     pub sources: Vec<SourceRow>,
-    /// What has to be said beside the numbers.
+    /// Notes that belong to the numbers.
     pub notes: Arc<[Note]>,
 }

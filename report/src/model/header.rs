@@ -1,4 +1,4 @@
-//! What a recording says about its machine and about itself.
+//! Facts that a recording has about its machine and about itself.
 
 use super::text::{clean, printable};
 use serde::{Serialize, Serializer};

@@ -1,10 +1,10 @@
-//! What programs did in a short time: what is shown of a recording that is under way.
+//! Activity of programs in a short time, for a recording that is under way.
 
 use super::{JSON_VERSION, Program, Report};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What each program did between two readings of its statistics: a line of `bprec top --json`.
+/// Activity of each program between two readings of its statistics: a line of `bprec top --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Interval {
     /// `bprec top`.
@@ -19,12 +19,12 @@ pub struct Interval {
     pub to_unix_ns: Option<u64>,
     /// CPU time that watching took, of one CPU, since the interval before: recording, charging and showing; `null` when that is not known.
     pub own_cpu_percent: Option<f64>,
-    /// What counting runs took of this machine since the interval before; `null` when that is not known.
+    /// Share of this machine that counting runs took since the interval before, per cent; `null` when it is not known.
     pub counting_percent: Option<f64>,
     /// Over how long samples were taken, ns, where that is longer than the interval.
     #[serde(skip)]
     pub sampled_ns: Option<u64>,
-    /// What is charged, and the programs.
+    /// The programs, and the samples charged to them.
     pub report: Report,
 }
 
@@ -47,10 +47,10 @@ impl Interval {
     }
 }
 
-/// Of one CPU's time, %, oldest first; `None` where that is not known.
+/// Shares of one CPU's time, %, oldest first; `None` where one is not known.
 type CpuPercents = VecDeque<Option<f64>>;
 
-/// What programs took in the intervals before, by the kernel's statistics.
+/// Time of programs in earlier intervals, by the kernel's statistics.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     /// By id and load time.
@@ -75,7 +75,7 @@ impl History {
         }
     }
 
-    /// What is known of a program.
+    /// History of a program.
     pub fn of(&self, program: &Program) -> impl Iterator<Item = Option<f64>> + Clone + '_ {
         self.programs.get(&(program.id, program.load_time_ns)).into_iter().flatten().copied()
     }

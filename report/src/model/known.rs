@@ -55,7 +55,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// Whether there is a value.
+    /// True if there is a value.
     pub fn is_value(&self) -> bool {
         self.value().is_some()
     }
@@ -78,7 +78,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// What `then` says of the value.
+    /// Result of `then` for the value; an unknown stays as it is.
     pub fn and_then<U>(self, then: impl FnOnce(T) -> Known<U>) -> Known<U> {
         match self {
             Known::Value(value) => then(value),
@@ -274,13 +274,13 @@ coded! {
         InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.
         InterruptsOff { hook: String } = "interrupts_off":
-            "{hook} runs with interrupts off, where this event cannot sample";
+            "{hook} runs with interrupts off; this event cannot sample it";
         /// The program ran for long, and has no sample.
         Unsampled { expected: u64 } = "unsampled":
             "it ran long enough for {expected} samples and got none: interrupts are off while it runs";
         /// The recording does not tell its length, or how many CPUs there were.
         LengthUnknown = "length_unknown": "the recording does not state its duration or number of CPUs";
-        /// How many of the event the machine could have had is not known.
+        /// The maximum of the event on this machine is not known.
         CapacityUnknown = "capacity_unknown": "the machine's maximum for this event is not known";
         /// Samples do not tell their task.
         NoTaskIds = "no_task_ids": "samples have no task ids";
@@ -296,7 +296,7 @@ coded! {
             "losses were counted for all events together: {records} records";
         /// The recording has no names or addresses of what leads to programs.
         NoKernelSymbols = "no_kernel_symbols": "no kernel symbols in the recording";
-        /// What runs the program is inlined into its caller: no sample can tell the two apart.
+        /// The kernel inlines the program's runner into its caller: no sample can tell the two apart.
         EntryInlined = "entry_inlined": "the kernel inlines what runs the program into its caller";
         /// Only a part of the recording is there, or is looked at.
         PartOnly = "part_only": "only a part of the recording exists or is selected";
@@ -321,7 +321,7 @@ coded! {
         /// The kernel gave the recorder no instructions, or the recorder did not ask for them.
         NoInstructions = "no_instructions":
             "the recording has none: the kernel withheld them, or they were not requested";
-        /// What the recording has does not tell which instructions are the function's.
+        /// The recording does not have the bounds of the function's instructions.
         FunctionUnbounded = "function_unbounded": "the recording does not say where the function begins";
         /// The program was loaded without BTF line information.
         NoLineInfo = "no_line_info": "the program was loaded without line information";
@@ -344,7 +344,7 @@ fn not_decoded(arch: &str) -> String {
 }
 
 impl Reason {
-    /// What the recorder says.
+    /// Reason in the words of the recorder.
     pub(crate) fn recorder(said: &str) -> Reason {
         Reason::Recorder { said: said.to_owned() }
     }
@@ -361,7 +361,7 @@ impl Serialize for ProgTypeName {
 }
 
 coded! {
-    /// What cannot be true of counts.
+    /// Contradiction in counts.
     Anomaly {
         /// More runs were measured than there were.
         MoreMeasuredThanRan { measured: u64, runs: u64 } = "more_measured_than_ran":
@@ -385,7 +385,7 @@ coded! {
 }
 
 coded! {
-    /// How a snapshot does not follow from the one before.
+    /// Contradiction between a snapshot and the one before.
     SnapshotFault {
         /// A total fell.
         Fell { what: &'static str, from: u64, to: u64, after_ns: u64 } = "fell":

@@ -1,5 +1,5 @@
-//! What a report says: owned numbers and names, each with its reason where it is not known. Everything is computed before
-//! it is put here: whoever shows a model prints it and derives nothing, so that no two outputs can disagree.
+//! The answer as plain data: owned numbers and names, each with its reason where it is not known. Everything is
+//! computed before it gets here: outputs print a model and derive nothing from it, so that no two of them can disagree.
 //!
 //! A model is also its own JSON document (`docs/json.md`): what serializes is the document, and [`schema`] is its schema.
 
@@ -44,6 +44,7 @@ pub use event::{
 pub use header::Header;
 pub use interval::{History, Interval};
 pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
+pub(crate) use note::Gravity;
 pub use note::{NotMeasured, Note};
 pub use program::{
     CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,
@@ -69,7 +70,7 @@ use std::sync::Arc;
 /// Version of the documents of `--json`: counted up when a member goes away or changes its meaning.
 pub const JSON_VERSION: u32 = 2;
 
-/// What each BPF program of a recording cost: the document of `bprec report --json`.
+/// Cost of each BPF program of a recording: the document of `bprec report --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Report {
     /// `bprec by-prog`.
@@ -78,10 +79,10 @@ pub struct Report {
     pub version: u32,
     /// The machine and the recording.
     pub recording: Recording,
-    /// How rows are split, or programs put together.
+    /// Key by which rows are split, or programs put together.
     #[schemars(with = "Option<String>")]
     pub by: Option<By>,
-    /// What exact counters count; `null` when the recording has none.
+    /// Configuration of exact counters; `null` when the recording has none.
     pub counting: Option<Counting>,
     /// Every program of the recording, by id and load time.
     pub programs: Arc<Vec<Program>>,
@@ -91,17 +92,17 @@ pub struct Report {
     pub blinded_events: Vec<BlindedEvent>,
     /// Programs that were seen but are not in the recording.
     pub missed: Vec<MissedProgram>,
-    /// What could not be read, in words.
+    /// Parts that could not be read, in words.
     pub problems: Vec<String>,
-    /// What has to be said of the recording as a whole.
+    /// Notes on the recording as a whole.
     pub notes: Vec<Note>,
-    /// How many programs were asked for; all when none in particular was.
+    /// Number of programs that were asked for; all when none in particular was.
     #[serde(skip)]
     pub(crate) matched_programs: usize,
 }
 
 impl Report {
-    /// How many programs [`crate::Options::programs`] matches; all when it asks for none in particular.
+    /// Number of programs that [`crate::Options::programs`] matches; all when it asks for none in particular.
     pub fn matched_programs(&self) -> usize {
         self.matched_programs
     }

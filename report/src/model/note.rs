@@ -31,13 +31,13 @@ impl fmt::Display for NotMeasured {
 coded! {
     /// Something that has to be said beside numbers.
     Note {
-        /// What counting adds is taken off each measured run.
+        /// Counting overhead is subtracted from each measured run.
         OverheadTakenOff { overhead_ns: f64, events: Vec<(String, f64)>, runs: u64 } = "overhead_taken_off":
             "the counting overhead is subtracted from each measured run: {} ns{} (calibrated with {} of an empty program)",
             decimal(*overhead_ns),
             events.iter().map(|(event, overhead)| format!(", {} {event}", decimal(*overhead))).collect::<String>(),
             counted(*runs, "run");
-        /// What counting adds was not found out.
+        /// Counting overhead was not found out.
         OverheadUnknown = "overhead_unknown": "the counting overhead is unknown: nothing is subtracted";
         /// The kernel's time per run includes counting.
         StatisticsIncludeCounting { measured_ns: f64, skipped_ns: Option<f64> } = "statistics_include_counting":
@@ -60,9 +60,9 @@ coded! {
         /// Events that were asked for are not counted.
         EventsNotCounted { events: Vec<String>, why: String } = "events_not_counted":
             "not counted: {} ({why})", listed(events);
-        /// How exact counters count.
+        /// Configuration of exact counters, in the recorder's words.
         HowCounted { said: String } = "how_counted": "counting: {said}";
-        /// How shared counters count.
+        /// Configuration of shared counters, in the recorder's words.
         HowShared { said: String } = "how_shared": "shared counters: {said}";
         /// Why not more is counted.
         CountersNote { said: String } = "counters_note": "{said}";
@@ -88,8 +88,8 @@ coded! {
         NotMeasured { cause: NotMeasured, runs: Vec<(u64, String)> } = "not_measured":
             "not measured, as {cause}: {}",
             listed(&runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect::<Vec<_>>());
-        /// Samples cannot be taken in a program, or are too few.
-        Blind { program: String, reason: Reason } = "blind": "~ {program}: {reason}";
+        /// Samples cannot be taken in programs, or are too few.
+        Blind { programs: Vec<String>, reason: Reason } = "blind": "~ {}: {reason}", listed(programs);
         /// Programs without samples or runs are not shown.
         QuietPrograms { programs: usize } = "quiet_programs":
             "{programs} program{} without samples or runs not shown (--all shows them)", if *programs == 1 { "" } else { "s" };
@@ -109,10 +109,10 @@ coded! {
         CountedInKernel { interval_ns: u64 } = "counted_in_kernel":
             "samples were counted in the kernel and written every {} s: times are no finer than that",
             seconds(i64::try_from(*interval_ns).unwrap_or(i64::MAX));
-        /// What the blind spot of samples counted in the kernel is.
+        /// Blind spot of samples counted in the kernel.
         BlindSpot { is_timer: bool } = "blind_spot":
-            "[blind spot]: counted by the event but hidden from the program that counts samples, and in no other line: kprobe, \
-            tracepoint and perf_event programs, and map system calls{}",
+            "[blind spot]: samples that the counting program cannot see, in no other line: inside kprobe, tracepoint and perf_event \
+            programs, and map system calls{}",
             if *is_timer { ", and late timer interrupts that were merged" } else { "" };
         /// Samples for which there was no room in the kernel.
         Overflow { entries: u32 } = "overflow":
@@ -171,7 +171,7 @@ coded! {
         TracesNotDecoded { kind: Option<String>, bytes: u64 } = "traces_not_decoded":
             "{} bytes of hardware trace data ({}) are in the recording but not decoded",
             grouped(*bytes), kind.as_deref().unwrap_or("of an unknown type");
-        /// Which numbers are exact.
+        /// Counts of exact counters are exact, beside statistics.
         ExactBesideStatistics = "exact_beside_statistics":
             "exact: counted in each run; MISSES and stats rows are the kernel's run statistics";
         /// A target is not counted.
@@ -192,6 +192,73 @@ coded! {
     }
 }
 
+/// Gravity of a note, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Gravity {
+    /// Numbers are wrong, or data are lost.
+    Wrong,
+    /// Programs, samples or counts are missing.
+    Missing,
+    /// Numbers are estimates, or include something else.
+    Inexact,
+    /// Numbers are explained.
+    Explained,
+}
+
+impl Note {
+    /// Gravity of the note, by which notes are ordered below a table.
+    pub(crate) fn gravity(&self) -> Gravity {
+        match self {
+            Note::Impossible { .. }
+            | Note::IntervalUnknown { .. }
+            | Note::SideBandLost { .. }
+            | Note::CutOff
+            | Note::NoCallChains
+            | Note::CarriesProgram { .. } => Gravity::Wrong,
+            Note::Blind { .. }
+            | Note::EventsNotCounted { .. }
+            | Note::NoLongerCounted { .. }
+            | Note::NotCountedExactly { .. }
+            | Note::NeverCounted { .. }
+            | Note::NotMeasured { .. }
+            | Note::NotCaptured { .. }
+            | Note::TargetNotCounted { .. }
+            | Note::RunsUnknown { .. }
+            | Note::MachineUnknown { .. }
+            | Note::IdleUnknown { .. }
+            | Note::LastRunsUnknown { .. }
+            | Note::BlindSpot { .. }
+            | Note::Overflow { .. }
+            | Note::NoKernelMap
+            | Note::Gaps { .. }
+            | Note::UserSymbolsCut { .. } => Gravity::Missing,
+            Note::LateTicks { .. }
+            | Note::RunsInWindows
+            | Note::RunsOfMachine { .. }
+            | Note::OverheadUnknown
+            | Note::StatisticsIncludeCounting { .. }
+            | Note::Estimated { .. }
+            | Note::IdleWithoutSymbols
+            | Note::EventsTookTurns => Gravity::Inexact,
+            Note::OverheadTakenOff { .. }
+            | Note::BelowOverhead
+            | Note::HowCounted { .. }
+            | Note::HowShared { .. }
+            | Note::CountersNote { .. }
+            | Note::QuietPrograms { .. }
+            | Note::UnsampledLeftOut { .. }
+            | Note::CountedInKernel { .. }
+            | Note::UnsampledTime
+            | Note::ForeignEventCarriesProgram { .. }
+            | Note::TracesNotDecoded { .. }
+            | Note::ExactBesideStatistics
+            | Note::Unloaded { .. }
+            | Note::DidNotRun { .. }
+            | Note::EndedNotListed { .. } => Gravity::Explained,
+        }
+    }
+}
+
 /// An interval, ns since the start.
 fn span((from_ns, to_ns): &(i64, i64)) -> String {
     format!("{}..{} s", seconds(*from_ns), seconds(*to_ns))
@@ -207,8 +274,8 @@ fn late_ticks(arrived_percent: f64, missing: MissingTicks) -> String {
 
 fn foreign_event(event: &str) -> String {
     match event {
-        "" => "a perf event (the kernel does not say which)".to_owned(),
-        event if event.starts_with("event of ") => format!("a perf {event} (the kernel says no more)"),
+        "" => "a perf event of unknown type".to_owned(),
+        event if event.starts_with("event of ") => format!("a perf {event}, of unknown type"),
         event => format!("perf event {event}"),
     }
 }

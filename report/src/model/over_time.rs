@@ -1,4 +1,4 @@
-//! What programs cost from interval to interval.
+//! Cost of programs from interval to interval.
 
 use super::known::known_members;
 use super::{Count, CounterSource, Known, Program, TimeBound, Unit};
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What each program cost in each interval: the document of `bprec report --over-time --json`.
+/// Cost of each program in each interval: the document of `bprec report --over-time --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OverTime {
     /// `bprec over-time`.
@@ -27,7 +27,7 @@ pub struct OverTime {
 pub struct EventOverTime {
     /// The event.
     pub name: String,
-    /// What its weights are.
+    /// Unit of its weights.
     pub unit: Unit,
     /// All of BPF: what the TOTAL row of the ledger has.
     pub total: Count,
@@ -51,25 +51,25 @@ pub struct RowOverTime {
     pub loaded: Option<TimeBound>,
     /// When it was unloaded, if during the recording.
     pub unloaded: Option<TimeBound>,
-    /// What is charged to it in all intervals.
+    /// Samples charged to it in all intervals.
     #[serde(flatten)]
     pub total: Count,
-    /// Of that, samples that do not say when they were taken.
+    /// Part of it without a time.
     pub undated: Count,
     /// Intervals in which it has samples, in order.
     pub intervals: Vec<IntervalCount>,
-    /// What was counted of it, where the recording has snapshots of counters.
+    /// Its counts, where the recording has snapshots of counters.
     #[serde(flatten, serialize_with = "CountedMembers::serialize")]
     pub counted: Known<CountedOverTime>,
 }
 
 known_members!(CountedMembers { counted, counted_unknown, counted_reason }: CountedOverTime);
 
-/// What was counted of a program, by interval. It is known from snapshot to snapshot: what happened between two snapshots in different
-/// intervals is spread evenly over the time between them.
+/// Counts of a program, by interval. They are known from snapshot to snapshot: events between two snapshots in
+/// different intervals are spread evenly over the time between them.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CountedOverTime {
-    /// Where it comes from.
+    /// Source of the counts.
     pub source: CounterSource,
     /// Runs in all intervals: what RUNS of the ledger is.
     pub runs: u64,
@@ -81,7 +81,7 @@ pub struct CountedOverTime {
     pub intervals: Vec<IntervalCounted>,
 }
 
-/// What was counted of a program in an interval.
+/// Counts of a program in an interval.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct IntervalCounted {
     /// Number of the interval; the first is 0.
@@ -103,18 +103,18 @@ pub struct IntervalCounted {
 pub struct IntervalEvent {
     /// Its name.
     pub name: String,
-    /// How many in a run; `null` when it is not known.
+    /// Events in a run; `null` when their number is not known.
     pub per_run: Option<f64>,
 }
 
-/// What a program cost in an interval.
+/// Cost of a program in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct IntervalCount {
     /// Number of the interval; the first is 0.
     pub interval: u64,
     /// When it began, ns since the recording's start.
     pub from_ns: u64,
-    /// What is charged.
+    /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
 }

@@ -1,11 +1,11 @@
-//! Who pays for programs: what each of them cost whoever was running.
+//! Payers of programs: tasks and CPUs that programs delay, and the cost to each.
 
 use super::{Count, Known, Note, Program, Recording, Unit};
 use crate::options::Payer;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
-/// What programs cost those that ran when they did: the document of `bprec report --payers --json`.
+/// Cost of programs to the tasks that were running: the document of `bprec report --payers --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Payers {
     /// `bprec payers`.
@@ -15,16 +15,16 @@ pub struct Payers {
     /// The machine and the recording.
     #[serde(skip)]
     pub recording: Recording,
-    /// What a payer is: a name of tasks, a process, a cgroup, a container, a CPU, or several of these together.
+    /// Keys of a payer: a name of tasks, a process, a cgroup, a container, a CPU, or several of these together.
     pub keys: Vec<Payer>,
     /// Every program of the recording, by id and load time.
     #[serde(skip)]
     pub programs: Arc<Vec<Program>>,
     /// One for each event that is asked for.
     pub events: Vec<EventPayers>,
-    /// What could not be read, in words.
+    /// Parts that could not be read, in words.
     pub problems: Vec<String>,
-    /// What has to be said of the recording as a whole.
+    /// Notes on the recording as a whole.
     pub notes: Vec<Note>,
 }
 
@@ -33,7 +33,7 @@ pub struct Payers {
 pub struct EventPayers {
     /// The event.
     pub name: String,
-    /// What its weights are.
+    /// Unit of its weights.
     pub unit: Unit,
     /// All samples of the selection.
     pub samples: Count,
@@ -42,39 +42,40 @@ pub struct EventPayers {
     /// Shares of the machine are scaled up, as ticks of the timer are missing from all of the time.
     #[serde(skip)]
     pub is_scaled: bool,
-    /// Those that BPF is charged to, the one that pays most first; then those that are only in [`EventPayers::rows`] as others.
+    /// Payers that BPF is charged to, the one that pays most first; then those that are only in [`EventPayers::rows`]
+    /// as others.
     pub payers: Vec<PayerRow>,
-    /// What each program costs each payer; the costliest program first, and of each the payer who pays most.
+    /// Cost of each program to each payer; the costliest program first, and of each the payer who pays most.
     pub rows: Vec<PayerCell>,
-    /// What is in no row, as `--prog` or `--limit` leaves it out.
+    /// Cells that `--prog` or `--limit` leaves out of the rows.
     pub others: PayerOthers,
     /// All that is charged to BPF: the sum of the rows and the others, and what the TOTAL row of the ledger has.
     pub total: PayerTotal,
 }
 
-/// What runs BPF programs, and what they cost it.
+/// Task, process, CPU or group that runs BPF programs, and their cost to it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PayerRow {
     /// Its name by each of [`Payers::keys`].
     pub payer: Vec<PayerName>,
-    /// What is charged to BPF while it ran.
+    /// Samples charged to BPF while it ran.
     #[serde(flatten)]
     pub count: Count,
-    /// Of that, in interrupts: whoever ran then pays by chance.
+    /// Part of it in interrupts: the task that ran then pays by chance.
     pub in_interrupts: Known<Count>,
-    /// Of what is charged.
+    /// Share of the samples charged, per cent.
     pub in_interrupts_percent: Option<f64>,
     /// All of its samples.
     pub all: Count,
-    /// What is charged to BPF, of all of its samples.
+    /// Share of BPF in all of its samples, per cent.
     pub payer_percent: Option<f64>,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
-    /// Of all that the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, per cent.
     pub machine_percent: Option<f64>,
 }
 
-/// What a program costs a payer.
+/// Cost of a program to a payer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PayerCell {
     /// Position in [`Payers::programs`]; `None` for what is no program's.
@@ -86,46 +87,46 @@ pub struct PayerCell {
     pub name: String,
     /// Position in [`EventPayers::payers`].
     pub payer: usize,
-    /// What is charged.
+    /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
-    /// Of that, in interrupts.
+    /// Part of it in interrupts.
     pub in_interrupts: Known<Count>,
-    /// Of what is charged.
+    /// Share of the samples charged, per cent.
     pub in_interrupts_percent: Option<f64>,
-    /// Of what is charged to the program.
+    /// Share of the samples charged to the program, per cent.
     pub program_percent: Option<f64>,
-    /// Of all samples of the payer.
+    /// Share of all samples of the payer, per cent.
     pub payer_percent: Option<f64>,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
-    /// Of all that the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, per cent.
     pub machine_percent: Option<f64>,
 }
 
-/// What is in no row.
+/// Cells that are in no row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PayerOthers {
-    /// How many pairs of a program and a payer.
+    /// Number of pairs of a program and a payer.
     pub pairs: usize,
-    /// What is charged to them.
+    /// Samples charged to them.
     #[serde(flatten)]
     pub total: PayerTotal,
 }
 
-/// What is charged to several programs.
+/// Samples charged to several programs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PayerTotal {
-    /// What is charged.
+    /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
-    /// Of all that the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, per cent.
     pub machine_percent: Option<f64>,
 }
 
-/// Who pays, by one key.
+/// Name of a payer, by one key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PayerName {
     /// Tasks of this name.
@@ -154,7 +155,7 @@ pub enum PayerName {
     Unknown,
 }
 
-/// Who runs in a cgroup, by its path.
+/// Workload that runs in a cgroup, by the cgroup's path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct Workload {
     /// `RUNTIME:ID`, with the pod behind it; `pod:UID`, a unit with its user; the path where that says nothing.
@@ -174,7 +175,7 @@ pub struct Workload {
 }
 
 impl PayerName {
-    /// What the payer is called.
+    /// Name to show.
     pub fn label(&self) -> String {
         match self {
             PayerName::Comm(comm) => comm.clone(),

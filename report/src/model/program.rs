@@ -24,18 +24,18 @@ impl TimeBound {
         TimeBound { after_ns: time_ns, before_ns: time_ns }
     }
 
-    /// Whether both bounds are the same moment.
+    /// True if both bounds are the same moment.
     pub fn is_exact(&self) -> bool {
         self.after_ns == self.before_ns
     }
 }
 
-/// What the kernel's statistics say that a program did in the window.
+/// Runs of a program in the window, by the kernel's statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Runs {
-    /// How often it ran.
+    /// Number of runs.
     pub count: u64,
-    /// How often it ran in a second; `null` when the time between the snapshots is not known.
+    /// Runs per second; `null` when the time between the snapshots is not known.
     pub per_second: Option<f64>,
     /// Time in it, ns.
     pub time_ns: u64,
@@ -54,10 +54,10 @@ pub struct Runs {
     pub span: Option<(u64, u64)>,
 }
 
-/// How runs were estimated from the windows of time in which the kernel counted.
+/// Basis of an estimate of runs: the windows of time in which the kernel counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RunsEstimate {
-    /// How long the kernel counted, ns.
+    /// Time for which the kernel counted, ns.
     pub counted_for_ns: u64,
     /// Half of the 95 % confidence interval of the count; `null` when there were too few windows to tell.
     pub count_margin: Option<u64>,
@@ -153,12 +153,12 @@ pub struct Program {
     pub tag: Option<Tag>,
     /// Names of its functions, the entry first.
     pub functions: Vec<String>,
-    /// Where it is attached, `kind:target`.
+    /// Attach points, `kind:target`.
     #[serde(rename = "attached")]
     pub attachments: Vec<String>,
-    /// Who holds it.
+    /// Processes that hold it.
     pub owners: Vec<Owner>,
-    /// Where it is pinned.
+    /// Paths at which it is pinned.
     pub pins: Vec<String>,
     /// The user who loaded it.
     pub uid: Option<u32>,
@@ -181,11 +181,11 @@ pub struct Program {
     pub captured: bool,
     /// It is one of those that the recorder puts around others to count them.
     pub counts_others: bool,
-    /// What the kernel's statistics say of it in the window.
+    /// Its runs in the window, by the kernel's statistics.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
     pub runs: Known<Box<Runs>>,
-    /// What was counted exactly in the window.
+    /// Its exact counts in the window.
     #[serde(flatten, serialize_with = "ExactMembers::serialize")]
     #[schemars(with = "ExactMembers")]
     pub exact: Known<Box<Exact>>,
@@ -193,7 +193,7 @@ pub struct Program {
     pub exact_functions: Vec<Exact>,
 }
 
-/// What a program is known by in every recording.
+/// Identity of a program, the same in every recording.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// Its full name.
@@ -204,8 +204,8 @@ pub struct Identity {
     pub attached: Vec<String>,
 }
 
-/// Whether a kernel of this release makes tags with SHA-256, as from Linux 6.18 on, and not with SHA-1: tags of both kinds cannot be compared.
-/// `None` where the release is not one of Linux.
+/// True if a kernel of this release makes tags with SHA-256, as from Linux 6.18 on, and not with SHA-1: tags of both
+/// kinds cannot be compared. `None` where the release is not one of Linux.
 pub fn has_sha256_tags(release: &str) -> Option<bool> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let number = |text: Option<&str>| text?.parse::<u32>().ok();
@@ -213,7 +213,7 @@ pub fn has_sha256_tags(release: &str) -> Option<bool> {
     Some(version >= (6, 18))
 }
 
-/// What a program is called, also where it has no name.
+/// Name to show, also of a program without a name.
 pub(super) fn program_label(name: &str, id: Option<u32>, tag: Option<Tag>) -> String {
     let label = match tag {
         _ if !name.is_empty() => name.to_owned(),
@@ -224,7 +224,7 @@ pub(super) fn program_label(name: &str, id: Option<u32>, tag: Option<Tag>) -> St
 }
 
 impl Program {
-    /// What it is known by across recordings.
+    /// Identity across recordings.
     pub fn identity(&self) -> Identity {
         Identity {
             name: self.name.clone(),
@@ -238,7 +238,7 @@ impl Program {
         }
     }
 
-    /// What was counted exactly, unless statistics are of more of the time.
+    /// Exact counts, unless statistics cover more of the time.
     pub fn exact_throughout(&self) -> Option<&Exact> {
         let exact = self.exact.value()?;
         match self.runs.value().and_then(|runs| runs.span) {
@@ -247,12 +247,13 @@ impl Program {
         }
     }
 
-    /// What it is called, also where it has no name.
+    /// Name to show, also of a program without a name.
     pub fn label(&self) -> String {
         program_label(&self.name, None, self.tag)
     }
 
-    /// Whether a recorder runs it for itself, or a loader that tries what the kernel can: those have no name.
+    /// True if a recorder runs it for itself, or a loader that tries the kernel's abilities: such programs have no
+    /// name.
     pub(crate) fn is_of_tools(&self) -> bool {
         self.name.is_empty() || self.name.starts_with("bprec_")
     }
@@ -262,7 +263,7 @@ impl Program {
         program_label(&self.name, self.id, self.tag)
     }
 
-    /// Who holds it: `comm/pid`, then where it is pinned.
+    /// Holders: `comm/pid`, then paths at which it is pinned.
     pub fn holders(&self) -> String {
         let mut text = String::new();
         for owner in &self.owners {
@@ -305,7 +306,7 @@ pub struct CpuNotSampled {
     pub came_online: bool,
 }
 
-/// What the recording itself cost.
+/// Cost of the recording itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct RecorderCost {
     /// CPU time in user mode, ns.
@@ -318,32 +319,32 @@ pub struct RecorderCost {
     pub written_bytes: u64,
     /// Times the recorder woke up.
     pub wakeups: u64,
-    /// What run statistics took of the machine for this recording; `null` where that is not known.
+    /// Share of the machine that run statistics took for this recording; `null` where it is not known.
     pub run_statistics: Option<StatisticsCost>,
 }
 
-/// What the kernel's run statistics took of the machine, all CPUs together: runs of programs while the recorder had them on, times what
-/// they add to a run. It is in the samples as well, in code that runs programs.
+/// Time that the kernel's run statistics took, all CPUs together: runs of programs while the recorder had them on,
+/// times the time they add to a run. It is in the samples as well, in code that runs programs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct StatisticsCost {
-    /// How long, ns.
+    /// Time, ns.
     pub time_ns: u64,
-    /// Of one CPU.
+    /// Share of one CPU, per cent.
     pub cpu_percent: Option<f64>,
-    /// Of the machine.
+    /// Share of the machine, per cent.
     pub machine_percent: Option<f64>,
 }
 
 /// Hardware traces in a recording, which are not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TraceData {
-    /// What made them: Intel PT, Arm SPE and so on; `null` when the recording does not say.
+    /// Hardware that made them: Intel PT, Arm SPE and so on; `null` when the recording does not say.
     pub kind: Option<String>,
-    /// How much.
+    /// Size, bytes.
     pub bytes: u64,
 }
 
-/// What the recording says about itself.
+/// Facts that the recording has about itself.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Recording {
     /// Machine's name.
@@ -372,11 +373,11 @@ pub struct Recording {
     /// The parts of its time that were selected, ns since it started; empty where that is all of it.
     #[serde(skip)]
     pub selected: Vec<(i64, i64)>,
-    /// What was recorded, in words.
+    /// Target that was recorded, in words.
     pub target: Option<String>,
     /// Why the event is not the one that was asked for.
     pub event_note: Option<String>,
-    /// Where run statistics come from.
+    /// Source of run statistics.
     pub counters: Option<String>,
     /// Why not more.
     pub counters_note: Option<String>,
@@ -395,7 +396,7 @@ pub struct Recording {
     pub has_kernel_symbols: bool,
     /// Hardware traces; `null` where there are none.
     pub trace_data: Option<TraceData>,
-    /// What the recording cost.
+    /// Cost of the recording.
     pub cost: Option<RecorderCost>,
 }
 

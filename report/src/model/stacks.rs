@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Stacks {
     /// The event.
     pub event: String,
-    /// What its weights are.
+    /// Unit of its weights.
     pub unit: Unit,
     /// All that was counted.
     pub total: Count,
@@ -30,7 +30,7 @@ pub struct Stacks {
 pub struct Stack {
     /// Positions in [`Stacks::frames`], outermost first: the task, then its functions.
     pub frames: Vec<u32>,
-    /// How often.
+    /// Number of samples, and their weight.
     pub count: Count,
 }
 
@@ -85,7 +85,7 @@ impl Stacks {
         for at in (1..nodes.len()).rev() {
             totals[nodes[at].0] = totals[nodes[at].0].saturating_add(totals[at]);
         }
-        // What is lighter goes. Half of the room is for what it is folded into.
+        // The lightest go. Half of the memory is for the stacks that they are folded into.
         let mut sorted = totals.clone();
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         let least = if nodes.len() > max_nodes { sorted[max_nodes / 2].saturating_add(1) } else { 0 };
@@ -132,13 +132,13 @@ pub struct Page {
     pub trees: EventTrees,
     /// Findings of the advice.
     pub advice: Vec<EventFinding>,
-    /// What each program cost.
+    /// Cost of each program.
     pub report: Report,
     /// The same from interval to interval.
     pub over_time: OverTime,
-    /// What each program cost whom.
+    /// Cost of each program to each payer.
     pub payers: Payers,
-    /// What each source line of programs cost.
+    /// Cost of each source line of programs.
     pub lines: LinesReport,
     /// The code of programs with what each part of it cost in the event of the call chains; `None` when none has samples.
     pub code: Option<Annotation>,
@@ -175,7 +175,7 @@ pub struct StackSample {
     pub time_ns: u64,
     /// Position in [`Stacks::stacks`].
     pub stack: u32,
-    /// How many samples, and what they weigh.
+    /// Number of samples, and their weight.
     pub count: Count,
 }
 
@@ -195,7 +195,7 @@ pub struct Profile {
 pub struct Frame {
     /// Its name; `[file]` where only the file is known that it is in.
     pub name: String,
-    /// What it is a function of.
+    /// Owner of the function: a program, the kernel, a file.
     pub kind: FrameKind,
     /// Its source line: of programs, where lines were asked for and the recording has them. Several lines of a function are several frames.
     pub source: Option<FrameSource>,
@@ -212,7 +212,7 @@ pub struct FrameSource {
     pub function_line: u32,
 }
 
-/// What a frame is a function of.
+/// Owner of a frame's function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameKind {
     /// Not a function but the task, by its name.

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// What stands for a number that is not known.
+/// Text of a number that is not known.
 pub(crate) const UNKNOWN: &str = "n/a";
-/// What stands for a program without a name.
+/// Text of the name of a program that has none.
 pub(crate) const UNNAMED: &str = "[no name]";
 
 /// Thousands apart: `1,234,567`.
@@ -61,7 +61,7 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     text
 }
 
-/// So many of something: `1 sample`, `2 samples`.
+/// Number and noun: `1 sample`, `2 samples`.
 pub(crate) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
@@ -106,7 +106,8 @@ pub(crate) fn clean(text: &str) -> String {
     printable(text).into_owned()
 }
 
-/// Whether a terminal obeys a character, or a reader is misled by it: all that no name of a program, a task or a file needs.
+/// True for a character that a terminal obeys, or that misleads a reader: one that no name of a program, a task or a
+/// file needs.
 pub(crate) fn is_steering(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -117,7 +118,7 @@ pub(crate) fn is_steering(c: char) -> bool {
         )
 }
 
-/// Whether all of it is ASCII that a terminal shows.
+/// True if all of it is ASCII that a terminal shows.
 #[inline]
 pub(crate) fn is_plain(text: &[u8]) -> bool {
     // Without a way out in the middle of a chunk, several bytes are looked at at once.
@@ -126,7 +127,7 @@ pub(crate) fn is_plain(text: &[u8]) -> bool {
 
 /// One decimal below 1000, whole thousands apart above; what is whole but for the rounding of a float stays whole.
 pub(crate) fn decimal(value: f64) -> String {
-    // What one decimal would round up to a thousand has none.
+    // Numbers that one decimal would round up to a thousand get none.
     if value >= 999.95 { grouped(value.round() as u64) } else { fixed(value, 1) }
 }
 

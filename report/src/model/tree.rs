@@ -1,4 +1,4 @@
-//! What programs' costs consist of: a tree for each program.
+//! Composition of programs' costs: a tree for each program.
 
 use super::{Count, Program, Recording, Unit};
 use serde::Serialize;
@@ -16,11 +16,11 @@ pub struct Trees {
     /// Every program of the recording, by id and load time.
     #[serde(skip)]
     pub programs: Vec<Program>,
-    /// What has less than this of its program's cost, in per cent, is put together with the others of its kind.
+    /// Limit in per cent of the program's cost: nodes below it are put together with the others of their kind.
     pub percent_limit: f64,
     /// One for each event that is asked for.
     pub events: Vec<EventTrees>,
-    /// What could not be read, in words.
+    /// Parts that could not be read, in words.
     pub problems: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ pub struct Trees {
 pub struct EventTrees {
     /// The event.
     pub name: String,
-    /// What its weights are.
+    /// Unit of its weights.
     pub unit: Unit,
     /// All samples of the selection.
     pub samples: Count,
@@ -45,7 +45,7 @@ pub struct EventTrees {
     pub total: Count,
 }
 
-/// What a program's cost consists of.
+/// Composition of a program's cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tree {
     /// Position in [`Trees::programs`].
@@ -55,10 +55,10 @@ pub struct Tree {
     pub id: Option<u32>,
     /// Its name.
     pub name: String,
-    /// What is charged to it, as in its row of the ledger: the sum of all that its nodes have themselves.
+    /// Samples charged to it, as in its row of the ledger: the sum of the own samples of all of its nodes.
     #[serde(flatten)]
     pub count: Count,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
     /// With what ran inside it: the TOTAL of its row of the ledger.
     pub total: Count,
@@ -66,21 +66,21 @@ pub struct Tree {
     pub nodes: Vec<TreeNode>,
     /// Programs that ran inside it, next to it, an extension for instance: the sums of their nodes. What they cost is in their own trees.
     pub inside: Vec<OtherProgram>,
-    /// What it costs with all that its tail calls led to; `None` where none did.
+    /// Its cost together with the programs that its tail calls led to; `None` where they led to none.
     pub chain: Option<TailCallChain>,
-    /// Of what is charged to it: where tail calls led to it. Empty where none did.
+    /// Origins of the tail calls that led to it, with their part of its samples. Empty where none did.
     pub tail_called_from: Vec<TailCallOrigin>,
 }
 
 /// A program that a hook or another program runs, with the programs that its tail calls led to, directly or on from there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallChain {
-    /// What is charged to it and to these when it had been run.
+    /// Samples charged to it, and to these programs while it had been run.
     #[serde(flatten)]
     pub count: Count,
-    /// Of all BPF.
+    /// Share of all BPF, per cent.
     pub bpf_percent: Option<f64>,
-    /// Those that are charged for something, but for itself.
+    /// Programs that are charged for something, except itself.
     pub reached: Vec<OtherProgram>,
 }
 
@@ -89,7 +89,7 @@ pub struct TailCallChain {
 pub struct TailCallOrigin {
     /// `None` where several programs can be the one, or it is not in the recording.
     pub program: Option<ProgramName>,
-    /// What is charged to the program that tail calls led to.
+    /// Samples charged to the program that tail calls led to.
     #[serde(flatten)]
     pub count: Count,
 }
@@ -108,7 +108,7 @@ pub struct ProgramName {
 pub struct TreeNode {
     /// 1 for what the program consists of, 2 for what that called.
     pub depth: u32,
-    /// What it is.
+    /// Kind of the node.
     pub kind: NodeKind,
     /// Its name; of several nodes in one how many there are.
     pub name: String,
@@ -121,25 +121,25 @@ pub struct TreeNode {
     pub inclusive: Count,
     /// The same with other programs that ran there.
     pub total: Count,
-    /// Of what is charged to the program: itself.
+    /// Own share of the samples charged to the program, per cent.
     pub self_percent: Option<f64>,
-    /// Of what is charged to the program: with all that it called.
+    /// Share of the samples charged to the program, with all that it called, per cent.
     pub program_percent: Option<f64>,
     /// `total` of that of the program.
     pub total_percent: Option<f64>,
 }
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeKind {
-    /// What runs the program.
+    /// Code that runs the program.
     Entry,
     /// A function of the program.
     Function,
-    /// What the program called: a helper, a kfunc, or an interrupt that came.
+    /// Callee of the program: a helper, a kfunc, or an interrupt that came.
     Helper,
-    /// What ran below that.
+    /// Kernel code below a helper.
     Kernel,
     /// Another program that ran there, an extension for instance: what it cost is in its own tree.
     Other,
@@ -153,7 +153,7 @@ pub struct OtherProgram {
     /// Which.
     #[serde(flatten)]
     pub program: ProgramName,
-    /// What the tree says of it.
+    /// Its samples in this tree.
     #[serde(flatten)]
     pub count: Count,
 }

@@ -15,7 +15,7 @@ pub struct Condition {
     pub(crate) bound: Bound,
 }
 
-/// Which programs a condition is about.
+/// Programs that a condition is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
     /// Programs of names like this.

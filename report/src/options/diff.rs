@@ -67,7 +67,7 @@ impl Confidence {
         self.0
     }
 
-    /// How often chance alone may say so.
+    /// Probability of a false alarm by chance.
     pub(crate) fn error(self) -> f64 {
         (100.0 - self.0) / 100.0
     }

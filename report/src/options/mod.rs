@@ -147,7 +147,7 @@ pub enum Payer {
     Cpu,
 }
 
-/// What programs have in common that are put together in one row. Each program is in one row: one that is held by several
+/// Property by which programs are put together in one row. Each program is in one row: one that is held by several
 /// processes, or attached to several hooks, is in the row of all of them together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Group {
@@ -284,7 +284,7 @@ named! { Sort, "--sort",
     Type = "type",
 }
 
-/// Which programs: an id, a tag, or a pattern for the name.
+/// Selection of programs: an id, a tag, or a pattern for the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgFilter {
     /// This id.

@@ -21,18 +21,26 @@ impl From<usize> for TextStyle {
 pub struct TableStyle {
     /// Width and colours.
     pub text: TextStyle,
-    /// Which columns there are.
+    /// Columns that the table has.
     pub columns: TableColumns,
     /// True if there is a column of what each program and those that it leads to cost together.
     pub inclusive: bool,
     /// True if what columns and marks mean is said below the table.
     pub legend: bool,
+    /// True if all notes are below the table, and not the worst ones alone.
+    pub all_notes: bool,
 }
 
 impl TableStyle {
     /// All columns that fit, without a legend.
     pub fn new(text: impl Into<TextStyle>) -> TableStyle {
-        TableStyle { text: text.into(), columns: TableColumns::Fitting, inclusive: true, legend: false }
+        TableStyle {
+            text: text.into(),
+            columns: TableColumns::Fitting,
+            inclusive: true,
+            legend: false,
+            all_notes: false,
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub enum Charge {
         program: u32,
         /// The function that ran; `None` when the sample is in what runs the program.
         function: Option<u32>,
-        /// Which column of the ledger it is of.
+        /// Column of the ledger.
         column: Column,
         /// The frame that the program called.
         called: Option<u64>,
@@ -45,7 +45,7 @@ pub enum Charge {
     SharedEntry {
         /// The group of the programs, by its number in the index.
         group: u32,
-        /// So many more may be on the hook, of which it is not known where they are attached.
+        /// Number of further programs that may be on the hook: their attach points are unknown.
         strangers: u32,
         /// Number of the interval between two readings of run statistics, if it was in one.
         interval: Option<u32>,
@@ -61,7 +61,7 @@ pub enum Charge {
 /// Attribution of a sample, and the programs that its chain goes through.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribution<'a> {
-    /// Where it belongs.
+    /// Place where the sample is charged.
     pub charge: Charge,
     inside: &'a Inside,
     index: &'a Index,
@@ -83,8 +83,8 @@ impl Attribution<'_> {
         &self.inside.programs
     }
 
-    /// Where the function that is charged was: the address of the leaf, or of the frame, which is where a call returns to or an
-    /// interrupt came; `None` where no function of a program is charged.
+    /// Address in the function that is charged: of the leaf, or of the frame, where a call returns to or an interrupt
+    /// came; `None` where no function of a program is charged.
     pub fn frame(&self) -> Option<u64> {
         self.inside.frame
     }
@@ -215,7 +215,8 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// The attribution on a chain through what makes an event, and not on to what runs programs of it: it is theirs if it has some.
+    /// Charges a chain inside `perf_trace_X`, which fills an event's fields, but not inside its BPF dispatch: to the
+    /// programs on X, if it has any.
     fn event(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
         match index.hooks.of_event(self.functions(leaf, &chain, time_ns), time_ns) {
@@ -292,7 +293,7 @@ impl<'i> Attributor<'i> {
     fn image(&mut self, clue: Clue, image: u32, called: Option<u64>, time_ns: u64) -> Walked {
         let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,
-            // What it instruments is a program, and would have been met before it.
+            // A trampoline of a program: the program would have been met before it.
             (Some(_), ImageKind::Trampoline(TrampolineKey::Program { .. })) => true,
             (Some(called), ImageKind::Trampoline(TrampolineKey::Kernel { .. })) => {
                 self.index.code.kernel.role_at(called) == Role::Guard
@@ -314,7 +315,7 @@ fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
     words.nth(1).filter(|word| *word < CONTEXT_MAX)
 }
 
-/// What is known of a sample when some of its frames have been seen.
+/// Progress of a walk through the frames of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walked {
     /// No program yet.

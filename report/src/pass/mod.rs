@@ -91,7 +91,7 @@ pub struct SampleView<'s> {
     /// Position of its event among those of the recording. Of a group that is read with its leader's samples (`{a,b}:S`), each event that
     /// has moved since the sample before gets the record as a sample of its own.
     pub event: usize,
-    /// How many samples the record is, and how many of the event they stand for.
+    /// Number of samples in the record, and number of events they stand for.
     pub count: Count,
     /// When it was taken, ns of the recording's clock.
     pub time_ns: Option<u64>,
@@ -141,9 +141,9 @@ impl<'s> SampleView<'s> {
 /// Samples that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable {
-    /// How many.
+    /// Number of them.
     pub(crate) samples: u64,
-    /// Where the first is, and why it could not be read.
+    /// Offset of the first, and the reason why it could not be read.
     pub(crate) first: Option<(u64, String)>,
 }
 
@@ -168,7 +168,7 @@ struct EventPlan {
 enum Weight {
     /// Its period, or without one this many.
     Period { without: u64 },
-    /// What our sampling program says, or without that this many.
+    /// Number in the payload of our sampling program, or without one this many.
     Payload { without: u64 },
     /// Growth of the counters that it reads, each a sample of the counter's own event.
     Readings,
@@ -195,7 +195,7 @@ impl EventPlan {
         (is_asked || weight == Weight::Readings).then_some(EventPlan { kind, weight, is_aggregated })
     }
 
-    /// How many samples a record is, and how many of its event they stand for.
+    /// Number of samples in a record, and number of events they stand for.
     #[inline(always)]
     fn count(&self, sample: &Sample<'_>, offset: u64) -> bprec_format::Result<Count> {
         let weight = match self.weight {
@@ -232,7 +232,7 @@ impl Asked {
     }
 }
 
-/// Which samples count.
+/// Selection of the samples that count.
 #[derive(Clone)]
 pub(crate) struct Selection<'o> {
     pub(crate) window: Window,
@@ -307,7 +307,7 @@ pub(crate) fn run<S: Sink>(
     PASSES.set(PASSES.get() + 1);
     let plan = |event| EventPlan::new(recording, index, event, selection.events[event]);
     let plans: Vec<Option<EventPlan>> = (0..recording.events.all().len()).map(plan).collect();
-    // What a counter has grown by can only be told in the order of the file.
+    // Growth of a counter can only be told in the order of the file.
     let needs_order = plans.iter().flatten().any(|plan| plan.weight == Weight::Readings);
     let threads = if needs_order { 1 } else { selection.options.threads.unwrap_or_else(threads_there_are) };
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
@@ -394,7 +394,7 @@ impl<'i, S: Sink> Worker<'i, S> {
                     self.sink.merge(sink);
                     self.unreadable.merge(unreadable);
                 }
-                // Nothing is lost silently.
+                // Panics of a thread are passed on.
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }

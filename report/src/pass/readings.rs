@@ -24,7 +24,7 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// As perf has it: what was counted before the recording is growth in its first sample.
+    /// Readings as perf has them: counts from before the recording are growth in its first sample.
     pub(crate) fn like_perf() -> Readings {
         Readings { counts_from_zero: true, ..Readings::default() }
     }

@@ -76,7 +76,7 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
     };
     let of_event = Options { by: None, limit: None, ..options.clone() };
     let query = AnnotateOptions { query: of_event, ..AnnotateOptions::default() };
-    // Where no program has samples, the code of all would be listed.
+    // Without samples in any program, the page would list the code of all.
     let code = match report.events.iter().any(|event| event.total.count.samples > 0) {
         true => Some(annotate::of_first(&facts, &sites, same_name.into_iter(), &query)?),
         false => None,

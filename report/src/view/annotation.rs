@@ -33,7 +33,7 @@ pub(super) fn view(annotation: &Annotation, _: usize) -> View<'_> {
     view
 }
 
-/// Which program it is, and what is charged to it.
+/// Name of the program, and samples charged to it.
 pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram) -> Vec<Block<'static>> {
     let id = program.id.map(|id| format!("id {id}"));
     let prog_type = program.prog_type.map(|it| it.0.to_string());
@@ -47,11 +47,9 @@ pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram) -> Vec<B
     let [own, helper, entry] =
         [program.own, program.helper, program.entry].map(|count| number(count.map(|count| count.samples)));
     let about = if program.entry_shared.is_some_and(|shared| shared.weight > 0) { "≈" } else { "" };
-    lines.push(format!(
-        "self {own} samples, helper {helper}, entry {about}{entry} (in code that runs it: in no function below)"
-    ));
+    lines.push(format!("self {own} samples, helper {helper}, entry {about}{entry} (entry code is not listed below)"));
     lines.extend(annotation.no_helper.iter().map(|reason| format!("helper: {reason}")));
-    lines.push("%COST of what is charged to the program, %SELF of its self, %HELPER of its helper".to_owned());
+    lines.push("%COST: of all samples charged to the program; %SELF: of its self; %HELPER: of its helper".to_owned());
     let first = Block::Title(format!("{name} ({})", facts.join(", ")));
     [first].into_iter().chain(lines.into_iter().map(Block::Fact)).collect()
 }
@@ -79,7 +77,7 @@ fn function<'v>(function: &AnnotatedFunction, view: &mut View<'v>) {
     }
 }
 
-/// What its code has none of, and why.
+/// Parts that its code lacks, each with its reason.
 pub(super) fn lacks(function: &AnnotatedFunction) -> impl Iterator<Item = (&'static str, &Reason)> {
     let lacks = [
         ("source lines", &function.no_lines),

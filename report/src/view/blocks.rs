@@ -18,7 +18,7 @@ type Series<'v> = Box<dyn Fn(usize) -> Option<Vec<Block<'static>>> + 'v>;
 
 /// A piece of a view.
 pub(super) enum Block<'v> {
-    /// A comment on a line of its own, however long.
+    /// A comment that begins a line of its own.
     Fact(String),
     /// The same that stands out.
     Title(String),
@@ -106,8 +106,8 @@ impl<'v> View<'v> {
         };
         for block in self.blocks() {
             match block {
-                Block::Fact(text) => writeln!(out, "# {text}")?,
-                Block::Title(text) => out.line(&Line::of(Tone::Bold, format!("# {text}")))?,
+                Block::Fact(text) => write_note(&text, None, out)?,
+                Block::Title(text) => write_note(&text, Some(Tone::Bold), out)?,
                 Block::Note(text, tone) => write_note(&text, tone, out)?,
                 Block::Heading(text) => out.line(&Line::of(Tone::Bold, text))?,
                 Block::Text(text) => writeln!(out, "{text}")?,

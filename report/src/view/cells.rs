@@ -40,11 +40,16 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
     }
 }
 
-/// Attach points of a program, each once.
-pub(super) fn attachments(program: &Program) -> String {
+/// Attach points of a program, each once; without the word before the colon where that is the program's type, if
+/// `beside_type` says that the type is in the same row.
+pub(super) fn attachments(program: &Program, beside_type: bool) -> String {
+    let prog_type = program.prog_type.filter(|_| beside_type).map(|it| it.to_string());
+    let without_type =
+        |attachment| prog_type.as_deref().and_then(|it| str::strip_prefix(attachment, it)?.strip_prefix(':'));
     let mut places: Vec<(&str, usize)> = Vec::new();
     let mut at: FxHashMap<&str, usize> = FxHashMap::default();
-    for attachment in &program.attachments {
+    for attachment in program.attachments.iter().map(String::as_str) {
+        let attachment = without_type(attachment).unwrap_or(attachment);
         let at = *at.entry(attachment).or_insert_with(|| {
             places.push((attachment, 0));
             places.len() - 1
@@ -56,6 +61,15 @@ pub(super) fn attachments(program: &Program) -> String {
         _ => format!("{place} ×{times}"),
     });
     places.collect::<Vec<_>>().join(" ")
+}
+
+/// Holders of a program: its processes, and the first of its pins with the number of the others.
+pub(super) fn holders(program: &Program) -> String {
+    let owners = program.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid));
+    let pin = program.pins.first().cloned();
+    let more = program.pins.len().saturating_sub(1);
+    let more = (more > 0).then(|| format!("+{more}"));
+    owners.chain(pin).chain(more).collect::<Vec<_>>().join(" ")
 }
 
 /// Time per run by the kernel's statistics.
@@ -142,7 +156,7 @@ pub(super) fn measured(exact: &Exact) -> String {
         _ if exact.runs == 0 => UNKNOWN.into(),
         0 => "none".into(),
         _ if !exact.is_estimate || unmeasured == 0 => "all".into(),
-        // As "1 in 1" it would look like all.
+        // A share of nearly all: "1 in 1" would read as all.
         _ if unmeasured < exact.runs / 20 => format!("all but {}", grouped(unmeasured)),
         measured => format!("1 in {}", decimal(exact.runs as f64 / measured as f64).trim_end_matches(".0")),
     }

@@ -38,7 +38,7 @@ pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
 }
 
 /// Meaning of the cells.
-const LEGEND: &str = "TIME: s since the start, below the line the total; n/a!: cannot be true, see below";
+const LEGEND: &str = "TIME: s since the start, the total below the line; n/a!: impossible, see the notes";
 
 /// A cell of what was counted, which may be impossible.
 fn cell<'v>(column: Column, cell: impl Fn(&CounterRow, &CounterTotals) -> String + 'v) -> Field<'v, CounterRow> {

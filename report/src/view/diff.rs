@@ -114,7 +114,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
 /// The column of how runs per second changed.
 const RUNS_CHANGE: &str = "ΔRUNS/S";
 
-/// Of a change that chance does not explain: more is worse.
+/// Tone of a change that chance does not explain: more is worse.
 fn change_tone(cell: &str) -> Option<Tone> {
     match (cell.strip_suffix(SIGNIFICANT), cell.chars().next()) {
         (Some(_), Some('+')) => Some(Tone::Red),

@@ -6,7 +6,7 @@ use crate::model::{Stack, StackTree, Stacks};
 
 /// More boxes than a screen has room for.
 const MAX_NODES: usize = 4_000;
-/// Of what was folded together.
+/// Text of frames that were folded together.
 const FOLDED: &str = "…";
 
 impl Stacks {

@@ -20,7 +20,7 @@ pub(super) struct Column {
     drop_order: u8,
     /// Least width a column of text may be cut to.
     cut_to: Option<usize>,
-    /// What is cut is in the middle, or at the end.
+    /// Part of a cell that is cut: its middle, or its end.
     cut: Cut,
     /// It stays when no row says anything in it.
     always: bool,
@@ -30,7 +30,7 @@ pub(super) struct Column {
     tone: fn(&str) -> Option<Tone>,
 }
 
-/// Where text that is too long loses some.
+/// Part of a text that is too long which is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Middle,
@@ -74,7 +74,7 @@ impl Column {
         Column { cut_to: Some(width), ..self }
     }
 
-    /// What its cells begin with says most: they are cut at their end, and not in the middle as names are.
+    /// Cuts its cells at their end, as their beginning says most, and not in the middle as names are.
     pub(super) fn cut_at_end(self) -> Column {
         Column { cut: Cut::End, ..self }
     }
@@ -125,6 +125,22 @@ impl Column {
         self.align == Align::Right
     }
 
+    /// Least width of its text; `None` for numbers, which are never cut.
+    fn least_width(&self) -> Option<usize> {
+        self.cut_to.map(|least| least.max(width_of(&self.name)))
+    }
+
+    /// Width that its text may have of a line that is too short for all: a name a third where it always stays, else an
+    /// eighth; text that is cut at its end gets the rest.
+    fn share_of(&self, line: usize) -> Option<usize> {
+        let share = match (self.cut, self.drop_order) {
+            (Cut::End, _) => 0,
+            (Cut::Middle, 0) => line / 3,
+            (Cut::Middle, _) => line / 8,
+        };
+        self.least_width().map(|least| least.max(share))
+    }
+
     fn says_something(&self, cell: &str) -> bool {
         !cell.is_empty() && cell != UNKNOWN && (self.nothing.is_empty() || cell != self.nothing)
     }
@@ -168,35 +184,39 @@ impl Grid {
         before != (self.widths.clone(), self.kept.clone())
     }
 
-    /// What fits into `limit` characters: as long as the table is too wide, text is cut, and then the least important
-    /// column left out.
+    /// Layout within `limit` characters. Text gets a share of the line that only grows with the line, and columns are
+    /// left out until the rest fits: so a wider line never shows shorter names.
     pub(super) fn layout(&self, limit: usize) -> Layout<'_> {
         let columns = &self.columns;
         let mut widths: Vec<Option<usize>> =
             self.widths.iter().zip(&self.kept).map(|(width, kept)| kept.then_some(*width)).collect();
-        while total(&widths) > limit {
-            let over = total(&widths) - limit;
-            // The widest text gives first.
-            let cuttable =
-                |at: usize| Some(widths[at]?.saturating_sub(columns[at].cut_to?.max(width_of(&columns[at].name))));
-            let widest =
-                (0..columns.len()).filter(|at| cuttable(*at).is_some_and(|room| room > 0)).max_by_key(|at| widths[*at]);
-            if let Some(at) = widest {
-                let room = cuttable(at).unwrap_or(0);
-                widths[at] = widths[at].map(|width| width - over.min(room).min(4));
-                continue;
-            }
-            let next = (0..columns.len()).filter(|at| widths[*at].is_some() && columns[*at].drop_order > 0);
-            // A number is whole or not there: part of it would read as another one.
-            let last_number =
-                (1..columns.len()).rfind(|at| widths[*at].is_some() && columns[*at].align == Align::Right);
-            match next.max_by_key(|at| (columns[*at].drop_order, *at)).or(last_number) {
-                Some(at) => widths[at] = None,
-                None => break,
+        if total(&widths) > limit {
+            for (width, column) in widths.iter_mut().zip(columns) {
+                *width = width.map(|width| width.min(column.share_of(limit).unwrap_or(width)));
             }
         }
-        // Cells that were cut get the width that a column which was left out has freed.
-        for at in 0..columns.len() {
+        let mut is_whole = true;
+        while total(&widths) > limit {
+            let shown = |at: &usize| widths[*at].is_some();
+            let droppable = (0..columns.len()).filter(shown).filter(|at| columns[*at].drop_order > 0);
+            let first = droppable.max_by_key(|at| (columns[*at].drop_order, *at));
+            // Text that stays gives its widest characters before a number goes.
+            let room = |at: &usize| Some(widths[*at]?.saturating_sub(columns[*at].least_width()?));
+            let widest = (0..columns.len()).filter(|at| room(at).is_some_and(|room| room > 0));
+            // A number is whole or not there: part of it would read as another one.
+            let last_number = (1..columns.len()).filter(shown).rfind(|at| columns[*at].align == Align::Right);
+            if let Some(at) = first {
+                (widths[at], is_whole) = (None, false);
+            } else if let Some(at) = widest.max_by_key(|at| widths[*at]) {
+                widths[at] = widths[at].map(|width| width - 1);
+            } else if let Some(at) = last_number {
+                (widths[at], is_whole) = (None, false);
+            } else {
+                break;
+            }
+        }
+        // No name gets width that a left-out column has freed: a line that has the column would show a shorter one.
+        for at in (0..columns.len()).filter(|at| is_whole || columns[*at].cut == Cut::End) {
             let room = limit.saturating_sub(total(&widths));
             widths[at] = widths[at].map(|width| width + room.min(self.widths[at] - width));
         }
@@ -259,6 +279,12 @@ impl Sheet {
     /// Width where `limit` columns are free.
     pub(super) fn width(&self, limit: usize) -> usize {
         total(&self.grid().layout(limit).widths)
+    }
+
+    /// Width of the column of this name, if it is shown in a line of `limit` characters.
+    #[cfg(test)]
+    pub(super) fn width_of_column(&self, name: &str, limit: usize) -> Option<usize> {
+        self.grid().layout(limit).widths[self.columns.iter().position(|column| column.name == name)?]
     }
 
     /// Its header, rows and totals, each a line, `width` columns wide where that is possible.
@@ -405,6 +431,33 @@ mod tests {
         assert_eq!(lines, ["日本   1", "abcd  22", "e\u{301}      3"]);
     }
 
+    /// Widths of the column of names as lines get wider, with columns that come and go beside it.
+    #[test]
+    fn a_wider_line_never_shows_a_shorter_name() {
+        let columns = vec![
+            Column::number("ID").always(),
+            Column::text("PROGRAM").cut_to(8).always(),
+            Column::number("RUNS").droppable(1),
+            Column::text("OWNER").droppable(2).cut_to(8),
+        ];
+        let mut grid = Grid::new(columns);
+        let name = "a_program_with_a_name_of_40_characters_12";
+        grid.fit(&[cells(&["7", name, "123,456,789", "an_owner_with_a_long_name/4711"])]);
+        let (mut before, mut owner_before) = (0, 0);
+        for limit in 8..120 {
+            let layout = grid.layout(limit);
+            let width = layout.widths[1].unwrap();
+            assert!(width >= before, "{limit}: {width} after {before}");
+            before = width;
+            if let Some(owner) = layout.widths[3] {
+                assert!(owner >= owner_before, "{limit}: {owner} after {owner_before}");
+                owner_before = owner;
+            }
+            assert!(limit < 12 || total(&layout.widths) <= limit, "{limit}");
+        }
+        assert_eq!((before, owner_before), (name.len(), 30));
+    }
+
     #[test]
     fn columns_that_say_nothing_and_those_without_room_are_left_out() {
         let columns = vec![
@@ -421,7 +474,7 @@ mod tests {
         assert_eq!(wide.line(&rows[0]).text, "n/a  a_long_program    12");
         assert_eq!(wide.rule().len(), 25);
         let narrow = grid.layout(15);
-        assert_eq!(narrow.line(&rows[0]).text, "n/a  a_lon…gram");
+        assert_eq!(narrow.line(&rows[0]).text, "n/a  a_lo…ram");
         assert_eq!(narrow.line(&rows[1]).text, "  7  short");
         let columns = ["PAYER", "SAMPLES", "%BPF"]
             .map(|name| if name == "PAYER" { Column::text(name) } else { Column::number(name) });

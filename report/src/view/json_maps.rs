@@ -25,7 +25,7 @@ pub(crate) fn write(report: &MapsReport<'_>, header: Option<&Header>, out: &mut 
     json::pretty_under(header, &document, out)
 }
 
-/// A map; of one of which only the id is recorded all else is not known.
+/// A map. All members but `id` are `null` if only the id was recorded.
 #[derive(Serialize)]
 struct MapDocument<'d> {
     id: u32,
@@ -102,7 +102,7 @@ impl Serialize for Entries<'_> {
     }
 }
 
-/// What is on one line in an indented document.
+/// Value on one line of an indented document.
 struct OneLine<T>(T);
 
 impl<T: Serialize> Serialize for OneLine<T> {

@@ -5,7 +5,7 @@ use crate::options::Tone;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Of a share as a cell shows it, by perf's limits: red from 5 % on, green from 0.5 % on.
+/// Tone of a share as a cell shows it, by perf's limits: red from 5 % on, green from 0.5 % on.
 pub(super) fn share_tone(cell: &str) -> Option<Tone> {
     // Signs of estimates and sums stand before the number.
     let number = cell.trim_start_matches(|c: char| !c.is_ascii_digit());
@@ -63,7 +63,7 @@ impl Line {
         }
     }
 
-    /// Nothing stands out behind the first `len` bytes.
+    /// Ends all tones behind the first `len` bytes.
     fn end_marks(&mut self, len: usize) {
         self.marks.retain(|(part, _)| part.start < len);
         self.marks.iter_mut().for_each(|(part, _)| part.end = part.end.min(len));

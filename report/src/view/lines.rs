@@ -10,7 +10,7 @@ use crate::model::text::grouped;
 use crate::model::{Count, EventLines, LineRow, LinesReport};
 use std::io;
 
-/// What a row of code without line information has in place of a line.
+/// Text in place of a line, of a row of code without line information.
 const NO_LINE: &str = "(no line information)";
 
 pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {

@@ -12,7 +12,7 @@ use std::ops::Range;
 /// A view as lines, laid out for a width. There is nothing in them that a terminal obeys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// What was measured.
+    /// Summary of the measurement.
     pub above: Vec<String>,
     /// The names of the columns; empty where there are none.
     pub header: String,
@@ -29,7 +29,8 @@ pub struct Listing {
 pub struct ListingRow {
     /// Its cells.
     pub text: String,
-    /// What it is the row of: a position in the model's list of programs, functions or lines; `None` for rows of anything else.
+    /// Item that the row shows: a position in the model's list of programs, functions or lines; `None` for rows of
+    /// anything else.
     pub item: Option<usize>,
     /// Parts that can be chosen in it, from left to right: boxes of a flame graph.
     pub boxes: Vec<FlameBox>,
@@ -201,7 +202,7 @@ fn function_name(function: &AnnotatedFunction) -> String {
     if function.name.is_empty() { UNNAMED.to_owned() } else { function.name.clone() }
 }
 
-/// Which function it is, and what of its code is missing.
+/// Name of the function, and parts of its code that are missing.
 fn above_code(function: &AnnotatedFunction) -> Vec<String> {
     let bytes = function.len_bytes.map(|len| format!(" · {}", counted(len.into(), "byte"))).unwrap_or_default();
     let first = clean(&format!("function {}{bytes}", function_name(function)));

@@ -86,7 +86,8 @@ pub trait Document: Serialize {
 }
 
 impl Report {
-    /// A table for people that looks like this; with spark lines of the same report over time ([`crate::Session::by_prog_over_time`]).
+    /// Writes the table for people in this style; with spark lines of the same report over time
+    /// ([`crate::Session::by_prog_over_time`]).
     ///
     /// # Errors
     /// When it cannot be written, or has no column of a name that is asked for.

@@ -11,7 +11,7 @@ use crate::model::{Count, EventOverTime, IntervalCounted, OverTime, RowOverTime}
 use std::collections::BTreeMap;
 use std::io;
 
-const ESTIMATE: &str = "≈: runs are counted per snapshot, and spread evenly over the time between two of them";
+const ESTIMATE: &str = "≈: runs are read at snapshots, and taken as even between two of them";
 
 /// A line of the table: its cells, and what its bars are of.
 struct Row {

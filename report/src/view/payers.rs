@@ -14,7 +14,7 @@ use std::io;
 
 /// Whole of the shares.
 pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of all samples of the payer; %BPF: of all BPF; %MACHINE: of all CPUs' time; \
-    %ROW IN IRQ: of the row's samples, those in interrupts, charged to the task that they interrupted";
+    %ROW IN IRQ: part of the row's samples that an interrupt caused, not the task";
 
 pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     let mut view = View::default();
@@ -143,7 +143,7 @@ enum Which {
 /// Name of the program in further lines of one that has several payers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeated {
-    /// Nothing but in the first.
+    /// Blank in all rows but the first.
     Blank,
     /// Its name, in each.
     Named,

@@ -1,5 +1,5 @@
-//! Where text for people goes. Names and reasons in models are as the recording has them: here, in the one place that all text goes
-//! through, what a terminal would obey is escaped. Renderers have no other way to write.
+//! Writer of text for people. Models have names and reasons as the recording has them: here, in the one place that all
+//! text goes through, characters that a terminal would obey are escaped. Renderers have no other way to write.
 
 use super::line::Line;
 use crate::model::text::printable;

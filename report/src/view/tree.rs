@@ -12,7 +12,7 @@ use std::io;
 
 /// Columns.
 const LEGEND: &str = "SAMPLES and %PROGRAM: in it and in what it called; SELF %PROGRAM: in itself alone; both of what is charged to the program";
-/// What is more where programs ran inside others,
+/// Legend added where programs ran inside others,
 const LEGEND_INSIDE: &str =
     "%TOTAL: the same with other programs that ran there (→), of the program's TOTAL; those have trees of their own";
 /// and where tail calls led to some.
@@ -117,7 +117,7 @@ fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<Line<'r>> {
 fn lines(event: &EventTrees) -> Vec<Line<'_>> {
     let sums = [
         ("others", event.others, "(other programs)"),
-        ("entry", event.entry_unattributed, "(entry, unattributed)"),
+        ("entry", event.entry_unattributed, "(entry, program unknown)"),
         ("interpreted", event.interpreted, "(interpreted programs)"),
         ("total", event.total, "TOTAL"),
     ];

@@ -188,7 +188,7 @@ impl Records<'_> {
                 let [program, name, value] = ["metadata"; 3].map(|place| p.secret(place).into_bytes());
                 self.user(&UserPayload::BpfMetadata(BpfMetadata { prog_name: program, entries: vec![(name, value)] }));
             }
-            // What a stream has in place of the sections of a file: `stream` writes it.
+            // Records that a stream has in place of the sections of a file: `stream` writes them.
             RecordType::HEADER_ATTR | RecordType::HEADER_TRACING_DATA | RecordType::HEADER_FEATURE => return false,
             // Numbers, and records in other clothes.
             RecordType::LOST

@@ -27,7 +27,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(ptr, layout) }
     }
 
-    // What is large grows and shrinks where it is, by pages: the system's allocator has it once, as the default of the trait has not.
+    // The system's allocator moves large allocations by pages; the trait's default would have both at once.
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let now = NOW.fetch_add(new_size, Ordering::Relaxed) + new_size - layout.size();
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
@@ -40,18 +40,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What reading takes beside the input: buffers, tables of names, the text of one record in hexadecimal.
+/// Memory that reading takes beside the input: buffers, tables of names, the text of one record in hexadecimal.
 const FIXED_BYTES: usize = 4 << 20;
 /// Memory for each byte of input.
 const BYTES_PER_BYTE: usize = 10;
 
-/// What reading takes however small the input is: all outputs, optimized a little and with checks, on a busy machine. Recordings that are damaged and
-/// fuzzed have less than 100 kB, and take some 10 ms.
+/// CPU time that reading takes however small the input is: all outputs, optimized a little and with checks, on a busy
+/// machine. Recordings that are damaged and fuzzed have less than 100 kB, and take some 10 ms.
 const FIXED_TIME: Duration = Duration::from_secs(1);
 /// Time for each byte of input: a second per megabyte.
 const TIME_PER_BYTE: Duration = Duration::from_micros(1);
 
-/// What all threads of this process have worked.
+/// CPU time of all threads of this process.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("a time since the start")
 }

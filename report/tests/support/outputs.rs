@@ -1,4 +1,4 @@
-//! What is made of a recording when it is redacted, and of the redacted one.
+//! Outputs of redacting a recording, and of the redacted one.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -63,7 +63,7 @@ pub(crate) fn outputs(recording: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut out = Vec::new();
     let options = ScriptOptions { show: Show::ALL, ..ScriptOptions::default() };
     script(&mut Source::from_bytes("recording", recording.to_vec()), &options, &mut out).unwrap();
-    // Where bytes are shown, words end with the line; the bytes themselves are looked at in the recording.
+    // Words end with the line where bytes are shown; the bytes themselves are looked at in the recording.
     let is_text = |line: &&[u8]| {
         let start = line.iter().position(|byte| !b" .".contains(byte)).unwrap_or(0);
         let line = line[start..].strip_prefix(b"BPF output: ").unwrap_or(&line[start..]);

@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 2 << 20;
 const VIEWS: u16 = 19;
 /// The one that reads two recordings.
 const COMPARISON: u16 = 8;
-/// Of the two numbers that make a shape, the greatest power of two.
+/// Ratio of the two numbers that make a shape, as a power of two, at most.
 const LARGEST: f64 = 19.0;
 
 /// Input of a reading, and its command.

@@ -1,4 +1,4 @@
-//! What recordings hold of BPF programs: `bpf_prog_info`, BTF, and the recorder's own payloads.
+//! BPF programs in recordings: `bpf_prog_info`, BTF, and the recorder's own payloads.
 
 use super::{Turn, u32_at, u64_at};
 
@@ -43,7 +43,7 @@ enum Elements {
     Bytes,
     /// `code u8`, two registers of four bits, `off s16`, `imm s32`; the count is of bytes.
     Instructions,
-    /// So many numbers of so many bytes.
+    /// Count of numbers, and their size in bytes.
     Numbers(usize, usize),
     /// Eight bytes each.
     Tags,
@@ -124,7 +124,7 @@ fn turned_btf(blob: &[u8]) -> Option<Vec<u8>> {
     let (types, len) = section(8);
     out[types..types + len].copy_from_slice(&turn_array(blob.get(types..types + len)?, Elements::Numbers(4, 1)));
     if header_bytes >= 32 {
-        // How long the records of each kind are: two sizes of one byte, and flags of two.
+        // Lengths of the records of each kind: two sizes of one byte, and flags of two.
         let (layout, len) = section(24);
         let mut turn = Turn::new(blob.get(layout..layout + len)?);
         while turn.left() >= 4 {

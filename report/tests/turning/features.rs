@@ -71,7 +71,7 @@ fn events(turn: &mut Turn<'_>) -> bool {
     let count = turn.number(4);
     let size = turn.number(4) as usize;
     for _ in 0..count {
-        // As large as its own size field or the section says.
+        // Size by its own size field, or by the section.
         debug_assert!(Attr::of(turn.peek(size)).size <= size);
         turn_attr(turn, size);
         let ids = turn.number(4);

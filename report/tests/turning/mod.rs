@@ -145,7 +145,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes(b.try_into().unwrap()))
 }
 
-/// Where a file has the parts that its header names.
+/// Positions of the parts that a file's header names.
 struct Header {
     attr_size: usize,
     attrs: (usize, usize),
@@ -250,7 +250,7 @@ pub(crate) fn turned_stream(stream: &[u8]) -> Result<Vec<u8>, String> {
 struct Events {
     known: Vec<Attr>,
     ids: Vec<(u64, usize)>,
-    /// What NRCPUS said in a stream.
+    /// Count of NRCPUS in a stream.
     cpus: u32,
 }
 
@@ -304,7 +304,7 @@ fn turned_records(data: &[u8], events: &mut Events) -> Result<Vec<u8>, String> {
         out.extend_from_slice(data.get(at..at + outside).ok_or("data behind a record that is cut off")?);
         at += outside;
     }
-    // What is left of a record that was cut off would be an error in either order, but at another size.
+    // The rest of a record that was cut off would be an error in either order, but at another size.
     match at == data.len() {
         true => Ok(out),
         false => Err("a record that is cut off".into()),

@@ -27,7 +27,7 @@ fn turn_branch_flags(word: u64) -> u64 {
     turned
 }
 
-/// What the converter needs of an event.
+/// Facts about an event that the converter needs.
 #[derive(Default, Clone)]
 pub(crate) struct Attr {
     pub(crate) size: usize,

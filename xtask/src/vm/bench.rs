@@ -15,8 +15,8 @@ type Part = (&'static str, &'static str);
 const COST: Part = ("cost", "cost ./perf ./bpftool");
 const ATTACH: Part = ("attach", "attach");
 const CAUSES: Part = ("causes", "causes 4");
-/// What is run by the clock, and what by instructions, where the same work takes the same every time; with pairs, and where there are
-/// sessions. Neither guest has a PMU: what is read there is software events.
+/// Benchmarks run by the clock, and those run by instructions, where the same work takes the same every time; with
+/// pairs, and where there are sessions. Neither guest has a PMU: the events read there are software events.
 const RUNS: [(&str, Pace, &[Part]); 4] = [
     (
         "x86-6.12",

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(2100);
 /// A guest that does not come to its payload is booted up to so often.
 const BOOTS: usize = 3;
 
-/// What came of a guest: its results, how long they took, and what was missing to get them.
+/// Outcome of a guest: its results, the time they took, and the programs that were missing to get them.
 struct Checked {
     phases: Phases,
     tally: Tally,
@@ -63,7 +63,7 @@ fn check(guest: &Guest, builds: &Builds) -> Checked {
     checked
 }
 
-/// What is being done for a guest, and how long it took.
+/// Phase of work for a guest, and the time it took.
 struct Phases {
     guest: &'static str,
     seconds: Vec<(&'static str, f64)>,

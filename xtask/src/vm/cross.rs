@@ -14,7 +14,7 @@ use super::{Unavailable, cache};
 /// The release that the guests' programs are from; its backports have the newer compiler.
 const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
 
-/// What runs in the root. The two libraries of the machine's own are for build scripts.
+/// Tools of the root. The two libraries of the machine's own are for build scripts.
 const TOOLS: [&str; 17] = [
     "cargo/trixie-backports",
     "rustc/trixie-backports",
@@ -35,18 +35,18 @@ const TOOLS: [&str; 17] = [
     "coreutils",
 ];
 
-/// What the programs for Arm are linked with.
+/// Libraries that the programs for Arm are linked with.
 const LIBRARIES: [&str; 3] = ["libstd-rust-dev/trixie-backports", "libelf-dev", "zlib1g-dev"];
 
-/// What no build reads.
+/// Files that no build reads.
 const EXCLUDED: [&str; 3] = ["./usr/share/doc/*", "./usr/share/man/*", "./usr/share/locale/*"];
 
 /// Names that packages' own scripts would have linked.
 const LINKS: [(&str, &str); 2] = [("cc", "gcc"), ("awk", "mawk")];
 
-/// Where the build sees its target directory; test programs expect the binaries below it.
+/// Target directory as the build sees it; test programs expect the binaries below it.
 pub(crate) const TARGET: &str = "/target";
-/// Where it sees the sources.
+/// Sources as the build sees them.
 pub(crate) const SOURCES: &str = "/sources";
 
 /// In a mount namespace of its own, which takes the mounts with it when it ends: what the build reads is read-only.

@@ -15,20 +15,20 @@ use super::images::Images;
 use super::packages::fresh;
 use super::{Guest, Machine, Pace, cache, cpio};
 
-/// How long a guest may take when nobody says otherwise.
+/// Limit on the time of a guest when nobody gives another.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-/// How long it may take until its payload starts: some seconds, on a busy machine more.
+/// Limit on the time until its payload starts: some seconds, on a busy machine more.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// What a machine has for each guest that runs at once: the guest's own memory, what boots it, and what it hands back.
+/// Memory of the machine for each guest that runs at once: the guest's own, the boot files, and the results.
 const GUEST_KIB: usize = 4 << 20;
 /// Room for what comes back; the file is sparse.
 const RESULT_BYTES: u64 = 1 << 30;
-/// What `init.sh` says then.
+/// Line of `init.sh` at the start of the payload.
 const PAYLOAD_STARTS: &str = "payload starts";
-/// What `timeout` ends with when it had to end the command.
+/// Exit status of `timeout` when it had to end the command.
 const TIMED_OUT: i32 = 124;
 
-/// How a guest ended.
+/// End of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The payload ran to its end, with this exit code.
@@ -52,7 +52,7 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// How a run went.
+/// Outcome of a run.
 pub(crate) struct Run {
     pub(crate) outcome: Outcome,
     pub(crate) seconds: f64,
@@ -147,7 +147,8 @@ fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<(ExitSt
     Ok((running.wait().context("wait for the emulator")?, has_booted))
 }
 
-/// How many guests run at once on this machine, whoever started them: each has one processor for itself, and memory.
+/// Number of guests that run at once on this machine, whoever started them: each has one processor for itself, and
+/// memory.
 pub(crate) fn at_once() -> usize {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -233,7 +234,7 @@ fn unpack_results(disk: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a healthy kernel does not say.
+/// Messages that a healthy kernel does not print.
 const COMPLAINTS: [&str; 12] = [
     "WARNING:",
     "BUG:",

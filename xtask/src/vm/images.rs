@@ -1,4 +1,5 @@
-//! What a guest boots: Debian's kernel with the modules for its disk, and Debian's programs as a root file system. Both are made once.
+//! Images that a guest boots: Debian's kernel with the modules for its disk, and Debian's programs as a root file
+//! system. Both are made once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,8 +16,8 @@ use super::{Guest, Machine, Unavailable, cache, cpio};
 /// 7.2), and a guest that dies must mean something.
 const EMULATOR_SUITE: &str = "trixie";
 
-/// What runs in the guest beside our own binaries: busybox's shell goes by the name `exe`. `libelf1` is also the name that newer releases
-/// provide.
+/// Programs in the guest beside our own binaries: busybox's shell goes by the name `exe`. `libelf1` is also the name
+/// that newer releases provide.
 const PROGRAMS: [&str; 10] = [
     "busybox-static",
     "coreutils",
@@ -33,7 +34,7 @@ const PROGRAMS: [&str; 10] = [
 /// Packages that come along as dependencies of others' maintenance scripts; nothing in a guest runs them.
 const UNUSED: [&str; 5] = ["dpkg_", "tar_", "perl_", "perl-modules-", "tzdata_"];
 
-/// What no test reads: three quarters of the unpacked size.
+/// Files that no test reads: three quarters of the unpacked size.
 const EXCLUDED: [&str; 8] = [
     "./usr/share/doc/*",
     "./usr/share/man/*",
@@ -51,7 +52,7 @@ const MODULES: [&str; 5] = ["virtio_pci", "virtio_blk", "sch_ingress", "cls_bpf"
 /// The files that a guest boots from, and what boots it.
 pub(crate) struct Images {
     pub(crate) emulator: Emulator,
-    /// As `uname -r` says it.
+    /// Release as `uname -r` says it.
     pub(crate) release: String,
     pub(crate) kernel: PathBuf,
     pub(crate) modules: PathBuf,
@@ -138,7 +139,7 @@ fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// As in `/lib/modules/RELEASE/kernel/…`.
+/// Release by a path `/lib/modules/RELEASE/kernel/…`.
 fn release(files: &[PathBuf]) -> Option<&str> {
     files.iter().find_map(|path| {
         let mut parts = path.iter();

@@ -23,13 +23,13 @@ use crate::target_directory;
 
 /// A stock kernel, the Debian release whose programs run on it, and what it is there to test.
 pub(crate) struct Guest {
-    /// What the command line calls it.
+    /// Name on the command line.
     pub(crate) name: &'static str,
     pub(crate) machine: Machine,
     pub(crate) pace: Pace,
     pub(crate) cpus: u32,
     pub(crate) memory_mib: u32,
-    /// What its kernel's command line has beside what every guest's has.
+    /// Parameters of its kernel's command line beside those of every guest.
     pub(crate) parameters: &'static str,
     /// The suite that the kernel is from.
     pub(crate) kernel_suite: &'static str,
@@ -37,13 +37,13 @@ pub(crate) struct Guest {
     pub(crate) user_suite: &'static str,
     /// Test programs, as `CRATE-NAME`, or `CRATE-` for all of a crate's and nothing for all there are; the root's are the files of `tests/live.rs`.
     pub(crate) tests: &'static [&'static str],
-    /// Of these, test programs that are left out.
+    /// Test programs that are left out.
     pub(crate) but: &'static [&'static str],
     /// Loads that are recorded, and the recordings held against perf.
     pub(crate) recordings: &'static [&'static str],
 }
 
-/// What a guest's clock goes by.
+/// Clock of a guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
     /// The host's clock.
@@ -52,7 +52,7 @@ pub(crate) enum Pace {
     Instructions,
 }
 
-/// What is emulated.
+/// Machine that is emulated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Machine {
     /// x86-64 without performance counters.
@@ -84,7 +84,7 @@ impl Machine {
 /// The recordings of all loads that there are, and of one that has a trampoline for itself.
 const RECORDINGS: &[&str] = &["all", "trampoline"];
 
-/// What most guests are.
+/// Settings of most guests.
 const X86: Guest = Guest {
     name: "",
     machine: Machine::Amd64,
@@ -99,8 +99,9 @@ const X86: Guest = Guest {
     recordings: &[],
 };
 
-/// What lies between the rings and the file, and how a recording begins and ends, is the same on every kernel: the tests of this machine have it.
-/// So is what the ledger makes of a load; those tests compare times, which one guest takes by its instructions.
+/// Code between the rings and the file, and the begin and end of a recording, are the same on every kernel: the tests
+/// of this machine cover them. So is the ledger of a load; those tests compare times, which one guest takes by its
+/// instructions.
 const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-advice",
     "bprec-annotate",
@@ -208,7 +209,7 @@ const OLDEST: Guest = Guest {
         "bprec-run_counts",
         "bprec-stat",
     ],
-    // That a trampoline is a program's own, these kernels do not tell.
+    // These kernels do not tell that a trampoline is a program's own.
     recordings: &["all"],
     ..X86
 };
@@ -292,7 +293,7 @@ fn chosen(names: &[&str]) -> Result<Vec<&'static Guest>> {
         .collect()
 }
 
-/// Where everything fetched is kept. The number in it changes when what is unpacked changes.
+/// Directory of everything that is fetched. The number in it changes when the unpacked contents change.
 pub(crate) fn cache() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let base = match base {

@@ -1,4 +1,4 @@
-//! What the guests run: the project's binaries and those test programs that touch the kernel.
+//! Payload of the guests: the project's binaries and those test programs that touch the kernel.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,10 +21,10 @@ const SAME_EVERYWHERE: [&str; 3] = ["it", "limits", "viewers"];
 const LIVE: &str = "live";
 /// The binaries that tests and checks call by name.
 const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
-/// What test programs read of the sources.
+/// Objects that test programs read of the sources.
 const OBJECTS: &str = "fixtures/bpf";
 
-/// What guests run, built once for all of them.
+/// Builds that guests run, made once for all of them.
 pub(crate) struct Builds {
     native: Vec<Built>,
     /// Of the program [`LIVE`].
@@ -144,7 +144,7 @@ fn cross_built(wanted: &[&Built], target: &Path) -> Result<Vec<Built>> {
         arguments.extend(["--package".to_owned(), package_name(package)]);
     }
     for test in wanted {
-        // What is in a crate itself goes by the crate's name.
+        // A test in a crate itself goes by the crate's name.
         match test.kind.as_str() {
             "test" => arguments.extend(["--test".to_owned(), test.name.clone()]),
             "lib" => arguments.push("--lib".to_owned()),
@@ -180,19 +180,19 @@ struct Built {
     /// Its crate's directory below the root.
     package: String,
     name: String,
-    /// As cargo calls it: `test`, `lib`, `bin`.
+    /// Kind as cargo calls it: `test`, `lib`, `bin`.
     kind: String,
     test: bool,
-    /// Where the build saw it.
+    /// Path as the build saw it.
     built_at: PathBuf,
-    /// Where it is.
+    /// Path now.
     path: PathBuf,
     /// It is for this machine, whose tools know it.
     native: bool,
 }
 
 impl Built {
-    /// How guests call it.
+    /// Name in guests.
     fn shown(&self) -> String {
         format!("{}-{}", if self.package.is_empty() { "bprec" } else { &self.package }, self.name)
     }

@@ -1,4 +1,4 @@
-//! What must be true of the recordings that a guest made: held against perf there and the same program here.
+//! Checks of the recordings that a guest made: held against perf there and the same program here.
 
 use std::fs;
 use std::path::Path;

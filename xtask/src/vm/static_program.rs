@@ -13,7 +13,7 @@ const GUEST: &str = "arm64-6.12";
 const MACHINE: &str = "aarch64";
 /// The release whose libelf.a is linked: that of the compiler's lacks a part of elfutils that it calls.
 const LIBELF: (&str, &str) = ("bookworm", "libelf-dev");
-/// What `setup/package static` tells cargo for this machine.
+/// Settings that `setup/package static` gives cargo for this machine.
 const BUILD: [&str; 6] = [
     "build",
     "--release",

@@ -54,7 +54,7 @@ pub struct Locked(Option<AttrMap>);
 pub enum Place {
     /// A leader, kept alive from now on.
     Leader(Leader),
-    /// None, or one that is gone.
+    /// No leader, or one that is gone.
     Free,
     /// A leader that cannot be followed, and why not.
     Strange(String),
@@ -167,7 +167,7 @@ impl AttrMap {
     /// it was made here and holds no leader any more.
     pub fn leave(&self, own: &[Vec<u8>]) {
         for attempt in 1..=LEAVE_AGAIN {
-            // Whoever finds an entry without a leader makes use of it: nothing breaks when it stays.
+            // An entry without a leader is used by the next recorder: nothing breaks when it stays.
             let Ok(left) = self.sweep(own) else { return };
             if left == 0 || attempt == LEAVE_AGAIN {
                 return;

@@ -28,7 +28,7 @@ struct reading {
 	__u64 running_ns;
 };
 
-/* What one target came to on a CPU, which alone writes to it. */
+/* Totals of one target on a CPU, which alone writes to it. */
 struct target_stats {
 	/* Odd while the readings are written: user space reads again when this was odd, or is another number afterwards. */
 	volatile __u64 sequence;
@@ -37,8 +37,8 @@ struct target_stats {
 
 struct followed {
 	/*
-	 * What all threads of its process have in common, through an exec by any of them, and no other process: by this, a number that was
-	 * given to another is known. 0 while it has not been seen.
+	 * Value that all threads of a process have in common, through an exec by any of them, and no other process has:
+	 * it tells a reused number from the old one. 0 while it has not been seen.
 	 */
 	__u64 process;
 	__u32 target;
@@ -105,7 +105,7 @@ struct {
 	__type(value, struct readings);
 } last SEC(".maps");
 
-/* Those of target t on CPU c at t * cpus_used + c. */
+/* Statistics of target t on CPU c, at t * cpus_used + c. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -142,7 +142,7 @@ struct {
 	__type(value, struct control);
 } controls SEC(".maps");
 
-/* What a reading has grown by; nothing when it runs backwards, as it does while its leader is run inside itself. */
+/* Growth of a reading; nothing when it runs backwards, as it does while its leader is run inside itself. */
 static __always_inline void grow(const struct reading *now, struct reading *last, struct reading *grown)
 {
 	if (now->enabled_ns < last->enabled_ns || now->value < last->value || now->running_ns < last->running_ns) {
@@ -164,7 +164,7 @@ static __always_inline void grow(const struct reading *now, struct reading *last
 			grow(now, &last_readings->of[i], &grown->of[i]);                                                                  \
 	}
 
-/* What was stored before is seen by whoever sees what is stored after. `ordered` is 0 where the processor promises that by itself. */
+/* Store barrier: a CPU that sees the later stores sees the earlier ones. `ordered` is 0 where the processor promises that. */
 static __always_inline void store_barrier(struct target_stats *stats, const int ordered)
 {
 	__u64 none = 0;

@@ -65,7 +65,7 @@ pub struct Targets {
     pub cgroup_levels: u32,
 }
 
-/// Which of the tasks that a task creates are charged to its account.
+/// Tasks that a task creates and that are charged to its account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inherit {
     /// None.

@@ -32,7 +32,7 @@ struct {
 	__type(value, struct reading);
 } prev_readings SEC(".maps");
 
-/* What the last reading was more than the one before. */
+/* Difference between the last reading and the one before. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

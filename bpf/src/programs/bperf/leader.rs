@@ -52,7 +52,7 @@ pub struct EventReading {
 pub(super) enum Found {
     /// A leader that can be followed.
     Leader(Leader),
-    /// Nothing any more: another may take its place.
+    /// Unused: another may take its place.
     Stale,
     /// Somebody's, and not of a kind that we can follow.
     Strange(String),

@@ -62,7 +62,7 @@ impl EmptyProgram {
         self.program.as_fd()
     }
 
-    /// The runs that run statistics have counted of the program without a pair.
+    /// Runs of the program without a probe, counted by run statistics.
     pub(super) fn counted_runs(&self) -> Result<u64> {
         self.bare.counted().map(|(runs, _)| runs)
     }

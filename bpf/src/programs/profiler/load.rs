@@ -71,7 +71,7 @@ impl Profiler {
     /// When the kernel has no trampolines or does not allow them; with libbpf's account.
     pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         let session = Profiler::load_as(&[SESSION], events, partial_events, cpus);
-        // A refusal for another reason than the lack of sessions repeats, in better known words.
+        // If the lack of sessions is not the cause, the pair fails too, with a familiar message.
         session.or_else(|_| Profiler::load_as(&PAIR, events, partial_events, cpus))
     }
 

@@ -40,8 +40,8 @@ pub(super) const BYTES: u32 = 8 * WORDS as u32;
 /// `KMALLOC_MAX_SIZE`, which a value of an array may not exceed in older kernels.
 const OLD_VALUE_MAX_BYTES: u32 = 4 << 20;
 
-/// How long numbers that move while they are read are read again. The programs write for some ten nanoseconds at a time, so that one of
-/// a few attempts succeeds.
+/// Limit on the time for which numbers that move while they are read are read again. The programs write for some ten
+/// nanoseconds at a time, so that one of a few attempts succeeds.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The numbers of one function, mapped.
@@ -130,8 +130,9 @@ impl PerCpuStats {
         let mut of_ends = [0; OPEN];
         let ends = [CLOSED].into_iter().chain(DISCARDED_AT_EXIT..READINGS + 3 * events).chain(BUCKETS..OPEN);
         let mut deadline = None;
-        // What begins moves on its own, but no run of this CPU ends and another begins while the sequence keeps still. Read in between,
-        // it is of the same moment: a reader that is interrupted here would have more runs than the measured ones are of.
+        // Begins of runs move on their own, but no run of this CPU ends and another begins while the sequence keeps
+        // still. Read in between, they are of the same moment: a reader that is interrupted here would have more runs
+        // than the measured ones are of.
         let [runs, opened, too_deep, discarded_at_entry] = loop {
             let sequence = word(SEQUENCE);
             ends.clone().for_each(|index| of_ends[index] = word(index));

@@ -51,14 +51,14 @@ impl Probe {
         self.stats.begun()
     }
 
-    /// What has been counted so far on each CPU, by its number; `None` when that moved all the time while it was read. That is not to be
-    /// expected, and over for sure when it is detached.
+    /// Counts so far on each CPU, by its number; `None` when they moved all the time while they were read. That is not
+    /// to be expected, and over for sure when the probe is detached.
     pub fn read_cpus(&self) -> Option<Vec<Counted>> {
         self.stats.read(self.events)
     }
 
-    /// Runs whose begin the kernel's recursion guard kept from us. Around a session, of which the kernel counts begins and ends that it
-    /// refused together, it is what is sure: two runs that are under way may hide one that was missed, until they end.
+    /// Runs whose begin the kernel's recursion guard kept from us. For a session this is a lower bound: the kernel
+    /// counts refused begins and ends together, so two runs under way can hide one miss until they end.
     pub fn misses(&self) -> Option<u64> {
         match &self.ends[..] {
             [] => self.last_misses,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * What is put around one function of a BPF program: on kernels that have sessions bprec_session, which the kernel calls before the
- * function and after it, and else a pair, bprec_enter before it and bprec_leave after it. The recorder loads a copy for each function, with
- * a `per_cpu` map of its own.
+ * Programs put around one function of a BPF program: on kernels that have sessions bprec_session, which the kernel
+ * calls before the function and after it, and else a pair, bprec_enter before it and bprec_leave after it. The recorder
+ * loads a copy for each function, with a `per_cpu` map of its own.
  *
  * A run is known by the address of the arguments that are given at both of its ends: it lies in the frame of the trampoline that calls us,
  * so that no two runs that are open at one time have the same, on any CPU, nested or preempted. A run of which only one end was seen
@@ -81,10 +81,10 @@ struct per_cpu_stats {
 const volatile __u32 events_used = 0;
 const volatile __u32 cpus_used = 1;
 /*
- * What each of them is; zero behind the last. Reading an event is most of what measuring a run costs, and half of that are the times for
+ * Kind of each event; zero behind the last. Reading an event is most of the cost of measuring a run, and half of that are the times for
  * which it was enabled and on the hardware. So only the first of each group that may have to wait for the hardware is read with them
- * (LEADING); the others of the group have the same (FOLLOWING). CLOCK is a clock of a CPU: what it counts is the time of the run, and it is
- * not read. The rest never waits. What is PARTIAL is not there on every CPU: what is missing then adds nothing.
+ * (LEADING); the others of the group have the same (FOLLOWING). CLOCK is a clock of a CPU: its count is the time of the run, and it is not
+ * read. The rest never waits. A PARTIAL event is not there on every CPU: a missing one adds nothing.
  */
 #define USED 1
 #define LEADING 2
@@ -99,7 +99,7 @@ const volatile __u32 stores_are_reordered = 0;
 /* One for each CPU: the recorder gives the map as many. All in one value, whose address is in the instructions: no lookup. */
 struct per_cpu_stats per_cpu[1] SEC(".bss.per_cpu");
 
-/* What the counting itself adds to the time of a run, as calibrated. Written by user space, for all copies. */
+/* Time that the counting itself adds to a run, as calibrated. Written by user space, for all copies. */
 volatile __u64 overhead_ns SEC(".bss.overhead");
 
 /* Events of CPU c from c * EVENTS_MAX on. */
@@ -155,7 +155,7 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return (log2 << SUB_BITS) + (ns >> log2);
 }
 
-/* What the kernel gives in place of a value when an event cannot be read. */
+/* Error values, which the kernel gives in place of a count when an event cannot be read. */
 #define IS_ERROR(value) ((value) >= -4095ULL)
 
 /* The first event's time enabled is the clock, when it is read anyway and on every CPU. */
@@ -336,7 +336,7 @@ int bprec_enter(void *ctx)
 		spent[i].value -= before->value; \
 	}
 
-/* What was stored before is seen by whoever sees what is stored after. */
+/* Store barrier: a CPU that sees the later stores sees the earlier ones. */
 static __always_inline void store_barrier(struct per_cpu_stats *stats)
 {
 	__u64 none = 0;
@@ -479,7 +479,7 @@ static __always_inline int ends(void *ctx)
 SEC("fsession")
 int bprec_session(void *ctx)
 {
-	/* What both ends do first is done behind the question, so that the answer has not to be kept meanwhile. */
+	/* Work common to both ends is done behind the question, so that the answer has not to be kept meanwhile. */
 	if (bpf_session_is_return(ctx)) {
 		asm volatile("" : "+r"(ctx));
 		return ends(ctx);

@@ -1,5 +1,5 @@
-//! How the value of an event in a run is found, and the times that belong to it. Reading an event is most of what measuring a run costs:
-//! what is known otherwise is not read.
+//! Ways to get the value of an event in a run, and the times that belong to it. Reading an event is most of the cost of
+//! measuring a run: a value that is known otherwise is not read.
 
 use super::per_cpu::EVENTS_MAX;
 

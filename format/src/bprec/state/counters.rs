@@ -137,7 +137,7 @@ layout! {
         pub id: u32,
         /// When the program was loaded, ns since boot; with the id its key.
         pub load_time_ns: u64,
-        /// Which of its functions, as `func_info` counts them: 0 is the one it is entered by.
+        /// Number of the function, in the order of `func_info`: 0 is the one it is entered by.
         pub function: u32,
         /// The function's name, for those that are not the entry; empty for the entry.
         pub name: Vec<u8> as Short<meaning::Program>,

@@ -27,7 +27,7 @@ layout! {
     pub struct FileFunctions {
         /// Path.
         pub path: Vec<u8> as Text<Mapping>,
-        /// Which file.
+        /// File that is mapped.
         pub file: Mmap2File as MappedFile,
         /// The functions.
         pub functions: Vec<FileFunction> as List,

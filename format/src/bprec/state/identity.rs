@@ -1,4 +1,4 @@
-//! Which recording it is.
+//! Identity of a recording.
 
 use crate::layout::{Codec, Plain};
 use crate::{Reader, Result, Writer};

@@ -98,7 +98,7 @@ impl Recording<'_> {
         summary
     }
 
-    /// What an error leaves behind.
+    /// Closes the recording after an error, and reports what is left of it.
     fn give_up(&self, error: Error, completer: &Completer, mut last: Closed) -> Result<Summary> {
         let is_closed_pipe = matches!(&error, Error::File { answer, .. }
             if answer.kind() == std::io::ErrorKind::BrokenPipe && !last.sink.is_file());

@@ -62,7 +62,7 @@ impl Recording<'_> {
         session.realtime_ns = sys::realtime_unix_ns();
         session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
-        // What was announced before the switch and captured since is of the file before.
+        // Programs announced before the switch and captured since belong to the file before.
         self.sources.tick(Tick { now: Instant::now(), is_reading: false })?;
         let (programs, addresses) = (self.sources.programs.of_file(), self.sources.out.addresses.clone());
         self.named.clear();

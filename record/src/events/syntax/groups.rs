@@ -14,7 +14,7 @@ use crate::{Error, Result, sys};
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) groups: Vec<Vec<EventSpec>>,
-    /// Nobody asked for them: that they are not there is no shortcoming.
+    /// True for default events: their absence is no shortcoming.
     pub(crate) is_default: bool,
 }
 

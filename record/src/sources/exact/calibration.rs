@@ -9,8 +9,8 @@ use bprec_format::bprec::state::Calibration;
 use super::budget::Costs;
 use crate::sources::inventory::Programs;
 
-/// What counting adds, without run statistics and with them. Those read two clocks for each run of any program, of the two that are put
-/// around others too.
+/// Overhead of counting, without run statistics and with them. Statistics read two clocks for each run of any program,
+/// the two of a probe included.
 #[derive(Debug, Default)]
 pub(super) struct Calibrations {
     without: Option<ProbeCost>,
@@ -39,7 +39,7 @@ impl Calibrations {
         gauged.as_ref().filter(|gauged| gauged.runs > 0)
     }
 
-    /// Cost of counting. If it was found out the other way alone, that is better than no limit.
+    /// Cost of counting. If it was measured only with the other setting of run statistics, that value.
     pub(super) fn costs(&self, with_stats: bool) -> Option<Costs> {
         let gauged = self.of(with_stats).or(self.of(!with_stats))?;
         let per_run = |total_ns: u64| total_ns as f64 / gauged.runs as f64;

@@ -349,7 +349,7 @@ impl Exact {
     /// True if run statistics are on, and so what counting costs and adds. True when that has changed.
     fn look_at_stats(&mut self, statistics: &Statistics) -> bool {
         let before = self.with_stats;
-        // On for a small part of the time they are as good as off.
+        // Statistics in windows are on for too short a time to change the cost of counting.
         self.in_windows = statistics.are_in_windows();
         self.with_stats = !self.in_windows && self.shared.profiler.stats_are_on().unwrap_or(before);
         if !self.calibrations.has(self.with_stats) {

@@ -16,7 +16,7 @@ const KEPT_FOR: Duration = Duration::from_millis(200);
 /// Targets that are counted at once: each takes two programs and, on each CPU, a table of 5 kB.
 pub(super) const TARGETS_MAX: usize = 1000;
 
-/// Which functions of which programs are asked for.
+/// Functions of programs that are asked for.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     /// Patterns of programs, by full name or id; and of their functions, without which the entry is meant.

@@ -62,7 +62,7 @@ pub(super) enum Use {
     Sure,
     /// All references are recorders', since the last look.
     Doubtful,
-    /// Nobody but recorders had it: it was let go of.
+    /// Released: recorders alone had it.
     LetGo,
 }
 

@@ -1,4 +1,4 @@
-//! Which programs the recorder keeps a descriptor of.
+//! Programs that the recorder keeps a descriptor of.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,7 +9,7 @@ use crate::sys;
 /// Descriptors that no program gets: those of the iterator over programs, of `/proc` and of files, without which none would ever be free again.
 const RESERVED: u64 = 64;
 
-/// Which of the programs that are captured keep their descriptor.
+/// Captured programs that keep their descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holding {
     /// Programs up to the limit of descriptors.

@@ -340,8 +340,8 @@ impl Watcher {
         if self.seen.get(&id) == Some(&true) {
             return;
         }
-        // What counts programs, and by which libbpf finds out what this kernel can do, is none of the recording's business,
-        // and goes by itself. All else of ours is loaded before.
+        // Programs that count others, and those by which libbpf finds out the kernel's abilities, do not belong to the
+        // recording, and are gone soon. All others of ours are loaded before.
         if loader == Some(std::process::id()) {
             return;
         }

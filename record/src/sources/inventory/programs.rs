@@ -94,7 +94,7 @@ impl Programs {
         }
     }
 
-    /// Which of the programs that come get a descriptor.
+    /// Programs loaded from now on that get a descriptor.
     pub(crate) fn holding(&self) -> Holding {
         Holding::with(self.refs.as_ref())
     }

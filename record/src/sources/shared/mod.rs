@@ -34,7 +34,7 @@ const DEFAULT_EVENTS: &str = "cpu-clock,cycles,instructions";
 pub struct SharedOptions {
     /// Lists of events. Empty means CPU time, and what a PMU has.
     pub events: Vec<String>,
-    /// CounterTarget.
+    /// CPUs, tasks or cgroups that are counted.
     pub targets: Vec<CounterTarget>,
     /// Map by which sessions find each other; `None` is perf's.
     pub attr_map: Option<PathBuf>,

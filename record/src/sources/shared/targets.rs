@@ -1,4 +1,4 @@
-//! CounterTarget events are counted: CPUs, tasks, cgroups.
+//! Targets of shared counters: CPUs, tasks, cgroups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use bprec_host::Cgroup;
 
 use crate::{Error, Result};
 
-/// CounterTarget events are counted.
+/// CPUs, tasks or cgroups that events are counted of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CounterTarget {
     /// All CPUs, whatever runs on them.

@@ -120,7 +120,7 @@ fn functions_of_a_chain_lead_to_the_programs_on_their_hook() {
     assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template"]), one(6), "sys_enter has its own");
     assert_eq!(of(&["bpf_trace_run2"]), Some((vec![1, 2, 6], 0)), "nothing says which");
     assert_eq!(of(&["bpf_prog_run_generic_xdp"]), one(3), "what is reached by tail calls is on no hook");
-    // Of probes the function that is probed says which, wherever it stands.
+    // A probed function identifies its hook, wherever it stands.
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"]), one(4));
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "sched_clock", "vfs_read", "do_exit"]), one(5));
     assert_eq!(of(&["do_exit", "trace_call_bpf", "perf_trace_sys_enter"]), one(0), "called by a hook, it is no probe");

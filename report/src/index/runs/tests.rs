@@ -183,7 +183,7 @@ fn what_counting_slows_runs_more_often_beside_windows() {
     let slowed = corrected(Some(truth as f64));
     assert!(off(&slowed, truth).0 < 0.03);
     assert!(off(&corrected(Some(50_000.0)), 50_000).0 < 0.03, "a load that has time to spare");
-    // Nothing but that it lies between.
+    // The estimate is only known to lie between.
     assert!(off(&corrected(None), truth).1 > 0.15 && off(&corrected(None), 50_000).1 > 0.15);
     // It is one series, wherever it is cut.
     let parts = [(0, 333_333), (333_333, 666_666), (666_666, 1_000_000)];
@@ -191,7 +191,8 @@ fn what_counting_slows_runs_more_often_beside_windows() {
     assert!((parts.iter().map(|part| part.runs).sum::<f64>() - whole(&slowed).runs).abs() < 1.0);
 }
 
-/// As in a load of which a third of the time is busy, statistics are on throughout while it is quiet and a tenth of the time while it is busy.
+/// A load that is busy a third of the time: statistics are on throughout while it is quiet and a tenth of the time
+/// while it is busy.
 #[test]
 fn a_busy_time_weighs_as_much_as_it_is_long() {
     let mut windows = vec![(0, 1000), (1000, 2000)];

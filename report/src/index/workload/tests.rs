@@ -154,7 +154,7 @@ fn parts_of_names_are_told_apart() {
     assert_eq!(of_path("/x"), Workload { name: "/x".into(), ..Workload::default() });
 }
 
-/// What runs in a container's own groups runs in the container; containers whose ids begin alike are two.
+/// Tasks in a container's own groups run in the container; containers whose ids begin alike are two.
 #[test]
 fn cgroups_of_a_container_are_one_workload() {
     let alike = format!("{}{}", &ID[..SHORT_ID], &OTHER[SHORT_ID..]);

@@ -121,7 +121,7 @@ fn a_return_address_is_behind_the_call() {
     let index = index(true);
     // The call is the last instruction of the subprogram: the address behind it is nobody's.
     assert_eq!(attribution(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
-    // As a leaf, the same address is not the program's.
+    // The same address is not the program's as a leaf.
     assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
     // An interrupt came at the first instruction.
     assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
@@ -198,7 +198,7 @@ fn without_kernel_symbols_less_is_known_and_nothing_is_guessed() {
     let index = index(false);
     assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]).0, Charge::Elsewhere);
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Charge::Elsewhere);
-    // What a trampoline calls that is on a program is for the programs on it, or else the program itself.
+    // Calls of a trampoline on a program are for the programs on it, or else for the program itself.
     assert_eq!(
         attribution(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0,
         Charge::SharedEntry { group: 1, strangers: 0, interval: None }
@@ -293,17 +293,17 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill), entry);
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill[1..]), entry);
     assert_eq!(charge("perf_syscall_enter", "syscalls:sys_enter_read", &fill), entry);
-    // Who samples the event has it filled, too.
+    // A sampler of the event makes the kernel fill it, too.
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &fill), Charge::Elsewhere);
     assert_eq!(charge("perf_syscall_enter", "syscalls:sys_exit_read", &fill), Charge::Elsewhere);
-    // Of a class it is known which event it is where the chain says so.
+    // The chain identifies the event of a class.
     let class = "perf_trace_sched_wakeup_template";
     let through_iterator = [LOOKUP + 4, FILL + 8, TRACE_ITERATOR + 8];
     assert_eq!(charge(class, "sched:sched_waking", &through_iterator), entry);
     assert_eq!(charge(class, "sched:sched_wakeup", &through_iterator), Charge::Elsewhere);
     assert_eq!(charge(class, "sched:sched_wakeup", &fill), Charge::Elsewhere);
     assert_eq!(charge(class, "sched:sched_wakeup", &[SUBMIT + 4, FILL + 8]), entry, "it ran a program");
-    // What is no event's, though its name begins alike.
+    // A function that belongs to no event, though its name begins alike.
     assert_eq!(charge("perf_trace_add", "sched:sched_waking", &fill), Charge::Elsewhere);
     // In the helper of a program it is that program's.
     let in_helper = [FILL + 8, PROG_A + 8];

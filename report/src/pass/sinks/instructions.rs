@@ -8,12 +8,12 @@ use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::{Asked, SampleView, Sink};
 use rustc_hash::FxHashMap;
 
-/// Where a function was when a sample was taken in it, or in what it called.
+/// Place in a function where a sample was taken, or from where the function called the sampled one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Site {
     /// The processor was at this address.
     At(u64),
-    /// What the function called returns to this address. Without names of the kernel's functions it may also be
+    /// Return address of a call that the function made. Without names of the kernel's functions it may also be
     /// [`Site::Interrupted`].
     Return(u64),
     /// An interrupt came at this address.

@@ -107,7 +107,7 @@ pub(crate) struct EventLedger {
     pub(crate) interpreted: Count,
     /// Code that nothing accounts for.
     pub(crate) unknown_code: Count,
-    /// Of all samples, those in programs that run under the kernel's guard.
+    /// Samples in programs that run under the kernel's guard.
     pub(crate) guarded: Count,
     /// The idle task had samples in user mode: what looks like it is another task, of a pid namespace that is not seen.
     pub(crate) has_foreign_tasks: bool,

@@ -83,7 +83,7 @@ impl Charged {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Charged::Program(_) => "",
-            Charged::Entry => "(entry, unattributed)",
+            Charged::Entry => "(entry, program unknown)",
             Charged::Interpreted => "(interpreted programs)",
         }
     }

@@ -144,7 +144,7 @@ impl<'i> StacksSink<'i> {
         let is_user = sample.record.misc & misc::CPUMODE_MASK == misc::USER;
         let leaf_space = if is_user { Space::User } else { Space::Kernel };
         let mut space = leaf_space;
-        // Where the processor was; further out are return addresses, which are behind the call.
+        // The leaf is where the processor was; frames further out are return addresses, which are behind the call.
         let mut is_exact = true;
         let mut repeats_leaf = false;
         for word in sample.callchain()?.into_iter().flat_map(|chain| chain.iter()) {

@@ -47,7 +47,8 @@ const MAX_DEPTH: usize = 128;
 pub(crate) struct EventWays {
     pub(crate) nodes: Vec<Node>,
     numbers: FxHashMap<(Option<u32>, Step), u32>,
-    /// Of programs that tail calls can reach, by program and the one that was run first, if that can be told: what is charged to it.
+    /// Samples charged to programs that tail calls can reach, by program and the one that was run first, if that is
+    /// known.
     pub(crate) origins: FxHashMap<(u32, Option<u32>), Count>,
 }
 
@@ -94,7 +95,8 @@ impl<'i> TreeSink<'i> {
     }
 
     /// Puts the frames of a sample into [`TreeSink::way`], innermost first, and which of them are of which program into
-    /// [`TreeSink::segments`]. Frames that are further out than all programs are needed where tail calls can lead to one of them only.
+    /// [`TreeSink::segments`]. Frames outside the outermost program are collected only if one of the programs can be
+    /// the target of a tail call.
     fn find_way(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let index = self.index;
         let time_ns = sample.time_ns.unwrap_or(u64::MAX);

@@ -96,7 +96,7 @@ pub(super) struct FunctionCosts {
 }
 
 impl FunctionCosts {
-    /// Of a function without a listing no place is known.
+    /// Costs of a function; without a listing no sample has a place.
     pub(super) fn new(listing: Option<&Listing<'_>>, sites: &[(Site, Count)]) -> FunctionCosts {
         let mut costs = FunctionCosts {
             all: Cost::default(),

@@ -1,4 +1,4 @@
-//! Which lines are hot enough to be shown.
+//! Lines that are hot enough to be shown.
 
 use super::charges::Cost;
 use std::cmp::Reverse;

@@ -1,8 +1,9 @@
 //! The code of a function, joined: entries of its line table, BPF instructions and machine instructions.
 //!
-//! What belongs together is what the kernel says, or what follows from it; nothing is guessed. The line table gives, for each of its
-//! entries, the first BPF instruction and the address of its machine code. The compiler in the kernel goes through a program once, in
-//! order: what is between two addresses was made of what is between the two instructions.
+//! Groups of BPF and machine instructions follow from the kernel's line table alone; nothing is guessed. The line table
+//! gives, for each of its entries, the first BPF instruction and the address of its machine code. The compiler in the
+//! kernel goes through a program once, in order: what is between two addresses was made of what is between the two
+//! instructions.
 
 use super::machine::{Call, Insn as MachineInsn, Isa};
 use super::xlated;
@@ -50,7 +51,7 @@ pub(super) struct ListedLine {
     pub(super) insns: Range<usize>,
 }
 
-/// Where in a listing a sample belongs.
+/// Place of a sample in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ListedAt {
     pub(super) line: usize,
@@ -228,7 +229,7 @@ impl<'a> Listing<'a> {
             .filter(|line| self.lines[*line].from.is_some())
     }
 
-    /// Where a sample belongs; `None` for an address that is in none of the function's instructions.
+    /// Place of a sample; `None` for an address that is in none of the function's instructions.
     pub(super) fn place(&self, site: Site) -> Option<ListedAt> {
         let addr = match site {
             Site::At(addr) | Site::Return(addr) | Site::Interrupted(addr) => addr,

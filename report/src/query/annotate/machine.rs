@@ -42,7 +42,7 @@ impl Insn {
 }
 
 impl Isa {
-    /// That of a machine, by the name that the kernel has for it; `None` for others than those.
+    /// Instruction set of a machine, by the kernel's name for it; `None` for others than these.
     pub(super) fn of(machine: &str) -> Option<Isa> {
         match machine {
             "x86_64" => Some(Isa::X86_64),
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(Isa::S390x.text(&[0x0d, 0xe1], 0), "0d e1");
     }
 
-    /// Whatever the bytes are, each is in one instruction and each instruction has a text.
+    /// Bytes of any value are each in one instruction, and each instruction has a text.
     #[test]
     fn any_bytes_are_instructions_of_some_length() {
         let mut state = 3u64;

@@ -179,7 +179,7 @@ impl<'a> Annotator<'a> {
         let blind = self.blind.get(&number);
         let is_blind = blind.is_some();
         let whole = ProgramWhole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
-        // What runs it may have samples where the program itself has none.
+        // Entry code may have samples where the program itself has none.
         let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
         let entry = has_chains && charged.is_some();
         let is_wanted = |at: u32| {

@@ -82,7 +82,8 @@ impl<'i> CodeNames<'i> {
     /// Target of a call: as its machine code says, or by the distance that the BPF instruction has.
     fn target(&self, at: u32, imm: i32, is_kfunc: bool) -> Option<u64> {
         let by_distance = || {
-            // On other processors than this one a kfunc may be too far away for that, and the instruction has a number of its BTF.
+            // A kfunc that is too far away for a relative call has its BTF id in the instruction, on other processors
+            // than this one.
             let has_distance = imm != 0 && (!is_kfunc || self.isa == Some(Isa::X86_64));
             self.call_base.filter(|_| has_distance).map(|base| base.wrapping_add_signed(imm.into()))
         };

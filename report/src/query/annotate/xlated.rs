@@ -14,7 +14,7 @@ pub(super) enum Operand {
     Called {
         /// The slot.
         at: u32,
-        /// How far it is from the kernel's `__bpf_call_base`; of a kfunc, where calls reach further than that, its BTF type.
+        /// Distance from the kernel's `__bpf_call_base`; of a kfunc, where calls reach further than that, its BTF type.
         imm: i32,
         is_kfunc: bool,
     },

@@ -21,7 +21,7 @@ const SAMPLES_MIN: u64 = 20;
 const LOOKUPS_MIN_PERCENT: f64 = 50.0;
 /// Output to a perf buffer that is worth another way.
 const OUTPUT_MIN_PERCENT: f64 = 10.0;
-/// What runs a program that is worth another hook.
+/// Least share of entry code, per cent, that makes another hook worth while.
 const ENTRY_MIN_PERCENT: f64 = 20.0;
 
 /// Applies all rules.

@@ -66,7 +66,8 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// As many programs as a recording may have, each on several events, take as many steps and not their square.
+    /// The greatest number of programs that a recording may have, each on several events, takes as many steps and not
+    /// their square.
     #[test]
     fn many_programs_are_each_looked_up_once() {
         const PROGRAMS: u32 = 100_000;

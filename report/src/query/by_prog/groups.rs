@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Which programs are put together: known before samples are charged, as what is inclusive counts once per group.
+/// Programs that are put together: known before samples are charged, as inclusive samples count once per group.
 #[derive(Debug, Default)]
 pub(super) struct Grouping {
     names: Vec<String>,
@@ -60,7 +60,7 @@ impl Grouping {
 /// The group of a program.
 fn name(program: &programs::Program, index: &Index, by: Group) -> String {
     let states = &index.states;
-    // What nobody looked for may be there.
+    // Owners and attach points that nobody looked for are unknown, not absent.
     let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
@@ -97,7 +97,7 @@ pub(super) struct Members {
     /// Their positions, ascending.
     programs: Arc<[usize]>,
     runs: Known<Box<Runs>>,
-    /// Of so many programs runs are known.
+    /// Number of programs with known runs.
     known_runs: usize,
     /// Some of them did something.
     happened: bool,
@@ -106,14 +106,14 @@ pub(super) struct Members {
 /// A group before its shares are known.
 pub(super) struct Grouped {
     number: usize,
-    /// Of programs with samples, and perhaps of those without.
+    /// Programs with samples, and perhaps those without.
     pub(super) rows: Vec<ProgramRow>,
     pub(super) charges: Charges,
     /// Number of its programs.
     pub(super) programs: usize,
-    /// So many of them samples say nothing about.
+    /// Number of programs that samples say nothing about.
     blind: usize,
-    /// So many of them are in no sample, and samples say nothing about them: why it is so of the first.
+    /// Number of programs without samples, of which samples say nothing: the reason of the first.
     pub(super) unseen: usize,
     why_unseen: Option<Reason>,
     /// Some of them did something.
@@ -212,7 +212,7 @@ fn add(sum: &mut Runs, runs: &Runs) {
 }
 
 impl Grouped {
-    /// How many of its programs have samples.
+    /// Number of its programs that have samples.
     pub(super) fn sampled_programs(&self) -> usize {
         self.rows.iter().filter(|row| row.has_samples()).count()
     }

@@ -89,7 +89,7 @@ impl Facts<'_> {
             Some(grouping) => {
                 let (groups, rest) = grouped(grouping, self, &facts, rows);
                 let mut chosen = self.choose(rest, whole);
-                // What gets no row was asked for by nobody, or counts others.
+                // Programs without a row were not asked for, or count others.
                 chosen.groups = self.choose_groups(groups, &mut chosen, whole);
                 chosen
             }
@@ -107,7 +107,7 @@ impl Facts<'_> {
         };
         let mut charges_of_all = facts.charges;
         charges_of_all.entry.merge(ledger.entry);
-        // Who of them has it is an estimate, and not that they have it.
+        // An estimate divides it among the programs; its sum is no estimate.
         charges_of_all.shared_entry = Count::default();
         let mut total = whole.ledger(&charges_of_all, false);
         // Lines without columns are in the total too.
@@ -160,7 +160,7 @@ impl Facts<'_> {
         made
     }
 
-    /// Which rows are shown, and what the rest adds up to.
+    /// Chooses the rows that are shown, and sums up the others.
     fn choose(&self, mut rows: Vec<ProgramRow>, whole: &EventWhole<'_>) -> Chosen {
         let (options, asked) = (self.options, &self.selection.asked);
         let mut chosen = Chosen::default();
@@ -202,7 +202,7 @@ impl Facts<'_> {
         !is_partial && whole.share(cost).percent.is_some_and(|percent| percent < limit)
     }
 
-    /// Which groups are shown; the others are added to what is not.
+    /// Chooses the groups that are shown; the others are added to the rest.
     fn choose_groups(&self, groups: Vec<Grouped>, chosen: &mut Chosen, whole: &EventWhole<'_>) -> Vec<Grouped> {
         let options = self.options;
         let is_asked = !self.selection.asked.is_all();
@@ -241,7 +241,7 @@ fn sources(rows: &[ProgramRow], programs: &[Program], basis: &Basis) -> Vec<Sour
     let compared = rows.iter().filter_map(|row| {
         let program = &programs[row.program];
         program.exact.value()?;
-        // Of the runs of all of the time, where samples are of all of them.
+        // Runs of all of the time, where samples cover all of it.
         let all_runs = program.exact_throughout().map(|exact| exact.runs);
         let all_runs = all_runs.or(program.runs.value().map(|runs| runs.count)).filter(|runs| *runs > 0);
         let total = row.charges.total;

@@ -26,14 +26,9 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
         all.extend(notes::of_targets(&exact));
         all.extend(notes::not_measured(&exact));
     }
-    let mut blind: FxHashSet<(String, String)> = FxHashSet::default();
-    for (row, program) in rows.iter().zip(&shown) {
-        if let Some(reason) = &row.blind
-            && blind.insert((program.label(), reason.to_string()))
-        {
-            all.push(Note::Blind { program: program.label(), reason: reason.clone() });
-        }
-    }
+    all.extend(blind(
+        rows.iter().zip(&shown).filter_map(|(row, program)| Some((row.blind.as_ref()?, program.label()))),
+    ));
     let is_from_windows = |program: &&Program| program.runs.value().is_some_and(|runs| runs.is_from_windows());
     if !facts.index.runs.is_corrected() && shown.iter().any(is_from_windows) {
         all.push(Note::RunsInWindows);
@@ -78,6 +73,20 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
         all.push(Note::NoKernelMap);
     }
     all
+}
+
+/// A note for each reason, with the programs that it blinds, each name once.
+fn blind<'r>(programs: impl Iterator<Item = (&'r Reason, String)>) -> Vec<Note> {
+    let mut reasons: FxHashMap<String, &Reason> = FxHashMap::default();
+    let mut known: FxHashSet<(String, String)> = FxHashSet::default();
+    let named = programs.filter_map(|(reason, name)| {
+        let key = (reason.to_string(), name);
+        reasons.entry(key.0.clone()).or_insert(reason);
+        known.insert(key.clone()).then_some(key)
+    });
+    let by_reason = notes::grouped_by(named);
+    let note = |(text, programs): (String, _)| Some(Note::Blind { programs, reason: (*reasons.get(&text)?).clone() });
+    by_reason.into_iter().filter_map(note).collect()
 }
 
 /// Exact counts of a program, by name.

@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(ends, [(0, 3, Some(24.0), false), (9, 4, Some(32.0), false)]);
     }
 
-    /// That nothing happened is known of each part of the time.
+    /// A time without runs is known in each of its parts.
     #[test]
     fn none_of_no_runs_is_no_estimate() {
         let expected = vec![(0, 0, Some(0.0), false), (1, 0, Some(0.0), false)];

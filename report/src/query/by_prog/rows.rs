@@ -317,7 +317,7 @@ pub(super) fn program_rows(
     rows
 }
 
-/// What of the event there is in a run of the program, if runs are of the same as the samples.
+/// Events per run of the program, estimated from samples, if runs and samples cover the same time.
 fn sampled_per_run(
     program: &Program,
     charges: &Charges,
@@ -484,7 +484,7 @@ fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, t
     let runs = program.runs.value()?;
     // The lower bound, where runs are estimated.
     let expected = runs.time_ns.saturating_sub(runs.time_margin_ns()?).checked_div(period)?;
-    // Of less than an interval, samples may have found no room in it, or be another program's at the same address.
+    // Samples of less than an interval may have found no room in it, or belong to another program at the same address.
     let was_there_for_ns = program.unloaded.map(|at| at.before_ns - program.loaded.map_or(0, |at| at.after_ns));
     let too_short = was_there_for_ns.zip(basis.aggregated_over_ns).is_some_and(|(there, over)| there < over as i64);
     let is_unsampled = !tail_calls && !too_short && !ran_in_a_sample(charges) && expected >= SURE_SAMPLES;

@@ -4,7 +4,7 @@ use crate::index::student::NORMAL_95;
 use crate::model::{Known, Reason, Runs, SampledPerRun};
 use crate::pass::sinks::pivot::Charges;
 
-/// What of the event there is in a run, estimated from its samples: they come by chance, so that their number has its own square for a
+/// Events per run, estimated from its samples: they come by chance, so that their number has its own square for a
 /// variance, and each stands for as much as the others. Where runs are estimated as well, both margins are in it.
 pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     if runs.count == 0 {

@@ -93,7 +93,7 @@ pub(super) struct Common {
     pub(super) quiet: usize,
     /// Some are in program arrays.
     pub(super) has_tail_called: bool,
-    /// Of groups, by number.
+    /// Groups, by number.
     pub(super) members: Vec<Members>,
     /// The event that tells what a sampling program cannot see.
     pub(super) main_event: Option<usize>,

@@ -146,7 +146,7 @@ impl Chains {
         chains
     }
 
-    /// What tail calls of others led to a program for.
+    /// Samples charged to a program that tail calls of other programs led to.
     fn of_others(&self, program: u32) -> Count {
         let from = self.from.get(&program).into_iter().flatten();
         from.filter(|(from, _)| *from != Some(program)).map(|(_, count)| *count).sum()
@@ -204,7 +204,7 @@ impl TreesBuilder<'_> {
     }
 
     fn tail_called_from(&self, chains: &Chains, program: u32) -> Vec<TailCallOrigin> {
-        // Where nothing but a hook ran it, there is nothing to say.
+        // A program that hooks alone run has no origins to list.
         let from = chains.from.get(&program).filter(|from| from.iter().any(|(from, _)| *from != Some(program)));
         let mut from = from.cloned().unwrap_or_default();
         from.sort_by(|a, b| b.1.cmp_weight(a.1).then(a.0.cmp(&b.0)));

@@ -12,7 +12,8 @@ const MIN_STRATA: u32 = 3;
 /// was tighter.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strata {
-    /// What no stratum is made of yet: intervals without a measured run, or in which the counter was not on the hardware.
+    /// Measurements that belong to no stratum yet: intervals without a measured run, or in which the counter was not on
+    /// the hardware.
     pending: Stratum,
     /// All runs, in strata.
     runs: f64,
@@ -42,7 +43,7 @@ impl Strata {
     /// Adds an interval.
     pub(crate) fn add(&mut self, runs: u64, measured: u64, reading: &Reading) {
         let pending = &mut self.pending;
-        // Of a run that was open at a snapshot, the begin is in one interval and the measurement in the next.
+        // A run that was open at a snapshot has its begin in one interval and its measurement in the next.
         pending.runs += runs as f64;
         pending.measured += measured as f64;
         pending.value += reading.value as f64;
@@ -144,9 +145,9 @@ impl Times {
         Some(squares.sum::<f64>() / runs * (measured / (measured - 1.0)))
     }
 
-    /// The bucket of the shortest of the longest runs, which are as many as `per_mille` of 1000 leave: its first and last time. One in a
-    /// thousand that takes longer than all others is so in the 999th, whatever its number is rounded to. `None` when too few runs
-    /// were measured for one to be beyond it.
+    /// Bucket of the `per_mille` quantile of run times: its first and last time. One in a thousand that takes longer
+    /// than all others is so in the 999th, whatever its number is rounded to. `None` when too few runs were measured
+    /// for one to be beyond it.
     pub(crate) fn percentile(&self, per_mille: u32) -> Option<(u64, u64)> {
         let rest = 1000 - per_mille.min(1000);
         if u128::from(self.measured) * u128::from(rest) < 1000 {
@@ -210,7 +211,7 @@ mod tests {
         for value in [90, 100, 110] {
             strata.add(1000, 10, &whole(value));
         }
-        // Of two degrees of freedom.
+        // Student's t with two degrees of freedom.
         let expected = 4.3027 * (200.0f64 * 1.5 / 900.0 * 0.99).sqrt();
         assert!((strata.error_of_strata().unwrap() - expected).abs() < 1e-3);
     }

@@ -22,7 +22,7 @@ fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
     (0..=counting.events.len()).map(mean).collect()
 }
 
-/// What is counted, and what counting adds: `calibrations` one after the other, of which that of `it` is the last.
+/// Counters of `it`, and their overhead: `calibrations` one after the other, of which that of `it` is the last.
 pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration>]) -> Counting {
     let per_run = |total: u64, calibration: &Calibration| total as f64 / calibration.runs as f64;
     let known = |calibration: &'_ Option<Calibration>| calibration.clone().filter(|calibration| calibration.runs > 0);
@@ -152,7 +152,7 @@ fn percentiles(times: &Times, overhead_ns: u64) -> Vec<Percentile> {
     PERCENTILES.map(percentile).into()
 }
 
-/// What the snapshots of one target come to.
+/// Totals of the snapshots of one target.
 pub(super) fn exact(
     function: u32,
     name: &str,
@@ -257,13 +257,14 @@ pub(super) enum ExactMetric {
     Event(usize),
 }
 
-/// More events than this in a ns no CPU has: its clock rate in GHz times what it can retire at once.
+/// Limit on the events of a CPU per ns: 8 GHz times 8 events per cycle.
 const MAX_EVENTS_PER_NS: u64 = 64;
 
-/// So long a snapshot may take: counters of another CPU are read by an interrupt there, for which a busy or an emulated one takes its time.
+/// Limit on the time that a snapshot takes: counters of another CPU are read by an interrupt there, which a busy or an
+/// emulated CPU serves late.
 const SNAPSHOT_NS: u64 = 500_000;
 
-/// What of these counts cannot be true. A snapshot is not taken in one moment, so that its numbers may differ by what was
+/// Contradictions in these counts. A snapshot is not taken in one moment, so that its numbers may differ by the events
 /// counted meanwhile: that much is let pass.
 pub(super) fn anomalies(
     counts: &RunCounts,

@@ -53,10 +53,10 @@ impl StatRow {
     pub fn best(&self) -> Option<&CounterRow> {
         let exact = self.exact.as_ref().and_then(Known::value);
         let shared = self.shared.as_ref().and_then(Known::value);
-        // What was given up on the way is of a part of the time.
+        // Counters given up on the way cover a part of the time.
         let to_the_end = |row: &&CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
         let stats = self.stats.as_ref();
-        // What came to be counted on the way as well.
+        // So do counters that began on the way.
         let throughout = |exact: &&CounterRow| stats.filter(to_the_end).is_none_or(|stats| is_as_long(exact, stats));
         exact.filter(to_the_end).filter(throughout).or(stats.filter(to_the_end)).or(shared).or(exact).or(stats)
     }

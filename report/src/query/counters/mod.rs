@@ -47,7 +47,8 @@ pub(crate) struct CounterHistory {
     /// Intervals are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
-    /// What exact counting added, one after the other: it is less from when run statistics are switched off.
+    /// Overheads of exact counting, one after the other: the overhead is less from when run statistics are switched
+    /// off.
     pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, Target>,
@@ -158,7 +159,7 @@ mod tests {
             assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
     }
-    /// Of 34 runs and then 54, 4 and 9 began where the recursion guard refused what counts: each ran all the same.
+    /// 34 runs and then 54; the recursion guard refused to count 4 and 9 of them, which ran all the same.
     #[test]
     fn runs_that_were_missed_are_runs() {
         for (part, expected) in [(0, (54, 45, 9)), (1, (20, 15, 5))] {

@@ -190,7 +190,7 @@ impl CounterScale {
             counts: values.map(|mut values| {
                 values.events.iter_mut().for_each(|event| event.is_altogether = is_shared);
                 let time = values.time.value().filter(|_| !is_shared).map(|time| time.value * values.runs as f64);
-                // None of no runs took any time.
+                // Intervals without runs took no time.
                 let time = time.or((!is_shared && values.runs == 0 && values.anomalies.is_empty()).then_some(0.0));
                 let covered = track.covered_ns as f64;
                 let readings = track.sum.readings.iter().enumerate().map(|(at, reading)| NamedReading {
@@ -378,7 +378,7 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
             }
             Known::Value(counts) => {
                 for anomaly in &counts.values.anomalies {
-                    // What is true of the total as well is said above.
+                    // Anomalies of the total are in a note above.
                     if !of_totals.contains(&(of.clone(), anomaly.to_string())) {
                         let (of, anomaly) = (of.clone(), Box::new(anomaly.clone()));
                         all.push(Note::Impossible { of, interval: Some(interval), anomaly });

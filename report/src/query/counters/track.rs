@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(crate) struct TrackInterval {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
-    /// Which calibration holds for it.
+    /// Calibration that holds for it, by number.
     pub(crate) period: usize,
     /// Counts, or why they are unknown.
     pub(crate) counts: Result<RunCounts, SnapshotFault>,
@@ -30,7 +30,7 @@ pub(crate) struct Track {
     /// Part of that time that it is about.
     pub(crate) covered_ns: u64,
     pub(crate) time: Strata,
-    /// Of its measured runs.
+    /// Times of its measured runs.
     pub(crate) times: Times,
     pub(crate) events: Vec<Strata>,
     /// Runs by the calibration that holds for them.

@@ -62,7 +62,7 @@ pub(crate) fn typical(intervals: &[(f64, f64)], mean: f64) -> Option<Uncertain> 
     let lowest = &sorted[..count - count / 3];
     let value = lowest.iter().sum::<f64>() / lowest.len() as f64;
     let high = lowest[lowest.len() - 1];
-    // What is left out counts as the outermost that is left (Yuen), also in batches.
+    // Ratios that are left out count as the outermost one that is kept (Yuen), also in batches.
     let kept: Vec<f64> = ratios.iter().map(|ratio| ratio.min(high)).collect();
     let middle_of_kept = kept.iter().sum::<f64>() / count as f64;
     let residuals: Vec<f64> = kept.iter().map(|ratio| ratio - middle_of_kept).collect();
@@ -80,7 +80,7 @@ fn variance_of_sum(residuals: &[f64]) -> Option<(f64, f64)> {
     let squares: f64 = residuals.iter().map(|z| z * z).sum();
     let neighbours: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
     let correlation = if squares > 0.0 { neighbours / squares } else { 0.0 };
-    // Of n values the estimate is too small by about (1 + 3ρ)/n.
+    // Bias of the estimate of n values: too small by about (1 + 3ρ)/n.
     let correlation = ((correlation + 1.0 / count) / (1.0 - 3.0 / count)).max(0.0);
     if correlation > TOO_DEPENDENT {
         return None;
@@ -99,9 +99,9 @@ fn variance_of_sum(residuals: &[f64]) -> Option<(f64, f64)> {
 /// One number of several recordings: their mean.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Side {
-    /// Of the numbers.
+    /// Ratio of the numbers.
     value: f64,
-    /// Of the means of all that they are of.
+    /// Ratio of the means.
     mean: f64,
     count: f64,
     /// Variance of the mean by the variances within recordings, with degrees of freedom.
@@ -180,9 +180,9 @@ struct Spread {
     degrees: f64,
 }
 
-/// What the intervals within recordings say of the variances, and what the differences between recordings of a side say, where there are
-/// several: the first knows nothing of what differs from recording to recording, the second has few to tell by. None at all where the
-/// first is not known.
+/// Variances from the intervals within recordings, and variances from the differences between recordings of a side,
+/// where there are several: the first miss all that differs from recording to recording, the second have few values to
+/// tell by. Empty where the first is not known.
 fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     let sides = [Some(base), new];
     let sides = sides.iter().flatten();
@@ -244,12 +244,12 @@ impl Pair {
         let intervals: Option<Vec<(f64, f64)>> =
             self.spreads.iter().map(|spread| self.fieller(spread, quantiles)).collect();
         let (from, to) = intervals?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))?;
-        // Of means that are both 0 there is no ratio, and the least and the largest are those of the others.
+        // Means that are both 0 have no ratio; the least and the largest are those of the others.
         let of_means = self.means.1 / self.means.0;
         Some((from.min(of_means), to.max(of_means)))
     }
 
-    /// Factors that the ratio of numbers, none of them negative, may be.
+    /// Confidence interval of the ratio of two numbers, neither negative.
     fn fieller(&self, spread: &Spread, quantiles: &Quantiles) -> Option<(f64, f64)> {
         let quantile = quantiles.of(spread.degrees)?;
         let (of_base, of_new) = (quantile * quantile * spread.base, quantile * quantile * spread.new);

@@ -1,4 +1,4 @@
-//! Which program of one side is which of the other.
+//! Matches programs of one side with those of the other.
 
 use super::recorded::{Recorded, RecordedProgram, merged};
 use crate::model::{Identity, Status, has_sha256_tags};
@@ -22,7 +22,7 @@ impl Joined {
         side.iter().flatten().flat_map(|program| &program.tags).copied().collect()
     }
 
-    /// Of both sides.
+    /// Programs of both sides.
     pub(super) fn recorded(&self) -> impl Iterator<Item = &RecordedProgram> {
         self.base.iter().chain(&self.new).flatten()
     }
@@ -62,7 +62,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
             None => drop(come.insert(identity, programs)),
         }
     }
-    // What is left is new or gone, unless it is the same under another name, or elsewhere.
+    // Unmatched programs are new or gone, unless they are the same under another name, or elsewhere.
     let tags_of = |programs: &[Option<RecordedProgram>]| Some(Joined::tags(programs)).filter(|tags| !tags.is_empty());
     if has_tags {
         pair(&mut base, &mut come, &mut joined, Status::Renamed, |identity, programs| {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(statuses(&base, &new, true), ["a NewVersion", "b2 Renamed b", "c Moved", "d Gone", "e New"],);
         // Without tags there are no new versions, and nothing is known by its tag.
         assert_eq!(statuses(&base, &new, false), ["a Same", "b Gone", "b2 New", "c Moved", "d Gone", "e New"]);
-        // Of two that it may have been, it was neither.
+        // A program that matches two others matches neither.
         let twice = [("b", "xdp", "eth0", 2), ("c", "xdp", "eth0", 2)];
         assert_eq!(statuses(&twice, &[("z", "xdp", "eth0", 2)], true), ["b Gone", "c Gone", "z New"]);
     }

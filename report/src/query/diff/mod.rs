@@ -305,7 +305,7 @@ impl Comparison<'_> {
         let (of_base, base) = side(base, DiffSide::Base);
         let (of_new, new) = side(new, DiffSide::New);
         let change = of_base.as_ref().zip(of_new.as_ref()).map(|(base, new)| self.change(base, new));
-        // How many samples there are is of the recording, and no number of the program.
+        // The number of samples is a property of the recording, not of the program.
         let change = change.filter(|_| !is_count);
         let shown = MetricDiff { metric, event: event.cloned(), base, new, change };
         Measured { shown, base: of_base, new: of_new }

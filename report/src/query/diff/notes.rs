@@ -20,7 +20,7 @@ const FACTS: [Fact; 5] = [
     ("what was recorded", |it| it.target.clone()),
 ];
 
-/// Of the recordings, before their programs are looked at.
+/// Notes on the recordings, before their programs are looked at.
 pub(super) fn of(
     base: &[Recorded],
     new: &[Recorded],
@@ -119,7 +119,7 @@ fn of_event(name: &str, base: &[Recorded], new: &[Recorded], notes: &mut Vec<Dif
     }
 }
 
-/// Of the rows.
+/// Notes on the rows.
 pub(super) fn of_rows(made: &mut Diff) {
     if made.hidden_programs > 0 {
         made.notes.push(DiffNote::HiddenPrograms { programs: made.hidden_programs });

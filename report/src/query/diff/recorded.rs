@@ -129,7 +129,7 @@ struct Ran {
 #[derive(Debug, Clone)]
 struct OfEvent {
     charged: Known<ChargedOverTime>,
-    /// Of its runs, without what runs it.
+    /// Samples of its runs, without entry code.
     inside: Known<ChargedOverTime>,
 }
 
@@ -377,7 +377,7 @@ impl ChargedOverTime {
 /// Makes programs and events of the facts of a recording.
 struct SideBuilder<'m> {
     facts: &'m Facts<'m>,
-    /// Where they are known from moment to moment.
+    /// Run counts from moment to moment, where they are known.
     runs: Option<&'m RunSeries>,
     /// Number of intervals.
     intervals: usize,
@@ -425,7 +425,7 @@ impl SideBuilder<'_> {
             intervals: self.series(cells, count),
         };
         let inside = match &row.sampled_per_run {
-            // None is a number, too.
+            // Zero is a number, too.
             Known::Value(_) | Known::Unknown(Reason::NoSamples) if event.has_chains => {
                 Known::Value(charged(Charges::inside))
             }

@@ -7,8 +7,8 @@ use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
 
-/// How much is shown of one key or value that has so many bytes. Types are from the recording, too: unions, and what has no size, can make any
-/// number of values of a byte.
+/// Limits on the text of one key or value of so many bytes. Types are from the recording, too: unions, and types
+/// without a size, can make any number of values of a byte.
 fn limits(bytes: &[u8]) -> Limits {
     const CHARS_MIN: usize = 1 << 10;
     const CHARS_PER_BYTE: usize = 1 << 8;
@@ -26,7 +26,7 @@ const BUILD_ID_VALID: u32 = 1;
 
 /// An entry as it is shown.
 pub(crate) struct Entry<'a> {
-    /// None where entries have no keys.
+    /// Key; `None` where entries have no keys.
     pub(crate) key: Option<Value<'a>>,
     /// With the CPU that each is of, if the map has one for each.
     pub(crate) values: Vec<(Option<u32>, Shown<'a>)>,

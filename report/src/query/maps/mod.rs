@@ -31,7 +31,7 @@ pub struct MapsOptions {
     pub programs: Vec<ProgFilter>,
     /// At most so many entries of each.
     pub limit: Option<usize>,
-    /// As one JSON document instead of text.
+    /// True for one JSON document instead of text.
     pub json: bool,
     /// With what the header of the recording says in that document.
     pub header: Option<Header>,
@@ -39,7 +39,7 @@ pub struct MapsOptions {
     pub paint: Paint,
 }
 
-/// Which maps: an id, or a pattern for the name.
+/// Selection of maps: an id, or a pattern for the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapFilter {
     /// This id.
@@ -76,7 +76,7 @@ pub(crate) struct User<'a> {
     is_asked: bool,
 }
 
-/// Which programs use which maps.
+/// Programs by the maps that they use.
 #[derive(Debug, Default)]
 struct Uses<'a> {
     users: Vec<User<'a>>,
@@ -151,7 +151,7 @@ pub(crate) struct Types<'a> {
 pub(crate) struct Map<'a> {
     pub(crate) id: u32,
     pub(crate) name: &'a str,
-    /// What it is, unless the recording only has its id.
+    /// Facts about it, unless the recording only has its id.
     pub(crate) about: Option<&'a state::Map>,
     pub(crate) types: Option<Types<'a>>,
     pub(crate) contents: Option<&'a Contents>,

@@ -4,7 +4,7 @@ use bprec_format::bpf::btf::{Btf, DeclaredMap};
 use bprec_format::bprec::state;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the kernel keeps of a name.
+/// Length to which the kernel cuts a name, bytes.
 const KERNEL_NAME_BYTES: usize = 15;
 
 /// The maps that programs declare, by BTF.

@@ -55,7 +55,7 @@ fn x86_64(addr: u64, code: &mut [u8], shift: &Shift) {
     }
 }
 
-/// What stands for the immediate value and for the displacement of an instruction, and where in it.
+/// Replacements of the immediate value and of the displacement of an instruction, each with its place in it.
 fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) -> [Option<(usize, Vec<u8>)>; 2] {
     /// The distance to `target`, which moves otherwise than the instruction.
     fn distance(insn: &Instruction, target: u64, shift: &Shift) -> Vec<u8> {
@@ -93,7 +93,7 @@ fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) ->
 struct WideMove {
     kind: MoveKind,
     register: u32,
-    /// Which 16 bits of the register.
+    /// Number of the 16 bits in the register.
     part: usize,
     value: u16,
 }
@@ -166,7 +166,7 @@ fn arm64_value(words: &mut [[u8; 4]], shift: &Shift) {
     }
     let moved = shift.of(value);
     let part = |number: usize| (moved >> (16 * number)) as u16;
-    // Where these instructions cannot say the new value, they say nothing of the old one.
+    // Instructions that cannot hold the new value are zeroed, so that they do not give away the old one.
     let can_say = (0..4).all(|number| part(number) == rest || moves.iter().any(|it| it.part == number));
     for (word, it) in words.iter_mut().zip(&moves) {
         let value = match it.kind {

@@ -36,7 +36,7 @@ pub enum Redact {
 impl std::str::FromStr for Redact {
     type Err = &'static str;
 
-    /// Nothing, or `+progs`.
+    /// Parses an empty text, or `+progs`.
     fn from_str(text: &str) -> Result<Redact, &'static str> {
         match text {
             "" => Ok(Redact::Machine),

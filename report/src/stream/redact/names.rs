@@ -117,12 +117,12 @@ impl Names {
         self.keyed.hash_one(tag).to_be_bytes()
     }
 
-    /// What a mapping in a process is of.
+    /// Name of a mapping in a process.
     pub(super) fn mapping(&mut self, name: &[u8]) -> Vec<u8> {
         if COMMON_MAPPINGS.contains(&name) { name.to_vec() } else { self.replace(SecretKind::Path, name) }
     }
 
-    /// What a mapping in the kernel is of: itself, or a module, of which the file keeps its name.
+    /// Name of a mapping in the kernel: its own, or a module's, of which the file keeps the name.
     pub(super) fn kernel_mapping(&mut self, name: &[u8]) -> Vec<u8> {
         if name.starts_with(b"[") {
             return name.to_vec();
@@ -136,10 +136,10 @@ impl Names {
         path
     }
 
-    /// Which file is mapped: other numbers, and a build id of the same length.
+    /// Replaces the identity of a mapped file: other numbers, and a build id of the same length.
     pub(super) fn file(&mut self, file: &Mmap2File) -> Mmap2File {
         match file {
-            // Of memory without a file.
+            // Memory without a file.
             Mmap2File::Inode { inode: 0, major: 0, minor: 0, .. } => *file,
             Mmap2File::Inode { major, minor, inode, generation } => {
                 let numbers = [u64::from(*major), u64::from(*minor), *inode, *generation];

@@ -104,7 +104,7 @@ impl Redactor {
         if in_kernel { self.names.kernel_mapping(name) } else { self.names.mapping(name) }
     }
 
-    /// Where in a file a mapping begins. Of the kernel's code, and of memory without a file, it is an address.
+    /// File offset of a mapping. For the kernel's code, and for memory without a file, it is an address.
     fn page_offset(&self, offset: u64, name: &[u8]) -> u64 {
         let is_memory = name.starts_with(b"[") || name == b"//anon";
         if is_memory { self.shift.of(offset) } else { self.shift.of_kernel(offset) }
@@ -195,13 +195,13 @@ impl Redactor {
             branches: branches.as_ref().map(|(branches, words)| branches.with_words(Words::new(words, endian))),
             ..fields
         };
-        // Of a sample the trailer is none of its own.
+        // The trailer of a sample is not its own.
         let written =
             write_record(out, record.kind, record.misc, layout, &SampleId::default(), |w| fields.encode(layout, w));
         written.map_err(|_| UNREADABLE)
     }
 
-    /// What our sampling program says. Registers hold what a task works on.
+    /// Payload of our sampling program. Registers are left out: they hold a task's data.
     fn sampled(&mut self, raw: &[u8], endian: Endian) -> Result<Vec<u8>, &'static str> {
         let payload = sampler::SamplerPayload::parse(raw, 0, endian).map_err(|_| UNREADABLE)?;
         let comm = payload.comm.map(|comm| self.names.comm(comm));

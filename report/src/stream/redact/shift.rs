@@ -1,7 +1,8 @@
 //! Addresses: each region of the address space is moved by a number of its own, drawn by chance for each recording.
 //!
-//! What is near each other stays near each other, so that an address still is in its function, and functions are in their order. How far
-//! regions lie from each other would tell where they are, as some of them are nearly always at one place: so they move apart.
+//! Addresses near each other stay near each other, so that an address still is in its function, and functions are in
+//! their order. The distance between regions would tell where they are, as some of them are nearly always at one place:
+//! so they move apart.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -50,7 +51,7 @@ impl Shift {
         }
     }
 
-    /// Where an address is moved to. What is none stays: small numbers, and the markers in call chains.
+    /// New address of an address. Values that are no addresses stay: small numbers, and the markers in call chains.
     pub(super) fn of(&self, addr: u64) -> u64 {
         addr.wrapping_add(self.by(addr))
     }

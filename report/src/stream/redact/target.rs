@@ -235,7 +235,7 @@ impl Redactor {
         Some(self.function(&symbol)? + offset)
     }
 
-    /// Nothing, or ` in netns NAME` or ` in net:[INODE] of process PID (COMM)`.
+    /// Replaces the end of a target: empty, or ` in netns NAME` or ` in net:[INODE] of process PID (COMM)`.
     fn in_network(&mut self, text: &str) -> Option<String> {
         if text.is_empty() {
             return Some(String::new());

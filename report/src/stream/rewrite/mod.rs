@@ -37,7 +37,7 @@ pub struct RewriteOptions {
     pub time: TimeRange,
     /// Only samples that one of these programs is in: in the kernel call chain, or in what runs it. Empty: all.
     pub programs: Vec<ProgFilter>,
-    /// What is replaced on the way.
+    /// Redaction of what is written.
     pub redact: Option<Redact>,
 }
 
@@ -154,7 +154,7 @@ struct Copy<'o, W> {
 /// State that exists as soon as the events are known.
 struct Begun<'o> {
     rewriter: Rewriter,
-    /// As the input has them.
+    /// Events of the input.
     events: Events,
     /// By event. From the first sample on: a stream has told the names of its events by then.
     kinds: Option<Vec<EventKind>>,

@@ -1,4 +1,4 @@
-//! Which samples a rewritten recording keeps.
+//! Samples that a rewritten recording keeps.
 
 use bprec_format::{Events, Metadata, RECORD_HEADER_BYTES, Record, Sample, SampleType, misc};
 use rustc_hash::FxHashMap;
@@ -12,7 +12,7 @@ use crate::pass::attribution::Attributor;
 use crate::pass::readings::{Counter, Readings};
 use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
 
-/// What is asked for, worked out for one recording.
+/// Selection, resolved for one recording.
 pub(super) struct RecordSelection {
     window: Window,
     cpus: Option<CpuList>,
@@ -99,7 +99,7 @@ impl<'s> Sieve<'s> {
         let kind = self.kinds.get(event).copied().unwrap_or(EventKind::Other);
         let chain = kind.callchain(sample, record.offset).ok().flatten();
         let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
-        // Whose share it is cannot be told without those of the others.
+        // A share of a program needs the samples of its sharers as well.
         let mut programs = attribution.programs().iter().chain(attribution.sharers());
         programs.any(|program| chosen.asked[*program as usize])
     }

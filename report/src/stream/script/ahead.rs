@@ -1,6 +1,6 @@
-//! What stands at the end of a recording and is needed from its start: functions, which the recorder names when it
-//! knows which of them were hit. A file is looked through for them before it is printed; of a stream they come too late
-//! for all that came before.
+//! Facts at the end of a recording that are needed from its start: functions, which the recorder names when it knows
+//! which of them were hit. A file is searched for them before it is printed; in a stream they come too late for all
+//! records before them.
 
 use bprec_format::bprec::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType};

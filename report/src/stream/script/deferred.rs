@@ -46,7 +46,7 @@ impl Deferred {
         let (_, oldest) = self.waiting.pop_first()?;
         self.bytes -= oldest.bytes.len();
         if let Some(places) = self.of_thread.get_mut(&oldest.tid) {
-            // What is the oldest of all is that of its thread.
+            // The oldest sample of all is the oldest of its thread.
             places.pop_front();
             if places.is_empty() {
                 self.of_thread.remove(&oldest.tid);

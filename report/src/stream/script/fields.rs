@@ -1,4 +1,4 @@
-//! Which fields a line has.
+//! Fields of a line.
 
 use bprec_format::{EventAttr, SampleType, event_type};
 
@@ -17,9 +17,9 @@ pub enum Field {
     Period,
     Trace,
     Addr,
-    /// Latency of a memory access, or what else the hardware weighs samples by.
+    /// Latency of a memory access, or another weight that the hardware gives a sample.
     Weight,
-    /// Where the sample was taken; all of the call chain when there is one.
+    /// Address of the sample; all of the call chain when there is one.
     Ip,
     Sym,
     /// Offset behind the symbol.
@@ -27,7 +27,7 @@ pub enum Field {
     Dso,
     /// Raw bytes of bpf-output events.
     BpfOutput,
-    /// What a bpf-output event of ours says, decoded, in place of its bytes.
+    /// Decoded payload of a bpf-output event of ours, in place of its bytes.
     State,
     /// The cgroup's path, or its id where that is not known.
     Cgroup,
@@ -46,7 +46,7 @@ impl Field {
         ("addr", Field::Addr),
         ("weight", Field::Weight),
         ("ip", Field::Ip),
-        // What perf calls `ip` is the whole chain where there is one.
+        // perf's `ip` is the whole chain where there is one.
         ("callchain", Field::Ip),
         ("sym", Field::Sym),
         ("symoff", Field::Symoff),
@@ -124,7 +124,7 @@ impl Fields {
         Ok(fields)
     }
 
-    /// Those of an event.
+    /// Fields that are printed for an event.
     pub(crate) fn of_event(self, attr: &EventAttr) -> Fields {
         let mut bits = self.bits;
         if self.listed {

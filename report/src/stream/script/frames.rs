@@ -112,7 +112,7 @@ impl FrameTexts {
     }
 }
 
-/// Where the frame at an address of an address space is kept.
+/// Slot for the frame at an address of an address space.
 #[inline]
 fn slot((space, ip): (u32, u64)) -> usize {
     let hash = (ip ^ u64::from(space).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

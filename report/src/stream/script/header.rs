@@ -60,7 +60,7 @@ fn all(recording: &Recording<'_>) -> Vec<String> {
     lines
 }
 
-/// What the records say, other than the sections.
+/// Facts from the records, other than the sections.
 #[derive(Default)]
 struct Told {
     /// The longest time between two looks of the recorder at the rings, as it says at the end.

@@ -21,7 +21,7 @@ use super::state;
 use super::tasks::Tasks;
 use super::text::{Name, Text, dotted};
 
-/// What is not known.
+/// Text of an unknown name.
 const UNKNOWN: &[u8] = b"[unknown]";
 
 /// Bytes of text that a tracepoint's fields have in any case, and more for each byte of raw data. A number of one byte takes five in an array.
@@ -41,7 +41,7 @@ pub(crate) struct Style {
     pub(crate) event_width: usize,
 }
 
-/// Who and when, in front of samples and other records alike.
+/// Task and time, in front of samples and other records alike.
 pub(crate) struct Stamp<'a> {
     pub(crate) comm: &'a [u8],
     pub(crate) pid_tid: Option<(u32, u32)>,
@@ -58,7 +58,7 @@ pub(crate) struct PrintedLine<'a> {
     pub(crate) fields: &'a SampleFields<'a>,
     pub(crate) period: Option<u64>,
     pub(crate) misc: u16,
-    /// Of the recording.
+    /// Byte order of the recording.
     pub(crate) endian: Endian,
     /// Payload of our sampling program, if it made the sample.
     pub(crate) sampled: Option<&'a SamplerPayload<'a>>,
@@ -70,11 +70,11 @@ pub(crate) struct PrintedLine<'a> {
 pub(crate) struct LinePlan {
     pub(crate) name: Cow<'static, str>,
     pub(crate) kind: EventKind,
-    /// Of a tracepoint.
+    /// Format of a tracepoint.
     pub(crate) format: Option<Arc<TracepointFormat>>,
 }
 
-/// Of an event of which nothing is known but that it is there.
+/// Plan for an event of which only the existence is known.
 pub(super) static UNKNOWN_EVENT: LinePlan =
     LinePlan { name: Cow::Borrowed("[unknown]"), kind: EventKind::Other, format: None };
 
@@ -181,7 +181,7 @@ impl Style {
             self.number(out, Field::Addr, fields.addr, |out, addr| write!(out, "{addr:>16x}"));
         }
         if has(Field::Weight) {
-            // Of three weights in one word the first is the one that is called so.
+            // The first of three weights in one word has the name of the field.
             let is_struct = line.attr.sample_type.contains(SampleType::WEIGHT_STRUCT);
             let weight = fields.weight.map(|weight| if is_struct { weight & u64::from(u32::MAX) } else { weight });
             self.number(out, Field::Weight, weight, |out, weight| write!(out, "{weight:>16}"));

@@ -13,12 +13,12 @@ use bprec_format::records::Mmap2File;
 /// A mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TaskMapping {
-    /// Where it started before others took from it.
+    /// Start before other mappings took parts of it.
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) pgoff: u64,
     pub(super) name: Arc<[u8]>,
-    /// Which file that is, if its record says so.
+    /// File of the mapping, if its record has it.
     pub(super) file: Option<Mmap2File>,
 }
 
@@ -31,7 +31,7 @@ type MapTree = Option<Arc<MapNode>>;
 /// Ordered by address from left to right, and by priority from the top down.
 #[derive(Debug, Clone)]
 struct MapNode {
-    /// Where it starts now.
+    /// Start now.
     addr: u64,
     mapping: TaskMapping,
     priority: u32,
@@ -101,8 +101,8 @@ fn leaf(addr: u64, mapping: TaskMapping) -> MapTree {
     Some(Arc::new(MapNode { addr, mapping, priority: priority(addr), len: 1, left: None, right: None }))
 }
 
-/// As good as random, so that the tree is about twice as deep as it must be; and not to be foretold, so that nobody can make addresses
-/// whose tree is deep.
+/// Priority by a keyed hash, so that the tree is about twice as deep as it must be, and nobody can make addresses whose
+/// tree is deep.
 fn priority(addr: u64) -> u32 {
     static SEED: OnceLock<u64> = OnceLock::new();
     let seed = SEED.get_or_init(|| RandomState::new().hash_one(0));
@@ -175,7 +175,7 @@ mod tests {
         };
         for _ in 0..200 {
             let (mut mappings, mut bytes) = (Mappings::default(), [None; END]);
-            // What was shared meanwhile is as it was.
+            // Snapshots that were shared meanwhile do not change.
             let mut shared = Vec::new();
             for number in 0..60 {
                 let start = below(END as u64 - 40);

@@ -171,7 +171,7 @@ struct Script<'scope, 'a, 'o> {
     ahead: SymbolsAhead,
     /// Number of sections when names were last read from them.
     sections: Option<usize>,
-    /// Of the metadata that the events are from.
+    /// Revision of the metadata that the events are from.
     revision: u64,
     renames: u32,
     /// It arrives while it is printed.
@@ -243,7 +243,7 @@ impl Script<'_, '_, '_> {
         if self.events.is_some() && self.revision == metadata.revision() {
             return Ok(());
         }
-        // Of records whose turn has come, this says nothing.
+        // Records whose turn has come are not affected.
         self.submit()?;
         self.revision = metadata.revision();
         let failed = |source| Error::Format { path: self.path.clone(), source };

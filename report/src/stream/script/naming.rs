@@ -24,7 +24,7 @@ pub(super) struct Naming {
     pub(super) registers: &'static [&'static str],
     /// Width of the column for names of events: as wide as the longest, but for very long ones.
     pub(super) event_width: usize,
-    /// Of code.
+    /// Symbols of code.
     pub(super) code: Arc<SectionSymbols>,
 }
 

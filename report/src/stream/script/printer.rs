@@ -53,7 +53,7 @@ impl Batch<'_> {
     }
 }
 
-/// Which blocks of a batch are a printer's own: each `of`th, from number `index` on.
+/// Blocks of a batch that belong to a printer: each `of`th, from number `index` on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkShare {
     pub(super) index: usize,
@@ -63,7 +63,7 @@ pub(super) struct WorkShare {
 impl WorkShare {
     /// All of them.
     pub(super) const ALL: WorkShare = WorkShare { index: 0, of: 1 };
-    /// None of them.
+    /// Share without a block.
     pub(super) const NONE: WorkShare = WorkShare { index: 1, of: 1 };
 }
 
@@ -185,7 +185,7 @@ impl<'o> Printer<'o> {
         }
     }
 
-    /// What it has printed.
+    /// Summary of the printed records.
     pub(super) fn finish(self) -> Printed {
         Printed { forgot: self.tasks.has_forgotten(), ..self.printed }
     }
@@ -279,7 +279,7 @@ impl<'o> Printer<'o> {
         Ok(())
     }
 
-    /// What the recording ends without.
+    /// Prints the samples that still wait at the end of the recording.
     pub(super) fn give_up_waiting(&mut self, events: &Events, sink: &mut dyn Sink) {
         while let Some(sample) = self.deferred.next() {
             self.waited(events, &sample, None);
@@ -319,7 +319,7 @@ impl<'o> Printer<'o> {
             return self.readings(events, index, record, &fields);
         }
         if self.is_wanted(&fields) {
-            // Where all periods are the same, samples need not say so.
+            // Samples need no period where all periods are the same.
             let always = || (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
             self.sample_line(events, index, record, &fields, fields.period.or_else(always));
         }

@@ -8,7 +8,7 @@ use bprec_format::{Record, RecordType, misc};
 
 use super::text::{Plain, Text};
 
-/// Which records other than samples are shown.
+/// Records other than samples that are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Show {
     /// COMM, FORK, EXIT.

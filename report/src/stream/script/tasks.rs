@@ -41,7 +41,7 @@ pub(crate) struct Tasks {
     symbols: StreamSymbols,
     /// Tasks, mappings or cgroups were forgotten because there were too many.
     forgot: bool,
-    /// Of the kernel's space.
+    /// Version of the kernel's mappings.
     kernel_version: u32,
     /// The last version that was given to a space.
     newest_version: u32,

@@ -41,7 +41,7 @@ struct Pieces {
     /// Pieces that were written out: their memory is used again.
     spare: Receiver<Piece>,
     ends: Vec<usize>,
-    /// Nobody takes pieces any more.
+    /// True if pieces are no longer taken.
     is_over: bool,
 }
 
@@ -89,7 +89,7 @@ impl Member<'_, '_> {
                 return Ok(());
             }
             out.write_all(&text[self.written..])?;
-            // Where a thread has panicked, nothing comes: that is passed on at the end.
+            // A closed channel means that a thread has panicked: the panic is passed on at the end.
             let Ok(next) = self.done.recv() else {
                 self.written = text.len();
                 return Ok(());
@@ -107,7 +107,7 @@ impl Member<'_, '_> {
 /// The threads.
 pub(super) struct Team<'scope, 'a> {
     members: Vec<Member<'scope, 'a>>,
-    /// Of each batch that is on its way: its blocks, and how many members share them.
+    /// Batches on their way: the blocks of each, and the number of members that share them.
     under_way: VecDeque<(usize, usize)>,
 }
 
@@ -122,7 +122,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
         'a: 'scope,
     {
         let members = (0..threads).map_while(|_| {
-            // As many as are under way, so that nobody waits for room.
+            // Room for all batches under way, so that no sender waits.
             let (jobs, todo) = sync_channel(BATCHES + 1);
             let (finished, done) = sync_channel(PIECES);
             let (spare, empty) = channel();

@@ -118,9 +118,12 @@ pub(super) fn fields<'r>(
         ("self", "SELF%", share("SELF%", 11).says("in its own code"), |it| &it.own),
         ("helper", "HELPER%", share("HELPER%", 12).says("in kernel code it called"), |it| &it.helper),
         ("entry", ENTRY, share(ENTRY, 13).says("in code that runs it"), |it| &it.entry),
-        ("inclusive", INCLUSIVE, share(INCLUSIVE, order.inclusive).says("in it and in programs it leads to"), |it| {
-            &it.inclusive
-        }),
+        (
+            "inclusive",
+            INCLUSIVE,
+            share(INCLUSIVE, order.inclusive).says("in it and in programs that it tail-calls or triggers"),
+            |it| &it.inclusive,
+        ),
     ];
     for (key, name, column, of) in shares {
         let count = move |l: &Entry<'r>, of: PartOf| Some(of(l.columns?).value()?.count);
@@ -211,12 +214,15 @@ pub(super) fn fields<'r>(
             .and_text(Column::number("UNLOADED").droppable(17), |l| {
                 l.head().map_or_else(String::new, |it| moment(it.unloaded))
             }),
-        F::csv("attached", |l| Some(l.head()?.attachments.join(" ")))
-            .and_text(Column::text("ATTACHED TO").droppable(7).cut_to(20), |l| {
-                l.head().map_or_else(String::new, cells::attachments)
-            }),
-        F::csv("owner", |l| Some(l.head()?.holders())).and_text(Column::text("OWNER").droppable(6).cut_to(12), |l| {
-            l.head().map_or_else(String::new, Program::holders)
+        F::csv("attached", |l| Some(l.head()?.attachments.join(" "))).and_text(
+            Column::text("ATTACHED TO").droppable(7).cut_to(20),
+            move |l| {
+                // An interval drops the type before the attach points.
+                l.head().map_or_else(String::new, |it| cells::attachments(it, rates == Rates::Count))
+            },
+        ),
+        F::csv("owner", |l| Some(l.head()?.holders())).and_text(Column::text("OWNER").droppable(6).cut_to(16), |l| {
+            l.head().map_or_else(String::new, cells::holders)
         }),
         F::csv("programs", |l| l.programs),
     ]);
@@ -286,7 +292,7 @@ fn shows_per_run(report: &Report, event: &EventReport) -> bool {
 fn per_run(row: &Row) -> String {
     row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
         let [value, margin, most] = [it.value, it.margin, it.value + it.margin].map(decimal);
-        // It may be hardly any.
+        // A margin as large as the value gives an upper bound alone.
         if it.margin < it.value { format!("{value}±{margin}") } else { format!("{value} ≤{most}") }
     })
 }

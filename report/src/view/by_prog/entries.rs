@@ -179,7 +179,7 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
         }
     }
     for (kind, name, line) in [
-        ("entry", "(entry, unattributed)", &event.entry_unattributed),
+        ("entry", "(entry, program unknown)", &event.entry_unattributed),
         ("interpreted", "(interpreted programs)", &event.interpreted),
     ] {
         let line = line.value().map(AsRef::as_ref);

@@ -15,13 +15,16 @@ use super::cells;
 use super::columns::Fields;
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
-use crate::model::text::{UNKNOWN, decimal, grouped, listed, seconds};
-use crate::model::{Columns, EventReport, Exact, History, Line, MissedProgram, OverTime, Program, Report, SourceRow};
+use crate::model::text::{UNKNOWN, counted, decimal, grouped, listed, seconds};
+use crate::model::{
+    Columns, EventReport, Exact, Gravity, History, Line, MissedProgram, Note, OverTime, Program, Report, SourceRow,
+};
 use crate::options::{TableColumns, TableStyle};
 use crate::{Error, Result};
 use columns::{ENTRY, Extra, INCLUSIVE, STATISTICS, fields};
 use entries::{Entry, Shown, other_lines, program_lines};
 use opening::opening;
+use rustc_hash::FxHashSet;
 use spark::SparkColumn;
 use std::io;
 use std::rc::Rc;
@@ -50,6 +53,7 @@ const SPARK_PART: usize = 4;
 /// The view as `style` wants it; an error for a column that there is not.
 pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option<&'r OverTime>) -> Result<View<'r>> {
     let mut view = View::default();
+    let mut of_recording = closing(report);
     for (index, event) in report.events.iter().enumerate() {
         let spark = over_time.and_then(|it| Some((it.events.get(index)?, it.interval_ns))).map(|(it, interval_ns)| {
             let scale = Scale::new(it, interval_ns, fitting_bars(style.text.width / SPARK_PART));
@@ -63,17 +67,21 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
         if report.programs.is_empty() {
             view.push(Block::Fact("no BPF programs in this recording".to_owned()));
         } else {
-            let mut notes = table.notes(style.legend);
+            let legend = if style.legend { table.legend() } else { Legend::default() };
+            // One table has all notes below it; of several, each has its own.
+            let more = if report.events.len() == 1 { std::mem::take(&mut of_recording) } else { Vec::new() };
+            let said = table.said().into_iter().chain(more);
+            let notes = table.spark.iter().map(SparkColumn::note).chain(worst_first(said, style.all_notes)).collect();
             let sources = table.sources();
             view.push(table.parts(style)?);
             view.0.extend(sources);
-            view.0.append(&mut notes);
+            view.push(Block::Notes(legend, notes));
         }
     }
     if report.events.is_empty() {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }
-    view.notes(closing(report));
+    view.notes(worst_first(of_recording, style.all_notes));
     Ok(view)
 }
 
@@ -96,15 +104,15 @@ pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates, history:
 pub(super) fn interval<'r>(report: &'r Report, event: &'r EventReport) -> [Block<'r>; 2] {
     let table = Table::new(report, event, Rates::PerSecond, None);
     let sheet = table.sheet();
-    [Block::Table(sheet), Block::Notes(Legend::default(), table.said())]
+    [Block::Table(sheet), Block::Notes(Legend::default(), worst_first(table.said(), true))]
 }
 
 /// Notes below a table.
 pub(super) fn notes<'r>(report: &'r Report, event: Option<&'r EventReport>) -> Vec<Block<'r>> {
     let table = event.map(|event| Table::new(report, event, Rates::Count, None));
-    let mut notes = table.map(|table| table.notes(true)).unwrap_or_default();
-    notes.push(Block::Notes(Legend::default(), closing(report)));
-    notes
+    let of_event = table.map(|table| Block::Notes(table.legend(), worst_first(table.said(), true)));
+    let of_recording = Block::Notes(Legend::default(), worst_first(closing(report), true));
+    of_event.into_iter().chain([of_recording]).collect()
 }
 
 /// Comments above a table.
@@ -151,7 +159,7 @@ impl<'r> Table<'r> {
     /// The columns that are asked for, and parts of the rows.
     fn parts(self, style: &TableStyle) -> Result<Block<'r>> {
         let (table, style) = (Rc::new(self), style.clone());
-        // Whoever asks for a column that there is not gets nothing else.
+        // A column that does not exist is an error before anything is written.
         table.columns(&style)?;
         let (of_columns, style_of_columns) = (Rc::clone(&table), style.clone());
         let columns = move || of_columns.columns(&style_of_columns).unwrap_or_default();
@@ -203,12 +211,7 @@ impl<'r> Table<'r> {
         vec![Block::Gap, note(SOURCES), Block::Table(Sheet { columns: columns.into(), rows, totals: Vec::new() })]
     }
 
-    /// Notes below it, with what its columns, and marks in them, mean.
-    fn notes(&self, has_legend: bool) -> Vec<Block<'static>> {
-        let legend = if has_legend { self.legend() } else { Legend::default() };
-        vec![Block::Notes(legend, self.said())]
-    }
-
+    /// Meaning of its columns, and of marks in them.
     fn legend(&self) -> Legend {
         let lines = self.event.rows.iter().filter_map(|row| row.line.as_deref());
         let mut lines = lines.chain(self.event.groups.iter().filter_map(|group| group.line.as_ref()));
@@ -224,10 +227,10 @@ impl<'r> Table<'r> {
         Legend { columns: self.fields().columns().to_vec(), marks: marks.collect() }
     }
 
-    fn said(&self) -> Vec<String> {
-        let spark = self.spark.iter().map(SparkColumn::note);
-        let sources = self.source_of_runs();
-        spark.chain(sources).chain(self.event.notes.iter().map(ToString::to_string)).collect()
+    /// Notes on its event.
+    fn said(&self) -> Vec<(Gravity, String)> {
+        let sources = self.source_of_runs().map(|text| (Gravity::Inexact, text));
+        sources.into_iter().chain(self.event.notes.iter().map(said)).collect()
     }
 
     /// A note on the source of runs and times per run, if exact counters are one.
@@ -282,8 +285,28 @@ fn missed(missed: &MissedProgram) -> String {
     format!("id {}{when} ({})", missed.id, missed.reason)
 }
 
+/// Notes below a table without `--notes`.
+const NOTES_SHOWN: usize = 5;
+
+/// Notes as text, each once, the worst first; all of them, or the first few and the number of the others.
+fn worst_first(notes: impl IntoIterator<Item = (Gravity, String)>, all: bool) -> Vec<String> {
+    let mut notes: Vec<(Gravity, String)> = notes.into_iter().collect();
+    notes.sort_by_key(|(gravity, _)| *gravity);
+    let mut known = FxHashSet::default();
+    notes.retain(|(_, text)| known.insert(text.clone()));
+    let more = if all { 0 } else { notes.len().saturating_sub(NOTES_SHOWN) };
+    notes.truncate(notes.len() - more);
+    let left_out = (more > 0).then(|| format!("{} (--notes shows all)", counted(more as u64, "more note")));
+    notes.into_iter().map(|(_, text)| text).chain(left_out).collect()
+}
+
+/// A note and its gravity.
+fn said(note: &Note) -> (Gravity, String) {
+    (note.gravity(), note.to_string())
+}
+
 /// Notes on the recording as a whole.
-fn closing(report: &Report) -> Vec<String> {
+fn closing(report: &Report) -> Vec<(Gravity, String)> {
     let mut notes = Vec::new();
     if !report.missed.is_empty() {
         let s = if report.missed.len() == 1 { " was" } else { "s were" };
@@ -292,18 +315,69 @@ fn closing(report: &Report) -> Vec<String> {
             0 => String::new(),
             more => format!("; and {more} more (--json has all)"),
         };
-        notes.push(format!("{} program{s} seen but not captured: {}{more}", report.missed.len(), first.join("; ")));
+        let text = format!("{} program{s} seen but not captured: {}{more}", report.missed.len(), first.join("; "));
+        notes.push((Gravity::Missing, text));
     }
-    notes.extend(report.notes.iter().map(|note| note.to_string()));
+    notes.extend(report.notes.iter().map(said));
     if let Some(cost) = &report.recording.cost {
         let time = |ns: u64| seconds(i64::try_from(ns).unwrap_or(i64::MAX));
-        notes.push(format!(
+        let text = format!(
             "the recording itself took {} s user, {} s system, {} bytes",
             time(cost.user_ns),
             time(cost.system_ns),
             grouped(cost.written_bytes)
-        ));
+        );
+        notes.push((Gravity::Explained, text));
     }
-    notes.extend(report.problems.iter().cloned());
+    notes.extend(report.problems.iter().map(|problem| (Gravity::Wrong, problem.clone())));
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Input, Options, by_prog};
+    use std::path::Path;
+
+    #[test]
+    fn the_worst_notes_come_first_each_once_and_at_most_five() {
+        let mut notes: Vec<(Gravity, String)> = (0..6).map(|it| (Gravity::Explained, format!("note {it}"))).collect();
+        notes.extend([Gravity::Missing, Gravity::Wrong, Gravity::Wrong].map(|it| (it, format!("{it:?}"))));
+        let few = worst_first(notes.clone(), false);
+        assert_eq!(few, ["Wrong", "Missing", "note 0", "note 1", "note 2", "3 more notes (--notes shows all)"]);
+        assert_eq!(worst_first(notes, true).len(), 8);
+        assert_eq!(worst_first(Vec::new(), false), Vec::<String>::new());
+    }
+
+    /// Tables of all recordings of the fixtures at the widths of screens, by the columns of names that each shows.
+    #[test]
+    fn names_get_no_shorter_as_the_screen_gets_wider() {
+        let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+        let mut tables = 0;
+        for kernel in std::fs::read_dir(recordings).unwrap().map(|it| it.unwrap().path()).filter(|it| it.is_dir()) {
+            for path in std::fs::read_dir(kernel).unwrap().map(|it| it.unwrap().path()) {
+                if path.extension().is_none_or(|extension| extension != "data") {
+                    continue;
+                }
+                let report = by_prog(&Input::open(&path).unwrap(), &Options::default()).unwrap();
+                for event in &report.events {
+                    let sheet = sheet(&report, event, Rates::Count, None);
+                    let mut before = [0; 3];
+                    for width in 80..=240 {
+                        let (header, rows, totals) = sheet.lines(width);
+                        let longest =
+                            rows.iter().chain(&totals).chain([&header]).map(|line| line.chars().count()).max();
+                        assert!(longest <= Some(width), "{}: {longest:?} in {width}", path.display());
+                        for (name, before) in ["PROGRAM", "ATTACHED TO", "OWNER"].into_iter().zip(&mut before) {
+                            let Some(shown) = sheet.width_of_column(name, width) else { continue };
+                            assert!(shown >= *before, "{}: {name}: {shown} in {width}", path.display());
+                            *before = shown;
+                        }
+                    }
+                    tables += 1;
+                }
+            }
+        }
+        assert!(tables >= 20, "{tables}");
+    }
 }

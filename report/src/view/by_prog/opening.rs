@@ -56,14 +56,14 @@ pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static
     if recording.statistics_of_others {
         notes.push("another tool had the kernel's run statistics on: all BPF programs took longer for that".to_owned());
     }
-    // Where counts are not from where they were asked to be.
+    // A note where counts are not from the source that was asked for.
     notes.extend(recording.counters_note.clone());
     blocks.extend(notes.into_iter().map(note));
     blocks.push(Block::Gap);
     blocks
 }
 
-/// What there is not of the samples of an event; nothing where all are there.
+/// Reasons why samples of this event are missing, if any are.
 pub(super) fn missing(event: &EventReport, recording: &Recording) -> Vec<String> {
     let mut parts = Vec::new();
     match event.lost {
@@ -82,7 +82,7 @@ pub(super) fn missing(event: &EventReport, recording: &Recording) -> Vec<String>
     parts
 }
 
-/// How the samples of our sampling program came about, and what it could not see.
+/// Origin of the samples of our sampling program, and its blind spot.
 fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
     let mut lines = Vec::new();
     let rate = sampler.frequency.map(|rate| format!(" at {} Hz", grouped(rate)));

@@ -18,7 +18,7 @@ pub(in crate::view) fn fitting_bars(free: usize) -> usize {
     if free > usize::from(u16::MAX) { UNLIMITED_BARS } else { free.max(LEAST_BARS) }
 }
 
-/// Which intervals each bar of an event's lines stands for.
+/// Intervals that each bar of an event's lines stands for.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::view) struct Scale {
     /// The last interval in which something happened.
@@ -61,7 +61,7 @@ impl Scale {
                 || unloaded.is_some_and(|bound| bound.before_ns <= from_ns.cast_signed());
             match height {
                 0 if is_absent => ABSENT,
-                // What is there at all is to be seen.
+                // The smallest height that is not zero still shows a bar.
                 _ => BARS[(u128::from(*height) * 8).div_ceil(u128::from(most)) as usize],
             }
         };
@@ -154,7 +154,7 @@ impl<'r> SparkColumn<'r> {
         self.line(self.unshown().filter(|row| !self.is_counting(row)), (None, None))
     }
 
-    /// What is no program's, by what its row is called.
+    /// Samples that belong to no program, by the name of their row.
     pub(super) fn unattributed(&self, name: &str) -> String {
         let rows = self.over_time.rows.iter();
         self.line(rows.filter(|row| row.program.is_none() && row.name == name), (None, None))
@@ -164,7 +164,7 @@ impl<'r> SparkColumn<'r> {
         self.scale.line(weights(&self.over_time.intervals), (None, None))
     }
 
-    /// What its bars are.
+    /// Legend of its bars.
     pub(super) fn note(&self) -> String {
         let length = self.scale.bar_length();
         format!(
@@ -184,7 +184,7 @@ impl<'r> SparkColumn<'r> {
 
     fn line(&self, rows: impl IntoIterator<Item = &'r RowOverTime>, lifetime: Lifetime) -> String {
         let rows: Vec<&RowOverTime> = rows.into_iter().collect();
-        // Samples without a time are somewhere, which is not nowhere.
+        // Samples exist, but none has a time: unknown, not empty.
         if rows.iter().any(|row| row.undated.samples > 0) && rows.iter().all(|row| row.intervals.is_empty()) {
             return UNKNOWN.into();
         }

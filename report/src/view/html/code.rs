@@ -20,7 +20,7 @@ pub(super) struct Code {
 
 #[derive(Serialize)]
 struct Program {
-    /// What the rows of the table have for it.
+    /// Key of its rows in the table.
     key: String,
     facts: Vec<String>,
     functions: Vec<Function>,

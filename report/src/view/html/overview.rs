@@ -196,7 +196,7 @@ fn owner(program: &Program) -> String {
 
 /// Its owner and its hook.
 fn about(program: &Program) -> String {
-    let hooks = attachments(program);
+    let hooks = attachments(program, false);
     let prog_type = program.prog_type.map(|it| it.to_string()).unwrap_or_default();
     let hook = if hooks.is_empty() { prog_type } else { hooks };
     let parts = [owner(program), hook];

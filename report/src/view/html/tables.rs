@@ -10,7 +10,7 @@ const SCRIPT: &str = include_str!("sections.js");
 /// Tables with a heading each, as one page that needs nothing else. Everything in it is shown as text, whatever it holds.
 #[derive(Debug, Clone, Default)]
 pub struct TablesPage {
-    /// Of the page.
+    /// Title of the page.
     pub title: String,
     /// Subjects of the tables, a line each.
     pub facts: Vec<String>,
@@ -27,7 +27,7 @@ pub struct PageTable {
     pub about: String,
     /// Names of its columns, and whether they have numbers.
     pub columns: Vec<(String, bool)>,
-    /// As many cells as columns each.
+    /// Rows, with a cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 

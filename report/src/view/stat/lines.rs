@@ -81,7 +81,7 @@ pub(super) fn csv(
 
 fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
     let Some(best) = row.best() else {
-        // Nothing counted it.
+        // No source counted it.
         return vec![Value { event: "runs".to_owned(), ..Value::default() }];
     };
     match row.target.kind {
@@ -92,7 +92,7 @@ fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
 
 fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<Value> {
     let source = best.source.name();
-    // What was given up on the way was to be counted until now.
+    // Counting given up on the way was to go on until now.
     let given_up = best.counts.value().is_some_and(|counts| counts.values.ended.is_some());
     let until_ns = if given_up { snapshot.to_ns.max(best.to_ns) } else { best.to_ns };
     let (counted_ns, all_ns) = (best.to_ns.saturating_sub(best.from_ns), until_ns.saturating_sub(best.from_ns));
@@ -207,7 +207,8 @@ struct TargetLine<'s> {
     unloaded_ns: Option<i64>,
 }
 
-/// What each source counted, or why it did not: members `exact` and `stats` of programs, `shared` of other targets.
+/// Counts of each source, or the reason why there are none: members `exact` and `stats` of programs, `shared` of other
+/// targets.
 struct Sources<'s>(&'s StatRow);
 
 impl Serialize for Sources<'_> {

@@ -28,7 +28,7 @@ pub struct StatWriter {
     format: StatFormat,
     /// Intervals, and not only what they add up to.
     over_time: bool,
-    /// Of each CPU, too.
+    /// True if there are rows of each CPU, too.
     per_cpu: bool,
     begun: bool,
     /// Columns of the text so far.

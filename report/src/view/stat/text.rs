@@ -112,7 +112,7 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
     (columns, rows)
 }
 
-/// How many, and how many per run.
+/// Events in all runs, and per run.
 fn event_cells(exact: &Exact, at: usize) -> [String; 2] {
     let Some(event) = exact.events.get(at) else { return [UNKNOWN.into(), UNKNOWN.into()] };
     let per_run = cells::event(event, exact);
@@ -224,7 +224,7 @@ pub(super) fn end(
     let costs: Vec<f64> = programs
         .filter_map(|row| row.best()?.counts.value()?.cpu_percent.map(|percent| (row, percent)))
         .map(|(row, percent)| {
-            // Of the time for which it was there.
+            // Time for which it was there.
             let span = row.best().map_or(0.0, |row| row.to_ns.saturating_sub(row.from_ns) as f64 / 1e9);
             percent / 100.0 * span
         })

@@ -10,7 +10,7 @@ fn programs_of(report: &mut Report) -> &mut Vec<Program> {
     Arc::make_mut(&mut report.programs)
 }
 
-/// Of a recording with two copies of the tracepoint programs.
+/// Report of a recording with two copies of the tracepoint programs.
 fn report() -> Report {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2/ratio.data");
     let options = Options { by: Some(By::Split(Split::Helper)), all: true, ..Options::default() };
@@ -104,7 +104,7 @@ fn what_nobody_holds_is_found() {
         hold(&mut programs_of(&mut held)[at]);
         assert_eq!(codes(&held), [""; 0]);
     }
-    // Of a recording that does not look for holders nothing can be said.
+    // A recording that does not look for holders cannot say that there are none.
     report.recording.target = None;
     assert_eq!(codes(&report), [""; 0]);
 }

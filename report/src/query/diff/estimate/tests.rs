@@ -1,5 +1,5 @@
-//! How often chance is taken for a change, and a change for chance: on intervals of real recordings, resampled, and on series whose
-//! distribution is known.
+//! False alarms and missed changes: on intervals of real recordings, resampled, and on series whose distribution is
+//! known.
 
 use super::*;
 
@@ -24,12 +24,12 @@ impl Numbers {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Of the normal distribution, by the sum of twelve even ones.
+    /// Draws from the normal distribution, as the sum of twelve uniform numbers.
     pub(in crate::query::diff) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.part()).sum::<f64>() - 6.0
     }
 
-    /// How many of a thousand chances came true, of `mean` on average: of Poisson's distribution as good as.
+    /// Number drawn, with this mean, from a binomial distribution of a thousand that is as good as Poisson's.
     fn poisson(&mut self, mean: f64) -> f64 {
         (0..1_000).filter(|_| self.part() < mean / 1_000.0).count() as f64
     }
@@ -51,7 +51,7 @@ fn quantiles() -> Quantiles {
     Quantiles::new(0.0005)
 }
 
-/// How many of `pairs` pairs of sides are told apart, and of how many there is no telling.
+/// Number of pairs of sides out of `pairs` that are told apart, and number of pairs that cannot be judged.
 fn told_apart(pairs: usize, mut pair: impl FnMut() -> (Side, Side)) -> (usize, usize) {
     let quantiles = quantiles();
     let (mut apart, mut unknown) = (0, 0);
@@ -215,7 +215,7 @@ fn made_up_intervals_that_depend_on_each_other() {
         (side(&[base]), side(&[scaled(dependent(30, 0.0, 0.02, &mut numbers), 1.05)]))
     });
     assert!(caught >= 950, "{caught}");
-    // What hardly changes from one to the next says nothing of the time after.
+    // A series that hardly changes from one interval to the next has too little information about the time after.
     let (_, unknown) = told_apart(200, || {
         let mut draw = || side(&[dependent(30, 0.98, 0.02, &mut numbers)]);
         (draw(), draw())
@@ -338,14 +338,15 @@ fn what_a_comparison_could_have_shown_is_shown() {
     assert_eq!(Pair::new(&exact, &exact).least_shown(1.02, true, &levels), Some(1.02));
 }
 
-/// Of eight intervals, or of ones that hardly have runs, no typical one is told; a busy moment is no part of it.
+/// Series of eight intervals, or of ones that hardly have runs, have no typical interval; a busy moment is no part of
+/// one.
 #[test]
 fn a_typical_interval_has_no_busy_moment() {
     let even: Series = (0..20).map(|at| (1_000.0 * f64::from(100 + at % 2), 1_000.0)).collect();
     let mut busy = even.clone();
     (busy[3].0, busy[11].0) = (900_000.0, 700_000.0);
     let of = |series: &Series| typical(series, value(series)).map(|it| it.value);
-    // Of 20 the lowest 14: ten of 100, four of 101.
+    // Lowest 14 of 20: ten of 100, four of 101.
     let expected = 1_404.0 / 14.0;
     assert!((of(&even).unwrap() - expected).abs() < 1e-9);
     assert!((of(&busy).unwrap() - expected).abs() < 0.2 && value(&busy) > 150.0, "{:?}", of(&busy));
