@@ -289,7 +289,8 @@ fn fields_are_what_is_known_from_elsewhere() {
     let counts = account.counts.unwrap();
     assert_eq!((account.event.as_str(), account.is_frequency, account.rate), ("cpu-clock", false, 1_000_000));
     assert_eq!((counts.runs, counts.written), (counts.written + counts.full + counts.failed, samples.len() as u64));
-    let code = mappings(|line| line.contains(" r-xp ") && line.contains("bpf_sampler"));
+    let own = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
+    let code = mappings(|line| line.contains(" r-xp ") && line.ends_with(own.as_str()));
     let cgroup = cgroup_id();
     let (mut ours, mut in_code, mut in_user) = (0, 0, 0);
     let mut last_value = std::collections::BTreeMap::new();

@@ -4,17 +4,10 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::support::{bprec, root, signal, succeed};
+use crate::support::{alone, bprec, root, signal, succeed};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-
-/// The tests of this file share the machine's CPUs, and look at what is left behind.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// `bprec top` under way, ended when it goes.
 struct Top {
@@ -72,7 +65,7 @@ fn runs_and_times_are_those_of_bpftool() {
     if !root("runs_and_times_are_those_of_bpftool") {
         return;
     }
-    let _alone = alone();
+    alone();
     let loaded = load();
     let id = loaded.id_of("loop_of_1000").unwrap();
     let mut top = Top::start(&["-d", "0.5", "--budget", "100", "--all", "--prog", &id.to_string()]);
@@ -107,7 +100,7 @@ fn intervals_go_on_over_files() {
     if !root("intervals_go_on_over_files") {
         return;
     }
-    let _alone = alone();
+    alone();
     let mut top = Top::start(&["-d", "0.2", "--keep", "1", "-n", "12"]);
     let mut starts = BTreeSet::new();
     let mut last_ns = 0;
@@ -135,7 +128,7 @@ fn whatever_signal_ends_it_nothing_stays() {
     if !root("whatever_signal_ends_it_nothing_stays") {
         return;
     }
-    let _alone = alone();
+    alone();
     for number in ["-INT", "-TERM", "-HUP"] {
         let before = directories();
         let mut top = Top::start(&["-d", "0.2"]);
@@ -154,7 +147,7 @@ fn what_was_killed_is_cleaned_up_by_the_next_one() {
     if !root("what_was_killed_is_cleaned_up_by_the_next_one") {
         return;
     }
-    let _alone = alone();
+    alone();
     let before = directories();
     let mut killed = Top::start(&["-d", "0.2"]);
     killed.next();
@@ -172,7 +165,7 @@ fn a_program_that_is_not_there_is_told_by_the_exit_code() {
     if !root("a_program_that_is_not_there_is_told_by_the_exit_code") {
         return;
     }
-    let _alone = alone();
+    alone();
     let output = bprec().args(["top", "--once", "-b", "-d", "0.2", "--prog", "no_such_program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -184,7 +177,7 @@ fn tables_have_colours_when_asked() {
     if !root("tables_have_colours_when_asked") {
         return;
     }
-    let _alone = alone();
+    alone();
     let printed = |color: &str| {
         let output = bprec().args(["top", "--once", "--all", "-d", "0.2", color]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -200,7 +193,7 @@ fn redacted_intervals_have_the_programs_and_no_names_of_tasks() {
     if !root("redacted_intervals_have_the_programs_and_no_names_of_tasks") {
         return;
     }
-    let _alone = alone();
+    alone();
     let loaded = load();
     // This process holds the programs.
     let comm = std::fs::read_to_string("/proc/self/comm").unwrap().trim().to_owned();

@@ -5,18 +5,11 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::support::{bprec, measured, root, succeed, wait_for};
+use crate::support::{alone, bprec, measured, root, succeed, wait_for};
 use crate::tmux::{Terminal, cell, tmux_installed};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-
-/// The tests of this file share the machine's CPUs, and look at what is left behind.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 const PROGRAM: &str = "loop_of_1000";
 
@@ -56,7 +49,7 @@ fn the_runs_of_an_interval_are_those_of_bpftool() {
     if !root(test) || !tmux_installed(test) {
         return;
     }
-    let _alone = alone();
+    alone();
     let (loaded, id) = load();
     // An interval may end between the key and the load.
     measured(|| {
@@ -84,7 +77,7 @@ fn a_program_opens_while_it_runs_and_what_was_seen_is_written() {
     if !root(test) || !tmux_installed(test) {
         return;
     }
-    let _alone = alone();
+    alone();
     let (loaded, id) = load();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -137,7 +130,7 @@ fn redacted_screens_hold_no_secret() {
     if !root(test) || !tmux_installed(test) {
         return;
     }
-    let _alone = alone();
+    alone();
     let (loaded, id) = load();
     // The first 15 bytes of its name, which is that of the owner.
     let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
@@ -198,7 +191,7 @@ fn whatever_ends_it_the_terminal_is_whole_and_nothing_stays() {
     if !root(test) || !tmux_installed(test) {
         return;
     }
-    let _alone = alone();
+    alone();
     for signal in ["-TERM", "-INT", "-HUP"] {
         let before = directories();
         let terminal = Terminal::start((60, 15), &["top", "-d", "0.2"]);

@@ -338,8 +338,8 @@ where
     }
 }
 
-/// The rest of the bytes: as they are, as whole numbers, or as a value that is there if there are enough.
-pub(crate) struct Rest;
+/// The rest of the bytes: as they are, as `FEWEST` or more whole numbers, or as a value that is there if there are enough.
+pub(crate) struct Rest<const FEWEST: usize = 0>;
 
 impl<'a> Codec<'a, &'a [u8]> for Rest {
     const MIN_BYTES: usize = 0;
@@ -353,18 +353,18 @@ impl<'a> Codec<'a, &'a [u8]> for Rest {
     }
 }
 
-impl<'a, T> Codec<'a, Vec<T>> for Rest
+impl<'a, T, const FEWEST: usize> Codec<'a, Vec<T>> for Rest<FEWEST>
 where
     Plain: Codec<'a, T>,
 {
-    const MIN_BYTES: usize = 0;
+    const MIN_BYTES: usize = FEWEST * <Plain as Codec<'a, T>>::MIN_BYTES;
 
     fn put(value: &Vec<T>, w: &mut Writer<'_>) {
         value.iter().for_each(|item| Plain::put(item, w));
     }
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
-        let count = r.remaining() / <Plain as Codec<'a, T>>::MIN_BYTES;
+        let count = (r.remaining() / <Plain as Codec<'a, T>>::MIN_BYTES).max(FEWEST);
         (0..count).map(|_| Plain::get(r, what)).collect()
     }
 }

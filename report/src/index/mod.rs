@@ -497,11 +497,6 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.user = user;
         index.problems.extend(lost);
         index.tasks = self.tasks.build();
-        if index.code.is_incomplete {
-            let problem =
-                "more code was at one address than on any machine: of some addresses it is not known whose they are";
-            index.problems.push(problem.into());
-        }
         if index.hooks.is_incomplete() {
             index.problems.push(
                 "more programs meet at hooks than are kept: of some hooks it is not known whose their cost is".into(),

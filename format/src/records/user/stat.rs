@@ -74,6 +74,6 @@ record! {
         /// Number of the domain.
         pub domain: u16,
         /// The counts, those of the record's unused end included.
-        pub counts: Vec<u32> as Rest,
+        pub counts: Vec<u32> as Rest<36>,
     }
 }

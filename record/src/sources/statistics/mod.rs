@@ -311,12 +311,15 @@ impl RunStatistics {
     fn window_closed(&mut self, closed: Closed, reading: Reading, context: &mut Context<'_>) -> Result<()> {
         let now = Instant::now();
         let are_others = context.statistics.look_for_others();
+        let mut is_ours_alone = true;
         if let Ok(on) = &closed {
             let on_ns = u64::try_from(on.as_nanos()).unwrap_or(u64::MAX);
-            match context.statistics.others.beside_window(are_others, sys::monotonic_ns(), on_ns) {
+            let beside = context.statistics.others.beside_window(are_others, sys::monotonic_ns(), on_ns);
+            is_ours_alone = beside == Beside::Never;
+            match beside {
                 Beside::Never => (),
                 Beside::Always(ns) => context.statistics.on_time.add_others(ns),
-                // Counts before and after it are of a time that is not known.
+                // The counts are of a time that is not known.
                 Beside::Partly => context.statistics.on_time.take_back(on_ns),
             }
         }
@@ -325,7 +328,7 @@ impl RunStatistics {
         self.windows.closed_at = now;
         match closed {
             // Counting for others costs us nothing, and is not of the window alone.
-            Ok(_) if are_others => (),
+            Ok(_) if !is_ours_alone => (),
             Ok(on) => {
                 let limiter = &context.statistics.limiter;
                 let taken_ns = limiter.cost_ns(new) + limiter.switch_ns();

@@ -5,7 +5,7 @@
 //! belongs to the nearest start before it among those that are there at the time, so that a claim ends at the next start.
 
 use super::Code;
-use super::cells::Cells;
+use super::cells::{Cells, Moments};
 
 /// Code at an address for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +51,8 @@ const MAX_STEPS: usize = 256;
 /// Limit on ranges per start and time (hostile files). A search examines the newest 64 that came before the time and, as ranges without an
 /// announced load time sort first, the oldest 64.
 const MAX_VERSIONS: usize = 64;
-/// Limits per range on all searches and on all segments (hostile files), and what is allowed beside them. Recordings of machines have
-/// about four of each.
+/// Limits per range on all searches and on all segments that compiling takes, and what is allowed beside them. Most recordings have about four of each;
+/// six thousand programs that came and went on a few pages, as a load of a hundred a second leaves in half a minute, have 1,700 and 23.
 const SEARCHED_PER_RANGE: usize = 256;
 const SEGMENTS_PER_RANGE: usize = 16;
 const SPARE: usize = 1 << 16;
@@ -68,38 +68,68 @@ pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = 
     entries.into_iter().map(range)
 }
 
-/// Compiles ranges. With the cells, false if some code was left out, as the ranges are from no machine.
-pub(super) fn compile(ranges: Vec<Range>) -> (Cells<Option<Code>>, bool) {
-    let mut bounds: Vec<u64> = ranges.iter().flat_map(|range| [range.start, range.end]).collect();
-    bounds.sort_unstable();
-    bounds.dedup();
-    let max_searched = ranges.len().saturating_mul(SEARCHED_PER_RANGE).saturating_add(SPARE);
-    let max_segments = ranges.len().saturating_mul(SEGMENTS_PER_RANGE).saturating_add(SPARE);
-    let overlaps = Overlaps::new(ranges);
-    let mut cells: Cells<Option<Code>> = Cells::default();
-    let (mut below, mut searched) = (0, 0);
-    for addr in bounds {
-        while overlaps.starts.get(below).is_some_and(|start| *start <= addr) {
-            below += 1;
+/// Ranges, compiled: the code at an address at a time. Where programs come and go for long at the same few pages, cells of all addresses would take
+/// too much; those above the last cell are searched.
+#[derive(Debug, Default)]
+pub(super) struct Compiled {
+    cells: Cells<Option<Code>>,
+    /// First address that has no cell, and the ranges there.
+    rest: Option<(u64, Overlaps)>,
+}
+
+impl Compiled {
+    pub(super) fn new(ranges: Vec<Range>) -> Compiled {
+        let mut bounds: Vec<u64> = ranges.iter().flat_map(|range| [range.start, range.end]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let max_searched = ranges.len().saturating_mul(SEARCHED_PER_RANGE).saturating_add(SPARE);
+        let max_segments = ranges.len().saturating_mul(SEGMENTS_PER_RANGE).saturating_add(SPARE);
+        let overlaps = Overlaps::new(ranges);
+        let mut cells: Cells<Option<Code>> = Cells::default();
+        let (mut below, mut searched) = (0, 0);
+        for addr in bounds {
+            while overlaps.starts.get(below).is_some_and(|start| *start <= addr) {
+                below += 1;
+            }
+            cells.begin(addr);
+            let (mut time_ns, mut before) = (0, None);
+            loop {
+                let answer = overlaps.search(addr, below, time_ns);
+                if before != Some(answer.code) {
+                    cells.push(time_ns, answer.code);
+                }
+                (before, time_ns) = (Some(answer.code), answer.until_ns);
+                searched += answer.steps;
+                if time_ns == u64::MAX {
+                    break;
+                }
+                if searched > max_searched || cells.segments() > max_segments {
+                    return Compiled { cells, rest: Some((addr, overlaps)) };
+                }
+            }
         }
-        cells.begin(addr);
-        let (mut time_ns, mut before) = (0, None);
-        loop {
-            let answer = overlaps.search(addr, below, time_ns);
-            if before != Some(answer.code) {
-                cells.push(time_ns, answer.code);
+        Compiled { cells, rest: None }
+    }
+
+    /// The code at an address at a time, and for which moments it is that.
+    #[inline]
+    pub(super) fn at(&self, addr: u64, time_ns: u64) -> (Option<Code>, Moments) {
+        match &self.rest {
+            Some((from, overlaps)) if *from <= addr => {
+                let answer = overlaps.search(addr, overlaps.starts.partition_point(|start| *start <= addr), time_ns);
+                (answer.code, (time_ns, answer.until_ns.saturating_sub(1)))
             }
-            (before, time_ns) = (Some(answer.code), answer.until_ns);
-            searched += answer.steps;
-            if time_ns == u64::MAX {
-                break;
-            }
-            if searched > max_searched || cells.segments() > max_segments {
-                return (cells, false);
+            _ => {
+                let (code, moments) = self.cells.at(addr, time_ns);
+                (code.flatten(), moments)
             }
         }
     }
-    (cells, true)
+
+    /// Number of stretches of addresses that code is in, about.
+    pub(super) fn len(&self) -> usize {
+        self.cells.len() + self.rest.as_ref().map_or(0, |(_, overlaps)| overlaps.starts.len())
+    }
 }
 
 /// Ranges by their starts, for search.

@@ -7,7 +7,8 @@ mod cells;
 mod compile;
 pub(crate) mod user;
 
-use self::cells::{Cells, Moments, PageBits, PageFilter};
+use self::cells::{Moments, PageBits, PageFilter};
+use self::compile::Compiled;
 pub(crate) use self::compile::{Range, interpreter_ranges};
 use super::kernel::Role;
 use super::symbols::{KernelMaps, KernelSymbols};
@@ -72,7 +73,7 @@ impl KernelFrame {
 /// The kernel's address space.
 #[derive(Debug, Default)]
 pub(crate) struct CodeMap {
-    cells: Cells<Option<Code>>,
+    compiled: Compiled,
     /// Pages of these and of the kernel's functions that run programs, and of the byte before each: see [`PlainTest`].
     pages: PageFilter,
     area: Area,
@@ -80,8 +81,6 @@ pub(crate) struct CodeMap {
     pub(crate) kernel: KernelSymbols,
     /// The kernel's text and its modules.
     pub(crate) maps: KernelMaps,
-    /// Some code was left out: there is more at one address than on any machine.
-    pub(crate) is_incomplete: bool,
 }
 
 /// Range in which BPF code can be; empty if that is not known.
@@ -109,8 +108,7 @@ impl CodeMap {
         let mut pages = PageFilter::default();
         let timed = ranges.iter().map(|range| (range.start, range.end));
         timed.chain(kernel.that_run_programs()).for_each(|(start, end)| pages.insert(start.saturating_sub(1), end));
-        let (cells, is_complete) = compile::compile(ranges);
-        CodeMap { cells, pages, area: area.unwrap_or_default(), kernel, maps, is_incomplete: !is_complete }
+        CodeMap { compiled: Compiled::new(ranges), pages, area: area.unwrap_or_default(), kernel, maps }
     }
 
     /// A quick test for plain code.
@@ -121,18 +119,18 @@ impl CodeMap {
 
     /// The code at an address at a time.
     pub(crate) fn at(&self, addr: u64, time_ns: u64) -> Code {
-        self.resolved(self.cells.at(addr, time_ns).0.flatten(), addr)
+        self.resolved(self.compiled.at(addr, time_ns).0, addr)
     }
 
     /// The code of a frame at a time, and for which moments it is that. A return address is behind the call, so that the byte before is asked
     /// for. Below an interrupt the address is where the program was, which may be its first.
     pub(crate) fn of_frame(&self, frame: KernelFrame, time_ns: u64) -> (Code, Moments) {
         let addr = frame.code_addr();
-        let (code, moments) = self.cells.at(addr, time_ns);
-        match code.flatten() {
+        let (code, moments) = self.compiled.at(addr, time_ns);
+        match code {
             None if !frame.is_exact => {
-                let (code, others) = self.cells.at(frame.addr, time_ns);
-                (self.resolved(code.flatten(), addr), (moments.0.max(others.0), moments.1.min(others.1)))
+                let (code, others) = self.compiled.at(frame.addr, time_ns);
+                (self.resolved(code, addr), (moments.0.max(others.0), moments.1.min(others.1)))
             }
             code => (self.resolved(code, addr), moments),
         }
@@ -209,7 +207,7 @@ impl<'i> CodeCache<'i> {
     }
 
     fn with_slots(map: &'i CodeMap, most: usize) -> CodeCache<'i> {
-        let slots = (map.cells.len() * SLOTS_PER_CELL).clamp(SLOTS_MIN, most).next_power_of_two();
+        let slots = (map.compiled.len() * SLOTS_PER_CELL).clamp(SLOTS_MIN, most).next_power_of_two();
         // No moment is at or behind 1 and at or before 0.
         let none = Slot { frame: KernelFrame { addr: 0, is_exact: false }, moments: (1, 0), code: Code::PLAIN };
         CodeCache { map, slots: vec![none; slots].into(), shift: u64::BITS - slots.ilog2() }

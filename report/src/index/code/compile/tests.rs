@@ -19,16 +19,16 @@ fn an_address_has_different_owners_at_different_times() {
         range(0x1000, 0x100, 12 * S, u64::MAX, function(2)),
         range(0x2000, 0x80, 5 * S, 6 * S, function(3)),
     ]);
-    assert_eq!(map.find(0x1000, 0), Some(function(1)));
-    assert_eq!(map.find(0x107f, 10 * S - 1), Some(function(1)));
-    assert_eq!(map.find(0x1080, 9 * S), None, "behind the first, before the second");
-    assert_eq!(map.find(0x10c0, 12 * S), Some(function(2)));
-    assert_eq!(map.find(0xfff, 12 * S), None);
-    assert_eq!(map.find(0x1040, 11 * S), Some(function(1)), "unloaded but not freed yet");
-    assert_eq!(map.find(0x1040, 12 * S), Some(function(2)), "the new one goes before the freed one");
-    assert_eq!(map.find(0x2000, 4 * S), None, "not loaded yet");
-    assert_eq!(map.find(0x2000, 5 * S - 1000), Some(function(3)), "within the skew of two clocks");
-    assert_eq!(map.find(0x2000, 17 * S), None, "long gone");
+    assert_eq!(find(&map, 0x1000, 0), Some(function(1)));
+    assert_eq!(find(&map, 0x107f, 10 * S - 1), Some(function(1)));
+    assert_eq!(find(&map, 0x1080, 9 * S), None, "behind the first, before the second");
+    assert_eq!(find(&map, 0x10c0, 12 * S), Some(function(2)));
+    assert_eq!(find(&map, 0xfff, 12 * S), None);
+    assert_eq!(find(&map, 0x1040, 11 * S), Some(function(1)), "unloaded but not freed yet");
+    assert_eq!(find(&map, 0x1040, 12 * S), Some(function(2)), "the new one goes before the freed one");
+    assert_eq!(find(&map, 0x2000, 4 * S), None, "not loaded yet");
+    assert_eq!(find(&map, 0x2000, 5 * S - 1000), Some(function(3)), "within the skew of two clocks");
+    assert_eq!(find(&map, 0x2000, 17 * S), None, "long gone");
 }
 
 /// Compiled cells say the same as a search for each address and time.
@@ -50,7 +50,7 @@ fn cells_have_the_answers_of_the_search() {
     for addr in (0xef0..0x1f20).step_by(0x10) {
         let below = overlaps.starts.partition_point(|start| *start <= addr);
         for time in &near {
-            assert_eq!(map.find(addr, *time), overlaps.search(addr, below, *time).code, "{addr:#x} at {time}");
+            assert_eq!(find(&map, addr, *time), overlaps.search(addr, below, *time).code, "{addr:#x} at {time}");
         }
     }
 }
@@ -85,7 +85,7 @@ fn versions_of_an_address_are_found_among_many() {
                         ranked.min_by_key(|(rank, _)| *rank).map(|(_, code)| code)
                     }
                 };
-                assert_eq!(map.find(addr, time_ns), expected, "{addr:#x} at {time_ns}");
+                assert_eq!(find(&map, addr, time_ns), expected, "{addr:#x} at {time_ns}");
             }
         }
     }
@@ -98,21 +98,21 @@ fn a_claim_of_a_page_ends_at_the_next_start_that_is_there() {
         range(0x4200, 0x40, 0, 5 * S, function(1)),
         range(0x4400, 0x1000, 0, u64::MAX, Code::Image(1)),
     ]);
-    assert_eq!(map.find(0x41ff, S), Some(Code::Image(0)));
-    assert_eq!(map.find(0x4200, S), Some(function(1)));
-    assert_eq!(map.find(0x4240, S), None, "behind the function; the image's claim was cut off before it");
-    assert_eq!(map.find(0x4400, S), Some(Code::Image(1)));
-    assert_eq!(map.find(0x5100, S), Some(Code::Image(1)));
-    assert_eq!(map.find(0x4210, 20 * S), Some(Code::Image(0)), "the function is gone");
+    assert_eq!(find(&map, 0x41ff, S), Some(Code::Image(0)));
+    assert_eq!(find(&map, 0x4200, S), Some(function(1)));
+    assert_eq!(find(&map, 0x4240, S), None, "behind the function; the image's claim was cut off before it");
+    assert_eq!(find(&map, 0x4400, S), Some(Code::Image(1)));
+    assert_eq!(find(&map, 0x5100, S), Some(Code::Image(1)));
+    assert_eq!(find(&map, 0x4210, 20 * S), Some(Code::Image(0)), "the function is gone");
 }
 
 #[test]
 fn what_is_announced_goes_before_what_is_only_known() {
     let known = Range { announced: false, ..range(0x1000, 0x80, 0, u64::MAX, function(9)) };
     let map = compiled([known, range(0x1000, 0x80, 2 * S, 3 * S, function(1))]);
-    assert_eq!(map.find(0x1010, S), Some(function(9)));
-    assert_eq!(map.find(0x1010, 2 * S), Some(function(1)));
-    assert_eq!(map.find(0x1010, 3 * S), Some(function(9)));
+    assert_eq!(find(&map, 0x1010, S), Some(function(9)));
+    assert_eq!(find(&map, 0x1010, 2 * S), Some(function(1)));
+    assert_eq!(find(&map, 0x1010, 3 * S), Some(function(9)));
 }
 
 /// A search takes as many steps among a million versions as among a few hundred, whatever stays for ever.
@@ -125,8 +125,8 @@ fn reloads_at_one_address_do_not_add_up() {
     let (map, overlaps) = (compiled(ranges.iter().copied()), Overlaps::new(ranges));
     for n in [0, 1, 100, RELOADS / 2, RELOADS - 1] {
         let (loaded_ns, gone_ns) = ((2 * n + 1) * S, (2 * n + 2) * S);
-        assert_eq!(map.find(0x1010, loaded_ns), Some(function(n as u32 + 1)));
-        assert_eq!(map.find(0x1010, gone_ns + S / 2), Some(function(0)), "what was there at some time");
+        assert_eq!(find(&map, 0x1010, loaded_ns), Some(function(n as u32 + 1)));
+        assert_eq!(find(&map, 0x1010, gone_ns + S / 2), Some(function(0)), "what was there at some time");
         assert!(overlaps.newest_first(0, gone_ns + S / 2, u64::MAX).count() <= 3 * MAX_VERSIONS);
     }
 }
@@ -137,23 +137,37 @@ fn empty_and_endless_ranges_do_no_harm() {
         range(0x1000, 0, 0, u64::MAX, function(1)),
         Range { end: u64::MAX, ..range(1, 1, 0, u64::MAX, function(2)) },
     ]);
-    assert_eq!(map.find(0x1000, 0), Some(function(2)));
-    assert_eq!(map.find(0, 0), None);
-    assert_eq!(compiled([]).find(0x1000, 0), None);
+    assert_eq!(find(&map, 0x1000, 0), Some(function(2)));
+    assert_eq!(find(&map, 0, 0), None);
+    assert_eq!(find(&compiled([]), 0x1000, 0), None);
 }
 
-struct Compiled(Cells<Option<Code>>);
-
-impl Compiled {
-    fn find(&self, addr: u64, time_ns: u64) -> Option<Code> {
-        self.0.at(addr, time_ns).0.flatten()
-    }
+fn find(map: &Compiled, addr: u64, time_ns: u64) -> Option<Code> {
+    map.at(addr, time_ns).0
 }
 
+/// All in cells.
 fn compiled(ranges: impl IntoIterator<Item = Range>) -> Compiled {
-    let (cells, is_complete) = compile(ranges.into_iter().filter(Range::is_any).collect());
-    assert!(is_complete);
-    Compiled(cells)
+    let map = Compiled::new(ranges.into_iter().filter(Range::is_any).collect());
+    assert!(map.rest.is_none());
+    map
+}
+
+/// A load of a hundred programs a second on three pages, each of which is alone while it lives.
+#[test]
+fn addresses_that_are_reused_for_long_have_all_their_programs() {
+    const PROGRAMS: u64 = 6_000;
+    let start = |n: u64| 0x1000 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 3072 * 4;
+    let of_program = |n: u64| range(start(n), 150, (n + 1) * S / 100, (n + 2) * S / 100, function(n as u32));
+    let map = Compiled::new((0..PROGRAMS).map(of_program).collect());
+    assert!(map.rest.is_some(), "as many as that are searched");
+    for n in 0..PROGRAMS {
+        for (offset, time_ns) in [(0, (n + 1) * S / 100), (149, (n + 2) * S / 100 - 1)] {
+            let (code, moments) = map.at(start(n) + offset, time_ns);
+            assert_eq!(code, Some(function(n as u32)));
+            assert!(moments.0 <= time_ns && time_ns <= moments.1, "{moments:?}");
+        }
+    }
 }
 
 /// Ranges that a file of two megabytes can have, and no kernel: all over each other, each with hundreds of lifetimes.
@@ -163,6 +177,6 @@ fn hostile_ranges_take_bounded_time_and_memory() {
         |start: u64| (0..8).map(move |n| range(0x1000 + start, 0x2000, n * 20 * S, n * 20 * S + S, function(1)));
     let ranges: Vec<Range> = (0..2_000).flat_map(of_start).collect();
     let count = ranges.len();
-    let (cells, is_complete) = compile(ranges);
-    assert!(!is_complete && cells.segments() <= count * SEGMENTS_PER_RANGE + SPARE + 1, "{}", cells.segments());
+    let Compiled { cells, rest } = Compiled::new(ranges);
+    assert!(rest.is_some() && cells.segments() <= count * SEGMENTS_PER_RANGE + SPARE + 1, "{}", cells.segments());
 }
