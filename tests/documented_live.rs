@@ -94,8 +94,8 @@ fn masked(line: &str) -> String {
             let in_number = c.is_ascii_digit() || number && matches!(c, '.' | ',');
             if in_number && !number {
                 masked.push('#');
-            // An estimate, on some days.
-            } else if !in_number && c != '≈' {
+            // An estimate, on some days: ≈46.5k.
+            } else if !in_number && c != '≈' && !(number && c == 'k') {
                 masked.push(c);
             }
             number = in_number;
