@@ -21,6 +21,8 @@ const PARTS_MAX: usize = 20;
 const VIEWS: u8 = 16;
 /// Seeds of the fuzzer that makes its recordings from four numbers: kind, view and two sizes.
 const SHAPE_SEEDS: u16 = 64;
+/// Folder that seeds of hostile shapes are named after.
+const HOSTILE: &str = "hostile";
 /// Flags that make the compiler tell libFuzzer which ways an input takes.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",
@@ -72,7 +74,7 @@ fn hostile() -> Vec<(PathBuf, Vec<u8>)> {
     for shape in HOSTILE_SHAPES {
         let (n, m) = shape.fitted(shape.sizes, SEED_MAX_BYTES);
         let files = (shape.make)(n, m);
-        let path = Path::new("hostile").join(shape.name);
+        let path = Path::new(HOSTILE).join(shape.name);
         inputs.extend(files.journal.map(|journal| (path.with_extension("journal"), journal)));
         inputs.push((path.with_extension("data"), files.recording));
     }
@@ -97,7 +99,10 @@ fn seeds_of(path: &Path, bytes: &[u8]) -> Vec<Seed> {
     }
     let mut seeds: Vec<Seed> =
         ["file", "recover", "in_place"].into_iter().map(|target| (target, bytes.to_vec())).collect();
-    seeds.extend((0..VIEWS).map(|view| ("outputs", [&[view], bytes].concat())));
+    // That fuzzer holds what is written, which repeats a long name in each line; the one of shapes drops it.
+    if !path.starts_with(HOSTILE) {
+        seeds.extend((0..VIEWS).map(|view| ("outputs", [&[view], bytes].concat())));
+    }
     // The fuzzers turn parts to the other byte order themselves.
     match File::parse(bytes) {
         Ok(file) if file.endian() == Endian::Little => seeds.extend(parts_of(bytes, &file)),
@@ -250,7 +255,7 @@ mod tests {
             let targets: Vec<&str> = seeds_of(path, bytes).into_iter().map(|(target, _)| target).collect();
             let is_packed = bytes.starts_with(&[0x1f, 0x8b]);
             let reads_it = |target: &str| targets.contains(&target) || is_packed;
-            assert!(reads_it("journal") || reads_it("file") && reads_it("outputs"), "{}", path.display());
+            assert!(reads_it("journal") || reads_it("file") && reads_it("recover"), "{}", path.display());
         }
     }
 }
