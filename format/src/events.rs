@@ -41,6 +41,7 @@ impl Events {
     /// When there is more than one and their records cannot be told apart: ids missing, or not all at the same place.
     pub fn new(attrs: &[FileAttr], endian: Endian) -> Result<Events> {
         let mut events = Events::none(endian);
+        events.events.reserve_exact(attrs.len());
         for attr in attrs {
             events.push(attr)?;
         }

@@ -30,7 +30,7 @@ fn rounds() -> Range<u64> {
 }
 
 /// Numbers of cases that once took more than the limits.
-const ONCE_TOO_MUCH: [[u16; 4]; 1] = [[8, 0, 0xffff, 0x9300]];
+const ONCE_TOO_MUCH: [[u16; 4]; 2] = [[8, 0, 0xffff, 0x9300], [0x25, 0x25, 0, 0xb500]];
 
 #[test]
 fn dense_and_large_recordings_are_read_within_the_limits() {
