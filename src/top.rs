@@ -86,7 +86,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let keep = within("--keep", args.keep, 1.0)?.max(interval * 3);
     let asked = !args.programs.prog.is_empty();
     let options = recording(&args, interval)?;
-    // One thread reads so little sooner.
+    // A second thread would cost more than it saves on so little.
     let query = Query { sort: args.sort, threads: Some(1), ..args.programs.into() };
     #[cfg(feature = "tui")]
     if !(args.batch || args.json || args.once || args.iterations.is_some()) && io::stdout().is_terminal() {

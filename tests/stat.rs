@@ -186,7 +186,7 @@ fn exit_codes_are_the_commands_or_say_what_went_wrong() {
         };
         let run = |command: &str| shared("task-clock", &["sh", "-c", command]);
         assert_eq!((run("exit 0"), run("exit 7")), (Some(0), Some(7)));
-        // As shells have it; perf says 0.
+        // Exit status of shells; perf says 0.
         assert_eq!(run("kill -9 $$"), Some(128 + 9));
         assert_eq!(shared("task-clock", &["/no/such/command"]), Some(2));
         assert_eq!(shared("no-such-event", &["true"]), Some(2));

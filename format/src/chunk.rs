@@ -181,7 +181,7 @@ impl<'a> Chunks<'a> {
         let chunk = Chunk::new(bytes, self.offset, Origin::Input, self.endian);
         self.rest = rest;
         self.offset += bytes.len() as u64;
-        // Nothing follows: a record that is not there whole is damage.
+        // The input has ended: an incomplete record is damage.
         let is_cut = run.error.is_none() && run.compressed.is_none() && bytes.len() < whole_bytes.min(RUN_BYTES);
         let cut = is_cut.then(|| Record::parse(&rest[..whole_bytes - bytes.len()], self.offset, self.endian).err());
         match run.error.or(cut.flatten()) {

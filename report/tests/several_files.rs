@@ -240,7 +240,7 @@ fn inputs(parts: Vec<Vec<u8>>) -> Vec<Input> {
     (0..).zip(parts).map(|(at, part)| Input::from_bytes(format!("part-{at}.data"), part)).collect()
 }
 
-/// All that is made of a recording, by name.
+/// Outputs that are made of a recording, by name.
 fn outputs(input: &Input) -> Vec<(String, String)> {
     let mut outputs = Vec::new();
     let mut put = |name: &str, write: &dyn Fn(&mut Vec<u8>)| {
@@ -307,7 +307,7 @@ fn several_files_have_the_numbers_of_the_whole() {
     }
 }
 
-/// Nothing between two files counts, and it is said.
+/// Time between two files does not count, and is said.
 #[test]
 fn a_gap_between_files_counts_for_nothing() {
     let whole = bytes("linux-6.1/ratio.data");

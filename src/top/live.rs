@@ -1,5 +1,5 @@
 //! A live recording: the recorder writes rotated files into a directory in memory, and the reporter reads the newest file after each interval.
-//! So `top` has the arithmetic of `report`, and the user can keep the recording.
+//! That gives `top` the arithmetic of `report`, and the user can keep the recording.
 
 use std::fs::{self, File};
 use std::io::PipeWriter;

@@ -32,7 +32,7 @@ layout! {
         pub version: u64,
         /// Bytes of a block of memory.
         pub block_size_bytes: u64,
-        /// Which blocks belong to which node: `nr u64`, then the nodes.
+        /// Blocks of each node: `nr u64`, then the nodes.
         pub nodes: Vec<MemoryNode> as LongList,
     }
 }

@@ -191,7 +191,11 @@ impl<'a> Recording<'a> {
         let Started { mut out, drain, output, ended, origin, syncer, finisher } =
             start_draining(options, &opened, rings, rotation.as_ref())?;
         // Changes from here on are in the rings.
-        let reading_kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read).ok();
+        let reading_kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)
+            .inspect_err(|error| {
+                (options.notify)(Level::Warning, &format!("kernel functions have no names: {error}"));
+            })
+            .ok();
         let btfs = Arc::new(BtfCache::new());
         let watcher = code.and_then(|code| {
             let queue = Some(output.queue().clone());

@@ -16,7 +16,7 @@ const CLOCK_SET_NS: u128 = 60_000_000_000;
 /// A file of a recording.
 #[derive(Debug, Default)]
 struct FileSpan {
-    /// As the recorder says.
+    /// Told by the recorder.
     start_ns: Option<u64>,
     end_ns: Option<u64>,
     /// Wall clock at boot, ns since 1970.

@@ -45,7 +45,7 @@ pub struct Cost {
     pub samples: u64,
     /// Weight of the samples, or ns by run statistics.
     pub weight: u64,
-    /// Of all that the machine's CPUs could have done; `null` where that is not known.
+    /// Share of the machine's CPU time; `null` where that is not known.
     pub machine_percent: Option<f64>,
     /// Some of it is by the kernel's run statistics, as samples did not meet the program.
     pub by_run_statistics: bool,

@@ -198,7 +198,7 @@ pub(crate) fn text(unix_ns: u64) -> String {
 mod tests {
     use super::*;
 
-    /// As `date -u -d … +%s` has it.
+    /// Expected values are those of `date -u -d … +%s`.
     #[test]
     fn times_are_those_of_the_calendar() {
         for (text, seconds) in [

@@ -27,7 +27,7 @@ const OBJECTS: &str = "fixtures/bpf";
 /// Builds that guests run, made once for all of them.
 pub(crate) struct Builds {
     native: Vec<Built>,
-    /// Of the program [`LIVE`].
+    /// Files of the program [`LIVE`].
     files: BTreeSet<String>,
     /// For Arm, when the first guest asks for it.
     foreign: Mutex<Option<Vec<Built>>>,
@@ -84,7 +84,7 @@ impl Builds {
         all.into_iter().filter(|(name, _)| guest.tests(name)).collect()
     }
 
-    /// Of what was `built` from the sources that were at `sources_at`.
+    /// Lays out the programs that were `built` from the sources at `sources_at`.
     fn lay_out(&self, directory: &Path, guest: &Guest, built: &[Built], sources_at: &Path) -> Result<()> {
         fresh(directory)?;
         for name in ["bin", "tests"] {

@@ -22,11 +22,11 @@ struct Look {
 /// Time that others had statistics on beside a window of ours, from the look before it to the one after.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Beside {
-    /// None of it.
+    /// No time.
     Never,
-    /// All of it: so long, without the window itself, ns.
+    /// The whole time: its length without the window itself, ns.
     Always(u64),
-    /// Some of it: they were switched between the looks.
+    /// A part: they were switched between the looks.
     Partly,
 }
 

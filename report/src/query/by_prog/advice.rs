@@ -263,7 +263,7 @@ fn outputs_without_reader<'m>(
     by_programs.into_iter().map(|(programs, maps)| (maps, programs)).collect()
 }
 
-/// Of a row: what is in helpers that `is_meant` names, and the first of the names.
+/// Cost of a row in helpers that `is_meant` names, and the first of the names.
 fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)> {
     let meant = row.parts.iter().flatten().filter(|part| {
         // Without the compiler's suffixes and the module.
