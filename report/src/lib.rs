@@ -39,7 +39,7 @@ mod view;
 
 pub use bprec_format as format;
 pub use error::{Error, Result};
-pub use export::ExportFormat;
+pub use export::{ExportFormat, Metrics};
 pub use index::student::Quantiles as StudentQuantiles;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::source::Source;

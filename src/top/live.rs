@@ -56,6 +56,8 @@ pub(super) struct Live {
     interval_ns: u64,
     /// Time before an interval's end from which samples count; `None`: the interval's own.
     samples_ns: Option<u64>,
+    /// The end of a file is an interval, however short, so that next to no time is left out between two files.
+    has_ends_of_files: bool,
     /// End of the last interval.
     seen_ns: u64,
     /// Times used up to the end of the last interval.
@@ -94,6 +96,7 @@ impl Live {
             redactor,
             interval_ns,
             samples_ns: None,
+            has_ends_of_files: false,
             seen_ns: 0,
             used,
             taken,
@@ -104,6 +107,12 @@ impl Live {
     #[cfg(feature = "tui")]
     pub(super) fn with_samples_of(mut self, length: Duration) -> Live {
         self.samples_ns = Some(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Makes the end of a file an interval, however short.
+    pub(super) fn with_ends_of_files(mut self) -> Live {
+        self.has_ends_of_files = true;
         self
     }
 
@@ -152,6 +161,13 @@ impl Live {
         // Begins at the end of the last interval, or with the file if that was in the previous one.
         let from_ns = reads.iter().copied().find(|at| *at >= self.seen_ns);
         let Some((from_ns, &to_ns)) = from_ns.zip(reads.last()) else { return Ok(None) };
+        if self.has_ends_of_files
+            && 0 < self.seen_ns
+            && self.seen_ns < from_ns
+            && let Some(interval) = self.end_of_file_before(query)?
+        {
+            return Ok(Some(interval));
+        }
         if ((to_ns - from_ns) as f64) < self.interval_ns as f64 * LEAST_LENGTH {
             return Ok(None);
         }
@@ -166,6 +182,25 @@ impl Live {
             Err(_) if now_ns(ClockId::Monotonic) < to_ns.saturating_add(LATE_NS) => return Ok(None),
             interval => interval?,
         };
+        (interval.own_cpu_percent, interval.counting_percent) = self.costs(interval.report.recording.cpus);
+        self.seen_ns = to_ns;
+        Ok(Some(interval))
+    }
+
+    /// The interval from the last one to the end of the file before, if that was not returned yet.
+    fn end_of_file_before(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
+        let Some(path) = self.path_before() else { return Ok(None) };
+        let input = match &mut self.redactor {
+            None => Input::open(path)?,
+            Some(redactor) => Redacting::begin(Source::open(path)?)?.finish(redactor)?.0,
+        };
+        let session = Session::open_without_user_code(&input)?;
+        let reads = session.read_times_ns();
+        let Some(to_ns) = reads.iter().copied().max().filter(|to_ns| *to_ns > self.seen_ns) else { return Ok(None) };
+        if !reads.contains(&self.seen_ns) {
+            return Ok(None);
+        }
+        let mut interval = self.charge(&session, query, self.seen_ns, to_ns)?;
         (interval.own_cpu_percent, interval.counting_percent) = self.costs(interval.report.recording.cpus);
         self.seen_ns = to_ns;
         Ok(Some(interval))
@@ -223,7 +258,6 @@ impl Live {
     }
 
     /// The file that was written before, if it is there yet.
-    #[cfg(feature = "tui")]
     pub(super) fn path_before(&self) -> Option<PathBuf> {
         let entries = fs::read_dir(self.directory.as_ref()?.path()).ok()?.flatten();
         // The suffix is the time when the file ended.
