@@ -1,7 +1,6 @@
 //! The text of a tracepoint's `format` file, and values laid out as it says.
 
 use crate::Endian;
-use byteorder::{BigEndian, ByteOrder, LittleEndian};
 use std::fmt::{self, Write};
 
 /// A tracepoint: its id and the fields of its raw data.
@@ -221,13 +220,9 @@ fn number(bytes: &[u8], endian: Endian, is_signed: bool, out: &mut String) -> fm
 
 /// An integer of 1 to 8 bytes, extended to 64 bits.
 fn integer(bytes: &[u8], endian: Endian, is_signed: bool) -> Option<u64> {
-    let len = bytes.len();
-    (1..=8).contains(&len).then(|| match (endian, is_signed) {
-        (Endian::Little, false) => LittleEndian::read_uint(bytes, len),
-        (Endian::Little, true) => LittleEndian::read_int(bytes, len) as u64,
-        (Endian::Big, false) => BigEndian::read_uint(bytes, len),
-        (Endian::Big, true) => BigEndian::read_int(bytes, len) as u64,
-    })
+    let value = endian.uint(bytes).filter(|_| bytes.len() <= 8)? as u64;
+    let unused_bits = 64 - 8 * bytes.len() as u32;
+    Some(if is_signed { ((value << unused_bits) as i64 >> unused_bits) as u64 } else { value })
 }
 
 fn hex(bytes: &[u8], out: &mut String) -> fmt::Result {
