@@ -54,6 +54,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
     event: Vec<String>,
 
+    /// Print three lines in place of the tables: all BPF, programs that became more expensive, other changes.
+    #[arg(long, conflicts_with_all = ["json", "csv", "markdown", "sort"], help_heading = OUTPUT)]
+    explain_short: bool,
+
     #[command(flatten)]
     form: FormArgs,
 
@@ -106,7 +110,10 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     };
     let inputs: Vec<&Input> = base.iter().chain(&new).collect();
     let made = with_progress(&inputs, || diff(&base, &new, &options))?;
-    args.form.show(&made, columns(&io::stdout()), out)?;
+    match args.explain_short {
+        true => out.print(|out| Ok(made.write_short(out)?))?,
+        false => args.form.show(&made, columns(&io::stdout()), out)?,
+    }
     say_verdicts(&made);
     if made.failed() > 0 || args.strict && made.undecided() > 0 {
         return Ok(Outcome::ConditionMet);
