@@ -94,7 +94,7 @@ const MEASURING: [Mistake; 27] = [
     ("record --switch-output=often -- true", 2, &["often", "a size (4M), a time (30s"]),
     ("record --max-files 3 -- true", 2, &["--max-files", "needs --switch-output or --overwrite"]),
     ("record --aggregate-by ip -- true", 2, &["'--aggregate-by' ", "--aggregate"]),
-    ("record --aggregate -g --aggregate-by ip -- true", 2, &["'--aggregate-by <WHAT>' cannot be used with '-g'"]),
+    ("record --aggregate -g --aggregate-by ip -- true", 2, &["'-g' cannot be used with '--aggregate-by <WHAT>'"]),
     ("record --aggregate-entries 9 -- true", 2, &["--aggregate\n"]),
     ("record --dump-entries 9 -- true", 2, &["--dump-map <ID|NAME>"]),
     ("record --counters off --budget 1 -- true", 2, &["--budget limits", "omit one of them"]),
