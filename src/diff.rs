@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     form: FormArgs,
 
-    /// Threads to read with; the comparison does not depend on it.
+    /// Number of reading threads; the comparison is the same with any number.
     #[arg(long, value_name = "N", hide = true)]
     threads: Option<usize>,
 
@@ -93,7 +93,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     let mut inputs = |opened: Vec<Opened>| {
         let inputs = opened.into_iter().map(|opened| {
             let (input, redacted) = opened.input(&mut redactor)?;
-            redacted.tell();
+            redacted.print();
             Ok(input)
         });
         inputs.collect::<bprec_report::Result<Vec<Input>>>()
@@ -125,7 +125,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Failed and undecided conditions, for whoever sees the log of a build alone.
+/// Prints failed and undecided conditions on standard error, for logs of builds that keep only it.
 fn say_verdicts(made: &Diff) {
     for judgment in &made.gate {
         let word = match &judgment.verdict {

@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = positive, help_heading = SELECTION)]
     freq: u64,
 
-    /// Count events in runs of these programs (names with * and ?), or of all: attaches counting programs to them.
+    /// Count events in each run of these programs (names with * and ?), or of all programs. Attaches counting programs to them.
     #[arg(long, value_name = "PROG,…", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = COUNTERS)]
     exact: Option<String>,
 
@@ -89,11 +89,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let interval = within("-d", args.interval, 0.1)?;
-    // One file has an interval at least.
+    // A file must hold whole intervals.
     let keep = within("--keep", args.keep, 1.0)?.max(interval * 3);
     let asked = !args.programs.prog.is_empty();
     let options = recording(&args, interval)?;
-    // A second thread would cost more than it saves on so little.
+    // An interval has too few samples for a second thread to pay off.
     let query = Query { sort: args.sort, threads: Some(1), ..args.programs.into() };
     #[cfg(feature = "tui")]
     let is_screen = !(args.batch || args.json || args.once || args.iterations.is_some() || args.openmetrics.is_some());
@@ -161,7 +161,7 @@ fn replace(path: &Path, metrics: &Metrics) -> anyhow::Result<()> {
 /// Mode of the file of counters: the collector that reads it usually runs as another user.
 const READABLE_BY_ALL: u32 = 0o644;
 
-/// Options of the recording.
+/// Converts the options into those of the recorder.
 fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
     let budget = Budget::from(&args.budget);
     let counters = match &args.exact {
@@ -175,7 +175,7 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
         target: Target::System,
         events: vec![args.event.clone()],
         rate: Rate::Frequency(args.freq),
-        // User space is shown by names of tasks alone.
+        // `top` shows user space only by task names.
         user_symbols: false,
         early_symbols: true,
         counters,
@@ -187,14 +187,14 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
     })
 }
 
-/// Prints warnings of the recorder; notices would stand between the tables, unless --verbose asks for them.
+/// Prints warnings of the recorder; with `--verbose` also its notices, which appear between the tables.
 fn notify(level: Level, message: &str) {
     if level == Level::Warning || is_verbose() {
         say(&format!("bprec: {message}"));
     }
 }
 
-/// A time that is neither too short nor longer than a day.
+/// Checks that a duration is from `least` seconds to one day.
 fn within(option: &str, time: Duration, least: f64) -> anyhow::Result<Duration> {
     match time.as_secs_f64() {
         seconds if seconds >= least && seconds <= 86_400.0 => Ok(time),

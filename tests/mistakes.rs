@@ -12,7 +12,7 @@ use crate::support::{Scratch, bprec, root, skip};
 type Mistake = (&'static str, i32, &'static [&'static str]);
 
 /// Mistakes with commands that read.
-const READING: [Mistake; 43] = [
+const READING: [Mistake; 45] = [
     ("reprot", 2, &["unrecognized subcommand 'reprot'", "a similar subcommand exists: 'report'"]),
     ("report --jason", 2, &["'--jason'", "'--json'"]),
     (
@@ -38,7 +38,7 @@ const READING: [Mistake; 43] = [
         1,
         &["no program in the recording matches --prog; without --prog, --all lists all programs"],
     ),
-    ("report --prog acount_sys*", 1, &["names like it: account_syscall_"]),
+    ("report --prog acount_sys*", 1, &["similar names: account_syscall_"]),
     ("report --time 1000,2000", 2, &["outside of the recording, which has samples from"]),
     ("report --time tomorrow", 2, &["tomorrow", "START,STOP in seconds, or 10%-20%"]),
     ("report --time 20%-10%", 2, &["20%-10%", "parts like 10%-20%"]),
@@ -51,6 +51,8 @@ const READING: [Mistake; 43] = [
     ("report --sort nosuch", 2, &["nosuch", "expected one of cost samples"]),
     ("report -s comm", 2, &["--by comm splits the cost of each"]),
     ("report -s sym", 2, &["--by func"]),
+    ("report --limit many", 2, &["many", "--limit <N>", "expected a whole number"]),
+    ("script --max-stack deep", 2, &["deep", "expected a whole number"]),
     ("report --over-time 100", 2, &["100", "a time with a unit"]),
     ("report --payers command", 2, &["command", "comm"]),
     ("report --maps=nosuch", 1, &["no such map", "--maps lists all"]),
@@ -71,7 +73,7 @@ const READING: [Mistake; 43] = [
 ];
 
 /// Mistakes with commands that measure.
-const MEASURING: [Mistake; 22] = [
+const MEASURING: [Mistake; 27] = [
     ("record -e cyclse -- true", 2, &["'cyclse': unknown event", "did you mean `cycles`?"]),
     ("record -e zzzzzzzzzz -- true", 2, &["unknown event", "`perf list` shows all events"]),
     ("record -e sched:sched_swich -- true", 2, &["no tracepoint `sched_swich`", "`sched_switch`"]),
@@ -91,7 +93,12 @@ const MEASURING: [Mistake; 22] = [
     ("record --counters all -- true", 2, &["expected stats, exact, exact=NAME or off"]),
     ("record --switch-output=often -- true", 2, &["often", "a size (4M), a time (30s"]),
     ("record --max-files 3 -- true", 2, &["--max-files", "needs --switch-output or --overwrite"]),
-    ("record -D -1 -- true", 2, &["waits for perf's --control", "start bprec when sampling is to start"]),
+    ("record --aggregate-by ip -- true", 2, &["'--aggregate-by' ", "--aggregate"]),
+    ("record --aggregate -g --aggregate-by ip -- true", 2, &["'-g' cannot be used with '--aggregate-by <WHAT>'"]),
+    ("record --aggregate-entries 9 -- true", 2, &["--aggregate\n"]),
+    ("record --dump-entries 9 -- true", 2, &["--dump-map <ID|NAME>"]),
+    ("record --counters off --budget 1 -- true", 2, &["--budget limits", "omit one of them"]),
+    ("record -D -1 -- true", 2, &["waits for perf's --control", "start bprec when you want it to sample"]),
     ("record --bpf-object text -- true", 2, &["text: not a BPF object", "clang -target bpf"]),
     ("stat -b 1 -p 1", 2, &["-b with -p", "Omit -b"]),
 ];
