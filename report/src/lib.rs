@@ -67,7 +67,7 @@ pub use view::{Detail, Document, FlameBox, Listing, ListingRow, PageTable, StatF
 /// Charges every sample of the recording to the BPF program that it was taken in.
 ///
 /// # Errors
-/// When the recording cannot be read at all, or `options` name an event or a time that it does not have. A recording that
+/// Fails if the recording cannot be read at all, or `options` name an event or a time that it does not have. A recording that
 /// can be read in part gives a report that says so ([`Report::problems`]).
 pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
     Session::open_for(input, options)?.by_prog(options)
@@ -76,7 +76,7 @@ pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
 /// Counts from snapshot to snapshot: run statistics, exact and shared counters.
 ///
 /// # Errors
-/// When the recording cannot be read at all, or `options` name a time that it does not have.
+/// Fails if the recording cannot be read at all, or `options` name a time that it does not have.
 pub fn counters(input: &Input, options: &Options) -> Result<CountersReport> {
     Session::open_for(input, options)?.counters(options)
 }

@@ -29,7 +29,7 @@ impl<'a> Session<'a> {
     /// Reads the side band of a recording.
     ///
     /// # Errors
-    /// When the recording cannot be read at all. One that can be read in part gives a session whose reports say so
+    /// Fails if the recording cannot be read at all. One that can be read in part gives a session whose reports say so
     /// ([`Report::problems`]).
     pub fn open(input: &'a Input) -> Result<Session<'a>> {
         Session::with(input, Wanted { tasks: true, user_code: true, ..Wanted::default() })
@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
     /// Activity of each program between two readings of its statistics ([`Session::read_times_ns`]), ns of the recording's clock.
     ///
     /// # Errors
-    /// When `options` name an event that the recording does not have.
+    /// Fails if `options` name an event that the recording does not have.
     pub fn interval(&self, options: &Options, from_ns: u64, to_ns: u64) -> Result<Interval> {
         let time = TimeRange::Absolute(Some(from_ns), Some(to_ns));
         let report = self.by_prog(&Options { time, folds_tools: true, ..options.clone() })?;
@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
     /// Charges every sample to the BPF program that it was taken in.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn by_prog(&self, options: &Options) -> Result<Report> {
         self.recording.checked(by_prog::build(&self.recording, &self.index, options))
     }
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
     /// Counts from snapshot to snapshot: run statistics, exact and shared counters.
     ///
     /// # Errors
-    /// When `options` name a time that the recording does not have.
+    /// Fails if `options` name a time that the recording does not have.
     pub fn counters(&self, options: &Options) -> Result<CountersReport> {
         self.recording.checked(counters::over_time(&self.recording, &self.index, options))
     }
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
     /// Cost of each program in intervals of this length; `None`: of one that makes some sixty of them.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn over_time(&self, options: &Options, interval_ns: Option<u64>) -> Result<OverTime> {
         self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
     /// lines.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn by_prog_over_time(&self, options: &Options) -> Result<(Report, OverTime)> {
         self.recording.checked(by_prog::over_time::by_prog_over_time(&self.recording, &self.index, options))
     }
@@ -140,7 +140,7 @@ impl<'a> Session<'a> {
     /// Advice, by fixed rules over the report by program.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn advice(&self, options: &Options) -> Result<Advice> {
         self.recording.checked(by_prog::advice::advice(&self.recording, &self.index, options))
     }
@@ -148,7 +148,7 @@ impl<'a> Session<'a> {
     /// Cost of each program to whoever ran when it did: who pays. Payers are told apart by all of `keys`.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn payers(&self, options: &Options, keys: &[Payer]) -> Result<Payers> {
         self.recording.checked(by_prog::payers::payers(&self.recording, &self.index, options, keys))
     }
@@ -157,7 +157,7 @@ impl<'a> Session<'a> {
     /// `percent_limit` of their program's cost are put together.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn trees(&self, options: &Options, percent_limit: f64) -> Result<Trees> {
         self.recording.checked(by_prog::tree::trees(&self.recording, &self.index, options, percent_limit))
     }
@@ -166,7 +166,7 @@ impl<'a> Session<'a> {
     /// one of them.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn annotate(&self, options: &AnnotateOptions) -> Result<Annotation> {
         self.recording.checked(annotate::annotate(&self.recording, &self.index, options))
     }
@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
     /// Cost of each source line of programs.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn lines(&self, options: &Options) -> Result<LinesReport> {
         self.recording.checked(annotate::lines::lines(&self.recording, &self.index, options))
     }
@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
     /// Counts the call chains of an event: of the first that is asked for and has samples.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn stacks(&self, options: &Options) -> Result<Stacks> {
         self.recording.checked(stacks::of(&self.recording, &self.index, options))
     }
@@ -190,7 +190,7 @@ impl<'a> Session<'a> {
     /// Samples of an event over time, with the programs and their runs: of the first that is asked for and has samples.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn profile(&self, options: &Options) -> Result<Profile> {
         self.recording.checked(page::profile(&self.recording, &self.index, options, true))
     }
@@ -198,7 +198,7 @@ impl<'a> Session<'a> {
     /// Contents of a page: the report, the same over time, and call chains of an event, the first that is asked for and has samples.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn page(&self, options: &Options) -> Result<Page> {
         self.recording.checked(page::page(&self.recording, &self.index, options))
     }
@@ -206,7 +206,7 @@ impl<'a> Session<'a> {
     /// Writes samples of an event for another viewer. How many those are; nothing is written when there are none.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, it has no event that samples, or `out` cannot be written.
+    /// Fails if `options` name an event or a time that the recording does not have, it has no event that samples, or `out` cannot be written.
     pub fn export(&self, options: &Options, format: ExportFormat, out: &mut dyn Write) -> Result<Count> {
         match format {
             ExportFormat::Folded => self.export_stacks(options, |stacks| stacks.write_folded(out)),
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
     /// [`Options::threads`] threads at once.
     ///
     /// # Errors
-    /// When `query` names an event or a time that the recording does not have.
+    /// Fails if `query` names an event or a time that the recording does not have.
     pub fn run<S: Sink>(&self, query: &Options, sink: S) -> Result<S> {
         let selection = Selection::new(&self.recording, &self.index, query)?;
         let (sink, _) = pass::run(&self.recording, &self.index, &selection, sink, |_, _| {});
@@ -292,7 +292,7 @@ pub struct MapsSummary {
 /// Writes the maps of a recording, and what it has of their contents.
 ///
 /// # Errors
-/// When the recording cannot be read at all, or the output cannot be written.
+/// Fails if the recording cannot be read at all, or the output cannot be written.
 pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<MapsSummary> {
     let Session { recording, index } = Session::with(input, Wanted { contents: true, ..Wanted::default() })?;
     let btf = btf_of(recording.sections(), recording.endian());

@@ -1,4 +1,4 @@
-//! Places of samples in the code of programs: counts by address.
+//! Sample counts by address in the code of programs.
 
 use crate::index::Index;
 use crate::index::kernel::Role;
@@ -8,22 +8,21 @@ use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::{Asked, SampleView, Sink};
 use rustc_hash::FxHashMap;
 
-/// Place in a function where a sample was taken, or from where the function called the sampled one.
+/// Place in a function where a sample was taken, or where the function called the sampled code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Site {
-    /// The processor was at this address.
+    /// The CPU was at this address.
     At(u64),
-    /// Return address of a call that the function made. Without names of the kernel's functions it may also be
-    /// [`Site::Interrupted`].
+    /// Return address of a call. Without names of the kernel's functions, it may also be a [`Site::Interrupted`].
     Return(u64),
     /// An interrupt came at this address.
     Interrupted(u64),
 }
 
-/// By program, function and place.
+/// Counts by program, function and place.
 pub(crate) type Sites = FxHashMap<(u32, u32, Site), Count>;
 
-/// Counts where in the functions of programs samples were.
+/// Counts samples by place in the functions of programs.
 pub(crate) struct InstructionsSink<'i> {
     index: &'i Index,
     asked: Asked,
@@ -31,7 +30,7 @@ pub(crate) struct InstructionsSink<'i> {
 }
 
 impl<'i> InstructionsSink<'i> {
-    /// For the programs that are asked for.
+    /// Makes an empty sink for the programs that are asked for.
     pub(crate) fn new(index: &'i Index, asked: Asked, events: usize) -> InstructionsSink<'i> {
         InstructionsSink { index, asked, events: ByEvent::new(events) }
     }

@@ -1,4 +1,4 @@
-//! The one table of charges: by event, by whom, and by one key of each sample.
+//! The pivot: charges by event, by charged program, and by one key of each sample.
 
 use super::by_event::ByEvent;
 use super::sharing::{HookWeights, Sharers, share_out};
@@ -14,7 +14,7 @@ use bprec_format::Callchain;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// A part of the cost of programs that samples go to.
+/// Key that splits charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// The program's own code.
@@ -23,7 +23,7 @@ pub(crate) enum Key {
     Entry,
     /// A function of the program.
     Function(u32),
-    /// Tasks of a name.
+    /// Tasks with a name, by its number.
     Comm(u32),
     /// A thread without a known name.
     Thread(u32),
@@ -41,22 +41,22 @@ pub(crate) enum Key {
     Interrupt,
     /// An interval of time, by its number.
     Interval(u64),
-    /// It cannot be told.
+    /// The key is unknown.
     Unknown,
 }
 
-/// Property of a sample that charges are split by.
+/// Property of a sample that gives its key.
 #[derive(Debug, Clone)]
 pub(crate) enum KeyBy {
     /// Functions of the program.
     Function,
     /// Helper or kfunc that the program called.
     Helper,
-    /// Payers: several keys at once. With `is_whole`, all samples are counted, and those in interrupts apart.
+    /// Payers, by several keys at once. With `is_whole`, all samples are counted, and those in interrupts separately.
     Payers { payers: Vec<Payer>, is_whole: bool },
-    /// Intervals of one length, ns. What a clock that is behind says to be earlier is in the first.
+    /// Intervals of one length, ns. Samples before the start count in the first interval.
     Intervals { start_ns: u64, length_ns: u64 },
-    /// Intervals between moments, upwards. Samples of other times do not count.
+    /// Intervals between ascending moments. Samples of other times do not count.
     Moments(Vec<u64>),
 }
 
@@ -72,14 +72,14 @@ impl KeyBy {
 pub(crate) enum Charged {
     /// A program, by its number.
     Program(u32),
-    /// Hooks whose program is not known.
+    /// Entry code of unknown programs.
     Entry,
-    /// A program that the interpreter ran.
+    /// Unknown programs that the interpreter ran.
     Interpreted,
 }
 
 impl Charged {
-    /// Name of the row of what is no program.
+    /// Name of a row that is not a program's.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Charged::Program(_) => "",
@@ -92,25 +92,25 @@ impl Charged {
 /// Charges by column of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Charges {
-    /// In its own code, any of its functions.
+    /// Samples in the program's own functions.
     pub(crate) own: Count,
-    /// In kernel code that it called, or that interrupted it.
+    /// Samples in kernel code that the program called, or that interrupted it.
     pub(crate) helper: Count,
-    /// In the code that exists to run it.
+    /// Samples in code that exists to run the program.
     pub(crate) entry: Count,
-    /// Part of `entry`: the program's share of hooks that several programs are on.
+    /// Part of `entry`: the program's share of hooks with several programs.
     pub(crate) shared_entry: Count,
-    /// Inclusive: also where another program ran inside. Not a part of [`Charges::sum`].
+    /// Inclusive samples, also of other programs that ran inside. Not a part of [`Charges::sum`].
     pub(crate) total: Count,
 }
 
 impl Charges {
-    /// Charged in all: each sample is in one program's sum.
+    /// Sum of the columns: each sample is in the sum of one program.
     pub(crate) fn sum(&self) -> Count {
         self.own + self.helper + self.entry
     }
 
-    /// In it, or in what it called or led to, but not in what runs it: what its runs are made of.
+    /// Samples during the program's runs: inclusive, without entry code.
     pub(crate) fn inside(&self) -> Count {
         self.total.without(self.entry)
     }
@@ -137,12 +137,12 @@ impl Charges {
     }
 }
 
-/// Keys by number. Each is one key behind another: several keys of a sample are as many nodes of a trie.
+/// Interned keys. Several keys of a sample are nodes of a trie: each has the number of the key before it.
 #[derive(Debug, Clone, Default)]
 struct KeyNumbers {
     numbers: FxHashMap<(Option<u32>, Key), u32>,
     keys: Vec<(Option<u32>, Key)>,
-    /// The number that was asked for last: samples of one key come one after the other.
+    /// Latest number: successive samples often have the same key.
     last: Option<u32>,
 }
 
@@ -173,7 +173,7 @@ impl KeyNumbers {
     }
 }
 
-/// Row and key of a cell in one number, so that finding a cell hashes one word.
+/// Row and key of a cell in one number, so that a lookup hashes one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct CellKey(u64);
 
@@ -204,28 +204,28 @@ impl CellKey {
     }
 }
 
-/// Charges of an event while samples come.
+/// Charges of an event during the pass.
 #[derive(Debug, Clone, Default)]
 struct EventCharges {
-    /// By key: all samples.
+    /// All samples by key.
     all: FxHashMap<u32, Count>,
     cells: FxHashMap<CellKey, Charges>,
-    /// In what runs several programs, until it is shared between them.
+    /// Samples in entry code of several programs, until they are shared out.
     shared: FxHashMap<(Sharers, u32), Count>,
 }
 
-/// Charges samples by event, by whom and by a key.
+/// Charges samples by event, by charged program and by a key.
 #[derive(Debug)]
 pub(crate) struct Pivot<'i> {
     index: &'i Index,
     by: Arc<KeyBy>,
-    /// To look for interrupts further out, where that matters.
+    /// Finds interrupts further out in the chain, if the key needs them.
     codes: Option<CodeCache<'i>>,
     keys: KeyNumbers,
     events: ByEvent<EventCharges>,
 }
 
-/// Charges to one of the programs, or to what is none, in samples of a key.
+/// Charges of one row in samples with one key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cell {
     pub(crate) charged: Charged,
@@ -234,22 +234,22 @@ pub(crate) struct Cell {
     pub(crate) charges: Charges,
 }
 
-/// The charges of an event.
+/// Charges of an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventCells {
-    /// By key: all samples, where that was asked for.
+    /// All samples by key, if asked for.
     pub(crate) all: FxHashMap<u32, Count>,
-    /// By whom, and then by key.
+    /// Cells in the order of rows, then of keys.
     pub(crate) cells: Vec<Cell>,
 }
 
 impl EventCells {
-    /// The cells by whom they are charged to.
+    /// Cells of each row.
     pub(crate) fn by_charged(&self) -> impl Iterator<Item = (Charged, &[Cell])> {
         self.cells.chunk_by(|a, b| a.charged == b.charged).map(|cells| (cells[0].charged, cells))
     }
 
-    /// The cells of a program.
+    /// Cells of a program.
     pub(crate) fn of(&self, program: u32) -> &[Cell] {
         let charged = Charged::Program(program);
         let from = self.cells.partition_point(|cell| cell.charged < charged);
@@ -258,10 +258,10 @@ impl EventCells {
     }
 }
 
-/// All charges of a pass: nothing in them is shared any more.
+/// Charges of a pass, with the cost of shared hooks shared out.
 #[derive(Debug)]
 pub(crate) struct Pivoted {
-    /// Ascending.
+    /// Keys, ascending.
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) events: ByEvent<EventCells>,
 }
@@ -273,12 +273,12 @@ impl<'i> Pivot<'i> {
         Pivot { index, by: Arc::new(by), codes, keys: KeyNumbers::default(), events: ByEvent::new(events) }
     }
 
-    /// Shares what hooks of several programs cost between those, and puts all in order.
+    /// Shares out the cost of hooks with several programs, and sorts keys and cells.
     pub(crate) fn finish(self, weights: &HookWeights<'_>) -> Pivoted {
         let paths = (0..self.keys.keys.len() as u32).map(|key| (self.keys.path(key), key));
         let mut paths: Vec<(Vec<Key>, u32)> = paths.collect();
         paths.sort_unstable();
-        // Numbers depend on the order of samples, the order of the keys does not.
+        // Numbers depend on the order of samples; the order of keys does not.
         let mut numbers = vec![0; paths.len()];
         paths.iter().zip(0..).for_each(|((_, key), number)| numbers[*key as usize] = number);
         let number = |key: u32| numbers[key as usize];
@@ -306,7 +306,7 @@ impl<'i> Pivot<'i> {
         Pivoted { keys: paths.into_iter().map(|(path, _)| path).collect(), events }
     }
 
-    /// The key of a sample; `None` for one that does not count.
+    /// Returns the key of a sample; `None` if the sample does not count.
     #[inline]
     fn key(&mut self, sample: &SampleView<'_>, charge: Charge) -> bprec_format::Result<Option<u32>> {
         let key = match &*self.by {
@@ -348,7 +348,7 @@ impl<'i> Pivot<'i> {
         Ok(Some(self.keys.number(None, key)))
     }
 
-    /// The part that a charge goes to by what the program called.
+    /// Returns the key of a charge by the function that the program called.
     fn called(&self, charge: Charge) -> Key {
         match charge {
             Charge::Program { column: Column::Own, .. } => Key::Code,
@@ -365,7 +365,7 @@ impl<'i> Pivot<'i> {
     }
 }
 
-/// Task, CPU or cgroup of a sample, as a key.
+/// Returns the task, CPU or cgroup of a sample as a key.
 #[inline]
 fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
     Ok(match payer {
@@ -381,8 +381,8 @@ fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_form
     })
 }
 
-/// Returns true if an interrupt entered the kernel further out than the innermost BPF code of a call chain. One that came while a program
-/// ran is further in.
+/// Returns true if an interrupt entered the kernel further out than the innermost BPF code of a call chain. An interrupt that came while a program
+/// ran is further in and does not count.
 fn is_in_interrupt(
     index: &Index,
     codes: &mut CodeCache<'_>,
@@ -452,7 +452,7 @@ impl Sink for Pivot<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        // A key's number is larger than that of the one it is behind.
+        // A key's number is larger than the number of the key before it.
         let mut numbers: Vec<u32> = Vec::with_capacity(other.keys.keys.len());
         for (before, key) in other.keys.keys {
             let before = before.map(|before| numbers[before as usize]);

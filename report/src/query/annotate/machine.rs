@@ -53,7 +53,7 @@ impl Isa {
         }
     }
 
-    /// True if instructions are shown as such, not as bytes.
+    /// Returns true if instructions are shown as such, not as bytes.
     pub(super) fn is_decoded(self) -> bool {
         matches!(self, Isa::X86_64 | Isa::Arm64)
     }

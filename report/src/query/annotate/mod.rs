@@ -59,7 +59,7 @@ fn gather<'f>(
 /// Lists the programs that are asked for, by the first of these events that has samples in one of them, or else the first.
 ///
 /// # Errors
-/// When there is no event.
+/// Fails if there is no event.
 pub(crate) fn of_first(
     facts: &Facts<'_>,
     sites: &InstructionsSink<'_>,

@@ -224,7 +224,7 @@ fn no_owner(report: &Report) -> Vec<usize> {
     programs.filter(|(_, program)| is_alone(program)).map(|(at, _)| at).collect()
 }
 
-/// True if the recorder has looked who holds programs and their maps.
+/// Returns true if the recorder has looked who holds programs and their maps.
 fn looked_for_holders(report: &Report) -> bool {
     report.recording.target.is_some() && !report.recording.unfinished
 }

@@ -110,7 +110,7 @@ impl<'f> Facts<'f> {
     /// Reads all samples once, for the ledger, for what else is wanted, and for another sink.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub(crate) fn gather<S: Sink>(
         recording: &'f Recording<'_>,
         index: &'f Index,

@@ -196,7 +196,7 @@ impl Facts<'_> {
         Chosen { shown: rows, ..chosen }
     }
 
-    /// True if a cost is known to be less of all samples than is shown; `is_partial`: some of it is unknown.
+    /// Returns true if a cost is known to be less of all samples than is shown; `is_partial`: some of it is unknown.
     fn is_small(&self, cost: Count, is_partial: bool, whole: &EventWhole<'_>) -> bool {
         let Some(limit) = self.options.percent_limit else { return false };
         !is_partial && whole.share(cost).percent.is_some_and(|percent| percent < limit)

@@ -57,7 +57,7 @@ impl IntervalQuery {
     /// Intervals of this length; `None`: of one that people like to read.
     ///
     /// # Errors
-    /// When `options` name a time that the recording does not have.
+    /// Fails if `options` name a time that the recording does not have.
     pub(crate) fn new(
         recording: &Recording<'_>,
         index: &Index,

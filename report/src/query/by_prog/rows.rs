@@ -133,7 +133,7 @@ fn map_memory(known: &programs::Program, index: &Index) -> Known<u64> {
     Known::or_unknown(sum, Reason::NoMapMemory)
 }
 
-/// True if it is one of those that the recorder puts around others to count them.
+/// Returns true if it is one of those that the recorder puts around others to count them.
 pub(super) fn counts_others(known: &programs::Program, index: &Index) -> bool {
     let recorder = index.states.recorder_pid();
     let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
@@ -450,7 +450,7 @@ pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
 /// With fewer expected samples than this, none says nothing.
 const SURE_SAMPLES: u64 = 20;
 
-/// True if the program was in the call chain of a sample. What runs it is sampled where it is not.
+/// Returns true if the program was in the call chain of a sample. What runs it is sampled where it is not.
 fn ran_in_a_sample(charges: &Charges) -> bool {
     let Charges { own, helper, entry, total, .. } = charges;
     *own != Count::default() || *helper != Count::default() || total.samples > entry.samples

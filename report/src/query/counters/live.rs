@@ -320,7 +320,7 @@ impl StatAccumulator {
     }
 }
 
-/// True if a row is of the time of another, but for what lies between two readings.
+/// Returns true if a row is of the time of another, but for what lies between two readings.
 fn is_as_long(row: &CounterRow, other: &CounterRow) -> bool {
     const BETWEEN_NS: i64 = 2_000_000;
     let length_ns = other.to_ns.saturating_sub(other.from_ns);

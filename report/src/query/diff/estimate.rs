@@ -232,7 +232,7 @@ impl Pair {
         Pair { base: base.value, new: new.value, means: (base.mean, new.mean), spreads: spreads(base, Some(new)) }
     }
 
-    /// True if they differ by more than chance explains; `None` where there is no telling.
+    /// Returns true if they differ by more than chance explains; `None` where there is no telling.
     pub(crate) fn is_significant(&self, two_sided: &Quantiles) -> Option<bool> {
         let (from, to) = self.ratio_interval(two_sided)?;
         Some(from > 1.0 || to < 1.0)

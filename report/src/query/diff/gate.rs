@@ -139,7 +139,7 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
     })
 }
 
-/// True if a number is the one that a condition names: of the first event, where it names none.
+/// Returns true if a number is the one that a condition names: of the first event, where it names none.
 fn is_of(shown: &MetricDiff, metric: &Metric) -> bool {
     match metric {
         Metric::Share => shown.metric == DiffMetric::Share,

@@ -33,7 +33,7 @@ impl Joined {
     }
 }
 
-/// True if tags of all these recordings are made in the same way: kernels before Linux 6.18 hash programs with SHA-1, later ones with
+/// Returns true if tags of all these recordings are made in the same way: kernels before Linux 6.18 hash programs with SHA-1, later ones with
 /// SHA-256. `false` where a kernel is not known.
 pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recorded>) -> bool {
     let eras: Option<BTreeSet<bool>> = recordings.map(|it| has_sha256_tags(it.facts.os_release.as_deref()?)).collect();

@@ -26,7 +26,7 @@ use std::cmp::Ordering;
 /// Holds recordings of two sides against each other. They are read one after the other.
 ///
 /// # Errors
-/// When a side has no recording, one cannot be read at all, or `options` name an event that not every recording has.
+/// Fails if a side has no recording, one cannot be read at all, or `options` name an event that not every recording has.
 pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff> {
     let mut events = EventsCompared::default();
     let mut read = |inputs: &[Input]| {

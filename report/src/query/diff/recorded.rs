@@ -298,7 +298,7 @@ impl RecordedProgram {
         })
     }
 
-    /// True if it ran, or was hit.
+    /// Returns true if it ran, or was hit.
     pub(super) fn happened(&self) -> bool {
         let hit = self.events.iter().filter_map(|event| event.charged.value()).any(|it| it.count.samples > 0);
         hit || self.ran()
