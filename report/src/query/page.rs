@@ -1,4 +1,4 @@
-//! Reports of several kinds by one pass.
+//! Several reports by one pass.
 
 use super::annotate::{self, frames, lines};
 use super::by_prog::advice;
@@ -18,7 +18,7 @@ use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Call chains of an event with source lines of programs, the programs and their counters; with `keeps_samples` also each sample.
+/// Reads call chains of an event with source lines of programs, the programs and their counters; with `keeps_samples`, also each sample.
 pub(crate) fn profile(
     recording: &Recording<'_>,
     index: &Index,
@@ -35,17 +35,17 @@ pub(crate) fn profile(
     Ok(Profile { samples, report: facts.report(), counters })
 }
 
-/// Parts of a program's tree with less of its cost are put together.
+/// Share of a program's cost, per cent, below which parts of its tree are folded.
 const LEAST_PART_PERCENT: f64 = 0.5;
 
-/// Everything that a page shows of an event: of the first that is asked for and has samples.
+/// Makes everything that a page shows of the first selected event that has samples.
 pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Page> {
     let events = recording.events.all().len();
     let intervals = IntervalQuery::new(recording, index, options, None)?;
     let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
     let keys = vec![Payer::Comm];
     wanted.pivots.push(payers::key(keys.clone()));
-    // Advice is about helpers.
+    // Advice needs costs by helper.
     let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
@@ -54,7 +54,7 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
     };
     let (mut facts, (stacks, (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
     let stacks = stacks.named(recording, &facts.selection.events, options, &FxHashMap::default())?.stacks;
-    // All of it is of this event: others there may be thousands of.
+    // The page shows only this event, as there may be thousands.
     let named = |event: &usize| recording.names[*event] == stacks.event;
     let same_name: Vec<usize> = facts.events().filter(named).collect();
     let event = same_name.first().copied();
@@ -76,7 +76,7 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
     };
     let of_event = Options { by: None, limit: None, ..options.clone() };
     let query = AnnotateOptions { query: of_event, ..AnnotateOptions::default() };
-    // Without samples in any program, the page would list the code of all.
+    // Without samples in programs, the page would list the code of all.
     let code = match report.events.iter().any(|event| event.total.count.samples > 0) {
         true => Some(annotate::of_first(&facts, &sites, same_name.into_iter(), &query)?),
         false => None,

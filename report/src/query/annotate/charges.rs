@@ -1,4 +1,4 @@
-//! Charges of the parts of programs.
+//! Costs of programs, functions, lines and instructions.
 
 use super::listing::Listing;
 use crate::model::{CodeCost, Count, PartOfProgram};
@@ -7,7 +7,7 @@ use crate::pass::sinks::pivot::Charges;
 use crate::query::by_prog::facts::Facts;
 use rustc_hash::FxHashMap;
 
-/// Cost of something.
+/// Cost of a piece of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Cost {
     pub(super) own: Count,
@@ -37,9 +37,9 @@ impl Cost {
 pub(super) struct ProgramCost {
     pub(super) cost: Cost,
     pub(super) entry: Count,
-    /// Its share of what runs several programs, which is no part of `entry`.
+    /// The program's share of hooks with several programs; not a part of `entry`.
     pub(super) entry_shared: Count,
-    /// By number of the function.
+    /// Samples by number of the function.
     pub(super) functions: FxHashMap<u32, Vec<(Site, Count)>>,
 }
 
@@ -49,14 +49,14 @@ impl ProgramCost {
     }
 }
 
-/// Costs of the programs that are asked for in an event.
+/// Costs, in an event, of the programs that are asked for.
 pub(super) struct EventCosts {
     pub(super) event: usize,
-    /// All samples, whosever they are.
+    /// All samples of the event.
     pub(super) samples: Count,
-    /// Samples tell what programs called.
+    /// True if samples have call chains.
     pub(super) has_chains: bool,
-    /// By number of the program; those that have samples.
+    /// Costs of programs with samples, by number.
     pub(super) programs: FxHashMap<u32, ProgramCost>,
 }
 
@@ -83,20 +83,20 @@ impl EventCosts {
     }
 }
 
-/// The costs of a function, put where they belong.
+/// Costs of a function by line and instruction.
 #[derive(Debug)]
 pub(super) struct FunctionCosts {
     pub(super) all: Cost,
-    /// By line of the listing.
+    /// Costs by line of the listing.
     pub(super) lines: Vec<Cost>,
-    /// By machine instruction of the listing.
+    /// Costs by machine instruction of the listing.
     pub(super) insns: Vec<Cost>,
-    /// At addresses that are in no line.
+    /// Cost at addresses in no line.
     pub(super) elsewhere: Cost,
 }
 
 impl FunctionCosts {
-    /// Costs of a function; without a listing no sample has a place.
+    /// Adds up the costs of a function; without a listing, all cost is elsewhere.
     pub(super) fn new(listing: Option<&Listing<'_>>, sites: &[(Site, Count)]) -> FunctionCosts {
         let mut costs = FunctionCosts {
             all: Cost::default(),
@@ -120,18 +120,18 @@ impl FunctionCosts {
     }
 }
 
-/// Whole that costs of a program are parts of.
+/// Total cost of a program, of which the costs of its code are parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProgramWhole {
     pub(super) cost: Cost,
     pub(super) charged: u64,
     pub(super) has_chains: bool,
-    /// True if samples say nothing of what the program does.
+    /// True if samples cannot see the program.
     pub(super) is_blind: bool,
 }
 
 impl ProgramWhole {
-    /// `None` where samples do not tell, as for all of these.
+    /// Returns the part in the program's own code; `None` if samples cannot tell.
     pub(super) fn own(&self, count: Count) -> Option<PartOfProgram> {
         let part = PartOfProgram { count, percent: percent(count.weight, self.cost.own.weight) };
         (!self.is_blind).then_some(part)
@@ -151,7 +151,7 @@ impl ProgramWhole {
     }
 }
 
-/// A part in per cent; `None` of nothing.
+/// Returns a part in per cent; `None` if the whole is 0.
 pub(super) fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }

@@ -1,13 +1,13 @@
-//! Lines that are hot enough to be shown.
+//! Selection of the hot lines that a listing shows.
 
 use super::charges::Cost;
 use std::cmp::Reverse;
 
-/// Lines that stay on either side of a hot one.
+/// Number of lines shown on either side of a hot line.
 const CONTEXT: usize = 1;
 
-/// By function and line, whether a line is shown: the hottest `limit`, of those that have at least `percent_limit` of the weight
-/// `charged`, and what is next to one of them. Everything where neither is given.
+/// Returns, by function and line, true if the line is shown: the hottest `limit` lines with at least `percent_limit` of the weight `charged`, and
+/// their neighbours; all lines without limits.
 pub(super) fn shown(
     costs: &[Vec<Cost>],
     charged: u64,

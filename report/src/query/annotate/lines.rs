@@ -13,13 +13,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Adds up the cost of the lines of the programs that are asked for.
+/// Reports the cost of source lines of the programs that are asked for.
 pub(crate) fn lines(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<LinesReport> {
     let (facts, sites) = super::gather(recording, index, options)?;
     Ok(report(&facts, &sites, facts.events()))
 }
 
-/// Adds up the cost of the lines of the programs that are asked for, in these events.
+/// Reports the cost of source lines of the programs that are asked for, in these events.
 pub(crate) fn report(
     facts: &Facts<'_>,
     sites: &InstructionsSink<'_>,
@@ -56,10 +56,10 @@ pub(crate) fn report(
     LinesReport { format: "bprec lines", version: JSON_VERSION, events: events.collect() }
 }
 
-/// Name of a file, and a line of it.
+/// Name of a file, and number of a line.
 type FileAndLine = (Arc<str>, u32);
 
-/// The lines that have samples in an event, the costliest first.
+/// Returns the lines with samples in an event, the costliest first.
 fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost, LineRow)> {
     let mut rows = Vec::new();
     for (number, cost) in &event.programs {
@@ -68,7 +68,7 @@ fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost,
         for (at, listing) in code.listings(*number, |at| cost.functions.contains_key(&at)) {
             let sites = cost.functions.get(&at).map_or(&[][..], Vec::as_slice);
             let costs = FunctionCosts::new(listing.as_ref(), sites);
-            // By file and line; the first place of a line in the code stands for all.
+            // Costs by file and line; the first occurrence of a line in the code represents it.
             let mut by_line: BTreeMap<Option<FileAndLine>, (Cost, Option<SourceLine>)> = BTreeMap::new();
             by_line.entry(None).or_default().0.merge(costs.elsewhere);
             let lines = listing.iter().flat_map(|listing| &listing.lines).zip(&costs.lines);

@@ -1,7 +1,7 @@
-//! The code of programs: source lines, BPF instructions and machine instructions, and what each cost.
+//! Annotated code of programs: source lines, BPF instructions and machine instructions, each with its cost.
 //!
-//! All of it is in the recording: the instructions that the kernel ran, before and after its compiler, the line table and the BTF. Only the
-//! programs that are asked for are looked into.
+//! Everything is in the recording: the BPF instructions, the machine code, the line table and the BTF. Only the programs that are asked for are
+//! decoded.
 
 mod charges;
 pub(crate) mod frames;
@@ -39,13 +39,13 @@ use source::SourceFiles;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lists the programs that are asked for, by the first event that has samples in one of them.
+/// Lists the programs that are asked for, in the first event that has samples in one of them.
 pub(crate) fn annotate(recording: &Recording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
     let (facts, sites) = gather(recording, index, &options.query)?;
     of_first(&facts, &sites, facts.events(), options)
 }
 
-/// Reads all samples once.
+/// Reads all samples once, for the ledger and for sample counts by address.
 fn gather<'f>(
     recording: &'f Recording<'_>,
     index: &'f Index,
@@ -56,10 +56,10 @@ fn gather<'f>(
     Facts::gather(recording, index, options, WantedFacts::default(), sites)
 }
 
-/// Lists the programs that are asked for, by the first of these events that has samples in one of them, or else the first.
+/// Lists the programs that are asked for, in the first of these events that has samples in one of them, or else in the first event.
 ///
 /// # Errors
-/// Fails if there is no event.
+/// Fails if `events` is empty.
 pub(crate) fn of_first(
     facts: &Facts<'_>,
     sites: &InstructionsSink<'_>,
@@ -86,7 +86,7 @@ pub(crate) fn of_first(
     let arch = recording.text(Feature::ARCH);
     let code = ProgramCode::new(recording, index, &numbers, arch.as_deref());
     let call_base = names::call_base(index);
-    // Programs without a sample of what they do, which may have run all the same.
+    // Programs without samples may have run all the same.
     let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
     let (without, of_event) = (numbers.iter().filter(|number| !has_cost(number)), facts.event(event));
     let blind = without.filter_map(|number| Some((*number, facts.blind_row(&of_event, *number as usize)?))).collect();
@@ -105,11 +105,11 @@ pub(crate) fn of_first(
     })
 }
 
-/// The code that the recording has of some programs.
+/// Recorded code of some programs.
 struct ProgramCode<'a> {
     index: &'a Index,
     isa: Option<Isa>,
-    /// By number of the program.
+    /// Program infos by number of the program.
     infos: FxHashMap<u32, ProgInfo<'a>>,
     btf: BTreeMap<u32, Btf<'a>>,
 }
@@ -130,14 +130,14 @@ impl<'a> ProgramCode<'a> {
         SourceFiles::new(self.infos.get(&number).and_then(|info| self.btf.get(&info.btf_id()?)))
     }
 
-    /// The functions of a program, each with its code if the recording has its `bpf_prog_info`.
+    /// Returns the wanted functions of a program, each with its listing if the recording has the program's info.
     fn listings(&self, number: u32, wanted: impl Fn(u32) -> bool) -> Vec<(u32, Option<Listing<'a>>)> {
         let program = &self.index.programs.list[number as usize];
         let info = self.infos.get(&number);
         let slots = info.map(slots_of_functions).unwrap_or_default();
         let functions: Vec<Function<'a>> = info.map(|info| info.functions().collect()).unwrap_or_default();
         let starts = info.map(LineStarts::new).unwrap_or_default();
-        // The address of the interpreter is no function of a program that it runs.
+        // The address of the interpreter is not a function of an interpreted program.
         let count = if program.interpreted && !functions.is_empty() { functions.len() } else { usize::MAX };
         let known = (0..).zip(&program.functions).take(count).filter(|(at, _)| wanted(*at));
         let listed = known.map(|(at, known)| {
@@ -153,20 +153,20 @@ struct Annotator<'a> {
     index: &'a Index,
     code: &'a ProgramCode<'a>,
     costs: &'a EventCosts,
-    /// By number of the program, why nothing is known of its costs.
+    /// For each program that samples cannot see, the reason.
     blind: FxHashMap<u32, Reason>,
     options: &'a AnnotateOptions,
     arch: Option<&'a str>,
-    /// Base address of calls in instructions, if the recording has it.
+    /// Base address of calls in BPF instructions, if the recording has it.
     call_base: Option<u64>,
 }
 
-/// A function with its costs.
+/// Function with its listing and costs.
 struct Joined<'a> {
     number: u32,
     listing: Option<Listing<'a>>,
     costs: FunctionCosts,
-    /// Its calls, and how far from the kernel's base of calls they are said to go.
+    /// Related calls, each with the BPF instruction's distance from the base of calls.
     calls: Vec<(PairedCall, Option<i32>)>,
 }
 
@@ -179,7 +179,7 @@ impl<'a> Annotator<'a> {
         let blind = self.blind.get(&number);
         let is_blind = blind.is_some();
         let whole = ProgramWhole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
-        // Entry code may have samples where the program itself has none.
+        // Entry code may have samples although the program has none.
         let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
         let entry = has_chains && charged.is_some();
         let is_wanted = |at: u32| {
@@ -218,7 +218,7 @@ impl<'a> Annotator<'a> {
         let helpers = calls.clone().filter_map(|(call, distance)| Some((*call, (*distance)?)));
         let base = self.call_base.or_else(|| names::call_base_of(helpers));
         let mut names = CodeNames::new(self.index, program, self.code.isa, base);
-        // A call that does not go where its distance says is not the one that it looks like.
+        // A call whose target differs from its distance is related wrongly.
         let is_right = |call: &PairedCall, distance: Option<i32>| {
             base.zip(distance).is_none_or(|(base, distance)| base.wrapping_add_signed(distance.into()) == call.target)
         };
@@ -273,7 +273,7 @@ impl<'a> Annotator<'a> {
         function
     }
 
-    /// Why there are no source lines, no BPF instructions and no machine instructions, or not of all.
+    /// Returns why source lines, BPF instructions and machine instructions are missing, or are missing in part.
     fn lacks(
         &self,
         program: &Program,
@@ -329,7 +329,7 @@ impl<'a> Annotator<'a> {
                 Proof::OneToOne => Some(line.insns.start + nth..line.insns.start + nth + 1),
                 Proof::Line => None,
             };
-            // Without instructions to count in, the line's cost is what there is.
+            // Without decoded instructions, the line's cost is used.
             let own_cost =
                 own_insns.clone().map(|own| if listing.insns.is_empty() { costs.lines[at] } else { sum(own) });
             let call = names.calls.get(slot).map(|call| costs.insns[call.insn]);

@@ -1,17 +1,17 @@
-//! Matches programs of one side with those of the other.
+//! Matches programs of the two sides.
 
 use super::recorded::{Recorded, RecordedProgram, merged};
 use crate::model::{Identity, Status, has_sha256_tags};
 use bprec_format::bpf::Tag;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A program of either side: per recording of each what it was there, if it was.
+/// Matched program: for each recording of both sides, its numbers, if the program is in the recording.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) status: Status,
-    /// On the new side, where it is there.
+    /// Identity on the new side, or else on the base side.
     pub(super) identity: Identity,
-    /// On the base side, where that is another.
+    /// Name on the base side, if different.
     pub(super) previous_name: Option<String>,
     pub(super) base: Vec<Option<RecordedProgram>>,
     pub(super) new: Vec<Option<RecordedProgram>>,
@@ -22,7 +22,7 @@ impl Joined {
         side.iter().flatten().flat_map(|program| &program.tags).copied().collect()
     }
 
-    /// Programs of both sides.
+    /// Numbers of the program in all recordings.
     pub(super) fn recorded(&self) -> impl Iterator<Item = &RecordedProgram> {
         self.base.iter().chain(&self.new).flatten()
     }
@@ -42,8 +42,7 @@ pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recor
 
 type SidePrograms = BTreeMap<Identity, Vec<Option<RecordedProgram>>>;
 
-/// Takes the programs out of the recordings and puts those together that are the same. `has_places`: where programs are attached tells them
-/// apart.
+/// Takes the programs out of the recordings and matches those of both sides. `has_places`: attach points distinguish programs.
 pub(super) fn join(base: &mut [Recorded], new: &mut [Recorded], has_places: bool, has_tags: bool) -> Vec<Joined> {
     put_together(side(base, has_places), side(new, has_places), has_tags)
 }
@@ -62,7 +61,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
             None => drop(come.insert(identity, programs)),
         }
     }
-    // Unmatched programs are new or gone, unless they are the same under another name, or elsewhere.
+    // Unmatched programs are new or gone, unless they were renamed or moved.
     let tags_of = |programs: &[Option<RecordedProgram>]| Some(Joined::tags(programs)).filter(|tags| !tags.is_empty());
     if has_tags {
         pair(&mut base, &mut come, &mut joined, Status::Renamed, |identity, programs| {
@@ -85,7 +84,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
     joined
 }
 
-/// Puts together what one alone on each side has in common.
+/// Matches programs whose key is unique on both sides.
 fn pair<K: Ord>(
     base: &mut SidePrograms,
     new: &mut SidePrograms,
@@ -111,7 +110,7 @@ fn pair<K: Ord>(
     }
 }
 
-/// The programs of a side, per recording.
+/// Returns the programs of a side, for each recording.
 fn side(recordings: &mut [Recorded], has_places: bool) -> SidePrograms {
     let count = recordings.len();
     let mut side: SidePrograms = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Contents of a map: its entries, and the form in which they are shown.
+//! Contents of a map: its entries as keys and values.
 
 use super::{Map, MapsReport};
 use crate::index::map_contents::Contents;
@@ -7,8 +7,8 @@ use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
 
-/// Limits on the text of one key or value of so many bytes. Types are from the recording, too: unions, and types
-/// without a size, can make any number of values of a byte.
+/// Returns the limits on the text of a key or value. Types come from the recording: unions, and types without a size, can expand a byte to any number
+/// of values.
 fn limits(bytes: &[u8]) -> Limits {
     const CHARS_MIN: usize = 1 << 10;
     const CHARS_PER_BYTE: usize = 1 << 8;
@@ -24,36 +24,36 @@ const BUILD_ID_FRAME_BYTES: usize = 32;
 /// `BPF_STACK_BUILD_ID_VALID`
 const BUILD_ID_VALID: u32 = 1;
 
-/// An entry as it is shown.
+/// Entry of a map.
 pub(crate) struct Entry<'a> {
-    /// Key; `None` where entries have no keys.
+    /// Key; `None` if entries have no keys.
     pub(crate) key: Option<Value<'a>>,
-    /// With the CPU that each is of, if the map has one for each.
+    /// Values, each with its CPU if the map has one value per CPU.
     pub(crate) values: Vec<(Option<u32>, Shown<'a>)>,
 }
 
-/// A value as it is shown.
+/// Value of an entry.
 pub(crate) enum Shown<'a> {
-    /// By its type, or bytes without one.
+    /// Typed value, or bytes without a type.
     Value(Value<'a>),
     /// Call chain, innermost first.
     Stack(Vec<Frame>),
-    /// A program's id.
+    /// Id of a program.
     Program(u32),
-    /// A map's id.
+    /// Id of a map.
     Map(u32),
 }
 
-/// An entry of a stack trace.
+/// Frame of a stack trace.
 pub(crate) enum Frame {
-    /// In memory: with the function, and how far into it, if the recording knows.
+    /// Address, with the function and the distance from its start, if known.
     Address { addr: u64, symbol: Option<(String, u64)> },
-    /// In a file, by its build id in hexadecimal.
+    /// Offset in a file, by the file's build id in hexadecimal.
     File { build_id: String, offset: u64 },
 }
 
 impl MapsReport<'_> {
-    /// The entries of a map, from the first on; one at a time, as there may be many.
+    /// Returns the entries of a map one at a time, as there may be many.
     pub(crate) fn entries<'s>(&'s self, map: &'s Map<'_>) -> impl Iterator<Item = Entry<'s>> {
         let contents = map.contents.filter(|contents| contents.stride() > 0);
         let run = contents.map_or(&[][..], |contents| &contents.whole.bytes[..]);
@@ -81,7 +81,7 @@ impl MapsReport<'_> {
     fn key<'s>(&'s self, map: &'s Map<'_>, bytes: &[u8]) -> Value<'s> {
         match (&map.types, map.map_type()) {
             (Some(types), _) if types.key != 0 => types.btf.value(types.key, bytes, &limits(bytes)),
-            // The kernel has them be an index or a number of its own.
+            // The kernel defines these keys as numbers.
             (
                 _,
                 Some(
@@ -117,10 +117,10 @@ impl MapsReport<'_> {
 
     fn stack(&self, contents: &Contents, bytes: &[u8]) -> Vec<Frame> {
         let addresses = bytes.chunks_exact(8).map_while(|word| self.endian.u64_at(word, 0));
-        // Markers, which are no addresses, stand where kernel and user frames begin.
+        // Markers, which are no addresses, precede kernel and user frames.
         let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
-            // All but the first are return addresses: a call may be the last instruction of its function.
+            // All but the first are return addresses, whose call may be the last instruction of its function.
             .map(|(at, addr)| Frame::Address { addr, symbol: self.symbol(addr, at > 0, contents.time_ns()) })
             .collect()
     }
@@ -139,7 +139,7 @@ impl MapsReport<'_> {
         frames.map_while(frame).collect()
     }
 
-    /// The function that an address is in, and how far.
+    /// Returns the function at an address, and the distance from its start.
     fn symbol(&self, addr: u64, is_return: bool, time_ns: u64) -> Option<(String, u64)> {
         let symbolizer = Symbolizer::new(self.index);
         let symbol = if is_return { symbolizer.find_caller(addr, time_ns) } else { symbolizer.find(addr, time_ns) }?;
