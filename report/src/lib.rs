@@ -53,7 +53,7 @@ pub use options::{
     AnnotateOptions, By, CpuList, Group, Options, Paint, Payer, ProgFilter, Sort, Split, TableColumns, TableStyle,
     TextStyle, TimeRange, Tone,
 };
-pub use pass::attribution::{Attribution, Charge, Column};
+pub use pass::attribution::{Attribution, Charge, ChargeColumn};
 pub use pass::{SampleView, Sink};
 pub use query::counters::StatAccumulator;
 pub use query::diff::diff;

@@ -3,7 +3,7 @@
 use crate::index::sections::btf_of;
 use crate::index::symbolizer::Symbolizer;
 use crate::index::{Index, Wanted};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Advice, Annotation, Count, CountersReport, Interval, LinesReport, OverTime, Page, Payers, Profile, Report, Row,
     Stacks, Trees,
@@ -21,7 +21,7 @@ use std::io::{self, Write};
 /// A recording and its index: programs, addresses, tasks, symbols. The side band is read once for all queries.
 #[derive(Debug)]
 pub struct Session<'a> {
-    recording: Recording<'a>,
+    recording: OpenRecording<'a>,
     index: Index,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Session<'a> {
     }
 
     fn with(input: &'a Input, wanted: Wanted) -> Result<Session<'a>> {
-        let session = Recording::open_with_events(input).and_then(|recording| {
+        let session = OpenRecording::open_with_events(input).and_then(|recording| {
             let mut index = Index::build(&recording, wanted);
             if let Some(file) = index.other_boot {
                 let [first, second] = [0, file].map(|file| recording.files()[file].path.to_owned());

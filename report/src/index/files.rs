@@ -1,7 +1,7 @@
 //! Accounts (losses, cost, samples) that each file of a recording has for itself; their sums are those of the recording.
 
 use super::states::States;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use bprec_format::bprec::state::{Aggregation, Cost, Loss, Sampler, SamplerCounts, Session};
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ impl FileAccounts {
 
     /// Returns the position of a file recorded after another boot than the first. Without sessions, the recording's clock is taken for a clock since
     /// boot, as the file relates it to the wall clock.
-    pub(super) fn other_boot(&self, recording: &Recording<'_>) -> Option<usize> {
+    pub(super) fn other_boot(&self, recording: &OpenRecording<'_>) -> Option<usize> {
         let files = recording.files();
         let told = |file: usize| self.spans.get(file).and_then(|span| span.booted_unix_ns);
         let by_clock = |file: usize| files[file].clock.map(|(wall_ns, at_ns)| i128::from(wall_ns) - i128::from(at_ns));
@@ -90,7 +90,7 @@ impl FileAccounts {
     /// Puts the sums of all files into `states`. Returns the gaps between files.
     pub(super) fn finish(
         mut self,
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         states: &mut States,
         aggregations: &mut BTreeMap<usize, Aggregation>,
     ) -> Vec<(u64, u64)> {

@@ -3,7 +3,7 @@
 use super::States;
 use super::images::{Image, ImageKind, TrampolineKey, TrampolinePrograms};
 use super::kernel::{Candidates, Dispatch, RAW_TRACEPOINTS, TRACEPOINTS, TRACING_EVENTS, UserProbe, XDP_PROGRAMS};
-use super::programs::Program;
+use super::programs::IndexedProgram;
 use super::runners::{HookGroup, Runner, Runners};
 use super::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
@@ -53,7 +53,7 @@ impl Hooks {
     /// Builds the hooks. `attached` has the programs that trampolines run.
     pub(crate) fn new(
         symbols: &KernelSymbols,
-        programs: &[Program],
+        programs: &[IndexedProgram],
         states: &States,
         images: &[Image],
         attached: &TrampolinePrograms,
@@ -131,7 +131,7 @@ impl Hooks {
 }
 
 struct Builder<'a> {
-    programs: &'a [Program],
+    programs: &'a [IndexedProgram],
     states: &'a States,
     lifetimes: Vec<Range<u64>>,
     /// Programs with unknown attach points: never queried, or unloaded before the recorder queried them.
@@ -175,15 +175,15 @@ struct MultiPrograms<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(programs: &'a [Program], states: &'a States) -> Builder<'a> {
+    fn new(programs: &'a [IndexedProgram], states: &'a States) -> Builder<'a> {
         let start_ns = states.session.as_ref().map(|session| session.start_ns);
-        let released = |program: &Program| states.released.get(&program.key()?);
-        let lifetime = |program: &Program| {
+        let released = |program: &IndexedProgram| states.released.get(&program.key()?);
+        let lifetime = |program: &IndexedProgram| {
             let unloaded_ns = program.unloaded_ns.unwrap_or(u64::MAX);
             let gone_ns = released(program).map_or(unloaded_ns, |released| unloaded_ns.min(released.before_ns));
             program.loaded_ns.unwrap_or(0)..gone_ns
         };
-        let is_stranger = |program: &Program| {
+        let is_stranger = |program: &IndexedProgram| {
             let has_gone = program.unloaded_ns.is_some() || released(program).is_some();
             let came =
                 start_ns.is_some_and(|start_ns| program.loaded_ns.is_some_and(|loaded_ns| loaded_ns >= start_ns));
@@ -459,7 +459,7 @@ const MULTI: [&str; 4] = ["fentry_multi", "fexit_multi", "fsession_multi", "15"]
 const MORE_FUNCTIONS: &[u8] = b" more";
 
 impl<'a> MultiPrograms<'a> {
-    fn new(programs: &[Program], states: &'a States) -> MultiPrograms<'a> {
+    fn new(programs: &[IndexedProgram], states: &'a States) -> MultiPrograms<'a> {
         let mut multi = MultiPrograms::default();
         for (number, program) in (0..).zip(programs) {
             let attachments = states.attachments_of(program.id).iter();

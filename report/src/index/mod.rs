@@ -28,7 +28,7 @@ use self::code::{Code, CodeMap};
 use self::files::FileAccounts;
 use self::hooks::Hooks;
 use self::kernel::Role;
-use self::programs::{Program, Programs, SideEvent, SidebandKind};
+use self::programs::{IndexedProgram, Programs, SideEvent, SidebandKind};
 use self::runs::RunSeries;
 use self::states::{Lost, States, Traces};
 use self::symbols::{KernelMaps, KernelSymbols};
@@ -38,7 +38,7 @@ use self::workload::Workloads;
 use crate::index::dedup::DedupLog;
 use crate::index::file_functions::Files;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::scan::Scanner;
 use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Unit;
@@ -120,7 +120,7 @@ impl Index {
     }
 
     /// Unit of the weights of an event's samples. Samples of bprec's sampling program have the unit of the event that carries the program.
-    pub(crate) fn unit(&self, recording: &Recording<'_>, event: usize) -> Unit {
+    pub(crate) fn unit(&self, recording: &OpenRecording<'_>, event: usize) -> Unit {
         let attr = &recording.event(event).attr;
         let carrier = self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler);
         let kind = carrier.map_or((attr.kind, attr.config), |carrier| (carrier.event_type, carrier.event_config));
@@ -131,7 +131,7 @@ impl Index {
     }
 
     /// Returns true if an event's samples have the kernel's call chains.
-    pub(crate) fn has_chains(&self, recording: &Recording<'_>, event: usize) -> bool {
+    pub(crate) fn has_chains(&self, recording: &OpenRecording<'_>, event: usize) -> bool {
         let attr = &recording.event(event).attr;
         // Samples of bprec's sampling program are those of the event that carries it.
         match self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler) {
@@ -144,7 +144,7 @@ impl Index {
     }
 
     /// Walks all records once and builds the index.
-    pub(crate) fn build(recording: &Recording<'_>, wanted: Wanted) -> Index {
+    pub(crate) fn build(recording: &OpenRecording<'_>, wanted: Wanted) -> Index {
         let mut walk = Walk::new(recording, wanted);
         let mut slice = 0;
         recording.for_each_slice(|of_file| {
@@ -200,7 +200,7 @@ impl Index {
 type KernelMap = (u64, u64, String);
 
 struct Walk<'r, 'a> {
-    recording: &'r Recording<'a>,
+    recording: &'r OpenRecording<'a>,
     /// Position of the current file.
     file: usize,
     /// Time of undated records of the current file, ns: after the end of the files before it.
@@ -224,7 +224,7 @@ struct Walk<'r, 'a> {
 }
 
 impl<'r, 'a> Walk<'r, 'a> {
-    fn new(recording: &'r Recording<'a>, wanted: Wanted) -> Walk<'r, 'a> {
+    fn new(recording: &'r OpenRecording<'a>, wanted: Wanted) -> Walk<'r, 'a> {
         Walk {
             recording,
             file: 0,
@@ -501,7 +501,7 @@ impl<'r, 'a> Walk<'r, 'a> {
                     .into(),
             );
         }
-        let maps_of = |program: &Program| {
+        let maps_of = |program: &IndexedProgram| {
             let info = program.info.and_then(|info| infos.get(info.at));
             info.and_then(ProgInfo::map_ids).into_iter().flat_map(|ids| ids.iter())
         };

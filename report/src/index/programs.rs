@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Function of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Function {
+pub(crate) struct ProgramFunction {
     pub(crate) name: String,
     /// Address of the function's code, if known.
     pub(crate) addr: Option<u64>,
@@ -29,13 +29,13 @@ pub(crate) struct Function {
 
 /// Program of the recording.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Program {
+pub(crate) struct IndexedProgram {
     pub(crate) id: Option<u32>,
     pub(crate) tag: Option<[u8; 8]>,
     /// Facts of the program's `bpf_prog_info`, if the recording has it.
     pub(crate) info: Option<ProgInfoSummary>,
     /// Functions, the entry function first.
-    pub(crate) functions: Vec<Function>,
+    pub(crate) functions: Vec<ProgramFunction>,
     /// Load time, ns, if the recording has it.
     pub(crate) loaded_ns: Option<u64>,
     /// Unload time, ns, if the recording has it.
@@ -48,7 +48,7 @@ pub(crate) struct Program {
     pub(crate) map_ids: Vec<u32>,
 }
 
-impl Program {
+impl IndexedProgram {
     /// Id and load time, if both are known.
     pub(crate) fn key(&self) -> Option<(u32, u64)> {
         self.id.zip(self.info.map(|info| info.load_time_ns))
@@ -82,7 +82,7 @@ pub(crate) struct Announced {
 /// Programs of a recording, their images, and the address ranges of both.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    pub(crate) list: Vec<Program>,
+    pub(crate) list: Vec<IndexedProgram>,
     /// Programs outside of the list: nothing can be charged to them.
     pub(crate) announced: Vec<Announced>,
     /// Number of a program by id and load time.
@@ -109,7 +109,7 @@ struct CodeSymbol {
 struct SideBandWalk {
     symbols: Vec<CodeSymbol>,
     images: Vec<(CodeSymbol, Image)>,
-    known: Vec<Program>,
+    known: Vec<IndexedProgram>,
     /// Latest program with an id.
     by_id: FxHashMap<u32, u32>,
     /// Currently loaded symbols by address.
@@ -270,7 +270,7 @@ impl SideBandWalk {
 
     fn add(&mut self, id: u32, tag: [u8; 8]) -> u32 {
         let program = self.known.len() as u32;
-        self.known.push(Program { id: Some(id), tag: Some(tag), ..Program::default() });
+        self.known.push(IndexedProgram { id: Some(id), tag: Some(tag), ..IndexedProgram::default() });
         self.by_id.insert(id, program);
         program
     }
@@ -329,7 +329,7 @@ impl SideBandWalk {
                 let name = function.type_id.and_then(|id| types?.func_name(id)).map(lossy);
                 self.known[program as usize]
                     .functions
-                    .push(Function { name: name.unwrap_or_default(), addr: function.addr });
+                    .push(ProgramFunction { name: name.unwrap_or_default(), addr: function.addr });
                 let Some(range) = function.range() else { continue };
                 let at = (program, function.index as u32);
                 let mut announced = false;
@@ -365,7 +365,7 @@ impl SideBandWalk {
         self.sort(&mut ranges);
         ranges.extend(interpreter_ranges(self.interpreters));
         ranges.extend(self.out_of_line);
-        let keyed = |(at, program): (usize, &Program)| Some((program.key()?, at as u32));
+        let keyed = |(at, program): (usize, &IndexedProgram)| Some((program.key()?, at as u32));
         let by_key = self.known.iter().enumerate().filter_map(keyed).collect();
         let mut programs = Programs { list: self.known, announced, by_key, ranges, ..Programs::default() };
         programs.place_images(self.images, infos);
@@ -385,7 +385,7 @@ impl SideBandWalk {
                 || !states.attachments_of(known.id).is_empty();
             match known.id.filter(|_| !is_known) {
                 Some(id) => {
-                    let Program { tag, loaded_ns, loader_pid, .. } = *known;
+                    let IndexedProgram { tag, loaded_ns, loader_pid, .. } = *known;
                     announced.push(Announced { id, tag, loaded_ns, loader_pid });
                     false
                 }
@@ -453,7 +453,7 @@ impl SideBandWalk {
             let program = match same_code.or_else(|| first_free(by_id.get_mut(&id))) {
                 Some(program) => program,
                 None => {
-                    self.known.push(Program { id: Some(id), ..Program::default() });
+                    self.known.push(IndexedProgram { id: Some(id), ..IndexedProgram::default() });
                     self.known.len() as u32 - 1
                 }
             };
@@ -489,11 +489,11 @@ impl SideBandWalk {
                 }
                 None => {
                     let program = symbol.program.unwrap_or_else(|| {
-                        let known = Program {
+                        let known = IndexedProgram {
                             tag,
                             loaded_ns: (symbol.from_ns > 0).then_some(symbol.from_ns),
                             unloaded_ns: (symbol.to_ns < u64::MAX).then_some(symbol.to_ns),
-                            ..Program::default()
+                            ..IndexedProgram::default()
                         };
                         self.known.push(known);
                         self.known.len() as u32 - 1
@@ -507,7 +507,7 @@ impl SideBandWalk {
                     let at = *places.entry((program, symbol.addr)).or_insert_with(|| {
                         // Most programs have one function.
                         known.reserve_exact(usize::from(known.is_empty()));
-                        known.push(Function { name, addr: Some(symbol.addr) });
+                        known.push(ProgramFunction { name, addr: Some(symbol.addr) });
                         known.len() as u32 - 1
                     });
                     (program, at)
@@ -540,7 +540,7 @@ impl SideBandWalk {
                 }
             }
             if known.functions.is_empty() {
-                known.functions = vec![Function { name: info_name.unwrap_or_default(), addr: None }];
+                known.functions = vec![ProgramFunction { name: info_name.unwrap_or_default(), addr: None }];
             }
         }
     }
@@ -548,12 +548,12 @@ impl SideBandWalk {
 
 impl Programs {
     /// Returns the program with an id and load time.
-    pub(crate) fn by_key(&self, id: u32, load_time_ns: u64) -> Option<&Program> {
+    pub(crate) fn by_key(&self, id: u32, load_time_ns: u64) -> Option<&IndexedProgram> {
         self.list.get(*self.by_key.get(&(id, load_time_ns))? as usize)
     }
 
     fn place_images(&mut self, images: Vec<(CodeSymbol, Image)>, infos: &[ProgInfo<'_>]) {
-        let info_of = |(program, known): (usize, &Program)| Some((program as u32, infos.get(known.info?.at)?));
+        let info_of = |(program, known): (usize, &IndexedProgram)| Some((program as u32, infos.get(known.info?.at)?));
         self.attached = TrampolinePrograms::new(infos, self.list.iter().enumerate().filter_map(info_of));
         for (symbol, image) in images {
             self.ranges.push(Range {

@@ -51,9 +51,9 @@ impl SectionSymbols {
 }
 
 /// Range of a BPF function, and its name if unambiguous.
-type ProgramFunction = (Range<u64>, Option<Arc<[u8]>>);
+type NamedRange = (Range<u64>, Option<Arc<[u8]>>);
 
-fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<ProgramFunction> {
+fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<NamedRange> {
     let btf = btf_of(sections, endian);
     let infos = sections.iter().filter(|section| section.feature == Feature::BPF_PROG_INFO);
     let infos = infos.flat_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian));
@@ -70,7 +70,7 @@ fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<Pro
 }
 
 /// Removes the names of all functions that overlap.
-fn without_shared(mut functions: Vec<ProgramFunction>) -> Vec<ProgramFunction> {
+fn without_shared(mut functions: Vec<NamedRange>) -> Vec<NamedRange> {
     functions.sort_by_key(|(range, _)| (range.start, range.end));
     let mut reaches = 0;
     for at in 1..functions.len() {

@@ -5,7 +5,7 @@
 
 use super::States;
 use super::hooks::Hooks;
-use super::programs::Program;
+use super::programs::IndexedProgram;
 use super::runners::Runner;
 use bprec_format::bpf::names::MapType;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -35,8 +35,8 @@ type Arrays = FxHashMap<u32, Vec<u32>>;
 impl TailCalls {
     /// Follows tail calls. `maps_of` returns the ids of the maps that a program uses.
     pub(crate) fn new<M: IntoIterator<Item = u32>>(
-        programs: &[Program],
-        maps_of: impl Fn(&Program) -> M,
+        programs: &[IndexedProgram],
+        maps_of: impl Fn(&IndexedProgram) -> M,
         states: &States,
     ) -> TailCalls {
         let arrays = arrays(programs, states);
@@ -47,7 +47,7 @@ impl TailCalls {
         arrays.values().flatten().for_each(|program| reached[*program as usize] = true);
         let unread: FxHashSet<u32> =
             states.prog_arrays.iter().filter(|array| array.unread_slots > 0).map(|array| array.map_id).collect();
-        let arrays_of = |program: &Program| {
+        let arrays_of = |program: &IndexedProgram| {
             let maps = maps_of(program).into_iter();
             let maps = maps.flat_map(|map| [Some(map), unread.contains(&map).then_some(UNREAD)]).flatten();
             maps.filter(|map| arrays.contains_key(map)).collect()
@@ -61,7 +61,7 @@ impl TailCalls {
         let matters = |number: &usize| reached[*number] || !used[*number].is_empty();
         let starts = (0..programs.len()).filter(|number| matters(number) && is_run_otherwise(*number));
         let origins = origins(starts, &used, &arrays, &reached).unwrap_or_else(|| vec![Vec::new(); programs.len()]);
-        let lifetime = |it: &Program| it.loaded_ns.unwrap_or(0)..it.unloaded_ns.unwrap_or(u64::MAX);
+        let lifetime = |it: &IndexedProgram| it.loaded_ns.unwrap_or(0)..it.unloaded_ns.unwrap_or(u64::MAX);
         TailCalls { reached, origins, lifetimes: programs.iter().map(lifetime).collect() }
     }
 
@@ -91,7 +91,7 @@ impl TailCalls {
 }
 
 /// Returns the programs of each program array, in any of its readings.
-fn arrays(programs: &[Program], states: &States) -> Arrays {
+fn arrays(programs: &[IndexedProgram], states: &States) -> Arrays {
     let mut by_id: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     for (number, program) in (0..).zip(programs) {
         let of_id = program.id.map(|id| by_id.entry(id).or_default());
@@ -165,9 +165,9 @@ mod tests {
     use bprec_format::bpf::names::ProgType;
     use bprec_format::bprec::state::{Attachment, KernelSymbol, ProgArray, Session, TailCall};
 
-    fn program(id: u32) -> Program {
+    fn program(id: u32) -> IndexedProgram {
         let info = ProgInfoSummary { at: 0, prog_type: Some(ProgType::RAW_TRACEPOINT), load_time_ns: 0, uid: None };
-        Program { id: Some(id), info: Some(info), ..Program::default() }
+        IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() }
     }
 
     fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
@@ -184,7 +184,7 @@ mod tests {
     /// Program that a program was tail-called from, by a tracepoint that the call chain leads to. Programs have the ids
     /// 10, 11 … in their order; `maps` are those that each uses.
     fn origin(
-        programs: &[Program],
+        programs: &[IndexedProgram],
         maps: &[&[u32]],
         states: &States,
         of: u32,
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_chain_begins_where_a_hook_runs_a_program() {
         // 10 on sys_enter → 12 → 13; 11 on sys_exit → 13; 13 also on sys_exit itself.
-        let programs: Vec<Program> = (10..14).map(program).collect();
+        let programs: Vec<IndexedProgram> = (10..14).map(program).collect();
         let maps: [&[u32]; 4] = [&[1], &[2], &[2, 9], &[]];
         let mut at = [attached(10, "raw_tracepoint", "sys_enter"), attached(11, "raw_tracepoint", "sys_exit")].to_vec();
         at.push(attached(12, "tail_call", "jumps[0]"));
@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn only_programs_that_were_there_jump() {
         // Both jump to 12 and are on no hook that is known.
-        let gone = Program { unloaded_ns: Some(300), ..program(10) };
-        let came = Program { loaded_ns: Some(400), ..program(11) };
+        let gone = IndexedProgram { unloaded_ns: Some(300), ..program(10) };
+        let came = IndexedProgram { loaded_ns: Some(400), ..program(11) };
         let programs = [gone, came, program(12)];
         let known = states(&[], &[array(1, &[12])]);
         let of = |at_ns| origin(&programs, &[&[1], &[1], &[]], &known, 2, None, at_ns);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn slots_that_were_not_looked_at_hold_any_of_the_programs() {
-        let programs: Vec<Program> = (10..13).map(program).collect();
+        let programs: Vec<IndexedProgram> = (10..13).map(program).collect();
         let long = ProgArray { unread_slots: 1, ..array(2, &[]) };
         let of = |arrays: &[ProgArray]| origin(&programs, &[&[1], &[2], &[]], &states(&[], arrays), 2, None, 500);
         assert_eq!(of(&[array(1, &[12]), array(2, &[])]), Some(0));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn ways_in_a_circle_end() {
-        let programs: Vec<Program> = (10..13).map(program).collect();
+        let programs: Vec<IndexedProgram> = (10..13).map(program).collect();
         let known = states(&[attached(10, "raw_tracepoint", "sys_enter")], &[array(1, &[11, 12])]);
         let of = |number| origin(&programs, &[&[1], &[1], &[1]], &known, number, None, 500);
         assert_eq!((of(1), of(2)), (Some(0), Some(0)));

@@ -116,7 +116,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::Input;
-    use crate::input::recording::Recording;
+    use crate::input::recording::OpenRecording;
     use bprec_format::{ATTR_SIZES, FILE_HEADER_BYTES, PIPE_HEADER_BYTES};
 
     /// A stream with one event and two COMM records of 32 bytes.
@@ -163,7 +163,7 @@ mod tests {
 
     fn cut_off(bytes: Vec<u8>) -> Option<(u64, Cause)> {
         let input = Input::from_bytes("test", bytes);
-        let recording = Recording::open(&input).unwrap();
+        let recording = OpenRecording::open(&input).unwrap();
         recording.cut_off().map(|cut_off| (cut_off.offset, cut_off.cause.clone()))
     }
 

@@ -1,7 +1,7 @@
 //! Several files as one recording: which files belong together, in which order, and which of them a range of the wall clock needs.
 
 use super::{GZIP_MAGIC, Input, io_error};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::options::wall_clock::{self, WallRange};
 use crate::{Error, Result, TimeRange};
 use bprec_format::feature::Feature;
@@ -24,7 +24,7 @@ struct FileFacts {
 
 impl FileFacts {
     fn of(input: &Input) -> Result<FileFacts> {
-        let recording = Recording::open_file(input)?;
+        let recording = OpenRecording::open_file(input)?;
         let span = input.checked(Ok(recording.sampled_span()))?;
         let Some((first_ns, last_ns)) = span else {
             let problem = "has no samples with times, by which files of one recording are put in order";
@@ -95,7 +95,7 @@ impl Input {
     /// Fails if a file does not relate its clock to the wall clock, or if no file overlaps the range.
     pub fn within(inputs: Vec<Input>, range: &WallRange) -> Result<(Vec<Input>, TimeRange)> {
         let spanned = |input: Input| {
-            let recording = Recording::open_file(&input)?;
+            let recording = OpenRecording::open_file(&input)?;
             let clock = recording.files().first().and_then(|file| file.clock);
             let (Some((wall_ns, clock_ns)), Some(span)) = (clock, recording.sampled_span()) else {
                 let path = input.path().display().to_string();

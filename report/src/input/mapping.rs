@@ -2,7 +2,7 @@
 //!
 //! A file may become shorter while it is mapped, and its disk may fail. An access to a lost page raises SIGBUS, which would end the process. A
 //! handler maps zeros in place of the lost pages instead, which no reader takes for a record, and remembers their offset. A reader asks
-//! [`Mapping::lost_from`] before it trusts its results. Reading itself costs nothing more.
+//! [`FileMapping::lost_from`] before it trusts its results. Reading itself costs nothing more.
 
 use std::fs::File;
 use std::io;
@@ -14,15 +14,15 @@ use memmap2::{Mmap, MmapOptions};
 
 /// Bytes of a file, mapped.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(super) struct FileMapping {
     #[cfg(unix)]
     guard: sigbus::Guard,
     bytes: Mmap,
 }
 
-impl Mapping {
+impl FileMapping {
     /// Maps a file; `None` for an empty file, which cannot be mapped.
-    pub(super) fn new(file: &File) -> io::Result<Option<Mapping>> {
+    pub(super) fn new(file: &File) -> io::Result<Option<FileMapping>> {
         let len = length(file)?;
         if len == 0 {
             return Ok(None);
@@ -31,7 +31,7 @@ impl Mapping {
         // change under us, which all readers bear since they check every value they use and keep no assumption about bytes
         // read before. If it is truncated, touching the lost pages raises SIGBUS, upon which they become zeros.
         let bytes = unsafe { MmapOptions::new().len(len).map(file) }?;
-        Ok(Some(Mapping {
+        Ok(Some(FileMapping {
             #[cfg(unix)]
             guard: sigbus::Guard::new(&bytes)?,
             bytes,
@@ -78,7 +78,7 @@ fn length(file: &File) -> io::Result<usize> {
     usize::try_from(bytes).map_err(io::Error::other)
 }
 
-impl Deref for Mapping {
+impl Deref for FileMapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -96,7 +96,7 @@ mod sigbus {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A mapping that the handler covers. Only its guard writes the addresses; the handler writes `lost_from`.
-    struct Slot {
+    struct MappingSlot {
         /// First address; `FREE`, or `TAKEN` until the guard has filled in the slot.
         start: AtomicUsize,
         end: AtomicUsize,
@@ -111,8 +111,8 @@ mod sigbus {
     /// Limit on files mapped at once. A directory has a file for each CPU.
     const SLOTS: usize = 1 << 13;
 
-    static MAPPINGS: [Slot; SLOTS] = [const {
-        Slot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), lost_from: AtomicUsize::new(NOTHING) }
+    static MAPPINGS: [MappingSlot; SLOTS] = [const {
+        MappingSlot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), lost_from: AtomicUsize::new(NOTHING) }
     }; SLOTS];
     static INSTALLED: OnceLock<Result<Installed, i32>> = OnceLock::new();
 
@@ -131,8 +131,9 @@ mod sigbus {
         pub(super) fn new(bytes: &[u8]) -> io::Result<Guard> {
             INSTALLED.get_or_init(install).as_ref().map_err(|errno| io::Error::from_raw_os_error(*errno))?;
             let start = bytes.as_ptr() as usize;
-            let take =
-                |slot: &Slot| slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            let take = |slot: &MappingSlot| {
+                slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            };
             let taken = MAPPINGS.iter().position(take);
             let taken = taken.ok_or_else(|| io::Error::other(format!("more than {SLOTS} files at once")))?;
             let slot = &MAPPINGS[taken];

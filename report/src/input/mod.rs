@@ -16,7 +16,7 @@ pub(crate) mod window;
 use crate::{Error, Result};
 use bprec_format::{Container, PIPE_HEADER_BYTES};
 pub use joined::recordings_of;
-use mapping::Mapping;
+use mapping::FileMapping;
 pub use progress::Progress;
 use spool::{Spool, spool};
 use std::fs::File;
@@ -45,7 +45,7 @@ pub struct Input {
     parts: Vec<Input>,
     /// Files of the same recording that follow this one.
     later: Vec<Input>,
-    journal: Option<Mapping>,
+    journal: Option<FileMapping>,
     /// True if the mapped file is a temporary copy.
     spooled: bool,
     progress: Arc<Progress>,
@@ -55,7 +55,7 @@ pub struct Input {
 #[derive(Debug)]
 enum Content {
     /// A mapped file; `None` if the file is empty, which cannot be mapped.
-    Mapped(Option<Mapping>),
+    Mapped(Option<FileMapping>),
     /// Bytes in memory.
     Owned(Vec<u8>),
 }
@@ -138,7 +138,7 @@ impl Input {
     }
 
     fn check_whole(&self) -> Result<()> {
-        let lost_from = |map: &Mapping| map.lost_from();
+        let lost_from = |map: &FileMapping| map.lost_from();
         let content = match &self.content {
             Content::Mapped(map) => map.as_ref().and_then(lost_from),
             Content::Owned(_) => None,
@@ -173,7 +173,7 @@ impl Input {
     }
 
     fn of_file(path: &Path, file: &File, progress: &Arc<Progress>) -> Result<Input> {
-        let mut map = Mapping::new(file).map_err(io_error("map", path))?;
+        let mut map = FileMapping::new(file).map_err(io_error("map", path))?;
         if let Some(packed) = &map
             && packed.starts_with(&GZIP_MAGIC)
         {
@@ -183,7 +183,7 @@ impl Input {
             if let Some(offset) = packed.lost_from() {
                 return Err(Error::Truncated { path: path.to_owned(), offset });
             }
-            map = Mapping::new(&inflated?).map_err(io_error("map", path))?;
+            map = FileMapping::new(&inflated?).map_err(io_error("map", path))?;
         }
         let content = Content::Mapped(map);
         Ok(Input {
@@ -289,7 +289,7 @@ const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// Fails if the system cannot open an existing journal: without the journal, the recording would lack its programs.
-fn journal(path: &Path) -> Result<Option<Mapping>> {
+fn journal(path: &Path) -> Result<Option<FileMapping>> {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     let place = if is_link { std::fs::canonicalize(path) } else { Ok(path.to_owned()) };
     let Ok(mut name) = place.map(PathBuf::into_os_string) else { return Ok(None) };
@@ -300,7 +300,7 @@ fn journal(path: &Path) -> Result<Option<Mapping>> {
         return Ok(None);
     }
     match ordinary(name) {
-        Ok(file) => Ok(Mapping::new(&file).ok().flatten()),
+        Ok(file) => Ok(FileMapping::new(&file).ok().flatten()),
         // The file has gone, is no ordinary file any more, or belongs to another user.
         Err(error) if error.raw_os_error().is_none() => Ok(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(None),

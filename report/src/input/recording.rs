@@ -2,7 +2,7 @@
 
 use crate::input::cut_off::CutOff;
 use crate::input::event_kind::EventKind;
-use crate::input::unpacked::{RELEASE_BYTES, RecordBytes, Slice, Unpacked};
+use crate::input::unpacked::{RELEASE_BYTES, RecordBytes, RecordSlice, Unpacked};
 use crate::{Error, Input, Result};
 use bprec_format::feature::{ClockData, Compression, Feature, SampleTime, SectionContent, Text};
 use bprec_format::{
@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 /// An opened recording, of one file or of several that follow each other.
 #[derive(Debug)]
-pub(crate) struct Recording<'a> {
+pub(crate) struct OpenRecording<'a> {
     input: &'a Input,
     /// Files in the order of time.
     files: Vec<RecordedFile<'a>>,
@@ -45,14 +45,14 @@ pub(crate) struct RecordedFile<'a> {
     pub(crate) clock: Option<(u64, u64)>,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> OpenRecording<'a> {
     /// Opens the files of an input as one recording.
     ///
     /// # Errors
     /// Fails if one of the files is no recording, or if the files do not belong together.
-    pub(crate) fn open(input: &'a Input) -> Result<Recording<'a>> {
-        let mut recording = Recording::open_file(input)?;
-        input.later().iter().try_for_each(|later| recording.append(Recording::open_file(later)?))?;
+    pub(crate) fn open(input: &'a Input) -> Result<OpenRecording<'a>> {
+        let mut recording = OpenRecording::open_file(input)?;
+        input.later().iter().try_for_each(|later| recording.append(OpenRecording::open_file(later)?))?;
         Ok(recording)
     }
 
@@ -60,7 +60,7 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// Fails if the file is no recording.
-    pub(crate) fn open_file(input: &'a Input) -> Result<Recording<'a>> {
+    pub(crate) fn open_file(input: &'a Input) -> Result<OpenRecording<'a>> {
         let failed = |source| Error::Format { path: input.path().to_owned(), source };
         let mut problems = Vec::new();
         let stream = |bytes, offset| RecordBytes { file: 0, bytes, offset };
@@ -120,7 +120,7 @@ impl<'a> Recording<'a> {
         });
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
         let sampled = OnceLock::new();
-        let mut recording = Recording {
+        let mut recording = OpenRecording {
             input,
             files: Vec::new(),
             endian,
@@ -144,7 +144,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Appends the next file. Event ids are unique while a machine runs: events of the same attr become one event with all ids.
-    fn append(&mut self, next: Recording<'a>) -> Result<()> {
+    fn append(&mut self, next: OpenRecording<'a>) -> Result<()> {
         let failed = |problem: String| Error::Files {
             first: self.files[0].path.to_owned(),
             second: next.input.path().to_owned(),
@@ -214,8 +214,8 @@ impl<'a> Recording<'a> {
     }
 
     /// Opens a recording and requires an event: without an event, no record of the kernel can be read.
-    pub(crate) fn open_with_events(input: &'a Input) -> Result<Recording<'a>> {
-        let recording = Recording::open(input)?;
+    pub(crate) fn open_with_events(input: &'a Input) -> Result<OpenRecording<'a>> {
+        let recording = OpenRecording::open(input)?;
         if recording.events.all().is_empty() {
             let source = bprec_format::Error::other(0, "attrs", "no event");
             return Err(Error::Format { path: input.path().to_owned(), source });
@@ -315,17 +315,17 @@ impl<'a> Recording<'a> {
 
     /// Calls `visit` with the records in the order of the input: with whole files or, if records are compressed, with blocks. Damage comes as an
     /// error; records after it follow if they can be found.
-    pub(crate) fn for_each_slice(&self, mut visit: impl FnMut(Slice<'_>)) {
+    pub(crate) fn for_each_slice(&self, mut visit: impl FnMut(RecordSlice<'_>)) {
         self.for_each_run(&mut |slices| slices.iter().cloned().for_each(&mut visit));
     }
 
     /// Calls `visit` with all slices that are ready at once.
-    pub(crate) fn for_each_run(&self, visit: &mut dyn FnMut(&[Slice<'_>])) {
+    pub(crate) fn for_each_run(&self, visit: &mut dyn FnMut(&[RecordSlice<'_>])) {
         self.input.progress().begin_pass(self.streams.iter().map(|stream| stream.bytes.len() as u64).sum());
         match &self.unpacked {
             Some(unpacked) => unpacked.for_each(visit),
             None => {
-                let slice = |stream: &RecordBytes<'a>| Slice {
+                let slice = |stream: &RecordBytes<'a>| RecordSlice {
                     file: stream.file,
                     records: Ok(Records::new(stream.bytes, stream.offset, self.endian)),
                 };

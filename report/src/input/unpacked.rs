@@ -33,7 +33,7 @@ const PROGRESS_BYTES: u64 = 256 << 10;
 
 /// Consecutive records of one file.
 #[derive(Clone)]
-pub(crate) struct Slice<'r> {
+pub(crate) struct RecordSlice<'r> {
     /// Position of the file among those of the recording.
     pub(crate) file: usize,
     /// The records, or the error in their place.
@@ -110,10 +110,10 @@ impl<'a> Unpacked<'a> {
     }
 
     /// Calls `visit` with slices in the order of the input: with all at once if they are kept, else block by block.
-    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[Slice<'_>])) {
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[RecordSlice<'_>])) {
         match self.kept.get() {
             Some(Some(blocks)) => {
-                let slices: Vec<Slice<'_>> = blocks.iter().flat_map(|block| self.slices(block)).collect();
+                let slices: Vec<RecordSlice<'_>> = blocks.iter().flat_map(|block| self.slices(block)).collect();
                 visit(&slices);
             }
             Some(None) => self.unpack(&mut |block| {
@@ -148,7 +148,7 @@ impl<'a> Unpacked<'a> {
         self.streams.iter().map(|stream| stream.bytes.len()).sum()
     }
 
-    fn slices<'r>(&'r self, block: &'r UnpackedBlock) -> Vec<Slice<'r>> {
+    fn slices<'r>(&'r self, block: &'r UnpackedBlock) -> Vec<RecordSlice<'r>> {
         let slice = |(stream, slice): &(usize, Result<BlockSlice, Error>)| {
             let RecordBytes { file, bytes, offset } = self.streams[*stream];
             let records = match slice {
@@ -160,7 +160,7 @@ impl<'a> Unpacked<'a> {
                 }
                 Err(error) => Err(error.clone()),
             };
-            Slice { file, records }
+            RecordSlice { file, records }
         };
         block.slices.iter().map(slice).collect()
     }

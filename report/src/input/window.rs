@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::options::PARTS;
 use crate::{Error, Result, TimeRange};
 
@@ -27,7 +27,7 @@ impl Window {
     /// Fails if a recording without times is asked for a part of its time, or if the recording does not have the time.
     pub(crate) fn of(
         range: &TimeRange,
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         start_ns: Option<u64>,
         gaps: &[(u64, u64)],
     ) -> Result<Window> {

@@ -16,7 +16,7 @@ use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 
 /// Columns of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
+pub enum ChargeColumn {
     /// The program's own code.
     Own,
     /// Code that the program called.
@@ -37,7 +37,7 @@ pub enum Charge {
         /// Function that ran; `None` if the sample is in code that runs the program.
         function: Option<u32>,
         /// Column of the ledger.
-        column: Column,
+        column: ChargeColumn,
         /// Address of the frame that the program called.
         called: Option<u64>,
     },
@@ -252,7 +252,7 @@ impl<'i> Attributor<'i> {
         match hook.map_or(Runner::Unknown, |hook| self.index.hooks.runner(hook, time_ns)) {
             Runner::One(program) => {
                 self.inside.add(program, None);
-                Charge::Program { program, function: None, column: Column::Entry, called }
+                Charge::Program { program, function: None, column: ChargeColumn::Entry, called }
             }
             Runner::Several { group, strangers } => {
                 let interval = self.index.runs.interval(time_ns);
@@ -275,7 +275,7 @@ impl<'i> Attributor<'i> {
             Code::Function { program, function } => {
                 self.inside.add(program, Some(function));
                 self.inside.frame = Some(frame.addr);
-                let column = if called.is_some() { Column::Helper } else { Column::Own };
+                let column = if called.is_some() { ChargeColumn::Helper } else { ChargeColumn::Own };
                 Walked::Settled(Charge::Program { program, function: Some(function), column, called })
             }
             Code::Image(image) => self.image(clue, image, called, time_ns),

@@ -6,11 +6,11 @@ pub(crate) mod readings;
 pub(crate) mod sinks;
 
 use crate::index::Index;
-use crate::index::programs::Program;
+use crate::index::programs::IndexedProgram;
 use crate::input::cache::read_ahead;
 use crate::input::event_kind::{EventKind, payload};
-use crate::input::recording::Recording;
-use crate::input::unpacked::Slice;
+use crate::input::recording::OpenRecording;
+use crate::input::unpacked::RecordSlice;
 use crate::input::window::Window;
 use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Count;
@@ -176,7 +176,7 @@ enum Weight {
 
 impl EventPlan {
     /// Returns the plan for an event; `None` if its samples are not needed.
-    fn new(recording: &Recording<'_>, index: &Index, event: usize, is_asked: bool) -> Option<EventPlan> {
+    fn new(recording: &OpenRecording<'_>, index: &Index, event: usize, is_asked: bool) -> Option<EventPlan> {
         let kind = recording.kinds[event];
         let attr = &recording.event(event).attr;
         let weight = match kind {
@@ -215,9 +215,9 @@ pub(crate) struct Asked(Option<Vec<bool>>);
 
 impl Asked {
     /// Matches programs with filters; without filters, all programs match.
-    pub(crate) fn new(filters: &[ProgFilter], programs: &[Program]) -> Asked {
+    pub(crate) fn new(filters: &[ProgFilter], programs: &[IndexedProgram]) -> Asked {
         let filters: Vec<ProgMatcher> = filters.iter().map(ProgMatcher::new).collect();
-        let is_asked = |known: &Program| filters.iter().any(|it| it.matches(known.id, known.tag, known.name()));
+        let is_asked = |known: &IndexedProgram| filters.iter().any(|it| it.matches(known.id, known.tag, known.name()));
         Asked((!filters.is_empty()).then(|| programs.iter().map(is_asked).collect()))
     }
 
@@ -252,7 +252,7 @@ impl<'o> Selection<'o> {
     ///
     /// # Errors
     /// Fails if the options name an event or a time that the recording does not have.
-    pub(crate) fn new(recording: &Recording<'_>, index: &Index, options: &'o Options) -> Result<Selection<'o>> {
+    pub(crate) fn new(recording: &OpenRecording<'_>, index: &Index, options: &'o Options) -> Result<Selection<'o>> {
         let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
         let has_samples = |event: &usize| matches!(recording.kinds[*event], EventKind::Pmu | EventKind::BpfSampler);
         let is_asked = |event: usize| {
@@ -297,7 +297,7 @@ thread_local! {
 /// Hands every selected sample to a sink. Calls `each_slice` with the number and the records of every slice, in order, while other threads work on
 /// their samples.
 pub(crate) fn run<S: Sink>(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     selection: &Selection<'_>,
     sink: S,
@@ -312,7 +312,7 @@ pub(crate) fn run<S: Sink>(
     let threads = if needs_order { 1 } else { selection.options.threads.unwrap_or_else(threads_there_are) };
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
     let mut slice = 0;
-    recording.for_each_run(&mut |slices: &[Slice<'_>]| {
+    recording.for_each_run(&mut |slices: &[RecordSlice<'_>]| {
         // The first pass has reported the damage.
         let readable =
             || (slice..).zip(slices).filter_map(|(number, slice)| Some((number, slice.records.as_ref().ok()?)));
@@ -340,7 +340,7 @@ fn cut<'a>(records: &Records<'a>, slice: u32, starts: &[(u32, u64)], endian: End
 
 /// Worker of one thread.
 struct Worker<'i, S> {
-    recording: &'i Recording<'i>,
+    recording: &'i OpenRecording<'i>,
     index: &'i Index,
     selection: &'i Selection<'i>,
     plans: &'i [Option<EventPlan>],
@@ -354,7 +354,7 @@ struct Worker<'i, S> {
 
 impl<'i, S: Sink> Worker<'i, S> {
     fn new(
-        recording: &'i Recording<'_>,
+        recording: &'i OpenRecording<'_>,
         index: &'i Index,
         selection: &'i Selection<'_>,
         plans: &'i [Option<EventPlan>],

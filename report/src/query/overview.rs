@@ -14,7 +14,7 @@ const LEAST_PERCENT: f64 = 0.005;
 const MAX_LINES: usize = 9;
 
 /// Position of a program, or the name of another row.
-type Charged<'p> = (Option<usize>, &'p str);
+type ProgramOrName<'p> = (Option<usize>, &'p str);
 
 /// Reports of one event that the overview summarizes.
 pub(super) struct Parts<'p> {
@@ -75,8 +75,8 @@ impl Parts<'_> {
     }
 
     /// Returns the slices of programs, and the slice of each program or name.
-    fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<Charged<'_>, usize>) {
-        let mut charged: Vec<(Charged<'_>, Count)> = Vec::new();
+    fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<ProgramOrName<'_>, usize>) {
+        let mut charged: Vec<(ProgramOrName<'_>, Count)> = Vec::new();
         for cell in &self.payers.rows {
             let key = (cell.program, cell.name.as_str());
             match charged.last_mut().filter(|(last, _)| *last == key) {
@@ -110,7 +110,7 @@ impl Parts<'_> {
         self.event.rows.iter().find(|row| Some(row.program) == program)
     }
 
-    fn program(&self, key: Charged<'_>, count: Count) -> ProgramSlice {
+    fn program(&self, key: ProgramOrName<'_>, count: Count) -> ProgramSlice {
         let (program, name) = key;
         let row = self.row(program);
         let of_program = |weight: u64| weight as f64 * 100.0 / count.weight.max(1) as f64;
@@ -148,7 +148,7 @@ impl Parts<'_> {
         sums.map(|sum| self.event.percent(sum?))
     }
 
-    fn intervals(&self, (program, name): Charged<'_>) -> impl Iterator<Item = (u64, Count)> {
+    fn intervals(&self, (program, name): ProgramOrName<'_>) -> impl Iterator<Item = (u64, Count)> {
         let is_it =
             move |row: &&crate::model::RowOverTime| row.program == program && (program.is_some() || row.name == name);
         let row = self.over_time.rows.iter().find(is_it);

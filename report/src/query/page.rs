@@ -8,11 +8,11 @@ use super::by_prog::{payers, tree};
 use super::counters;
 use super::overview::Parts;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
-use crate::pass::sinks::stacks::{Kept, StacksSink};
+use crate::pass::sinks::stacks::{KeptDetails, StacksSink};
 use crate::pass::sinks::tree::TreeSink;
 use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
 use rustc_hash::FxHashMap;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 /// Reads call chains of an event with source lines of programs, the programs and their counters; with `keeps_samples`, also each sample.
 pub(crate) fn profile(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
     keeps_samples: bool,
 ) -> Result<Profile> {
     let wanted = WantedFacts { comm: true, intervals: keeps_samples, ..WantedFacts::default() };
-    let kept = Kept { samples: keeps_samples, addresses: !keeps_samples };
+    let kept = KeptDetails { samples: keeps_samples, addresses: !keeps_samples };
     let stacks = |selection: &Selection<'_>| StacksSink::new(index, selection.asked.clone(), kept);
     let (facts, stacks) = Facts::gather(recording, index, options, wanted, stacks)?;
     let lines = frames::lines(recording, index, stacks.addresses());
@@ -39,7 +39,7 @@ pub(crate) fn profile(
 const LEAST_PART_PERCENT: f64 = 0.5;
 
 /// Makes everything that a page shows of the first selected event that has samples.
-pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Page> {
+pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Page> {
     let events = recording.events.all().len();
     let intervals = IntervalQuery::new(recording, index, options, None)?;
     let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
@@ -49,7 +49,7 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
     let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
-        let stacks = StacksSink::new(index, asked.clone(), Kept::default());
+        let stacks = StacksSink::new(index, asked.clone(), KeptDetails::default());
         (stacks, (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events)))
     };
     let (mut facts, (stacks, (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;

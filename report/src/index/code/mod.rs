@@ -175,13 +175,13 @@ impl Area {
 pub(crate) struct CodeCache<'i> {
     map: &'i CodeMap,
     /// Slots by hash; their number is a power of two.
-    slots: Box<[Slot]>,
+    slots: Box<[CacheSlot]>,
     /// Number of bits to shift a hash by to get a slot's position.
     shift: u32,
 }
 
 #[derive(Debug, Clone)]
-struct Slot {
+struct CacheSlot {
     frame: KernelFrame,
     moments: Moments,
     code: Code,
@@ -208,7 +208,7 @@ impl<'i> CodeCache<'i> {
     fn with_slots(map: &'i CodeMap, most: usize) -> CodeCache<'i> {
         let slots = (map.compiled.len() * SLOTS_PER_CELL).clamp(SLOTS_MIN, most).next_power_of_two();
         // An empty time range, from 1 to 0: the slot never matches.
-        let none = Slot { frame: KernelFrame { addr: 0, is_exact: false }, moments: (1, 0), code: Code::PLAIN };
+        let none = CacheSlot { frame: KernelFrame { addr: 0, is_exact: false }, moments: (1, 0), code: Code::PLAIN };
         CodeCache { map, slots: vec![none; slots].into(), shift: u64::BITS - slots.ilog2() }
     }
 
@@ -225,9 +225,9 @@ impl<'i> CodeCache<'i> {
 }
 
 #[inline(never)]
-fn fill(slot: &mut Slot, map: &CodeMap, frame: KernelFrame, time_ns: u64) {
+fn fill(slot: &mut CacheSlot, map: &CodeMap, frame: KernelFrame, time_ns: u64) {
     let (code, moments) = map.of_frame(frame, time_ns);
-    *slot = Slot { frame, moments, code };
+    *slot = CacheSlot { frame, moments, code };
 }
 
 #[cfg(test)]

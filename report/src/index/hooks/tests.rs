@@ -29,9 +29,9 @@ const NAMES: [&str; 22] = [
     "uretprobe_dispatcher",
 ];
 
-fn program(id: u32, prog_type: ProgType) -> Program {
+fn program(id: u32, prog_type: ProgType) -> IndexedProgram {
     let info = ProgInfoSummary { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None };
-    Program { id: Some(id), info: Some(info), ..Program::default() }
+    IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() }
 }
 
 fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
@@ -39,7 +39,7 @@ fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
 }
 
 /// Programs have the ids 10, 11 … in their order. The recording begins at 100.
-fn hooks(programs: &[Program], attachments: &[Attachment]) -> Hooks {
+fn hooks(programs: &[IndexedProgram], attachments: &[Attachment]) -> Hooks {
     let symbol = |(at, name): (u64, &str)| KernelSymbol { addr: at << 12, len_bytes: 16, name: name.into() };
     let symbols = KernelSymbols::new((0..).zip(NAMES).map(symbol).collect());
     let states = States {
@@ -135,11 +135,12 @@ fn functions_of_a_chain_lead_to_the_programs_on_their_hook() {
 #[test]
 fn programs_are_on_hooks_while_they_are_loaded() {
     let stays = program(10, ProgType::RAW_TRACEPOINT);
-    let goes = Program { loaded_ns: Some(200), unloaded_ns: Some(300), ..program(11, ProgType::RAW_TRACEPOINT) };
+    let goes = IndexedProgram { loaded_ns: Some(200), unloaded_ns: Some(300), ..program(11, ProgType::RAW_TRACEPOINT) };
     // It came and went, and nobody looked where it was.
-    let stranger = Program { loaded_ns: Some(400), unloaded_ns: Some(500), ..program(12, ProgType::RAW_TRACEPOINT) };
-    let of_another_type = Program { loaded_ns: Some(0), unloaded_ns: None, ..program(13, ProgType::XDP) };
-    let unknown = Program { loaded_ns: Some(600), unloaded_ns: Some(700), ..Program::default() };
+    let stranger =
+        IndexedProgram { loaded_ns: Some(400), unloaded_ns: Some(500), ..program(12, ProgType::RAW_TRACEPOINT) };
+    let of_another_type = IndexedProgram { loaded_ns: Some(0), unloaded_ns: None, ..program(13, ProgType::XDP) };
+    let unknown = IndexedProgram { loaded_ns: Some(600), unloaded_ns: Some(700), ..IndexedProgram::default() };
     let programs = [stays, goes, stranger, of_another_type, unknown];
     let enter = |prog_id| attached(prog_id, "raw_tracepoint", "sys_enter");
     let hooks = hooks(&programs, &[enter(10), enter(11)]);
@@ -156,7 +157,7 @@ fn programs_are_on_hooks_while_they_are_loaded() {
 #[test]
 fn of_recordings_without_attachments_the_only_program_is_told() {
     let symbols = |name: &str| KernelSymbols::new(vec![KernelSymbol { addr: 0, len_bytes: 16, name: name.into() }]);
-    let of = |name: &str, programs: &[Program]| {
+    let of = |name: &str, programs: &[IndexedProgram]| {
         let hooks = Hooks::new(&symbols(name), programs, &States::default(), &[], &TrampolinePrograms::default());
         hooks.runner(hooks.of([0]).unwrap(), 5)
     };
@@ -203,7 +204,7 @@ fn uprobes_are_told_apart_by_where_the_task_was() {
 /// Linux 7.3: a program of a `tracing_multi` link shares the trampolines of its functions with programs that are on one function each.
 #[test]
 fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
-    let programs: Vec<Program> = [10, 11, 12].map(|id| program(id, ProgType::TRACING)).into();
+    let programs: Vec<IndexedProgram> = [10, 11, 12].map(|id| program(id, ProgType::TRACING)).into();
     let image = |btf_id| {
         let kind = ImageKind::Trampoline(TrampolineKey::Kernel { btf_obj_id: 1, btf_id });
         Image { name: String::new(), kind }

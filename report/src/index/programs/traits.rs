@@ -1,6 +1,6 @@
 //! Facts that follow from a program's type and attachments: its runs in the selected time, and the guard it runs under.
 
-use super::Program;
+use super::IndexedProgram;
 use crate::index::Index;
 use crate::index::runs::Stretch;
 use crate::index::states::States;
@@ -14,7 +14,7 @@ pub(crate) const TAIL_CALL: &str = "tail_call";
 
 impl Index {
     /// Runs of a program in the selected time, on all CPUs.
-    pub(crate) fn runs_of(&self, known: &Program, window: &Window) -> Known<Stretch> {
+    pub(crate) fn runs_of(&self, known: &IndexedProgram, window: &Window) -> Known<Stretch> {
         let is_read = self.runs.is_in(window);
         if let Some(off) = self.states.stats_off.as_ref().filter(|off| !is_read || window.contains(off.time_ns)) {
             // Counts until then do not cover all of the selected time.
@@ -40,13 +40,13 @@ impl Index {
     }
 
     /// Returns true if only tail calls run the program.
-    pub(crate) fn is_tail_called(&self, known: &Program) -> bool {
+    pub(crate) fn is_tail_called(&self, known: &IndexedProgram) -> bool {
         let attachments = self.states.attachments_of(known.id);
         !attachments.is_empty() && attachments.iter().all(|it| it.kind == TAIL_CALL)
     }
 }
 
-impl Program {
+impl IndexedProgram {
     /// Returns true if the program replaces a function of another program.
     pub(crate) fn is_extension(&self) -> bool {
         self.info.and_then(|info| info.prog_type) == Some(ProgType::EXT)

@@ -3,7 +3,7 @@
 use crate::index::Index;
 use crate::index::kernel::Role;
 use crate::model::Count;
-use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::attribution::{Attribution, Charge, ChargeColumn};
 use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::{Asked, SampleView, Sink};
 use rustc_hash::FxHashMap;
@@ -46,10 +46,10 @@ impl Sink for InstructionsSink<'_> {
         let Some(addr) = attribution.frame().filter(|_| self.asked.has(program)) else { return Ok(()) };
         let is_interrupt = || called.is_some_and(|called| self.index.code.kernel.role_at(called) == Role::Interrupt);
         let site = match column {
-            Column::Own => Site::At(addr),
-            Column::Helper if is_interrupt() => Site::Interrupted(addr),
-            Column::Helper => Site::Return(addr),
-            Column::Entry => return Ok(()),
+            ChargeColumn::Own => Site::At(addr),
+            ChargeColumn::Helper if is_interrupt() => Site::Interrupted(addr),
+            ChargeColumn::Helper => Site::Return(addr),
+            ChargeColumn::Entry => return Ok(()),
         };
         let sites = self.events.of(sample.event);
         sites.entry((program, function.unwrap_or(0), site)).or_default().merge(sample.count);

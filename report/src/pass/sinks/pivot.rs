@@ -7,7 +7,7 @@ use crate::index::code::{Code, CodeCache};
 use crate::index::kernel::Role;
 use crate::model::Count;
 use crate::options::Payer;
-use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::attribution::{Attribution, Charge, ChargeColumn};
 use crate::pass::frames::kernel_frames;
 use crate::pass::{SampleView, Sink};
 use bprec_format::Callchain;
@@ -69,7 +69,7 @@ impl KeyBy {
 
 /// Row that a sample is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Charged {
+pub(crate) enum ChargedRow {
     /// A program, by its number.
     Program(u32),
     /// Entry code of unknown programs.
@@ -78,13 +78,13 @@ pub(crate) enum Charged {
     Interpreted,
 }
 
-impl Charged {
+impl ChargedRow {
     /// Name of a row that is not a program's.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Charged::Program(_) => "",
-            Charged::Entry => "(entry, program unknown)",
-            Charged::Interpreted => "(interpreted programs)",
+            ChargedRow::Program(_) => "",
+            ChargedRow::Entry => "(entry, program unknown)",
+            ChargedRow::Interpreted => "(interpreted programs)",
         }
     }
 }
@@ -128,11 +128,11 @@ impl Charges {
         self.shared_entry.merge(count);
     }
 
-    pub(crate) fn column(&mut self, column: Column) -> &mut Count {
+    pub(crate) fn column(&mut self, column: ChargeColumn) -> &mut Count {
         match column {
-            Column::Own => &mut self.own,
-            Column::Helper => &mut self.helper,
-            Column::Entry => &mut self.entry,
+            ChargeColumn::Own => &mut self.own,
+            ChargeColumn::Helper => &mut self.helper,
+            ChargeColumn::Entry => &mut self.entry,
         }
     }
 }
@@ -182,20 +182,20 @@ impl CellKey {
     const INTERPRETED: u32 = u32::MAX - 1;
 
     #[inline]
-    fn new(charged: Charged, key: u32) -> CellKey {
+    fn new(charged: ChargedRow, key: u32) -> CellKey {
         let row = match charged {
-            Charged::Program(program) => program,
-            Charged::Entry => CellKey::ENTRY,
-            Charged::Interpreted => CellKey::INTERPRETED,
+            ChargedRow::Program(program) => program,
+            ChargedRow::Entry => CellKey::ENTRY,
+            ChargedRow::Interpreted => CellKey::INTERPRETED,
         };
         CellKey(u64::from(row) << 32 | u64::from(key))
     }
 
-    fn charged(self) -> Charged {
+    fn charged(self) -> ChargedRow {
         match (self.0 >> 32) as u32 {
-            CellKey::ENTRY => Charged::Entry,
-            CellKey::INTERPRETED => Charged::Interpreted,
-            program => Charged::Program(program),
+            CellKey::ENTRY => ChargedRow::Entry,
+            CellKey::INTERPRETED => ChargedRow::Interpreted,
+            program => ChargedRow::Program(program),
         }
     }
 
@@ -227,8 +227,8 @@ pub(crate) struct Pivot<'i> {
 
 /// Charges of one row in samples with one key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cell {
-    pub(crate) charged: Charged,
+pub(crate) struct PivotCell {
+    pub(crate) charged: ChargedRow,
     /// Position of the key among [`Pivoted::keys`].
     pub(crate) key: u32,
     pub(crate) charges: Charges,
@@ -240,18 +240,18 @@ pub(crate) struct EventCells {
     /// All samples by key, if asked for.
     pub(crate) all: FxHashMap<u32, Count>,
     /// Cells in the order of rows, then of keys.
-    pub(crate) cells: Vec<Cell>,
+    pub(crate) cells: Vec<PivotCell>,
 }
 
 impl EventCells {
     /// Cells of each row.
-    pub(crate) fn by_charged(&self) -> impl Iterator<Item = (Charged, &[Cell])> {
+    pub(crate) fn by_charged(&self) -> impl Iterator<Item = (ChargedRow, &[PivotCell])> {
         self.cells.chunk_by(|a, b| a.charged == b.charged).map(|cells| (cells[0].charged, cells))
     }
 
     /// Cells of a program.
-    pub(crate) fn of(&self, program: u32) -> &[Cell] {
-        let charged = Charged::Program(program);
+    pub(crate) fn of(&self, program: u32) -> &[PivotCell] {
+        let charged = ChargedRow::Program(program);
         let from = self.cells.partition_point(|cell| cell.charged < charged);
         let len = self.cells[from..].partition_point(|cell| cell.charged == charged);
         &self.cells[from..from + len]
@@ -287,7 +287,7 @@ impl<'i> Pivot<'i> {
                 shared.into_iter().map(|((sharers, key), count)| (sharers, (number(key), key), count)).collect();
             let has_totals = matches!(*self.by, KeyBy::Payers { .. } | KeyBy::Intervals { .. } | KeyBy::Moments(_));
             share_out(parts, weights, |program, (_, key), share| {
-                let charged = program.map_or(Charged::Entry, Charged::Program);
+                let charged = program.map_or(ChargedRow::Entry, ChargedRow::Program);
                 let charges = cells.entry(CellKey::new(charged, *key)).or_default();
                 match program {
                     Some(_) => charges.add_shared_entry(share),
@@ -297,9 +297,12 @@ impl<'i> Pivot<'i> {
                     charges.total.merge(share);
                 }
             });
-            let cells =
-                cells.into_iter().map(|(at, charges)| Cell { charged: at.charged(), key: number(at.key()), charges });
-            let mut cells: Vec<Cell> = cells.collect();
+            let cells = cells.into_iter().map(|(at, charges)| PivotCell {
+                charged: at.charged(),
+                key: number(at.key()),
+                charges,
+            });
+            let mut cells: Vec<PivotCell> = cells.collect();
             cells.sort_unstable_by_key(|cell| (cell.charged, cell.key));
             EventCells { all: all.into_iter().map(|(key, count)| (number(key), count)).collect(), cells }
         });
@@ -351,15 +354,15 @@ impl<'i> Pivot<'i> {
     /// Returns the key of a charge by the function that the program called.
     fn called(&self, charge: Charge) -> Key {
         match charge {
-            Charge::Program { column: Column::Own, .. } => Key::Code,
-            Charge::Program { column: Column::Helper, called: Some(called), .. } => {
+            Charge::Program { column: ChargeColumn::Own, .. } => Key::Code,
+            Charge::Program { column: ChargeColumn::Helper, called: Some(called), .. } => {
                 let kernel = &self.index.code.kernel;
                 match kernel.find(called) {
                     Some(function) if kernel.role(function) == Role::Interrupt => Key::Interrupt,
                     function => function.map_or(Key::Unknown, Key::Kernel),
                 }
             }
-            Charge::Program { column: Column::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
+            Charge::Program { column: ChargeColumn::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
             _ => Key::Unknown,
         }
     }
@@ -420,9 +423,9 @@ impl Sink for Pivot<'_> {
         }
         let charged = match charge {
             Charge::Elsewhere | Charge::UnknownCode => None,
-            Charge::Program { program, column, .. } => Some((Charged::Program(program), column)),
-            Charge::Entry => Some((Charged::Entry, Column::Entry)),
-            Charge::Interpreted => Some((Charged::Interpreted, Column::Own)),
+            Charge::Program { program, column, .. } => Some((ChargedRow::Program(program), column)),
+            Charge::Entry => Some((ChargedRow::Entry, ChargeColumn::Entry)),
+            Charge::Interpreted => Some((ChargedRow::Interpreted, ChargeColumn::Own)),
             Charge::SharedEntry { group, strangers, interval } => {
                 event.shared.entry((Sharers { group, strangers, interval }, key)).or_default().merge(count);
                 None
@@ -430,9 +433,9 @@ impl Sink for Pivot<'_> {
         };
         let mut left = charged;
         let mut add = |program: u32, of_program: u32| {
-            let cell = event.cells.entry(CellKey::new(Charged::Program(program), of_program)).or_default();
+            let cell = event.cells.entry(CellKey::new(ChargedRow::Program(program), of_program)).or_default();
             cell.total.merge(count);
-            if let Some((_, column)) = left.take_if(|it| it.0 == Charged::Program(program) && key == of_program) {
+            if let Some((_, column)) = left.take_if(|it| it.0 == ChargedRow::Program(program) && key == of_program) {
                 cell.column(column).merge(count);
             }
         };
@@ -536,7 +539,7 @@ mod tests {
                 let key = sink.keys.number(Some(comm), *cpu);
                 let event = sink.events.of(0);
                 event.all.entry(key).or_default().merge(count(*samples));
-                event.cells.entry(CellKey::new(Charged::Program(7), key)).or_default().own.merge(count(*samples));
+                event.cells.entry(CellKey::new(ChargedRow::Program(7), key)).or_default().own.merge(count(*samples));
             }
             sink
         };

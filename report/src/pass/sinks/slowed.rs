@@ -1,19 +1,19 @@
 //! Sampled time of programs, which corrects runs counted in windows: counting slows a load down, and samples also cover the time outside of windows.
 
-use super::pivot::{Charged, Key, KeyBy, Pivot};
+use super::pivot::{ChargedRow, Key, KeyBy, Pivot};
 use super::sharing::HookWeights;
 use crate::index::Index;
 use crate::index::runs::SampledTime;
 use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::Unit;
 use crate::pass::{Selection, run};
 use crate::{Options, Payer};
 use rustc_hash::FxHashMap;
 
 /// Corrects the runs of an index if they were counted in windows and the cost of counting is known. Reads all samples once more.
-pub(crate) fn correct_runs(recording: &Recording<'_>, index: &mut Index, threads: Option<usize>) {
+pub(crate) fn correct_runs(recording: &OpenRecording<'_>, index: &mut Index, threads: Option<usize>) {
     let run_ns = index.states.session.as_ref().and_then(|session| session.statistics_run_ns);
     let Some(run_ns) = run_ns.filter(|_| index.runs.has_windows()) else { return };
     let sampled = timer(recording, index).and_then(|event| sampled(recording, index, event, threads));
@@ -21,7 +21,7 @@ pub(crate) fn correct_runs(recording: &Recording<'_>, index: &mut Index, threads
 }
 
 /// Returns an event that samples the time of everything that ran, without loss.
-fn timer(recording: &Recording<'_>, index: &Index) -> Option<usize> {
+fn timer(recording: &OpenRecording<'_>, index: &Index) -> Option<usize> {
     let session = index.states.session.as_ref()?;
     let lost = &index.lost;
     if session.target != SYSTEM_WIDE || lost.samples_of_any > 0 || !index.states.cpus_not_sampled.is_empty() {
@@ -39,7 +39,7 @@ fn timer(recording: &Recording<'_>, index: &Index) -> Option<usize> {
 
 /// Returns the sampled time of an event by program; `None` if samples cannot be read.
 fn sampled(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     event: usize,
     threads: Option<usize>,
@@ -65,7 +65,7 @@ fn sampled(
     }
     let mut times: FxHashMap<(u32, u64), SampledTime> = FxHashMap::default();
     for cell in of_event.cells.iter().filter(|cell| cpu(cell.key) != Key::Unknown) {
-        let (Charged::Program(number), count) = (cell.charged, cell.charges.own + cell.charges.helper) else {
+        let (ChargedRow::Program(number), count) = (cell.charged, cell.charges.own + cell.charges.helper) else {
             continue;
         };
         let Some(key) = index.programs.list[number as usize].key().filter(|_| count.samples > 0) else { continue };

@@ -3,7 +3,7 @@
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache, KernelFrame};
 use crate::index::demangle::function_name;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{Count, Frame, FrameKind, FrameSource, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
 use crate::pass::attribution::Attribution;
 use crate::pass::{self, Asked, SampleView, Selection, Sink};
@@ -40,7 +40,7 @@ impl StackFrame {
 
 /// Details of samples that are kept beside their call chains.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptDetails {
     /// Time and thread of each sample.
     pub(crate) samples: bool,
     /// Addresses of frames in programs.
@@ -58,9 +58,9 @@ enum Space {
 }
 
 /// Counts the call chains of the first selected event that has samples.
-pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Stacks> {
+pub(crate) fn of(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Stacks> {
     let selection = Selection { needs_comm: true, ..Selection::new(recording, index, options)? };
-    let sink = StacksSink::new(index, selection.asked.clone(), Kept::default());
+    let sink = StacksSink::new(index, selection.asked.clone(), KeptDetails::default());
     let (sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
     Ok(sink.named(recording, &selection.events, options, &FxHashMap::default())?.stacks)
 }
@@ -76,7 +76,7 @@ pub(crate) struct StacksSink<'i> {
     /// Number of each stack, whose frames are outermost last. The number is an index of [`StacksSink::counts`].
     stacks: FxHashMap<Box<[StackFrame]>, u32>,
     counts: Vec<Count>,
-    kept: Kept,
+    kept: KeptDetails,
     /// Samples one by one, if they are kept.
     samples: Vec<Taken>,
     /// Buffer for the chain of the current sample.
@@ -96,7 +96,7 @@ struct Taken {
 }
 
 impl<'i> StacksSink<'i> {
-    pub(crate) fn new(index: &'i Index, asked: Asked, kept: Kept) -> StacksSink<'i> {
+    pub(crate) fn new(index: &'i Index, asked: Asked, kept: KeptDetails) -> StacksSink<'i> {
         StacksSink {
             index,
             codes: CodeCache::for_sink(&index.code),
@@ -225,7 +225,7 @@ impl<'i> StacksSink<'i> {
     /// Fails if `events` selects no event.
     pub(crate) fn named(
         mut self,
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         events: &[bool],
         options: &Options,
         lines: &FxHashMap<CodeAddress, FrameSource>,

@@ -24,7 +24,7 @@ pub(crate) enum Step {
 
 /// A node of a tree.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Node {
+pub(crate) struct PathNode {
     /// Number of the parent, smaller than the node's own; `None` for a root.
     pub(crate) parent: Option<u32>,
     pub(crate) step: Step,
@@ -32,7 +32,7 @@ pub(crate) struct Node {
     pub(crate) own: Count,
 }
 
-impl Node {
+impl PathNode {
     /// Returns true if the samples of the node are charged to another program than the tree's.
     pub(crate) fn is_of_others(&self) -> bool {
         matches!((self.parent, self.step), (Some(_), Step::Program(_) | Step::OtherPrograms))
@@ -45,7 +45,7 @@ const MAX_DEPTH: usize = 128;
 /// Trees of an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventWays {
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<PathNode>,
     numbers: FxHashMap<(Option<u32>, Step), u32>,
     /// Samples charged to programs that tail calls can reach, by program and by the program that a hook ran first, if known.
     pub(crate) origins: FxHashMap<(u32, Option<u32>), Count>,
@@ -54,7 +54,7 @@ pub(crate) struct EventWays {
 impl EventWays {
     fn node(&mut self, parent: Option<u32>, step: Step) -> u32 {
         *self.numbers.entry((parent, step)).or_insert_with(|| {
-            self.nodes.push(Node { parent, step, own: Count::default() });
+            self.nodes.push(PathNode { parent, step, own: Count::default() });
             self.nodes.len() as u32 - 1
         })
     }

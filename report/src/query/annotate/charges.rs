@@ -1,6 +1,6 @@
 //! Costs of programs, functions, lines and instructions.
 
-use super::listing::Listing;
+use super::listing::FunctionListing;
 use crate::model::{CodeCost, Count, PartOfProgram};
 use crate::pass::sinks::instructions::{InstructionsSink, Site};
 use crate::pass::sinks::pivot::Charges;
@@ -9,17 +9,17 @@ use rustc_hash::FxHashMap;
 
 /// Cost of a piece of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Cost {
+pub(super) struct SiteCost {
     pub(super) own: Count,
     pub(super) helper: Count,
 }
 
-impl Cost {
+impl SiteCost {
     pub(super) fn sum(&self) -> Count {
         self.own + self.helper
     }
 
-    pub(super) fn merge(&mut self, other: Cost) {
+    pub(super) fn merge(&mut self, other: SiteCost) {
         self.own.merge(other.own);
         self.helper.merge(other.helper);
     }
@@ -34,8 +34,8 @@ impl Cost {
 
 /// Cost of a program, by function and place.
 #[derive(Debug, Default)]
-pub(super) struct ProgramCost {
-    pub(super) cost: Cost,
+pub(super) struct ProgramSites {
+    pub(super) cost: SiteCost,
     pub(super) entry: Count,
     /// The program's share of hooks with several programs; not a part of `entry`.
     pub(super) entry_shared: Count,
@@ -43,7 +43,7 @@ pub(super) struct ProgramCost {
     pub(super) functions: FxHashMap<u32, Vec<(Site, Count)>>,
 }
 
-impl ProgramCost {
+impl ProgramSites {
     pub(super) fn charged(&self) -> Count {
         self.cost.sum() + self.entry + self.entry_shared
     }
@@ -57,7 +57,7 @@ pub(super) struct EventCosts {
     /// True if samples have call chains.
     pub(super) has_chains: bool,
     /// Costs of programs with samples, by number.
-    pub(super) programs: FxHashMap<u32, ProgramCost>,
+    pub(super) programs: FxHashMap<u32, ProgramSites>,
 }
 
 impl EventCosts {
@@ -67,13 +67,13 @@ impl EventCosts {
             .programs
             .iter()
             .filter(|(program, charges)| facts.selection.asked.has(*program) && charges.sum() != Count::default());
-        let cost = |charges: &Charges| ProgramCost {
-            cost: Cost { own: charges.own, helper: charges.helper },
+        let cost = |charges: &Charges| ProgramSites {
+            cost: SiteCost { own: charges.own, helper: charges.helper },
             entry: charges.entry.without(charges.shared_entry),
             entry_shared: charges.shared_entry,
             functions: FxHashMap::default(),
         };
-        let mut programs: FxHashMap<u32, ProgramCost> = charged.map(|(program, it)| (program, cost(it))).collect();
+        let mut programs: FxHashMap<u32, ProgramSites> = charged.map(|(program, it)| (program, cost(it))).collect();
         for ((program, function, site), count) in &sites.events[event] {
             let of = programs.entry(*program).or_default();
             of.functions.entry(*function).or_default().push((*site, *count));
@@ -86,23 +86,23 @@ impl EventCosts {
 /// Costs of a function by line and instruction.
 #[derive(Debug)]
 pub(super) struct FunctionCosts {
-    pub(super) all: Cost,
+    pub(super) all: SiteCost,
     /// Costs by line of the listing.
-    pub(super) lines: Vec<Cost>,
+    pub(super) lines: Vec<SiteCost>,
     /// Costs by machine instruction of the listing.
-    pub(super) insns: Vec<Cost>,
+    pub(super) insns: Vec<SiteCost>,
     /// Cost at addresses in no line.
-    pub(super) elsewhere: Cost,
+    pub(super) elsewhere: SiteCost,
 }
 
 impl FunctionCosts {
     /// Adds up the costs of a function; without a listing, all cost is elsewhere.
-    pub(super) fn new(listing: Option<&Listing<'_>>, sites: &[(Site, Count)]) -> FunctionCosts {
+    pub(super) fn new(listing: Option<&FunctionListing<'_>>, sites: &[(Site, Count)]) -> FunctionCosts {
         let mut costs = FunctionCosts {
-            all: Cost::default(),
-            lines: vec![Cost::default(); listing.map_or(0, |listing| listing.lines.len())],
-            insns: vec![Cost::default(); listing.map_or(0, |listing| listing.insns.len())],
-            elsewhere: Cost::default(),
+            all: SiteCost::default(),
+            lines: vec![SiteCost::default(); listing.map_or(0, |listing| listing.lines.len())],
+            insns: vec![SiteCost::default(); listing.map_or(0, |listing| listing.insns.len())],
+            elsewhere: SiteCost::default(),
         };
         for (site, count) in sites {
             costs.all.add(*site, *count);
@@ -123,7 +123,7 @@ impl FunctionCosts {
 /// Total cost of a program, of which the costs of its code are parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProgramWhole {
-    pub(super) cost: Cost,
+    pub(super) cost: SiteCost,
     pub(super) charged: u64,
     pub(super) has_chains: bool,
     /// True if samples cannot see the program.
@@ -142,7 +142,7 @@ impl ProgramWhole {
         (self.has_chains && !self.is_blind).then_some(part)
     }
 
-    pub(super) fn cost(&self, cost: Cost) -> CodeCost {
+    pub(super) fn cost(&self, cost: SiteCost) -> CodeCost {
         if self.is_blind {
             return CodeCost::default();
         }

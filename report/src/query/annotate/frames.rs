@@ -2,7 +2,7 @@
 
 use super::ProgramCode;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::FrameSource;
 use crate::pass::sinks::instructions::Site;
 use crate::pass::sinks::stacks::CodeAddress;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the source line of each address that has one.
 pub(crate) fn lines(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     addresses: BTreeSet<CodeAddress>,
 ) -> FxHashMap<CodeAddress, FrameSource> {

@@ -1,6 +1,6 @@
 //! Selection of the hot lines that a listing shows.
 
-use super::charges::Cost;
+use super::charges::SiteCost;
 use std::cmp::Reverse;
 
 /// Number of lines shown on either side of a hot line.
@@ -9,7 +9,7 @@ const CONTEXT: usize = 1;
 /// Returns, by function and line, true if the line is shown: the hottest `limit` lines with at least `percent_limit` of the weight `charged`, and
 /// their neighbours; all lines without limits.
 pub(super) fn shown(
-    costs: &[Vec<Cost>],
+    costs: &[Vec<SiteCost>],
     charged: u64,
     limit: Option<usize>,
     percent_limit: Option<f64>,
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn hot_lines_are_shown_with_what_is_next_to_them() {
-        let cost = |weight| Cost { own: Count { samples: 1, weight }, helper: Count::default() };
+        let cost = |weight| SiteCost { own: Count { samples: 1, weight }, helper: Count::default() };
         let costs = [[0, 5, 0, 0, 90, 0, 0].map(cost).to_vec(), [0, 0, 5].map(cost).to_vec()];
         let positions = |limit, percent_limit| {
             let shown = shown(&costs, 100, limit, percent_limit);

@@ -1,9 +1,9 @@
 //! Cost of source lines, over all programs.
 
 use super::ProgramCode;
-use super::charges::{Cost, EventCosts, FunctionCosts, percent};
+use super::charges::{EventCosts, FunctionCosts, SiteCost, percent};
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{Count, EventLines, JSON_VERSION, LineRow, LinesReport, OtherLines, Reason, SourceLine};
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::query::by_prog::facts::Facts;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Reports the cost of source lines of the programs that are asked for.
-pub(crate) fn lines(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<LinesReport> {
+pub(crate) fn lines(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<LinesReport> {
     let (facts, sites) = super::gather(recording, index, options)?;
     Ok(report(&facts, &sites, facts.events()))
 }
@@ -35,8 +35,8 @@ pub(crate) fn report(
     let events = costs.iter().map(|event| {
         let rows = rows(index, &code, event);
         let kept = options.limit.unwrap_or(usize::MAX).min(rows.len());
-        let cost = |rows: &[(Cost, LineRow)]| {
-            let mut sum = Cost::default();
+        let cost = |rows: &[(SiteCost, LineRow)]| {
+            let mut sum = SiteCost::default();
             rows.iter().for_each(|(cost, _)| sum.merge(*cost));
             sum
         };
@@ -60,7 +60,7 @@ pub(crate) fn report(
 type FileAndLine = (Arc<str>, u32);
 
 /// Returns the lines with samples in an event, the costliest first.
-fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost, LineRow)> {
+fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(SiteCost, LineRow)> {
     let mut rows = Vec::new();
     for (number, cost) in &event.programs {
         let program = &index.programs.list[*number as usize];
@@ -69,16 +69,16 @@ fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost,
             let sites = cost.functions.get(&at).map_or(&[][..], Vec::as_slice);
             let costs = FunctionCosts::new(listing.as_ref(), sites);
             // Costs by file and line; the first occurrence of a line in the code represents it.
-            let mut by_line: BTreeMap<Option<FileAndLine>, (Cost, Option<SourceLine>)> = BTreeMap::new();
+            let mut by_line: BTreeMap<Option<FileAndLine>, (SiteCost, Option<SourceLine>)> = BTreeMap::new();
             by_line.entry(None).or_default().0.merge(costs.elsewhere);
             let lines = listing.iter().flat_map(|listing| &listing.lines).zip(&costs.lines);
-            for (line, cost) in lines.filter(|(_, cost)| **cost != Cost::default()) {
+            for (line, cost) in lines.filter(|(_, cost)| **cost != SiteCost::default()) {
                 let source = line.info.as_ref().and_then(|info| sources.line(info));
                 let key = source.as_ref().map(|source| (Arc::clone(&source.file), source.line));
-                let (sum, _) = by_line.entry(key).or_insert((Cost::default(), source));
+                let (sum, _) = by_line.entry(key).or_insert((SiteCost::default(), source));
                 sum.merge(*cost);
             }
-            for (cost, source) in by_line.into_values().filter(|(cost, _)| *cost != Cost::default()) {
+            for (cost, source) in by_line.into_values().filter(|(cost, _)| *cost != SiteCost::default()) {
                 let row = LineRow {
                     id: program.id,
                     load_time_ns: program.info.map(|info| info.load_time_ns),
@@ -94,7 +94,7 @@ fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost,
         }
     }
     rows.sort_by(|(a_cost, a, a_function, a_row), (b_cost, b, b_function, b_row)| {
-        let key = |cost: &Cost, number: u32| {
+        let key = |cost: &SiteCost, number: u32| {
             let sum = cost.sum();
             (Reverse((sum.weight, sum.samples)), number)
         };

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Code of a function.
 #[derive(Debug)]
-pub(super) struct Listing<'a> {
+pub(super) struct FunctionListing<'a> {
     /// Address of the machine code.
     pub(super) start: Option<u64>,
     /// Length of the machine code in bytes, if the recording has it.
@@ -65,7 +65,7 @@ pub(super) enum Proof {
     Single,
     /// Each BPF instruction has one machine instruction, in order.
     OneToOne,
-    /// Only calls can be related ([`Listing::calls`]).
+    /// Only calls can be related ([`FunctionListing::calls`]).
     Line,
 }
 
@@ -129,7 +129,7 @@ impl LineStarts {
     }
 }
 
-impl<'a> Listing<'a> {
+impl<'a> FunctionListing<'a> {
     /// Joins the code of a function whose machine code is at `start`. Decodes machine instructions if `isa` is given.
     pub(super) fn new(
         info: &ProgInfo<'a>,
@@ -138,10 +138,10 @@ impl<'a> Listing<'a> {
         start: Option<u64>,
         slots: Option<Range<u32>>,
         isa: Option<Isa>,
-    ) -> Listing<'a> {
+    ) -> FunctionListing<'a> {
         let code = function.and_then(|function| function.jited).filter(|_| start.is_some()).unwrap_or_default();
         let insns = isa.zip(start).map(|(isa, start)| isa.decode(code, start)).unwrap_or_default();
-        let mut listing = Listing {
+        let mut listing = FunctionListing {
             start,
             len_bytes: function.and_then(|function| function.len),
             code,

@@ -14,9 +14,9 @@ mod source;
 mod xlated;
 
 use crate::index::Index;
-use crate::index::programs::Program;
+use crate::index::programs::IndexedProgram;
 use crate::index::sections::{btf_with, prog_infos};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
     ProgTypeName, Reason,
@@ -30,8 +30,8 @@ use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::prog_info::{Function, ProgInfo};
 use bprec_format::feature::Feature;
-use charges::{Cost, EventCosts, FunctionCosts, ProgramCost, ProgramWhole, percent};
-use listing::{LineStarts, Listing, PairedCall, Proof, slots_of_functions};
+use charges::{EventCosts, FunctionCosts, ProgramSites, ProgramWhole, SiteCost, percent};
+use listing::{FunctionListing, LineStarts, PairedCall, Proof, slots_of_functions};
 use machine::{Isa, hex};
 use names::CodeNames;
 use rustc_hash::FxHashMap;
@@ -40,14 +40,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lists the programs that are asked for, in the first event that has samples in one of them.
-pub(crate) fn annotate(recording: &Recording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
+pub(crate) fn annotate(recording: &OpenRecording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
     let (facts, sites) = gather(recording, index, &options.query)?;
     of_first(&facts, &sites, facts.events(), options)
 }
 
 /// Reads all samples once, for the ledger and for sample counts by address.
 fn gather<'f>(
-    recording: &'f Recording<'_>,
+    recording: &'f OpenRecording<'_>,
     index: &'f Index,
     options: &'f Options,
 ) -> Result<(Facts<'f>, InstructionsSink<'f>)> {
@@ -115,7 +115,7 @@ struct ProgramCode<'a> {
 }
 
 impl<'a> ProgramCode<'a> {
-    fn new(recording: &'a Recording<'_>, index: &'a Index, numbers: &[u32], arch: Option<&str>) -> ProgramCode<'a> {
+    fn new(recording: &'a OpenRecording<'_>, index: &'a Index, numbers: &[u32], arch: Option<&str>) -> ProgramCode<'a> {
         let position = |number: &u32| Some((index.programs.list[*number as usize].info?.at, *number));
         let wanted: FxHashMap<usize, u32> = numbers.iter().filter_map(position).collect();
         let infos = prog_infos(recording.sections(), recording.endian()).enumerate();
@@ -131,7 +131,7 @@ impl<'a> ProgramCode<'a> {
     }
 
     /// Returns the wanted functions of a program, each with its listing if the recording has the program's info.
-    fn listings(&self, number: u32, wanted: impl Fn(u32) -> bool) -> Vec<(u32, Option<Listing<'a>>)> {
+    fn listings(&self, number: u32, wanted: impl Fn(u32) -> bool) -> Vec<(u32, Option<FunctionListing<'a>>)> {
         let program = &self.index.programs.list[number as usize];
         let info = self.infos.get(&number);
         let slots = info.map(slots_of_functions).unwrap_or_default();
@@ -143,7 +143,7 @@ impl<'a> ProgramCode<'a> {
         let listed = known.map(|(at, known)| {
             let slots = slots.get(at as usize).cloned().flatten();
             let function = functions.get(at as usize);
-            (at, info.map(|info| Listing::new(info, &starts, function, known.addr, slots, self.isa)))
+            (at, info.map(|info| FunctionListing::new(info, &starts, function, known.addr, slots, self.isa)))
         });
         listed.collect()
     }
@@ -162,9 +162,9 @@ struct Annotator<'a> {
 }
 
 /// Function with its listing and costs.
-struct Joined<'a> {
+struct ListedFunction<'a> {
     number: u32,
-    listing: Option<Listing<'a>>,
+    listing: Option<FunctionListing<'a>>,
     costs: FunctionCosts,
     /// Related calls, each with the BPF instruction's distance from the base of calls.
     calls: Vec<(PairedCall, Option<i32>)>,
@@ -173,7 +173,7 @@ struct Joined<'a> {
 impl<'a> Annotator<'a> {
     fn program(&self, number: u32) -> AnnotatedProgram {
         let program = &self.index.programs.list[number as usize];
-        let nothing = ProgramCost::default();
+        let nothing = ProgramSites::default();
         let cost = self.costs.programs.get(&number).unwrap_or(&nothing);
         let has_chains = self.costs.has_chains;
         let blind = self.blind.get(&number);
@@ -187,8 +187,9 @@ impl<'a> Annotator<'a> {
             self.options.function.as_ref().is_none_or(|pattern| glob::matches(pattern, name))
         };
         let listings = self.code.listings(number, is_wanted).into_iter();
-        let joined: Vec<Joined<'a>> = listings.map(|(at, listing)| joined(program, cost, at, listing)).collect();
-        let line_costs: Vec<Vec<Cost>> = joined.iter().map(|function| function.costs.lines.clone()).collect();
+        let joined: Vec<ListedFunction<'a>> =
+            listings.map(|(at, listing)| joined(program, cost, at, listing)).collect();
+        let line_costs: Vec<Vec<SiteCost>> = joined.iter().map(|function| function.costs.lines.clone()).collect();
         let (limit, percent_limit) = (self.options.query.limit, self.options.percent_limit);
         let shown = hot::shown(&line_costs, whole.charged, limit, percent_limit);
         let names = self.names(program, &joined);
@@ -213,7 +214,7 @@ impl<'a> Annotator<'a> {
         }
     }
 
-    fn names(&self, program: &'a Program, joined: &[Joined<'_>]) -> CodeNames<'a> {
+    fn names(&self, program: &'a IndexedProgram, joined: &[ListedFunction<'_>]) -> CodeNames<'a> {
         let calls = joined.iter().flat_map(|function| &function.calls);
         let helpers = calls.clone().filter_map(|(call, distance)| Some((*call, (*distance)?)));
         let base = self.call_base.or_else(|| names::call_base_of(helpers));
@@ -229,8 +230,8 @@ impl<'a> Annotator<'a> {
 
     fn function(
         &self,
-        program: &Program,
-        joined: &Joined<'_>,
+        program: &IndexedProgram,
+        joined: &ListedFunction<'_>,
         shown: &[bool],
         names: &CodeNames<'_>,
         sources: &mut SourceFiles<'_>,
@@ -253,8 +254,8 @@ impl<'a> Annotator<'a> {
             elsewhere: whole.cost(costs.elsewhere),
         };
         let Some(listing) = listing else { return function };
-        let mut left_out = (0, Cost::default());
-        let take_left_out = |left_out: &mut (u64, Cost)| {
+        let mut left_out = (0, SiteCost::default());
+        let take_left_out = |left_out: &mut (u64, SiteCost)| {
             let (lines, cost) = std::mem::take(left_out);
             (lines > 0).then(|| LeftOut { lines, cost: whole.cost(cost) })
         };
@@ -276,8 +277,8 @@ impl<'a> Annotator<'a> {
     /// Returns why source lines, BPF instructions and machine instructions are missing, or are missing in part.
     fn lacks(
         &self,
-        program: &Program,
-        listing: Option<&Listing<'_>>,
+        program: &IndexedProgram,
+        listing: Option<&FunctionListing<'_>>,
     ) -> (Option<Reason>, Option<Reason>, Option<Reason>) {
         let Some(listing) = listing else {
             let none = || Some(Reason::NoProgInfo);
@@ -305,7 +306,7 @@ impl<'a> Annotator<'a> {
 
     fn line(
         &self,
-        listing: &Listing<'_>,
+        listing: &FunctionListing<'_>,
         at: usize,
         costs: &FunctionCosts,
         names: &CodeNames<'_>,
@@ -317,7 +318,7 @@ impl<'a> Annotator<'a> {
         let proof = listing.proof(line, &bpf, self.code.isa);
         let machine = |at: usize| self.machine(listing, at, costs.insns[at], names, whole);
         let sum = |insns: std::ops::Range<usize>| {
-            let mut sum = Cost::default();
+            let mut sum = SiteCost::default();
             insns.for_each(|at| sum.merge(costs.insns[at]));
             sum
         };
@@ -353,9 +354,9 @@ impl<'a> Annotator<'a> {
 
     fn machine(
         &self,
-        listing: &Listing<'_>,
+        listing: &FunctionListing<'_>,
         at: usize,
-        cost: Cost,
+        cost: SiteCost,
         names: &CodeNames<'_>,
         whole: &ProgramWhole,
     ) -> MachineInsn {
@@ -377,7 +378,12 @@ impl<'a> Annotator<'a> {
     }
 }
 
-fn joined<'a>(program: &Program, cost: &ProgramCost, number: u32, listing: Option<Listing<'a>>) -> Joined<'a> {
+fn joined<'a>(
+    program: &IndexedProgram,
+    cost: &ProgramSites,
+    number: u32,
+    listing: Option<FunctionListing<'a>>,
+) -> ListedFunction<'a> {
     let sites = cost.functions.get(&number).map_or(&[][..], Vec::as_slice);
     let costs = FunctionCosts::new(listing.as_ref(), sites);
     let addrs: Vec<Option<u64>> = program.functions.iter().map(|function| function.addr).collect();
@@ -390,5 +396,5 @@ fn joined<'a>(program: &Program, cost: &ProgramCost, number: u32, listing: Optio
         };
         calls.extend(listing.calls(line, &bpf, &addrs).into_iter().map(|call| (call, distance(call.slot))));
     }
-    Joined { number, listing, costs, calls }
+    ListedFunction { number, listing, costs, calls }
 }

@@ -5,7 +5,7 @@ use super::machine::Isa;
 use super::xlated::Operand;
 use crate::index::Index;
 use crate::index::kernel::CALL_BASE;
-use crate::index::programs::Program;
+use crate::index::programs::IndexedProgram;
 use crate::index::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
@@ -26,7 +26,7 @@ pub(super) fn call_base_of(calls: impl Iterator<Item = (PairedCall, i32)>) -> Op
 /// Names for the code of a program.
 pub(super) struct CodeNames<'i> {
     index: &'i Index,
-    program: &'i Program,
+    program: &'i IndexedProgram,
     symbolizer: Symbolizer<'i>,
     isa: Option<Isa>,
     call_base: Option<u64>,
@@ -39,7 +39,7 @@ pub(super) struct CodeNames<'i> {
 impl<'i> CodeNames<'i> {
     pub(super) fn new(
         index: &'i Index,
-        program: &'i Program,
+        program: &'i IndexedProgram,
         isa: Option<Isa>,
         call_base: Option<u64>,
     ) -> CodeNames<'i> {

@@ -71,7 +71,7 @@ pub(super) fn text(at: u32, insn: &Insn, second: Option<Insn>, name: &dyn Fn(Ope
     known.unwrap_or_else(|| unknown(insn))
 }
 
-/// Returns true if it may be that the kernel's compiler makes nothing of an instruction.
+/// Returns true if the kernel's compiler may generate no code for an instruction.
 pub(super) fn may_be_left_out(insn: &Insn) -> bool {
     match (insn.code & CLASS, insn.code & 0xf0) {
         (JMP | JMP32, JA) | (JMP, MAY_GOTO) => true,

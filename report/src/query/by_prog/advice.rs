@@ -2,7 +2,7 @@
 
 use super::build;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Advice, Cost, Count, EventFinding, EventReport, Finding, JSON_VERSION, Known, Line, Program, ProgramCost, Report,
     Row,
@@ -25,7 +25,7 @@ const OUTPUT_MIN_PERCENT: f64 = 10.0;
 const ENTRY_MIN_PERCENT: f64 = 20.0;
 
 /// Applies all rules.
-pub(crate) fn advice(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Advice> {
+pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Advice> {
     let options = Options { by: Some(By::Split(Split::Helper)), all: true, limit: None, ..options.clone() };
     let report = build(recording, index, &options)?;
     Ok(Advice {

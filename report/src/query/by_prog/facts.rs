@@ -9,7 +9,7 @@ use super::traits::{Common, WithoutSamples, traits};
 use super::{missing, notes};
 use crate::index::Index;
 use crate::input::cut_off::CutOff;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::{
     BlindedEvent, Count, Counting, CpuNotSampled, Known, LateTicks, MissingTicks, Program, Reason, RecorderCost,
@@ -43,7 +43,7 @@ pub(crate) struct WantedFacts {
 
 /// Facts of a recording.
 pub(crate) struct Facts<'f> {
-    pub(crate) recording: &'f Recording<'f>,
+    pub(crate) recording: &'f OpenRecording<'f>,
     pub(crate) index: &'f Index,
     pub(crate) options: &'f Options,
     pub(crate) selection: Selection<'f>,
@@ -111,7 +111,7 @@ impl<'f> Facts<'f> {
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.
     pub(crate) fn gather<S: Sink>(
-        recording: &'f Recording<'_>,
+        recording: &'f OpenRecording<'_>,
         index: &'f Index,
         options: &'f Options,
         wanted: WantedFacts,
@@ -187,7 +187,7 @@ impl<'f> Facts<'f> {
         (0..self.selection.events.len()).filter(|event| self.selection.events[*event])
     }
 
-    /// Facts of an event.
+    /// Returns the facts of an event.
     pub(crate) fn event(&self, event: usize) -> EventFacts<'_> {
         let (ledger, recorded) = (&self.ledgers[event], &self.recorded);
         let attr = &self.recording.event(event).attr;
@@ -274,7 +274,7 @@ impl<'f> Facts<'f> {
 
 /// Returns the start and end of the recording, ns, as the recorder says or else by the samples.
 pub(crate) fn time_span(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     sampled: impl Fn() -> Option<(u64, u64)>,
 ) -> (u64, u64) {
@@ -293,7 +293,7 @@ fn length_ns(index: &Index, start_ns: u64) -> Option<u64> {
 }
 
 fn recorded(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     start_ns: u64,
     elapsed_ns: Option<u64>,
@@ -353,7 +353,12 @@ fn recorded(
 }
 
 /// Returns the number of CPUs that samples cover: the online ones, or else those with samples.
-fn cpus(recording: &Recording<'_>, index: &Index, options: &Options, ledgers: &ByEvent<EventLedger>) -> Option<u32> {
+fn cpus(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+    ledgers: &ByEvent<EventLedger>,
+) -> Option<u32> {
     let online = index.states.session.as_ref().map(|session| session.cpus_online);
     let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);
     let online = online.or(count.map(|count| count.online)).filter(|cpus| *cpus > 0);

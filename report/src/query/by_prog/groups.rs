@@ -28,7 +28,7 @@ pub(super) struct Grouping {
 impl Grouping {
     /// Groups the programs that are asked for.
     pub(super) fn new(index: &Index, by: Group, asked: &Asked, options: &Options) -> Grouping {
-        let has_row = |number: u32, program: &programs::Program| match asked.is_all() {
+        let has_row = |number: u32, program: &programs::IndexedProgram| match asked.is_all() {
             true => options.all || !counts_others(program, index),
             false => asked.has(number),
         };
@@ -58,7 +58,7 @@ impl Grouping {
 }
 
 /// Returns the name of a program's group.
-fn name(program: &programs::Program, index: &Index, by: Group) -> String {
+fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String {
     let states = &index.states;
     // Without a session, nobody looked for owners and attach points: they are unknown, not absent.
     let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
@@ -99,7 +99,7 @@ pub(super) struct Members {
     runs: Known<Box<Runs>>,
     /// Number of programs with known runs.
     known_runs: usize,
-    /// Some of them did something.
+    /// True if some program of the group was active.
     happened: bool,
 }
 

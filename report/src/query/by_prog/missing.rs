@@ -4,7 +4,7 @@ use super::facts::Facts;
 use crate::index::Index;
 use crate::input::cut_off::Cause;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::{MissedProgram, TimeBound};
 use bprec_format::bpf::Tag;
@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 
 /// Returns the lost samples of each event, as the kernel counted them or else by LOST_SAMPLES. LOST counts the same losses for all events together.
 /// If LOST_SAMPLES records do not identify their event, the losses of all events are unknown.
-pub(super) fn lost(recording: &Recording<'_>, index: &Index) -> Vec<Option<u64>> {
+pub(super) fn lost(recording: &OpenRecording<'_>, index: &Index) -> Vec<Option<u64>> {
     let events = recording.events.all().len();
     if let Some(loss) = &index.states.loss
         && !loss.not_counted

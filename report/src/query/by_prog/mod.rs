@@ -17,7 +17,7 @@ mod traits;
 pub(crate) mod tree;
 
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{Count, EventReport, JSON_VERSION, Known, Note, Others, Program, Reason, Report, SourceRow, Unit};
 use crate::pass::sinks::pivot::Charges;
 use crate::{Options, Result};
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use traits::{ROWS_WITHOUT_SAMPLES, WithoutSamples};
 
 /// Makes the report.
-pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Report> {
+pub(crate) fn build(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Report> {
     Ok(Facts::gather(recording, index, options, WantedFacts::default(), |_| ())?.0.report())
 }
 

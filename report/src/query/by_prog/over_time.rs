@@ -3,14 +3,14 @@
 use super::facts::{Facts, WantedFacts, time_span};
 use crate::index::Index;
 use crate::index::runs::{ProgramKey, Stretch};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
 use crate::model::{
     Count, CountedOverTime, CounterSource, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, JSON_VERSION,
     Known, OverTime, Program, Reason, Report, RowOverTime,
 };
 use crate::pass::Asked;
-use crate::pass::sinks::pivot::{Cell, Charged, Key, KeyBy};
+use crate::pass::sinks::pivot::{ChargedRow, Key, KeyBy, PivotCell};
 use crate::query::counters::CounterHistory;
 use crate::query::counters::per_interval::{Counted, counted as counted_between};
 use crate::{Options, Result};
@@ -26,7 +26,7 @@ const COUNTED_INTERVALS_MAX: u64 = 10_000;
 
 /// Makes the report. `interval_ns` is the length of an interval; with `None`, a round number.
 pub(crate) fn over_time(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
     interval_ns: Option<u64>,
@@ -38,7 +38,7 @@ pub(crate) fn over_time(
 
 /// Makes the report by program, and the costs over time of all programs, also of those that `options` leave out of the rows.
 pub(crate) fn by_prog_over_time(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
 ) -> Result<(Report, OverTime)> {
@@ -59,7 +59,7 @@ impl IntervalQuery {
     /// # Errors
     /// Fails if `options` name a time that the recording does not have.
     pub(crate) fn new(
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         index: &Index,
         options: &Options,
         length_ns: Option<u64>,
@@ -96,7 +96,7 @@ impl IntervalQuery {
             cpus: recorded.cpus,
         };
         let pivot = &facts.pivots[pivot];
-        let interval = |cell: &Cell| match pivot.keys[cell.key as usize][..] {
+        let interval = |cell: &PivotCell| match pivot.keys[cell.key as usize][..] {
             [Key::Interval(interval)] => Some(interval),
             _ => None,
         };
@@ -106,7 +106,7 @@ impl IntervalQuery {
                 let counts = cells.iter().map(|cell| (interval(cell), cell.charges.sum()));
                 let counts = counts.filter(|(_, count)| *count != Count::default()).collect();
                 match charged {
-                    Charged::Program(number) => {
+                    ChargedRow::Program(number) => {
                         let at = number as usize;
                         let counted = spread.counted(&facts.programs[at]);
                         row(Some(at), &facts.programs, "", counts, interval_ns, counted)

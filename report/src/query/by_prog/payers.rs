@@ -4,13 +4,13 @@ use super::facts::{EventFacts, Facts, WantedFacts};
 use super::rows::payer_name;
 use super::shares::percent;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Count, EventPayers, JSON_VERSION, Known, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal, Payers, Program,
     Reason,
 };
 use crate::options::Payer;
-use crate::pass::sinks::pivot::{Charged, Key, KeyBy, Pivoted};
+use crate::pass::sinks::pivot::{ChargedRow, Key, KeyBy, Pivoted};
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -53,7 +53,12 @@ pub(crate) fn key(payers: Vec<Payer>) -> KeyBy {
 }
 
 /// Makes the report. All of `keys` together identify a payer; by default, the name of the task.
-pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options, keys: &[Payer]) -> Result<Payers> {
+pub(crate) fn payers(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+    keys: &[Payer],
+) -> Result<Payers> {
     let keys = distinct(keys);
     // The ledger gives the totals that shares are of.
     let options = Options { by: None, ..options.clone() };
@@ -124,7 +129,7 @@ impl<'m> PayersBuilder<'m> {
             let payers: Vec<(u32, Paid)> =
                 paid.into_iter().filter(|(_, paid)| paid.count != Count::default()).collect();
             let (program, name) = match charged {
-                Charged::Program(number) => (Some(number as usize), ""),
+                ChargedRow::Program(number) => (Some(number as usize), ""),
                 _ => (None, charged.name()),
             };
             PayerCharges { program, name, sum: payers.iter().map(|(_, paid)| paid.count).sum(), payers }

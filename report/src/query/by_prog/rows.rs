@@ -13,7 +13,7 @@ use crate::model::{
     SampledPerRun, TimeBound,
 };
 use crate::pass::sinks::ledger::EventLedger;
-use crate::pass::sinks::pivot::{Cell, Charges, Key};
+use crate::pass::sinks::pivot::{Charges, Key, PivotCell};
 use crate::query::counters::{CounterHistory, exact_program};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
@@ -33,7 +33,7 @@ pub(super) fn programs(
 }
 
 fn program(
-    known: &programs::Program,
+    known: &programs::IndexedProgram,
     index: &Index,
     history: &CounterHistory,
     window: &Window,
@@ -124,7 +124,7 @@ fn program(
 }
 
 /// Returns the memory of a program's maps, bytes.
-fn map_memory(known: &programs::Program, index: &Index) -> Known<u64> {
+fn map_memory(known: &programs::IndexedProgram, index: &Index) -> Known<u64> {
     if known.info.is_none() {
         return Known::Unknown(Reason::NoProgInfo);
     }
@@ -134,7 +134,7 @@ fn map_memory(known: &programs::Program, index: &Index) -> Known<u64> {
 }
 
 /// Returns true for a program that the recorder attaches to count other programs.
-pub(super) fn counts_others(known: &programs::Program, index: &Index) -> bool {
+pub(super) fn counts_others(known: &programs::IndexedProgram, index: &Index) -> bool {
     let recorder = index.states.recorder_pid();
     let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
     // If the recorder's pid is unknown, the names tell.
@@ -394,14 +394,14 @@ impl Count {
 
 fn split_rows(facts: &Facts<'_>, event: usize, program: u32) -> Vec<(String, Charges)> {
     let Some(split) = &facts.split else { return Vec::new() };
-    let mut parts: Vec<&Cell> = split.events[event].of(program).iter().collect();
+    let mut parts: Vec<&PivotCell> = split.events[event].of(program).iter().collect();
     // Keys are sorted, and break ties.
     parts.sort_by_key(|cell| {
         let (sum, total) = (cell.charges.sum(), cell.charges.total);
         (Reverse(sum.weight), Reverse(sum.samples), Reverse(total.weight), cell.key)
     });
     let parts = parts.into_iter().take(facts.options.limit.unwrap_or(usize::MAX));
-    let named = |cell: &Cell| {
+    let named = |cell: &PivotCell| {
         let key = split.keys[cell.key as usize].first().copied().unwrap_or(Key::Unknown);
         (part_name(facts.index, program, key), cell.charges)
     };

@@ -7,7 +7,7 @@ use super::facts::Facts;
 use super::shares::percent;
 use crate::index::Index;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
 use rustc_hash::FxHashSet;
 
@@ -46,7 +46,7 @@ impl Facts<'_> {
 
 /// Returns the main event that measures the blind spot: of the same kind as the program's carrier, or else the first. An event with a program of its
 /// own is as blind.
-pub(super) fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
+pub(super) fn main_event(recording: &OpenRecording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
     let told = index.states.sampler.as_ref();
     let on_events = index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.ends_with(b")"));
     let carriers: FxHashSet<&[u8]> = on_events.map(|it| it.target.as_slice()).collect();

@@ -4,18 +4,23 @@ use super::facts::{Facts, WantedFacts};
 use super::shares::percent;
 use crate::index::Index;
 use crate::index::code::Code;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Count, EventReport, EventTrees, JSON_VERSION, NodeKind, OtherProgram, Program, ProgramName, Row, TailCallChain,
     TailCallOrigin, Tree, TreeNode, Trees,
 };
-use crate::pass::sinks::tree::{self, Node, Step, TreeSink};
+use crate::pass::sinks::tree::{self, PathNode, Step, TreeSink};
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Makes the report. Parts with less than `percent_limit` of their program's cost are folded.
-pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options, percent_limit: f64) -> Result<Trees> {
+pub(crate) fn trees(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+    percent_limit: f64,
+) -> Result<Trees> {
     let ledger_options = Options { by: None, ..options.clone() };
     let events = recording.events.all().len();
     let (facts, mut sink) =
@@ -65,7 +70,7 @@ struct TreesBuilder<'m> {
 
 /// Nodes of an event with their inclusive sums.
 struct Sums<'s> {
-    nodes: &'s [Node],
+    nodes: &'s [PathNode],
     /// Inclusive samples charged to the tree's program, by node.
     charged: Vec<Count>,
     /// Inclusive samples with those of other programs, by node.
@@ -78,8 +83,8 @@ struct Sums<'s> {
 }
 
 impl<'s> Sums<'s> {
-    fn new(nodes: &'s [Node]) -> Sums<'s> {
-        let charged = |node: &Node| if node.is_of_others() { Count::default() } else { node.own };
+    fn new(nodes: &'s [PathNode]) -> Sums<'s> {
+        let charged = |node: &PathNode| if node.is_of_others() { Count::default() } else { node.own };
         let mut sums = Sums {
             nodes,
             charged: nodes.iter().map(charged).collect(),

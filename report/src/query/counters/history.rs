@@ -2,20 +2,20 @@
 
 use super::CounterHistory;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
 use bprec_format::bprec::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Records};
 
 /// Reader of the snapshots of a recording, slice by slice.
 pub(crate) struct Snapshots<'i> {
-    recording: &'i Recording<'i>,
+    recording: &'i OpenRecording<'i>,
     index: &'i Index,
     next: usize,
 }
 
 impl<'i> Snapshots<'i> {
-    pub(crate) fn new(recording: &'i Recording<'_>, index: &'i Index) -> Snapshots<'i> {
+    pub(crate) fn new(recording: &'i OpenRecording<'_>, index: &'i Index) -> Snapshots<'i> {
         Snapshots { recording, index, next: 0 }
     }
 
@@ -62,7 +62,7 @@ pub(crate) struct HistoryWalk<'i> {
 impl<'i> HistoryWalk<'i> {
     /// With `keep_intervals`, the counts between each two snapshots are kept.
     pub(crate) fn new(
-        recording: &'i Recording<'_>,
+        recording: &'i OpenRecording<'_>,
         index: &'i Index,
         window: &'i Window,
         keep_intervals: bool,
@@ -98,7 +98,7 @@ impl CounterHistory {
     }
 
     /// Reads only the snapshots of a recording, and keeps the counts between each two.
-    pub(crate) fn of(recording: &Recording<'_>, index: &Index, window: &Window) -> CounterHistory {
+    pub(crate) fn of(recording: &OpenRecording<'_>, index: &Index, window: &Window) -> CounterHistory {
         let HistoryWalk { snapshots, mut counters, .. } = HistoryWalk::new(recording, index, window, true);
         snapshots.all(|state| counters.add(state, window));
         counters

@@ -6,7 +6,7 @@ use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
 use crate::index::Index;
 use crate::index::runs::{ProgramKey, Stretch};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::{Window, since};
 use crate::model::text::UNNAMED;
 use crate::model::{
@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// Reads the snapshots and makes the report.
-pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
+pub(crate) fn over_time(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
     let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
     let history = CounterHistory::of(recording, index, &window);
     Ok(report(recording, index, options, &history, &window))
@@ -29,7 +29,7 @@ pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Opti
 
 /// Makes the report from counts between snapshots.
 pub(crate) fn report(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
     history: &CounterHistory,

@@ -8,7 +8,7 @@ mod recorded;
 
 use crate::index::student::Quantiles;
 use crate::index::{Index, Wanted};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Change, Diff, DiffEvent, DiffMetric, DiffNote, DiffSide, Estimate, JSON_VERSION, Known, MetricDiff, MetricValue,
     ProgramDiff, Reason, Status,
@@ -19,7 +19,7 @@ use crate::{Error, Input, Result};
 use bprec_format::bpf::Tag;
 use estimate::{Pair, Side, Uncertain};
 use gate::{Candidate, Measured, judge};
-use join::{Joined, are_tags_comparable, join};
+use join::{MatchedProgram, are_tags_comparable, join};
 use recorded::{EventsCompared, Recorded, RecordedProgram};
 use std::cmp::Ordering;
 
@@ -94,7 +94,7 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
 }
 
 fn read(input: &Input, options: &DiffOptions, events: &mut EventsCompared) -> Result<Recorded> {
-    let recorded = Recording::open_with_events(input).and_then(|recording| {
+    let recorded = OpenRecording::open_with_events(input).and_then(|recording| {
         let mut index = Index::build(&recording, Wanted { threads: options.threads, ..Wanted::default() });
         correct_runs(&recording, &mut index, options.threads);
         let path = input.path().display().to_string();
@@ -196,7 +196,7 @@ impl Comparison<'_> {
         metrics
     }
 
-    fn program(&self, joined: Joined, is_tag_comparable: bool) -> Compared {
+    fn program(&self, joined: MatchedProgram, is_tag_comparable: bool) -> Compared {
         let mut metrics = Vec::with_capacity(4 * self.events.len() + 3);
         let each = |of: &dyn Fn(&Recorded, &RecordedProgram) -> Known<Uncertain>| {
             let side = |recordings: &[Recorded], programs: &[Option<RecordedProgram>]| {
@@ -249,8 +249,8 @@ impl Comparison<'_> {
             status: joined.status,
             owners: joined.owners(),
             is_tag_comparable,
-            base_tags: Joined::tags(&joined.base).iter().map(Tag::to_string).collect(),
-            new_tags: Joined::tags(&joined.new).iter().map(Tag::to_string).collect(),
+            base_tags: MatchedProgram::tags(&joined.base).iter().map(Tag::to_string).collect(),
+            new_tags: MatchedProgram::tags(&joined.new).iter().map(Tag::to_string).collect(),
             base_programs: most(&joined.base),
             new_programs: most(&joined.new),
             metrics: Vec::new(),

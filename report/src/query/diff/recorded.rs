@@ -3,11 +3,11 @@
 use super::estimate::{Uncertain, ratio, typical};
 use crate::index::Index;
 use crate::index::runs::RunSeries;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{Count, DiffRecording, Identity, Known, Program, Reason, Unit};
 use crate::options::diff::DiffOptions;
 use crate::pass::Selection;
-use crate::pass::sinks::pivot::{Cell, Charges, Key, KeyBy};
+use crate::pass::sinks::pivot::{Charges, Key, KeyBy, PivotCell};
 use crate::query::by_prog::facts::{EventFacts, Facts, WantedFacts};
 use crate::{Options, Result};
 use bprec_format::bpf::Tag;
@@ -38,7 +38,7 @@ impl EventsCompared {
     /// Returns the events to read from a recording; empty for all. Events that the user asks for are never left out.
     fn cut(
         &mut self,
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         index: &Index,
         asked: &DiffOptions,
         options: &Options,
@@ -136,7 +136,7 @@ struct OfEvent {
 impl Recorded {
     /// Reads a recording.
     pub(super) fn read(
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         index: &Index,
         path: String,
         asked: &DiffOptions,
@@ -437,7 +437,7 @@ impl SideBuilder<'_> {
     }
 
     /// Returns the weights by interval; empty without cells.
-    fn series(&self, cells: &[Cell], count: fn(&Charges) -> Count) -> Vec<u64> {
+    fn series(&self, cells: &[PivotCell], count: fn(&Charges) -> Count) -> Vec<u64> {
         let mut series = vec![0_u64; if cells.is_empty() { 0 } else { self.intervals }];
         for cell in cells {
             if let [Key::Interval(interval)] = self.facts.pivots[0].keys[cell.key as usize][..] {
@@ -491,7 +491,7 @@ fn no_runs(programs: &[Program]) -> Option<String> {
 }
 
 /// Returns the start and end of the recording, if known before its samples are read.
-fn span(recording: &Recording<'_>, index: &Index) -> Option<(u64, u64)> {
+fn span(recording: &OpenRecording<'_>, index: &Index) -> Option<(u64, u64)> {
     let states = &index.states;
     let told: Option<SampleTime> = recording.feature(Feature::SAMPLE_TIME);
     let from_ns = states.session.as_ref().map(|session| session.start_ns).or(told.map(|told| told.first_ns));

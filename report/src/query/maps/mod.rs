@@ -6,7 +6,7 @@ mod names;
 use crate::ProgFilter;
 use crate::index::Index;
 use crate::index::map_contents::Contents;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::Header;
 use crate::options::{Paint, glob};
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::str::FromStr;
 
-pub(crate) use entries::{Entry, Frame, Shown};
+pub(crate) use entries::{EntryValue, MapEntry, StackTraceFrame};
 
 /// Options of a report on maps.
 #[derive(Debug, Clone, Default)]
@@ -85,7 +85,7 @@ struct Uses<'a> {
 }
 
 impl<'a> Uses<'a> {
-    fn new(recording: &Recording<'_>, index: &'a Index, programs: &[ProgFilter]) -> Uses<'a> {
+    fn new(recording: &OpenRecording<'_>, index: &'a Index, programs: &[ProgFilter]) -> Uses<'a> {
         let mut users: Vec<User<'a>> = Vec::new();
         let mut uses: Vec<(u32, u32)> = Vec::new();
         for section in recording.sections_of(Feature::BPF_PROG_INFO) {
@@ -125,7 +125,7 @@ impl<'a> Uses<'a> {
         self.uses.chunk_by(|a, b| a.0 == b.0).map(|uses| uses[0].0)
     }
 
-    /// The programs that use a map.
+    /// Returns the programs that use a map.
     fn of(&self, map: u32) -> impl ExactSizeIterator<Item = &User<'a>> {
         let from = self.uses.partition_point(|(of, _)| *of < map);
         let uses = &self.uses[from..][..self.uses[from..].partition_point(|(of, _)| *of == map)];
@@ -186,7 +186,7 @@ pub(crate) struct MapsReport<'a> {
 
 impl<'a> MapsReport<'a> {
     pub(crate) fn new(
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         index: &'a Index,
         btf: &'a BTreeMap<u32, Btf<'a>>,
         options: &MapsOptions,
@@ -244,7 +244,7 @@ impl<'a> MapsReport<'a> {
         })
     }
 
-    /// The programs that use a map.
+    /// Returns the programs that use a map.
     pub(crate) fn users(&self, map: &Map<'_>) -> impl ExactSizeIterator<Item = &User<'a>> {
         self.uses.of(map.id)
     }
