@@ -79,12 +79,12 @@ fn index_with(with_symbols: bool, with_maps: bool) -> Index {
     }
 }
 
-/// The attribution on a chain of kernel frames, leaf first, with some user frames behind them.
+/// Returns the attribution of a chain of kernel frames, leaf first, followed by user frames.
 fn attribution(index: &Index, frames: &[u64]) -> (Charge, Vec<u32>) {
     precise(index, frames[0], frames)
 }
 
-/// The same where the leaf is not in the chain.
+/// Returns the attribution if the leaf is not in the chain.
 fn precise(index: &Index, leaf: u64, frames: &[u64]) -> (Charge, Vec<u32>) {
     let mut words = vec![context::KERNEL];
     words.extend(frames);
@@ -120,9 +120,9 @@ fn the_innermost_program_is_charged_and_outer_ones_have_it_in_total() {
 #[test]
 fn a_return_address_is_behind_the_call() {
     let index = index(true);
-    // The call is the last instruction of the subprogram: the address behind it is nobody's.
+    // The call is the last instruction of the subprogram: the address after it belongs to no program.
     assert_eq!(attribution(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
-    // The same address is not the program's as a leaf.
+    // As a leaf, the same address is not the program's.
     assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
     // An interrupt came at the first instruction.
     assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
@@ -143,11 +143,11 @@ fn a_chain_may_begin_behind_the_leaf() {
     assert_eq!(precise(&index, TRAMP_KERNEL + 8, &[PROG_C, TRAMP_KERNEL + 0x10]), (entry, vec![2]));
     let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: Some(ENTER + 4) };
     assert_eq!(precise(&index, ENTER + 4, &[TRAMP_KERNEL + 8, VFS_READ]), (entry, vec![2]));
-    // Elsewhere before a program ran: nothing of it was the program's.
+    // Before a program ran: nothing is charged to the program.
     assert_eq!(precise(&index, VFS_READ + 4, &[VFS_READ + 8]), (Charge::Elsewhere, vec![]));
 }
 
-/// Place of the sample in the program that is charged: also if another program is further out.
+/// Address of the sample in the charged program, also if another program is further out.
 #[test]
 fn the_frame_is_that_of_the_function_that_is_charged() {
     let index = index(true);
@@ -169,7 +169,7 @@ fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     let entry = |called| Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called };
     assert_eq!(attribution(&index, &[TRAMP_KERNEL + 0x20, VFS_READ + 4]), (entry(None), vec![2]));
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
-    // The trampoline calls the function that it instruments: that is no cost of the program's.
+    // The trampoline calls the function that it instruments: no cost of the program.
     assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Charge::Elsewhere, vec![]));
     // Two programs are on program 0, which is further out.
     let shared = Charge::SharedEntry { group: 1, strangers: 0, interval: None };
@@ -307,7 +307,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
     assert_eq!(charge(class, "sched:sched_wakeup", &[SUBMIT + 4, FILL + 8]), entry, "it ran a program");
     // A function that belongs to no event, though its name begins alike.
     assert_eq!(charge("perf_trace_add", "sched:sched_waking", &fill), Charge::Elsewhere);
-    // In the helper of a program it is that program's.
+    // In the helper of a program, the sample is the program's.
     let in_helper = [FILL + 8, PROG_A + 8];
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &in_helper), helper(0, 0, FILL + 8));
 }
