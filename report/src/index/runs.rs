@@ -1,15 +1,15 @@
 //! Runs of a program between two moments, their time, and the margins of both, for all views.
 //!
-//! Counts are read at moments, and each moment tells for how long statistics had been on. From one moment to the next:
-//! - On (for 98 % of it): what grew is what happened. Statistics were on for a part of it, a *window*: what grew, by that part, is a rate.
-//! - Off, a *gap*: what grew was counted for somebody else, nobody knows in how much of it, and is not used. Its rate is the mean of those of the
-//!   windows beside it, by their lengths, of which none counts for more than a usual window's; before the first window and behind the last it is theirs.
-//! - So each window `w` stands for a time `Λ`, of which `o` was seen: `runs = Σ rate·Λ`. Nothing is pooled: a busy time weighs as much as it is long,
-//!   however little of it was seen. A part of a stretch has its part of the runs, so that parts add up to the whole, wherever it is cut.
-//! - Windows that follow each other are alike but for chance. Of their difference `d`, `v = d²·o'/(o + o')` is the variance of the rate of the
-//!   one that saw `o`, the other having seen `o'`; the mean of two neighbours. The variance of the runs is `Σ v·Λ·(Λ − o)`: none where all was seen.
-//! - The margin is Student's quantile of 95 % times the root of that, by the degrees of freedom of this sum of squares. Of fewer than five
-//!   windows it is not less than chance alone would have it, and where no run was seen there may have been three for all that was seen.
+//! Counts are read at moments, each with the time for which statistics had been on. Between two moments, statistics are:
+//! - On (for 98 % of the time): the growth of counts is exact. On for a part of the time, a *window*: growth by that part is a rate.
+//! - Off, a *gap*: growth was counted for other tools for an unknown time, and is not used. The rate in a gap is the mean of the rates of the two
+//!   windows beside it, weighted by their lengths up to the usual length of a window; before the first window and after the last, it is theirs.
+//! - Each window `w` therefore stands for a time `Λ`, of which `o` was seen: `runs = Σ rate·Λ`. Windows are not pooled: a busy time counts by its
+//!   length, however little of it was seen. A part of a stretch has its part of the runs, so that parts add up to the whole, however it is cut.
+//! - Neighbouring windows differ only by chance. From their difference `d`, `v = d²·o'/(o + o')` is the variance of the rate of the window that
+//!   saw `o`, if the other saw `o'`; it is averaged over both neighbours. The variance of the runs is `Σ v·Λ·(Λ − o)`: 0 if all was seen.
+//! - The margin is Student's 95 % quantile times the root of the variance, with the degrees of freedom of this sum of squares. With fewer than five
+//!   windows it is at least the margin by chance alone, and without a seen run it is three runs per seen time.
 
 mod margin;
 mod slowing;

@@ -1,10 +1,10 @@
-//! Slowdown by counting: a load that keeps a CPU busy runs less often while statistics are on, and so more often beside windows than in them.
+//! Slowdown by counting: a load that keeps a CPU busy runs less often in windows, while statistics are on, than outside of them.
 //!
-//! - In its windows, counting took the part `c` of a CPU, which is all runs in them times what counting adds to one. A load that had no time to spare
-//!   runs `1/(1 − c)` as often beside them, one that had runs as often: the truth is `1 + p·(1/(1 − c) − 1)`. Before anything is known, a third of it
-//!   is `p` = 0, a third is between 0 and 1, and a third from 1 on: what opens and closes a window takes the load's time, too.
-//! - Samples are taken all of the time. A program's sampled time, by the time of a run that is its own, says how often it ran in all, and so beside
-//!   the windows. Their number and how well that time is known make that a likelihood, and `p` a mean and a variance.
+//! - In windows, counting took the part `c` of a CPU: the number of runs times the cost of counting one. Outside of windows, a load without spare
+//!   time runs `1/(1 − c)` times as often, and a load with spare time equally often: the factor is `1 + p·(1/(1 − c) − 1)`. The prior of `p` is a
+//!   third at 0, a third between 0 and 1, and a third from 1 on, as opening and closing a window takes the load's time, too.
+//! - Samples are taken all of the time. A program's sampled time divided by its own time per run gives all its runs, and so the runs outside of
+//!   windows. The number of samples and the error of the time per run make this a likelihood, from which the mean and variance of `p` follow.
 
 use super::{ProgramKey, ProgramSeries, RunSeries};
 use rustc_hash::FxHashMap;
