@@ -109,6 +109,26 @@ impl Error {
     pub(crate) fn file(path: impl Into<PathBuf>, source: io::Error) -> Error {
         Error::File { path: path.into(), source }
     }
+
+    /// Maps the errno of `call` on `object` to an error without a remedy.
+    pub(crate) fn refused(call: &'static str, object: Object) -> impl FnOnce(i32) -> Error {
+        move |errno| Error::Syscall { call, object, errno, remedy: None }
+    }
+
+    /// Maps libbpf's error and log to an error about our program `program`.
+    pub(crate) fn not_loaded(program: &'static str) -> impl FnOnce((libbpf_rs::Error, String)) -> Error {
+        move |(source, log)| Error::Load { program, source, log }
+    }
+
+    /// Maps libbpf's error, where libbpf wrote no log, to an error about our program `program`.
+    pub(crate) fn libbpf(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+        move |source| Error::Load { program, source, log: String::new() }
+    }
+
+    /// Says that our program `program` is not usable.
+    pub(crate) fn own_program(program: &'static str, problem: impl Into<String>) -> Error {
+        Error::Answer { call: "our program", object: Object::Named(program), problem: problem.into() }
+    }
 }
 
 /// Object of a call.

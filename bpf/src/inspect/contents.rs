@@ -31,7 +31,7 @@ const BATCH_BYTES: usize = 256 << 10;
 const BATCH_ENTRIES: usize = 4096;
 
 /// Ways to read the entries of a type.
-enum Way {
+enum ReadMethod {
     /// By batches, or key by key.
     Walk,
     /// The next one only.
@@ -40,23 +40,25 @@ enum Way {
     None(&'static str),
 }
 
-fn way(map_type: MapType) -> Way {
+fn read_method(map_type: MapType) -> ReadMethod {
     match map_type {
-        MapType::QUEUE | MapType::STACK => Way::Peek,
+        MapType::QUEUE | MapType::STACK => ReadMethod::Peek,
         MapType::RINGBUF | MapType::USER_RINGBUF => {
-            Way::None("a ring buffer has no entries to look up: its records are for the one that consumes them")
+            ReadMethod::None("a ring buffer has no entries to look up: its records are for the one that consumes them")
         }
-        MapType::PERF_EVENT_ARRAY => Way::None("the kernel does not tell which perf events are in it"),
-        MapType::CGROUP_ARRAY => Way::None("the kernel does not tell which cgroups are in it"),
-        MapType::XSKMAP => Way::None("the kernel does not tell which sockets are in it"),
-        MapType::SK_STORAGE | MapType::INODE_STORAGE | MapType::TASK_STORAGE | MapType::CGRP_STORAGE => Way::None(
-            "the kernel does not list its entries: each is reached through a descriptor of what it belongs to",
-        ),
-        MapType::BLOOM_FILTER => Way::None("a bloom filter can only be asked whether it may hold a value"),
+        MapType::PERF_EVENT_ARRAY => ReadMethod::None("the kernel does not tell which perf events are in it"),
+        MapType::CGROUP_ARRAY => ReadMethod::None("the kernel does not tell which cgroups are in it"),
+        MapType::XSKMAP => ReadMethod::None("the kernel does not tell which sockets are in it"),
+        MapType::SK_STORAGE | MapType::INODE_STORAGE | MapType::TASK_STORAGE | MapType::CGRP_STORAGE => {
+            ReadMethod::None(
+                "the kernel does not list its entries: each is reached through a descriptor of what it belongs to",
+            )
+        }
+        MapType::BLOOM_FILTER => ReadMethod::None("a bloom filter can only be asked whether it may hold a value"),
         MapType::ARENA => {
-            Way::None("an arena is read by mapping it, and touching a page that is not there would allocate it")
+            ReadMethod::None("an arena is read by mapping it, and touching a page that is not there would allocate it")
         }
-        _ => Way::Walk,
+        _ => ReadMethod::Walk,
     }
 }
 
@@ -81,10 +83,10 @@ impl Map {
             copied_bytes: 0,
             put,
         };
-        let cut = match way(MapType(about.map_type)) {
-            Way::None(reason) => Ok(Some(reason.to_owned())),
+        let cut = match read_method(MapType(about.map_type)) {
+            ReadMethod::None(reason) => Ok(Some(reason.to_owned())),
             way => match Entries::of(self.fd(), about.id) {
-                Ok(entries) => parts.read(&entries, matches!(way, Way::Peek), about.max_entries),
+                Ok(entries) => parts.read(&entries, matches!(way, ReadMethod::Peek), about.max_entries),
                 Err(error) => Ok(Some(error.to_string())),
             },
         }?;

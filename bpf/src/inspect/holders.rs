@@ -8,7 +8,7 @@ use bprec_format::bprec::state::{Attachment, Owner};
 use bprec_host::Process;
 
 use crate::error::{Error, Result};
-use crate::inspect::links::Probe;
+use crate::inspect::links::ProbeKind;
 use crate::inspect::names::Names;
 use crate::sys;
 use crate::sys::FdInfo;
@@ -138,11 +138,11 @@ fn owner(pid: u32) -> Option<Owner> {
 /// Facts that the kernel tells about a perf event that has a program.
 fn probe(task_fd: &sys::TaskFd, names: &Names) -> Option<Attachment> {
     let kind = match task_fd.fd_type {
-        1 => Probe::Tracepoint,
-        2 => Probe::Kprobe,
-        3 => Probe::Kretprobe,
-        4 => Probe::Uprobe,
-        5 => Probe::Uretprobe,
+        1 => ProbeKind::Tracepoint,
+        2 => ProbeKind::Kprobe,
+        3 => ProbeKind::Kretprobe,
+        4 => ProbeKind::Uprobe,
+        5 => ProbeKind::Uretprobe,
         _ => return None,
     };
     let name = String::from_utf8_lossy(&task_fd.name);

@@ -16,7 +16,7 @@ use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 
 /// Attachments that were found, and what could not be looked at.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Links {
     /// One per program and place.
     pub attachments: Vec<Attachment>,
     /// Objects that could not be read, and why.
@@ -27,8 +27,8 @@ pub struct Found {
 ///
 /// # Errors
 /// When links cannot be listed at all: EPERM without CAP_SYS_ADMIN, EINVAL before Linux 5.8.
-pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
-    let mut found = Found::default();
+pub fn links(names: &Names, btfs: &BtfCache) -> Result<Links> {
+    let mut found = Links::default();
     let mut infos = Vec::new();
     for id in sys::ids(Kind::Link) {
         let id = match id {
@@ -267,11 +267,11 @@ fn iter_target(info: &Info) -> Option<String> {
 /// A link on a perf event; kernels before 6.6 tell nothing about it.
 fn perf_event(info: &Info, names: &Names) -> (String, String) {
     let kind = match info.u32(link_field!(perf_event.type_)) {
-        Some(1) => Probe::Uprobe,
-        Some(2) => Probe::Uretprobe,
-        Some(3) => Probe::Kprobe,
-        Some(4) => Probe::Kretprobe,
-        Some(5) => Probe::Tracepoint,
+        Some(1) => ProbeKind::Uprobe,
+        Some(2) => ProbeKind::Uretprobe,
+        Some(3) => ProbeKind::Kprobe,
+        Some(4) => ProbeKind::Kretprobe,
+        Some(5) => ProbeKind::Tracepoint,
         Some(6) => {
             let kind = info.u32(link_field!(perf_event.__bindgen_anon_1.event.type_));
             let config = info.u64(link_field!(perf_event.__bindgen_anon_1.event.config));
@@ -283,14 +283,14 @@ fn perf_event(info: &Info, names: &Names) -> (String, String) {
     let offset = info.u32(link_field!(perf_event.__bindgen_anon_1.kprobe.offset)).unwrap_or(0).into();
     let addr = info
         .u64(link_field!(perf_event.__bindgen_anon_1.kprobe.addr))
-        .filter(|_| matches!(kind, Probe::Kprobe | Probe::Kretprobe))
+        .filter(|_| matches!(kind, ProbeKind::Kprobe | ProbeKind::Kretprobe))
         .unwrap_or(0);
     (kind.name().to_owned(), kind.target(info.name().as_deref(), offset, addr, names))
 }
 
 /// The kinds of tracing perf events that programs are attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probe {
+pub(crate) enum ProbeKind {
     Tracepoint,
     Kprobe,
     Kretprobe,
@@ -298,22 +298,22 @@ pub(crate) enum Probe {
     Uretprobe,
 }
 
-impl Probe {
+impl ProbeKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Probe::Tracepoint => "tracepoint",
-            Probe::Kprobe => "kprobe",
-            Probe::Kretprobe => "kretprobe",
-            Probe::Uprobe => "uprobe",
-            Probe::Uretprobe => "uretprobe",
+            ProbeKind::Tracepoint => "tracepoint",
+            ProbeKind::Kprobe => "kprobe",
+            ProbeKind::Kretprobe => "kretprobe",
+            ProbeKind::Uprobe => "uprobe",
+            ProbeKind::Uretprobe => "uretprobe",
         }
     }
 
     /// Place of such an event: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
     pub(crate) fn target(self, name: Option<&str>, offset: u64, addr: u64, names: &Names) -> String {
         match (self, name.filter(|name| !name.is_empty())) {
-            (Probe::Tracepoint, name) => name.map(|name| names.tracepoint(name)).unwrap_or_default(),
-            (Probe::Uprobe | Probe::Uretprobe, Some(name)) => format!("{name}+{offset:#x}"),
+            (ProbeKind::Tracepoint, name) => name.map(|name| names.tracepoint(name)).unwrap_or_default(),
+            (ProbeKind::Uprobe | ProbeKind::Uretprobe, Some(name)) => format!("{name}+{offset:#x}"),
             (_, Some(name)) if offset == 0 => name.to_owned(),
             (_, Some(name)) => format!("{name}+{offset:#x}"),
             (_, None) if addr != 0 => format!("{addr:#x}"),

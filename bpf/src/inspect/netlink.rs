@@ -57,7 +57,7 @@ fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Re
     }
     while rest.len() >= HEADER_BYTES {
         let size = sys::get_u32(rest, 0) as usize;
-        let kind = get_u16(rest, 4);
+        let kind = sys::get_u16(rest, 4);
         let Some(body) = rest.get(HEADER_BYTES..size) else {
             let problem = format!("a message of {size} bytes of which {} came", rest.len());
             return Err(Error::Answer { call, object: OF_NAMESPACE, problem });
@@ -77,11 +77,7 @@ fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Re
 const OF_NAMESPACE: Object = Object::Named("of this network namespace");
 
 fn refusal(call: &'static str, errno: i32) -> Error {
-    Error::Syscall { call, object: OF_NAMESPACE, errno, remedy: None }
-}
-
-fn get_u16(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u16::from_ne_bytes(*bytes))
+    Error::refused(call, OF_NAMESPACE)(errno)
 }
 
 /// Walks netlink attributes: `length u16 · type u16 · value`, each padded to four bytes. Ends at the first bad length.

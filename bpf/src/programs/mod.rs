@@ -14,11 +14,11 @@ mod sampler;
 mod user_object;
 
 pub use aggregate::{Aggregator, PerCpuStats, Stack, UserDetail};
-pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};
+pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, LeaderSlot, Locked, Targets};
 pub use names::{counts_others, lists_references};
-pub use perf_event::{Attached, Way};
+pub use perf_event::{AttachMethod, Attached};
 pub use profiler::{
-    Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, ProbeCost, Profiler, Refusals, Source, StatsCost, StatsProbe,
+    EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, ProbeCost, ProbeCounts, Profiler, Refusals, Source, StatsCost, StatsProbe,
     makes_tail_calls, tail_calls_are_counted,
 };
 pub use refs::{ProgRefs, Refs};

@@ -50,7 +50,7 @@ unsafe fn info_of<T>(fd: BorrowedFd<'_>, info: &mut T, bytes: usize) -> Result<u
 }
 
 fn refused(object: Object, errno: i32) -> Error {
-    Error::Syscall { call: CALL, object, errno, remedy: None }
+    Error::refused(CALL, object)(errno)
 }
 
 fn put_u32(info: &mut [u8], at: usize, value: u32) {

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, Object as Loaded, ObjectBuilder, OpenObject};
 use super::leader::{self, Leader};
 use crate::error::{Error, Object, Result};
 use crate::programs::names::{FOLLOW, INHERIT};
-use crate::programs::quiet::quietly;
+use crate::programs::quiet::{missing, quietly};
 use crate::sys::memory::SharedWords;
 
 /// Events that one follower charges at most (`EVENTS_MAX` of its source).
@@ -124,7 +124,7 @@ impl Follower {
         match put {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == libbpf_rs::ErrorKind::AlreadyExists => Ok(false),
-            Err(source) => Err(Error::Load { program: FOLLOW, source, log: String::new() }),
+            Err(source) => Err(Error::libbpf(FOLLOW)(source)),
         }
     }
 
@@ -225,7 +225,7 @@ fn refused((source, log): (libbpf_rs::Error, String)) -> Error {
             "counting by cgroup needs Linux 5.14 or later; count processes (-p) or the whole machine (-a) here",
         );
     }
-    Error::Load { program: FOLLOW, source, log }
+    Error::not_loaded(FOLLOW)((source, log))
 }
 
 /// The flags of the table of tasks, before the kernel is asked to make it.
@@ -242,21 +242,15 @@ fn constants(leaders: usize, targets: &Targets, cpus: u32) -> Vec<u8> {
 fn mapped(object: &Loaded, name: &'static str, words: usize) -> Result<SharedWords> {
     let map = object.maps().find(|map| map.name() == name).ok_or_else(|| unfit("it lacks a map"))?;
     let words = NonZeroUsize::new(words).unwrap_or(NonZeroUsize::MIN);
-    SharedWords::map(map.as_fd(), words).map_err(|errno| Error::Syscall {
-        call: "mmap",
-        object: Object::Named(name),
-        errno,
-        remedy: None,
-    })
+    SharedWords::map(map.as_fd(), words).map_err(Error::refused("mmap", Object::Named(name)))
 }
 
 fn put(object: &Loaded, map: &str, key: &[u8], value: &[u8], flags: MapFlags) -> libbpf_rs::Result<()> {
-    let missing = || libbpf_rs::Error::from(std::io::Error::from_raw_os_error(libc::ENOENT));
     object.maps().find(|it| it.name() == map).ok_or_else(missing)?.update(key, value, flags)
 }
 
 fn unfit(problem: &str) -> Error {
-    Error::Answer { call: "our program", object: Object::Named(FOLLOW), problem: problem.to_owned() }
+    Error::own_program(FOLLOW, problem)
 }
 
 #[cfg(test)]
