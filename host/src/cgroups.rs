@@ -108,7 +108,7 @@ impl Cgroup {
     /// Looks up a directory, or a path below where the hierarchy is mounted.
     ///
     /// # Errors
-    /// When it is not there.
+    /// Fails if it is not there.
     pub fn find(asked: &Path) -> Result<Cgroup, CgroupError> {
         let mounts = mounts_of_type(b"cgroup2")?;
         let root = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first());

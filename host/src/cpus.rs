@@ -24,7 +24,7 @@ const MESSAGE_BYTES: usize = 2048 + 512;
 /// CPUs that run tasks now, ascending.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// Fails if the kernel does not tell.
 pub fn online_cpus() -> Result<Vec<u32>> {
     list_in("online")
 }
@@ -32,7 +32,7 @@ pub fn online_cpus() -> Result<Vec<u32>> {
 /// CPUs that may ever come online, ascending: those that per-CPU values are kept for.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// Fails if the kernel does not tell.
 pub fn possible_cpus() -> Result<Vec<u32>> {
     list_in("possible")
 }
@@ -40,7 +40,7 @@ pub fn possible_cpus() -> Result<Vec<u32>> {
 /// CPUs that are there, online or not, ascending.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// Fails if the kernel does not tell.
 pub fn present_cpus() -> Result<Vec<u32>> {
     list_in("present")
 }

@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     /// The file.
     pub path: PathBuf,
-    /// Why not.
+    /// Cause.
     pub source: io::Error,
 }
 

@@ -82,7 +82,7 @@ impl SymbolReader<BufReader<File>> {
     /// Opens the running kernel's.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if they cannot be read.
     pub fn open() -> Result<Self> {
         let file = File::open(PATH).map_err(|source| Error::new(PATH, source))?;
         Ok(SymbolReader::new(BufReader::with_capacity(1 << 16, file)))
@@ -109,7 +109,7 @@ impl<R: BufRead> SymbolReader<R> {
     }
 }
 
-/// The symbol table of the running kernel, as one reading of it gave it.
+/// Snapshot of the symbol table of the running kernel.
 #[derive(Debug)]
 pub struct Kallsyms {
     text: Vec<u8>,
@@ -120,17 +120,17 @@ pub struct Kallsyms {
 }
 
 impl Kallsyms {
-    /// Reads it all.
+    /// Reads the whole table.
     ///
     /// # Errors
-    /// When /proc/kallsyms cannot be read.
+    /// Fails if /proc/kallsyms cannot be read.
     pub fn read() -> Result<Kallsyms> {
         let modules = modules();
         let text = std::fs::read(PATH).map_err(|source| Error::new(PATH, source))?;
         Ok(Kallsyms { modules, ..Kallsyms::from_text(text) })
     }
 
-    /// Returns true while the kernel has the modules that it had when the table was read, at the same addresses.
+    /// Returns true if no module was loaded, unloaded or moved since the table was read.
     pub fn has_current_modules(&self) -> bool {
         self.modules == modules()
     }
@@ -138,7 +138,7 @@ impl Kallsyms {
     /// Reads the symbols that come before the first one of `module`.
     ///
     /// # Errors
-    /// When /proc/kallsyms cannot be read.
+    /// Fails if /proc/kallsyms cannot be read.
     pub fn read_before(module: &str) -> Result<Kallsyms> {
         let tag = format!("\t[{module}]\n").into_bytes();
         let modules = modules();
@@ -168,7 +168,7 @@ impl Kallsyms {
         Kallsyms { text, modules: Vec::new(), by_address: OnceLock::new() }
     }
 
-    /// True when the kernel hides addresses from this process: every one of them reads as zero.
+    /// Returns true if the kernel hides addresses from this process: all addresses are zero.
     pub fn is_hidden(&self) -> bool {
         self.symbols().next().is_some_and(|first| first.addr == 0) && self.symbols().all(|symbol| symbol.addr == 0)
     }
@@ -185,7 +185,7 @@ impl Kallsyms {
         symbols.find(|symbol| symbol.name == name && symbol.module.is_none()).map(|symbol| symbol.addr)
     }
 
-    /// The functions that hold `addresses`, by address, each once. An address that no function can hold is left out.
+    /// Functions that contain `addresses`, by address, each once. Addresses outside of all functions are left out.
     ///
     /// A function ends where the next symbol starts. Of several names for one address a global one wins, then the
     /// first in the file.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Mount points of whole file systems of a type, each once, as far as this mount namespace shows.
 ///
 /// # Errors
-/// When the list of mounts cannot be read.
+/// Fails if the list of mounts cannot be read.
 pub fn mounts_of_type(wanted: &[u8]) -> Result<Vec<PathBuf>> {
     let path = "/proc/self/mountinfo";
     let text = fs::read(path).map_err(|source| Error::new(path, source))?;

@@ -14,7 +14,7 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 /// do it. It is the name itself that is looked at; a link is not followed.
 ///
 /// # Errors
-/// When it is so.
+/// Fails if it is so.
 pub fn refuse_planted(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(about) => refuse_owner(path, about.uid()),
@@ -34,7 +34,7 @@ pub fn refuse_planted_target(path: &Path) -> io::Result<()> {
 /// Opens a file that is to be written from its beginning, and creates it for its owner alone: what a machine does is its owner's business.
 ///
 /// # Errors
-/// When it cannot be opened, or is another user's (see [`refuse_planted`]).
+/// Fails if it cannot be opened, or is another user's (see [`refuse_planted`]).
 pub fn create_output(path: &Path) -> io::Result<File> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

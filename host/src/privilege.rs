@@ -18,7 +18,7 @@ impl Capability {
     /// `CAP_BPF`
     pub const BPF: Capability = Capability(39);
 
-    /// True if this process has it in effect.
+    /// Returns true if this process has it in effect.
     pub fn is_effective(self) -> bool {
         let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

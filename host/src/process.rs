@@ -122,7 +122,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::parse(&stat(pid)?).map(|stat| stat.start_ticks)
 }
 
-/// True if a task with this number has not ended; a zombie has.
+/// Returns true if a task with this number has not ended; a zombie has.
 pub fn is_alive(tid: u32) -> bool {
     stat(tid).is_some_and(|text| Stat::parse(&text).is_none_or(|stat| !matches!(stat.state, b'Z' | b'X' | b'x')))
 }

@@ -1,5 +1,5 @@
-//! Programs that others loaded: the kernel's facts about each, their maps and contents, links and other attachments,
-//! holders, pins. Everything here only reads.
+//! Programs that other tools loaded: info, maps and their contents, links and other attachments,
+//! holders, pins. This module only reads.
 
 mod attachments;
 mod btf;

@@ -1,6 +1,6 @@
-//! Netlink: lists that the kernel dumps, and the attributes in them.
+//! Netlink dump requests, and attributes in the answers.
 //!
-//! Only the network namespace that the calling thread is in answers.
+//! The network namespace of the calling thread answers.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -19,11 +19,11 @@ const DUMP: u16 = 0x301;
 /// Bytes of `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
 
-/// Sends one dump request and hands the payload of each message of the answer to `each`. An entry that comes or goes meanwhile
-/// makes the others no less true.
+/// Sends one dump request and passes the payload of each message of the answer to `each`. Entries that come or go during the dump
+/// are no error.
 ///
 /// # Errors
-/// When the kernel refuses, or answers with what is no list of messages.
+/// Fails if the kernel refuses the request, or its answer is malformed.
 pub(crate) fn dump(call: &'static str, request: u16, payload: &[u8], mut each: impl FnMut(&[u8])) -> Result<()> {
     let refused = |source: io::Error| refusal(call, source.raw_os_error().unwrap_or(libc::EIO));
     // `NETLINK_ROUTE` is protocol 0.
@@ -49,7 +49,7 @@ pub(crate) fn dump(call: &'static str, request: u16, payload: &[u8], mut each: i
     }
 }
 
-/// Hands the payloads of one part of an answer on. True when it was the last.
+/// Passes on the payloads of one datagram. Returns true if it was the last of the dump.
 fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Result<bool> {
     let mut rest = part;
     if rest.len() < HEADER_BYTES {

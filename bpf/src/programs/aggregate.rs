@@ -114,7 +114,7 @@ impl Aggregator {
     /// Loads the program with two tables of `entries` each. It runs once it is attached.
     ///
     /// # Errors
-    /// When the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's log.
+    /// Fails if the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's log.
     pub fn load(entries: u32, user: UserDetail) -> Result<Aggregator> {
         let Some(machine) = MACHINE else {
             let unknown = io::Error::new(io::ErrorKind::Unsupported, "not on this architecture");
@@ -151,7 +151,7 @@ impl Aggregator {
     /// Hands over everything that was counted until now and not handed over before, in no order.
     ///
     /// # Errors
-    /// When the tables cannot be switched or read; what was handed over until then was counted.
+    /// Fails if the tables cannot be switched or read; what was handed over until then was counted.
     pub fn drain(&mut self, mut each: impl FnMut(&Stack<'_>)) -> Result<()> {
         let full = self.active;
         put(&self.object, &self.tables[1 - full]).map_err(Error::libbpf(AGGREGATE))?;
@@ -187,7 +187,7 @@ impl Aggregator {
     /// Samples that the program saw, by CPU.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn accounts(&self) -> Result<Vec<(u32, PerCpuStats)>> {
         // Values of such a map are those of possible CPUs, whose numbers need not follow each other.
         let cpus = bprec_host::possible_cpus()?;

@@ -29,10 +29,10 @@ use crate::error::Result;
 use crate::inspect::Program;
 
 impl Program {
-    /// True if it is of the kind that we load to count: around others' programs, or at context switches.
+    /// Returns true if it is of the kind that we load to count: around others' programs, or at context switches.
     ///
     /// # Errors
-    /// When the kernel does not tell its name.
+    /// Fails if the kernel does not tell its name.
     pub fn counts(&self) -> Result<bool> {
         let name = self.short_name()?;
         Ok(counts_others(&name) || names::counts_switches(&name))

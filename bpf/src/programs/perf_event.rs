@@ -34,7 +34,7 @@ impl Attached {
     /// is lost. [`method`](Attached::method) tells which it was.
     ///
     /// # Errors
-    /// When the kernel refuses: EEXIST when the event has a program already, EPROTO when the program takes call stacks
+    /// Fails if the kernel refuses: EEXIST when the event has a program already, EPROTO when the program takes call stacks
     /// that the event does not have, EINVAL when program and event do not fit.
     pub fn new(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> Result<Attached> {
         match Attached::by_link(program, event, cookie) {

@@ -57,7 +57,7 @@ impl Refs {
     /// Loads the iterator. Nothing runs until it is read, and it goes when this is dropped.
     ///
     /// # Errors
-    /// When the kernel refuses it (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON), with libbpf's account.
+    /// Fails if the kernel refuses it (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON), with libbpf's account.
     pub fn load() -> Result<Refs> {
         let (object, link) = quietly(|| {
             let object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
@@ -76,7 +76,7 @@ impl Refs {
     /// Its entries vanish with its iterator, which recorders therefore do not hold.
     ///
     /// # Errors
-    /// When the iterator cannot be read.
+    /// Fails if the iterator cannot be read.
     pub fn read(&self) -> Result<Vec<ProgRefs>> {
         let refused = Error::refused("read", error::Object::Named("of the iterator over programs"));
         let mut iter = Iter::new(&self.link).map_err(Error::libbpf(REFS))?;

@@ -57,7 +57,7 @@ impl SamplerProgram {
     /// Loads the program. It goes when this and everything that it is attached to is dropped.
     ///
     /// # Errors
-    /// When the kernel refuses it (before 5.7, without CAP_BPF and CAP_PERFMON), with libbpf's account; when it is not known
+    /// Fails if the kernel refuses it (before 5.7, without CAP_BPF and CAP_PERFMON), with libbpf's account; when it is not known
     /// where this architecture has its registers.
     pub fn load(recipe: Recipe) -> Result<SamplerProgram> {
         let Some(words) = MACHINE_WORDS else {
@@ -88,7 +88,7 @@ impl SamplerProgram {
     /// Lets runs on `cpu` write to `output`, a bpf-output event on that CPU, for as long as this lives.
     ///
     /// # Errors
-    /// When the kernel does not take the event, or there is no such CPU.
+    /// Fails if the kernel does not take the event, or there is no such CPU.
     pub fn set_output(&mut self, cpu: u32, output: BorrowedFd<'_>) -> Result<()> {
         let fd = output.as_raw_fd().to_ne_bytes();
         let set = |map: MapMut<'_>| map.update(&cpu.to_ne_bytes(), &fd, MapFlags::ANY);
@@ -99,7 +99,7 @@ impl SamplerProgram {
     /// Results of all runs until now, on all CPUs.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn counts(&self) -> Result<SamplerCounts> {
         let map = self.object.maps().find(|map| map.name() == "sampler_counts").ok_or_else(missing);
         let read = |map: MapImpl<'_>| map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing);

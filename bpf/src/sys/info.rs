@@ -204,12 +204,12 @@ pub(crate) fn prog_summary(fd: BorrowedFd<'_>, id: u32) -> Result<(bpf_prog_info
     Ok((info, known))
 }
 
-/// True if a kernel that knows so many bytes of a program's info counts the runs that its recursion guard refuses (since Linux 5.12).
+/// Returns true if a kernel that knows so many bytes of a program's info counts the runs that its recursion guard refuses (since Linux 5.12).
 pub(crate) fn knows_misses(known: usize) -> bool {
     known >= offset_of!(bpf_prog_info, verified_insns)
 }
 
-/// True if a kernel that knows so many bytes of a program's info says what the program traces (since Linux 6.0).
+/// Returns true if a kernel that knows so many bytes of a program's info says what the program traces (since Linux 6.0).
 pub(crate) fn knows_target(known: usize) -> bool {
     known >= offset_of!(bpf_prog_info, attach_btf_id) + size_of::<u32>()
 }

@@ -18,7 +18,7 @@ pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
     enable_stats(cmd::BPF_STATS_RUN_TIME).map_err(stats_refused)
 }
 
-/// True if [`enable_run_time_stats`] would be allowed, without doing it: statistics of a kind that there is not are refused only when
+/// Returns true if [`enable_run_time_stats`] would be allowed, without doing it: statistics of a kind that there is not are refused only when
 /// privilege is there.
 pub(crate) fn try_run_time_stats() -> Result<()> {
     match enable_stats(u32::MAX) {

@@ -48,7 +48,7 @@ impl ReadAt for Vec<u8> {
 /// Opens a file to be read if it is a regular one. Whatever else is there is not touched: a device acts on being opened, and a FIFO waits.
 ///
 /// # Errors
-/// When it is no regular file, is not there, or is not for us.
+/// Fails if it is no regular file, is not there, or is not for us.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let held = File::from(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
     if !held.metadata()?.is_file() {

@@ -166,7 +166,7 @@ impl Search {
         found
     }
 
-    /// True if each address has a function.
+    /// Returns true if each address has a function.
     pub(super) fn is_complete(&self) -> bool {
         let mut function: Option<&Candidate> = None;
         self.addrs.iter().zip(&self.functions).all(|(addr, found)| {

@@ -65,7 +65,7 @@ impl AttrMap {
     /// nobody else has its lock.
     ///
     /// # Errors
-    /// When `path` is not in a bpf file system, is something else than such a map, or the lock is not given back.
+    /// Fails if `path` is not in a bpf file system, is something else than such a map, or the lock is not given back.
     pub fn lock(path: &Path, key_bytes: usize) -> Result<Locked> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -156,7 +156,7 @@ impl AttrMap {
         }
     }
 
-    /// True if it is this map that is pinned at its path.
+    /// Returns true if it is this map that is pinned at its path.
     fn is_pinned(&self) -> bool {
         let pinned = sys::obj_get(&self.path).and_then(|fd| sys::FdInfo::of_own(fd.as_fd()));
         pinned.is_ok_and(|info| info.map_id == Some(self.id))
@@ -226,7 +226,7 @@ impl Locked {
     /// Looks for the leader of the event that `key` describes, and takes hold of it.
     ///
     /// # Errors
-    /// When it cannot be looked at, for another reason than that it is gone.
+    /// Fails if it cannot be looked at, for another reason than that it is gone.
     pub fn find(&self, key: &[u8]) -> Result<LeaderSlot> {
         let mut value = Vec::new();
         if !self.entries()?.lookup(key, &mut value)? {
@@ -242,7 +242,7 @@ impl Locked {
     /// Makes a leader known as the one for the event that `key` describes.
     ///
     /// # Errors
-    /// When the map is full of leaders that are alive.
+    /// Fails if the map is full of leaders that are alive.
     pub fn publish(&self, key: &[u8], leader: &Leader) -> Result<()> {
         let entries = self.entries()?;
         let value = [leader.link_id().to_ne_bytes(), leader.differences_id().to_ne_bytes()].concat();

@@ -80,7 +80,7 @@ impl Follower {
     /// Loads a follower of these leaders, at most [`FOLLOWED_MAX`] of them, and attaches it behind them. It charges nothing yet.
     ///
     /// # Errors
-    /// When the kernel refuses it: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
+    /// Fails if the kernel refuses it: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
     pub fn load(leaders: &[&Leader], targets: &Targets) -> Result<Follower> {
         let cpus = bprec_host::possible_cpus()?.last().map_or(1, |last| last + 1);
         let object = quietly(|| {
@@ -114,7 +114,7 @@ impl Follower {
     /// too, if it is to `inherit`. A thread that is charged already stays as it is; whether this one was new.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// Fails if there is no room for it.
     pub fn add_task(&self, tid: u32, account: u32, inherit: Inherit) -> Result<bool> {
         // `struct followed`: `process u64 · target u32 · inherit u32`.
         let mut value = [0; 16];
@@ -131,7 +131,7 @@ impl Follower {
     /// Charges the slice in progress on `cpu` as far as its leaders have read it; false when that CPU is not online.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn charge_now(&self, cpu: u32) -> Result<bool> {
         for _ in 0..ASK_AGAIN {
             match leader::run_on_cpu(self.program.as_fd(), cpu, FOLLOW)? {
@@ -152,7 +152,7 @@ impl Follower {
     /// Counts of an account: value, time enabled and time running of each event.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn read(&self, account: u32) -> Result<Vec<[u64; 3]>> {
         let mut sums = vec![[0u64; 3]; self.events];
         for cpu in 0..self.cpus {

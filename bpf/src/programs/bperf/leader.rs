@@ -52,7 +52,7 @@ impl Leader {
     /// Loads a leader of our own over an event that is open on these CPUs, and lets it read. The events stay as long as it does.
     ///
     /// # Errors
-    /// When the kernel refuses: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
+    /// Fails if the kernel refuses: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
     pub fn load(cpus: u32, events: &[(u32, BorrowedFd<'_>)]) -> Result<Leader> {
         let object = quietly(|| {
             let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
@@ -132,7 +132,7 @@ impl Leader {
     /// When it is at work there at this moment, the kernel leaves it at that.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn read_now(&self, cpu: u32) -> Result<bool> {
         run_on_cpu(self.program.as_fd(), cpu, LEADER).map(|ran| ran.is_some())
     }
@@ -140,7 +140,7 @@ impl Leader {
     /// The last readings of each possible CPU.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if they cannot be read.
     pub fn readings(&self) -> Result<Vec<EventReading>> {
         let entries = sys::Entries::of(&self.readings, self.readings_id)?;
         let mut values = Vec::new();
@@ -174,7 +174,7 @@ impl Leader {
     }
 }
 
-/// True if a link with this id is there.
+/// Returns true if a link with this id is there.
 pub(super) fn link_is_there(id: u32) -> bool {
     !sys::fd_by_id(Kind::Link, id).is_err_and(|error| error.is_gone())
 }

@@ -40,7 +40,7 @@ impl Profiler {
     /// Finds out what a pair adds, with run statistics as they are. Takes some milliseconds, and runs nothing but programs of our own.
     ///
     /// # Errors
-    /// When these cannot be run.
+    /// Fails if these cannot be run.
     pub fn calibrate(&self) -> Result<ProbeCost> {
         for _ in 0..TRIES {
             let counted = self.empty.counted_runs()?;
@@ -56,10 +56,10 @@ impl Profiler {
         Err(unfit("run statistics were switched on and off meanwhile".to_owned()))
     }
 
-    /// True if run statistics are on, whoever switched them on.
+    /// Returns true if run statistics are on, whoever switched them on.
     ///
     /// # Errors
-    /// When a program of our own cannot be run.
+    /// Fails if a program of our own cannot be run.
     pub fn stats_are_on(&self) -> Result<bool> {
         let counted = self.empty.counted_runs()?;
         self.empty.run_bare(1)?;

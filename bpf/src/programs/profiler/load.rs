@@ -68,7 +68,7 @@ impl Profiler {
     /// have numbers below `cpus`.
     ///
     /// # Errors
-    /// When the kernel has no trampolines or does not allow them; with libbpf's account.
+    /// Fails if the kernel has no trampolines or does not allow them; with libbpf's account.
     pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         let session = Profiler::load_as(&[SESSION], events, partial_events, cpus);
         // If the lack of sessions is not the cause, the pair fails too, with a familiar message.
@@ -143,7 +143,7 @@ impl Profiler {
         refusal::kernel_reason()
     }
 
-    /// True if one session is attached to each function, and not a pair.
+    /// Returns true if one session is attached to each function, and not a pair.
     pub fn has_sessions(&self) -> bool {
         self.templates.iter().any(|template| template.name == names::SESSION)
     }
@@ -157,7 +157,7 @@ impl Profiler {
     /// Has the events' `event` on `cpu` read from `fd`, which may be closed only after the last pair is gone.
     ///
     /// # Errors
-    /// When the kernel refuses: the event is inherited, or not on that CPU.
+    /// Fails if the kernel refuses: the event is inherited, or not on that CPU.
     pub fn set_event(&self, event: usize, cpu: u32, fd: BorrowedFd<'_>) -> Result<()> {
         let index = cpu * EVENTS_MAX as u32 + event as u32;
         load::put_event(self.events_map.as_fd(), index, fd)
@@ -168,7 +168,7 @@ impl Profiler {
     /// measured.
     ///
     /// # Errors
-    /// When the kernel refuses: with the verifier's last words, where it has any.
+    /// Fails if the kernel refuses: with the verifier's last words, where it has any.
     pub fn attach(&self, target: BorrowedFd<'_>, id: u32, function_type_id: u32, every: u64) -> Result<Probe> {
         let stats = FunctionStats::new(self.cpus, every)?;
         let end = |template: &Template| {

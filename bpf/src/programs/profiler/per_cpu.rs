@@ -77,7 +77,7 @@ impl FunctionStats {
     /// Numbers for this many CPUs, where one in `every` runs is measured.
     ///
     /// # Errors
-    /// When the kernel refuses the map.
+    /// Fails if the kernel refuses the map.
     pub(super) fn new(cpus: u32, every: u64) -> Result<FunctionStats> {
         let bytes = BYTES * cpus;
         let remedy = (bytes > OLD_VALUE_MAX_BYTES)
