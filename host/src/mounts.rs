@@ -29,7 +29,7 @@ pub fn mounts_of_type(wanted: &[u8]) -> Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, mount_point)| mount_point).collect())
 }
 
-/// Mounts a file system of this type, to be read, at no place in the tree: nobody else sees it, and it is gone with the
+/// Mounts a file system of this type read-only and detached from the directory tree: other processes do not see it, and it ends with the
 /// descriptor. Its root is `/proc/self/fd/<descriptor>`.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Counting samples in the kernel, through a small program of our own on the event that samples.
+//! Counts of samples that a BPF program of bprec makes in the kernel, on the sampling event.
 //!
 //! # No count is lost in a drain, and none is counted twice
 //!
@@ -89,7 +89,7 @@ pub struct Stack<'a> {
     pub cgroup: u64,
     /// Number of samples.
     pub samples: u64,
-    /// The sum of their periods.
+    /// Sum of the periods of these samples.
     pub period: u64,
     /// Time of the first of them, ns of `CLOCK_MONOTONIC`.
     pub first_ns: u64,
@@ -97,16 +97,16 @@ pub struct Stack<'a> {
     pub chain: &'a [u64],
 }
 
-/// Counts of the program on one CPU since it was loaded.
+/// Sample counts of one CPU since the program was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerCpuStats {
     /// All samples.
     pub samples: u64,
-    /// The sum of their periods.
+    /// Sum of the periods of these samples.
     pub period: u64,
-    /// Samples for which the table had no room.
+    /// Samples that did not fit into the table.
     pub overflow_samples: u64,
-    /// The sum of their periods.
+    /// Sum of the periods of these samples.
     pub overflow_period: u64,
 }
 

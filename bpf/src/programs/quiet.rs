@@ -1,4 +1,4 @@
-//! Loading programs without libbpf writing to the terminal.
+//! Loading of programs without messages of libbpf on the terminal.
 
 use std::sync::{Mutex, PoisonError};
 

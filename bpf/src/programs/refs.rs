@@ -1,4 +1,4 @@
-//! Number of references of each program, through a small iterator program of our own.
+//! Number of references of each program, read through a BPF iterator of bprec.
 //!
 //! The recorder holds a descriptor of a program as long as others use it, so that the last run counts can be read. It therefore never sees
 //! such a program go; the references say when nobody else holds it any more. Other recorders do the same: each has an iterator of this name

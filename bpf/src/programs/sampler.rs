@@ -1,4 +1,4 @@
-//! Samples put together in the kernel, by a small program of our own on an event that samples beside the main one.
+//! Samples that a BPF program of bprec composes in the kernel, on a second sampling event.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

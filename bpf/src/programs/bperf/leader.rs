@@ -140,7 +140,7 @@ impl Leader {
     /// The last readings of each possible CPU.
     ///
     /// # Errors
-    /// Fails if they cannot be read.
+    /// Fails if the file cannot be read.
     pub fn readings(&self) -> Result<Vec<EventReading>> {
         let entries = sys::Entries::of(&self.readings, self.readings_id)?;
         let mut values = Vec::new();

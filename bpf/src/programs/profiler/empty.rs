@@ -1,4 +1,4 @@
-//! A program that does nothing, and runs only when it is asked to.
+//! An empty program, which runs only in test runs.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -20,7 +20,7 @@ pub(super) struct EmptyProgram {
     bare: BareProgram,
 }
 
-/// A program that does nothing, and that nothing is ever put around.
+/// An empty program that is never traced.
 #[derive(Debug)]
 pub(super) struct BareProgram(OwnedFd);
 

@@ -1,4 +1,4 @@
-//! A session or a pair around a function, attached.
+//! An attached session or pair around a function.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,7 @@ impl Probe {
         Probe { id, stats, events, ends, misses: AtomicU64::new(0), last_misses: None }
     }
 
-    /// The program it is around.
+    /// Id of the traced program.
     pub fn program_id(&self) -> u32 {
         self.id
     }

@@ -1,4 +1,4 @@
-//! Programs around which no pair is put, and why.
+//! Programs that are not traced, with the reason.
 
 use std::collections::HashSet;
 
@@ -46,7 +46,7 @@ impl Refusals {
         Ok(())
     }
 
-    /// Why this program is left alone, or None when it is not.
+    /// Reason why a program is not traced; `None` if it may be.
     pub fn reason(&self, program: &ProgSnapshot) -> Option<String> {
         let info = program.info.view();
         let id = info.id().unwrap_or(0);
