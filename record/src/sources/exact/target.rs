@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Probe, Profiler, makes_tail_calls};
+use bprec_bpf::{HISTOGRAM_SUB_BITS, Probe, ProbeCounts, Profiler, makes_tail_calls};
 use bprec_format::bprec::state::{Histogram, Reading, RunCounts, TargetCounters};
 
 use crate::events::glob;
@@ -284,16 +284,16 @@ impl Target {
 }
 
 impl Counts {
-    fn of(cpus: &[Counted], misses: Option<u64>, every: u64) -> Counts {
+    fn of(cpus: &[ProbeCounts], misses: Option<u64>, every: u64) -> Counts {
         Counts {
-            all: run_counts(&Counted::sum(cpus), misses, every),
+            all: run_counts(&ProbeCounts::sum(cpus), misses, every),
             // The kernel tells misses of all CPUs together.
             cpus: cpus.iter().map(|counted| run_counts(counted, None, every)).collect(),
         }
     }
 }
 
-fn run_counts(counted: &Counted, misses: Option<u64>, every: u64) -> RunCounts {
+fn run_counts(counted: &ProbeCounts, misses: Option<u64>, every: u64) -> RunCounts {
     let reading = |[value, enabled_ns, running_ns]: &[u64; 3]| Reading {
         value: *value,
         enabled_ns: *enabled_ns,
@@ -302,7 +302,7 @@ fn run_counts(counted: &Counted, misses: Option<u64>, every: u64) -> RunCounts {
     RunCounts {
         runs: counted.runs,
         measured: counted.measured,
-        too_deep: counted.too_deep,
+        too_deep: counted.nesting_overflow,
         discarded: counted.discarded,
         misses,
         every,
