@@ -381,7 +381,7 @@ fn the_action_fails_on_more_work() {
         shell.env("GITHUB_STEP_SUMMARY", scratch.path("summary.md"));
         let inputs = [("BASE", value_of(&workflow, "base")), ("NEW", value_of(&workflow, "new"))];
         let inputs = inputs.into_iter().chain([("CONDITIONS", &*conditions), ("STRICT", "false")]);
-        inputs.for_each(|(name, value)| drop(shell.env(name, value)));
+        shell.envs(inputs);
         shell.env("BPREC", program).output().unwrap()
     };
     let failed = "bprec: failed: prog:churn_930000 time/run +2%";

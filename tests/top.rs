@@ -151,6 +151,16 @@ fn counters_for_prometheus_are_those_of_bpftool() {
     let is_near = |counted: f64, truth: f64| counted <= truth * 1.000_001 && counted > truth * 0.98;
     assert!(is_near(counted_runs, f64::from(runs)), "{counted_runs} of {runs}");
     assert!(is_near(counted_s, bpftool_ns as f64 / 1e9), "{counted_s} s, {bpftool_ns} ns");
+    // The dashboard of docs/top.md asks for series that exist.
+    let dashboard =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/grafana-dashboard.json"));
+    let dashboard: Value = serde_json::from_str(&dashboard.unwrap()).unwrap();
+    let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let text = read().1;
+    for query in targets.map(|target| target["expr"].as_str().unwrap()) {
+        let names = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|it| it.starts_with("bprec_"));
+        names.for_each(|name| assert!(text.contains(&format!("# TYPE {name} ")), "{name} of {query}"));
+    }
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o644);
     drop(top);

@@ -62,9 +62,9 @@ fn quantile(tail: f64, degrees: usize) -> f64 {
     0.5 * (low + high)
 }
 
-/// Returns the part of the distribution beyond `t`. With `tan θ = t/√n`, for an even number `n` of degrees it is `(1 − sin θ·(1 + c/2 + c²·1·3/(2·4)
-/// + …)) / 2` with `n/2` terms in `c = cos² θ`; for an odd number `(1 − (θ + sin θ·cos θ·(1 + c·2/3 + c²·2·4/(3·5) + …))·2/π) / 2` with `(n − 1)/2`
-/// terms.
+/// Returns the part of the distribution beyond `t`. With `tan θ = t/√n`, it is for an even number `n` of degrees
+/// `(1 − sin θ·(1 + c/2 + c²·1·3/(2·4) + …)) / 2` with `n/2` terms in `c = cos² θ`, and for an odd number
+/// `(1 − (θ + sin θ·cos θ·(1 + c·2/3 + c²·2·4/(3·5) + …))·2/π) / 2` with `(n − 1)/2` terms.
 fn beyond(t: f64, degrees: usize) -> f64 {
     let n = degrees as f64;
     let cos_squared = n / (n + t * t);
