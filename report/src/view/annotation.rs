@@ -2,8 +2,8 @@
 
 use super::blocks::{Block, View};
 use super::cells::{number, percent};
-use super::columns::{Field, Fields};
-use super::line::{Line, share_tone};
+use super::columns::{LineColumn, LineColumns};
+use super::line::{TonedLine, share_tone};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, UNNAMED, counted, grouped, printable};
 use crate::model::{
@@ -139,8 +139,8 @@ fn row(cells: [String; 4], text: &str) -> Block<'static> {
 }
 
 /// The columns of cost, of which the shares stand out when they are high.
-fn cells_of(cells: &[String; 4]) -> Line {
-    let mut line = Line::default();
+fn cells_of(cells: &[String; 4]) -> TonedLine {
+    let mut line = TonedLine::default();
     for ((cell, width), name) in cells.iter().zip(WIDTHS).zip(COSTS) {
         let tone = if name.ends_with('%') { share_tone(cell) } else { None };
         line.push(&format!("{cell:>width$}"), tone);
@@ -173,7 +173,7 @@ impl CsvLine<'_> {
 }
 
 pub(super) fn csv(annotation: &Annotation, out: &mut Screen<'_>) -> io::Result<()> {
-    type F<'r> = Field<'r, CsvLine<'r>>;
+    type F<'r> = LineColumn<'r, CsvLine<'r>>;
     let hex = |addr| format!("{addr:#x}");
     let fields: [F<'_>; 24] = [
         F::csv("event", |_| Some(annotation.event.clone())),
@@ -208,7 +208,7 @@ pub(super) fn csv(annotation: &Annotation, out: &mut Screen<'_>) -> io::Result<(
         .programs
         .iter()
         .flat_map(|program| program.functions.iter().flat_map(move |function| csv_lines(program, function)));
-    Fields::new(fields).write_csv(lines, out)
+    LineColumns::new(fields).write_csv(lines, out)
 }
 
 fn csv_lines<'r>(program: &'r AnnotatedProgram, function: &'r AnnotatedFunction) -> Vec<CsvLine<'r>> {

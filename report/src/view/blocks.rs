@@ -1,17 +1,17 @@
 //! A view as data: comments, tables and notes in their order, for whoever writes or draws them.
 
 use super::grid::{Column, Sheet};
-use super::line::Line;
+use super::line::TonedLine;
 use super::screen::Screen;
 use crate::model::text::{clean, width_of};
 use crate::options::Tone;
 use std::io;
 
 /// Makes a numbered part of a table's rows, and `None` behind the last.
-type Part<'v> = Box<dyn Fn(usize) -> Option<Sheet> + 'v>;
+type PartFn<'v> = Box<dyn Fn(usize) -> Option<Sheet> + 'v>;
 
 /// Makes the columns of a table.
-type Columns<'v> = Box<dyn Fn() -> Vec<Column> + 'v>;
+type ColumnsFn<'v> = Box<dyn Fn() -> Vec<Column> + 'v>;
 
 /// Makes the blocks of a numbered event, and `None` behind the last.
 type Series<'v> = Box<dyn Fn(usize) -> Option<Vec<Block<'static>>> + 'v>;
@@ -35,9 +35,9 @@ pub(super) enum Block<'v> {
     /// A rule, sums and rows below the names of columns.
     Table(Sheet),
     /// The same in parts whose cells are not all kept.
-    Parts(Columns<'v>, Part<'v>),
+    Parts(ColumnsFn<'v>, PartFn<'v>),
     /// A line that is laid out already.
-    Line(Line),
+    Line(TonedLine),
     /// Notes, with a gap before them.
     Notes(Legend, Vec<String>),
     /// Blocks of events, which may be thousands, made by the number of the event when it is its turn; `None` behind the last.
@@ -102,14 +102,14 @@ impl<'v> View<'v> {
     pub(super) fn write(self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         let mut shown = Vec::new();
         let write_note = |text: &str, tone, out: &mut Screen<'_>| {
-            wrapped(text, width).try_for_each(|(begin, text)| out.line(&Line::toned(tone, begin.to_owned() + &text)))
+            wrapped(text, width).try_for_each(|(begin, text)| out.line(&TonedLine::toned(tone, begin.to_owned() + &text)))
         };
         for block in self.blocks() {
             match block {
                 Block::Fact(text) => write_note(&text, None, out)?,
                 Block::Title(text) => write_note(&text, Some(Tone::Bold), out)?,
                 Block::Note(text, tone) => write_note(&text, tone, out)?,
-                Block::Heading(text) => out.line(&Line::of(Tone::Bold, text))?,
+                Block::Heading(text) => out.line(&TonedLine::of(Tone::Bold, text))?,
                 Block::Text(text) => writeln!(out, "{text}")?,
                 Block::Gap => writeln!(out, "#")?,
                 Block::Blank => writeln!(out)?,

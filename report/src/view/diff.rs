@@ -1,7 +1,7 @@
 //! Recordings of before and after: a table for people, lines for programs.
 
 use super::blocks::{Block, View, note};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, decimal, fixed};
@@ -189,24 +189,24 @@ fn judged(judgment: &Judgment) -> String {
 }
 
 /// A line of CSV.
-enum Line<'r> {
+enum DiffLine<'r> {
     /// A number of a program, or of all.
     Metric(Option<&'r ProgramDiff>, &'r MetricDiff),
     Condition(&'r Judgment),
 }
 
-impl<'r> Line<'r> {
+impl<'r> DiffLine<'r> {
     fn program(&self) -> Option<&'r ProgramDiff> {
         match self {
-            Line::Metric(program, _) => *program,
-            Line::Condition(_) => None,
+            DiffLine::Metric(program, _) => *program,
+            DiffLine::Condition(_) => None,
         }
     }
 
     fn metric(&self) -> Option<&'r MetricDiff> {
         match self {
-            Line::Metric(_, metric) => Some(metric),
-            Line::Condition(_) => None,
+            DiffLine::Metric(_, metric) => Some(metric),
+            DiffLine::Condition(_) => None,
         }
     }
 
@@ -216,8 +216,8 @@ impl<'r> Line<'r> {
 
     fn condition(&self) -> Option<&'r Judgment> {
         match self {
-            Line::Metric(..) => None,
-            Line::Condition(judgment) => Some(judgment),
+            DiffLine::Metric(..) => None,
+            DiffLine::Condition(judgment) => Some(judgment),
         }
     }
 
@@ -228,18 +228,18 @@ impl<'r> Line<'r> {
 
     fn unknown(&self) -> Option<String> {
         match self {
-            Line::Metric(_, metric) => {
+            DiffLine::Metric(_, metric) => {
                 let why = metric.base.estimate.why().or(metric.new.estimate.why());
                 why.or(metric.change.as_ref().and_then(|it| it.significant.why()))
             }
-            Line::Condition(Judgment { verdict: Verdict::Undecided { reason }, .. }) => Some(reason.to_string()),
-            Line::Condition(_) => None,
+            DiffLine::Condition(Judgment { verdict: Verdict::Undecided { reason }, .. }) => Some(reason.to_string()),
+            DiffLine::Condition(_) => None,
         }
     }
 }
 
 pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
-    type F<'r> = Field<'r, Line<'r>>;
+    type F<'r> = LineColumn<'r, DiffLine<'r>>;
     let value = |side: Option<&MetricValue>| Some(side?.estimate.value()?.value);
     let margin = |side: Option<&MetricValue>| side?.estimate.value()?.margin;
     let absolute = |it: &Judgment| {
@@ -248,9 +248,9 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
     };
     let fields: [F<'_>; 20] = [
         F::csv("kind", |it| match it {
-            Line::Metric(Some(_), _) => Some("program"),
-            Line::Metric(None, _) => Some("total"),
-            Line::Condition(_) => Some("condition"),
+            DiffLine::Metric(Some(_), _) => Some("program"),
+            DiffLine::Metric(None, _) => Some("total"),
+            DiffLine::Condition(_) => Some("condition"),
         }),
         F::csv("name", |it| it.program().map(|it| it.name.clone()).or_else(|| it.condition()?.program.clone())),
         F::csv("type", |it| Some(it.program()?.prog_type.clone())),
@@ -260,8 +260,8 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         F::csv("base_tags", |it| Some(it.program()?.base_tags.join(" "))),
         F::csv("new_tags", |it| Some(it.program()?.new_tags.join(" "))),
         F::csv("metric", |it| match it {
-            Line::Metric(_, metric) => Some(metric.metric.name().to_owned()),
-            Line::Condition(judgment) => Some(judgment.condition.clone()),
+            DiffLine::Metric(_, metric) => Some(metric.metric.name().to_owned()),
+            DiffLine::Condition(judgment) => Some(judgment.condition.clone()),
         }),
         F::csv("event", |it| it.metric()?.event.clone()),
         F::csv("base", move |it| value(it.metric().map(|it| &it.base)).or_else(|| it.condition()?.base)),
@@ -275,10 +275,10 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         }),
         F::csv("to_percent", |it| it.change().and_then(|it| it.to_percent).or_else(|| it.relative()?.to)),
         F::csv("significant", |it| it.change()?.significant.value().copied()),
-        F::csv("unknown", Line::unknown),
+        F::csv("unknown", DiffLine::unknown),
     ];
     let programs = diff.programs.iter().flat_map(|it| it.metrics.iter().map(move |metric| (Some(it), metric)));
     let totals = diff.total.iter().map(|metric| (None, metric));
-    let metrics = programs.chain(totals).map(|(program, metric)| Line::Metric(program, metric));
-    Fields::new(fields).write_csv(metrics.chain(diff.gate.iter().map(Line::Condition)), out)
+    let metrics = programs.chain(totals).map(|(program, metric)| DiffLine::Metric(program, metric));
+    LineColumns::new(fields).write_csv(metrics.chain(diff.gate.iter().map(DiffLine::Condition)), out)
 }

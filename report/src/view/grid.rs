@@ -1,6 +1,6 @@
 //! Columns side by side: the one writer of tables.
 
-use super::line::{Line, share_tone};
+use super::line::{TonedLine, share_tone};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, fit, fit_middle, printable, width_of};
 use crate::options::Tone;
@@ -366,9 +366,9 @@ impl Layout<'_> {
     }
 
     /// The names of the columns.
-    pub(super) fn header(&self) -> Line {
+    pub(super) fn header(&self) -> TonedLine {
         let names: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
-        Line::of(Tone::Bold, self.line(&names).text)
+        TonedLine::of(Tone::Bold, self.line(&names).text)
     }
 
     /// A line as wide as the table.
@@ -377,8 +377,8 @@ impl Layout<'_> {
     }
 
     /// A row.
-    pub(super) fn line(&self, row: &[String]) -> Line {
-        let mut line = Line::with_capacity(total(&self.widths) + GAP);
+    pub(super) fn line(&self, row: &[String]) -> TonedLine {
+        let mut line = TonedLine::with_capacity(total(&self.widths) + GAP);
         for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
             let Some(width) = *width else { continue };
             let tone = (column.tone)(cell);

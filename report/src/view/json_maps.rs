@@ -15,13 +15,13 @@ const VERSION: u32 = 1;
 
 pub(crate) fn write(report: &MapsReport<'_>, header: Option<&Header>, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
-    struct Document<'d> {
+    struct MapsDocument<'d> {
         format: &'static str,
         version: u32,
         maps: Maps<'d>,
         problems: &'d [String],
     }
-    let document = Document { format: "bprec maps", version: VERSION, maps: Maps(report), problems: &report.problems };
+    let document = MapsDocument { format: "bprec maps", version: VERSION, maps: Maps(report), problems: &report.problems };
     json::pretty_under(header, &document, out)
 }
 

@@ -20,25 +20,25 @@ pub(super) fn share_tone(cell: &str) -> Option<Tone> {
 
 /// A line, and which parts of it stand out. Its width is that of its text: escape sequences are made when it is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct TonedLine {
     pub(super) text: String,
     /// Ranges of bytes of the text, in order and apart from each other.
     marks: Vec<(Range<usize>, Tone)>,
 }
 
-impl Line {
-    pub(super) fn with_capacity(bytes: usize) -> Line {
-        Line { text: String::with_capacity(bytes), marks: Vec::new() }
+impl TonedLine {
+    pub(super) fn with_capacity(bytes: usize) -> TonedLine {
+        TonedLine { text: String::with_capacity(bytes), marks: Vec::new() }
     }
 
     /// A line of one tone.
-    pub(super) fn of(tone: Tone, text: String) -> Line {
-        Line::toned(Some(tone), text)
+    pub(super) fn of(tone: Tone, text: String) -> TonedLine {
+        TonedLine::toned(Some(tone), text)
     }
 
     /// A line of one tone, or of none.
-    pub(super) fn toned(tone: Option<Tone>, text: String) -> Line {
-        Line { marks: tone.map(|tone| (0..text.len(), tone)).into_iter().collect(), text }
+    pub(super) fn toned(tone: Option<Tone>, text: String) -> TonedLine {
+        TonedLine { marks: tone.map(|tone| (0..text.len(), tone)).into_iter().collect(), text }
     }
 
     /// Appends a text.
@@ -70,8 +70,8 @@ impl Line {
     }
 
     /// The same without parts that stand out.
-    pub(super) fn even(self) -> Line {
-        Line { marks: Vec::new(), ..self }
+    pub(super) fn even(self) -> TonedLine {
+        TonedLine { marks: Vec::new(), ..self }
     }
 
     /// Its pieces in order, each with its tone.
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn marks_end_where_the_text_was_cut() {
-        let mut line = Line::default();
+        let mut line = TonedLine::default();
         line.push("ab", None);
         line.push("cd", Some(Tone::Red));
         line.push("ef", Some(Tone::Green));
-        let pieces = |line: &Line| line.pieces().map(|(text, tone)| (text.to_owned(), tone)).collect::<Vec<_>>();
+        let pieces = |line: &TonedLine| line.pieces().map(|(text, tone)| (text.to_owned(), tone)).collect::<Vec<_>>();
         let piece = |text: &str, tone| (text.to_owned(), tone);
         assert_eq!(pieces(&line), [piece("ab", None), piece("cd", Some(Tone::Red)), piece("ef", Some(Tone::Green))]);
         line.cut(4);

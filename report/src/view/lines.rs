@@ -3,7 +3,7 @@
 use super::annotation::place;
 use super::blocks::{Block, View};
 use super::cells::{number, percent, plain};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::grouped;
@@ -24,7 +24,7 @@ pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {
 }
 
 /// A row, or a sum.
-struct Line<'r> {
+struct TableLine<'r> {
     event: &'r EventLines,
     kind: &'static str,
     row: Option<&'r LineRow>,
@@ -33,24 +33,24 @@ struct Line<'r> {
     lines: Option<u64>,
 }
 
-fn rows(event: &EventLines) -> Vec<Line<'_>> {
+fn rows(event: &EventLines) -> Vec<TableLine<'_>> {
     let rows = event.rows.iter();
     let rows =
-        rows.map(|row| Line { event, kind: "line", row: Some(row), own: row.own, helper: row.helper, lines: None });
+        rows.map(|row| TableLine { event, kind: "line", row: Some(row), own: row.own, helper: row.helper, lines: None });
     let others = event.others;
     let left_out =
-        Line { event, kind: "others", row: None, own: others.own, helper: others.helper, lines: Some(others.lines) };
+        TableLine { event, kind: "others", row: None, own: others.own, helper: others.helper, lines: Some(others.lines) };
     rows.chain((others.lines > 0).then_some(left_out)).collect()
 }
 
-fn total(event: &EventLines) -> Line<'_> {
-    Line { event, kind: "total", row: None, own: event.own, helper: event.helper, lines: None }
+fn total(event: &EventLines) -> TableLine<'_> {
+    TableLine { event, kind: "total", row: None, own: event.own, helper: event.helper, lines: None }
 }
 
-fn fields<'r>() -> Fields<'r, Line<'r>> {
-    type F<'r> = Field<'r, Line<'r>>;
+fn fields<'r>() -> LineColumns<'r, TableLine<'r>> {
+    type F<'r> = LineColumn<'r, TableLine<'r>>;
     let line = |row: &LineRow| row.source.as_ref().map_or_else(|| NO_LINE.to_owned(), place);
-    Fields::new([
+    LineColumns::new([
         F::csv("event", |it| Some(it.event.name.clone())),
         F::csv("kind", |it| Some(it.kind)),
         F::csv("id", |it| it.row?.id)

@@ -3,7 +3,7 @@
 use super::blocks::{Block, View};
 use super::by_prog::measured;
 use super::cells::{of_machine, percent};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
@@ -41,7 +41,7 @@ pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
 
 /// A line: a payer, a program by payer, or a sum.
 #[derive(Default)]
-struct Line<'r> {
+struct PayerLine<'r> {
     event: &'r str,
     is_scaled: bool,
     kind: &'static str,
@@ -61,10 +61,10 @@ struct Line<'r> {
     machine_percent: Option<f64>,
 }
 
-impl<'r> Line<'r> {
-    fn of_payer(event: &'r EventPayers, payer: usize, kind: &'static str) -> Line<'r> {
+impl<'r> PayerLine<'r> {
+    fn of_payer(event: &'r EventPayers, payer: usize, kind: &'static str) -> PayerLine<'r> {
         let row = &event.payers[payer];
-        Line {
+        PayerLine {
             kind,
             payer: row.payer.iter().map(|name| name.label()).collect(),
             in_interrupts: row.in_interrupts.value().copied(),
@@ -74,12 +74,12 @@ impl<'r> Line<'r> {
             count: row.count,
             bpf_percent: row.bpf_percent,
             machine_percent: row.machine_percent,
-            ..Line::sum(event, "", &event.total, "".into())
+            ..PayerLine::sum(event, "", &event.total, "".into())
         }
     }
 
-    fn sum(event: &'r EventPayers, kind: &'static str, total: &PayerTotal, program: Cow<'r, str>) -> Line<'r> {
-        Line {
+    fn sum(event: &'r EventPayers, kind: &'static str, total: &PayerTotal, program: Cow<'r, str>) -> PayerLine<'r> {
+        PayerLine {
             event: &event.name,
             is_scaled: event.is_scaled,
             kind,
@@ -87,7 +87,7 @@ impl<'r> Line<'r> {
             count: total.count,
             bpf_percent: total.bpf_percent,
             machine_percent: total.machine_percent,
-            ..Line::default()
+            ..PayerLine::default()
         }
     }
 
@@ -100,15 +100,15 @@ impl<'r> Line<'r> {
     }
 }
 
-fn payer_lines(event: &EventPayers) -> impl Iterator<Item = Line<'_>> {
-    (0..event.payers.len()).map(move |payer| Line::of_payer(event, payer, "payer"))
+fn payer_lines(event: &EventPayers) -> impl Iterator<Item = PayerLine<'_>> {
+    (0..event.payers.len()).map(move |payer| PayerLine::of_payer(event, payer, "payer"))
 }
 
-fn pair_lines(event: &EventPayers) -> impl Iterator<Item = Line<'_>> {
+fn pair_lines(event: &EventPayers) -> impl Iterator<Item = PayerLine<'_>> {
     let mut last = None;
     event.rows.iter().map(move |row| {
         let program = (row.program, row.name.as_str());
-        Line {
+        PayerLine {
             id: row.id,
             program: row.name.as_str().into(),
             is_repeated: last.replace(program) == Some(program),
@@ -119,18 +119,18 @@ fn pair_lines(event: &EventPayers) -> impl Iterator<Item = Line<'_>> {
             payer_percent: row.payer_percent,
             bpf_percent: row.bpf_percent,
             machine_percent: row.machine_percent,
-            ..Line::of_payer(event, row.payer, if row.program.is_some() { "program" } else { "other" })
+            ..PayerLine::of_payer(event, row.payer, if row.program.is_some() { "program" } else { "other" })
         }
     })
 }
 
-fn others(event: &EventPayers) -> Line<'_> {
+fn others(event: &EventPayers) -> PayerLine<'_> {
     let name = format!("({})", counted(event.others.pairs as u64, "more pair"));
-    Line::sum(event, "others", &event.others.total, name.into())
+    PayerLine::sum(event, "others", &event.others.total, name.into())
 }
 
-fn total(event: &EventPayers) -> Line<'_> {
-    Line::sum(event, "total", &event.total, "TOTAL".into())
+fn total(event: &EventPayers) -> PayerLine<'_> {
+    PayerLine::sum(event, "total", &event.total, "TOTAL".into())
 }
 
 /// Tables of an event.
@@ -149,11 +149,11 @@ pub(super) enum Repeated {
     Named,
 }
 
-fn fields<'r>(report: &'r Payers, which: Which) -> Fields<'r, Line<'r>> {
-    type F<'r> = Field<'r, Line<'r>>;
+fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>> {
+    type F<'r> = LineColumn<'r, PayerLine<'r>>;
     let is_pairs = which != Which::Payers;
-    let shown = move |it: &Line<'_>| !it.is_repeated || which == Which::Pairs(Repeated::Named);
-    let in_pairs = |field: F<'r>, column, cell: fn(&Line<'_>) -> String| match is_pairs {
+    let shown = move |it: &PayerLine<'_>| !it.is_repeated || which == Which::Pairs(Repeated::Named);
+    let in_pairs = |field: F<'r>, column, cell: fn(&PayerLine<'_>) -> String| match is_pairs {
         true => field.and_text(column, move |it| if shown(it) { cell(it) } else { String::new() }),
         false => field,
     };
@@ -175,7 +175,7 @@ fn fields<'r>(report: &'r Payers, which: Which) -> Fields<'r, Line<'r>> {
             Payer::Container => ("CONTAINER", 20),
             Payer::Cpu => ("CPU", 6),
         };
-        let label = move |it: &Line<'r>| it.payer.get(at).cloned();
+        let label = move |it: &PayerLine<'r>| it.payer.get(at).cloned();
         fields.push(F::csv(key.to_string(), label).and_text(Column::text(name).always().cut_to(least), move |it| {
             // The first column of payers has the name of their sum.
             let sum = (at == 0 && !is_pairs).then(|| it.program.to_string());
@@ -210,18 +210,18 @@ fn fields<'r>(report: &'r Payers, which: Which) -> Fields<'r, Line<'r>> {
             it.unless_sum(it.in_interrupts_percent.map_or_else(|| UNKNOWN.into(), |percent| fixed(percent, 1)))
         }),
     ]);
-    Fields::new(fields)
+    LineColumns::new(fields)
 }
 
 /// The payers of an event.
 pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
-    let rows: Vec<Line<'_>> = payer_lines(event).collect();
+    let rows: Vec<PayerLine<'_>> = payer_lines(event).collect();
     fields(report, Which::Payers).sheet(&rows, &[total(event)])
 }
 
 /// Cost of each program by payer.
 pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) -> Sheet {
-    let mut rows: Vec<Line<'_>> = pair_lines(event).collect();
+    let mut rows: Vec<PayerLine<'_>> = pair_lines(event).collect();
     rows.extend((event.others.pairs > 0).then(|| others(event)));
     fields(report, Which::Pairs(repeated)).sheet(&rows, &[total(event)])
 }

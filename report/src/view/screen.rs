@@ -1,7 +1,7 @@
 //! Writer of text for people. Models have names and reasons as the recording has them: here, in the one place that all
 //! text goes through, characters that a terminal would obey are escaped. Renderers have no other way to write.
 
-use super::line::Line;
+use super::line::TonedLine;
 use crate::model::text::printable;
 use crate::options::{Paint, Tone};
 use std::borrow::Cow;
@@ -36,7 +36,7 @@ impl<'o> Screen<'o> {
     }
 
     /// Writes a line whose parts have tones.
-    pub(super) fn line(&mut self, line: &Line) -> io::Result<()> {
+    pub(super) fn line(&mut self, line: &TonedLine) -> io::Result<()> {
         line.pieces().try_for_each(|(text, tone)| piece(self.out, self.paint, text, tone))?;
         self.out.write_all(b"\n")
     }
@@ -122,7 +122,7 @@ mod tests {
         let mut screen = Screen::painted(&mut out, Paint::Ansi);
         writeln!(screen, "# \u{1b}[31m").unwrap();
         writeln!(screen, "\u{1b}[31m").unwrap();
-        screen.line(&Line::of(Tone::Red, "\u{1b}[0m".to_owned())).unwrap();
+        screen.line(&TonedLine::of(Tone::Red, "\u{1b}[0m".to_owned())).unwrap();
         let expected = "\u{1b}[2m# \\u{1b}[31m\u{1b}[0m\n\\u{1b}[31m\n\u{1b}[31m\\u{1b}[0m\u{1b}[0m\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

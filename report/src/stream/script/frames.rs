@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Texts of frames.
 pub(super) struct FrameTexts {
-    kept: Box<[Kept]>,
+    kept: Box<[CachedText]>,
     /// Each text once: many addresses have the same. Padding at the end.
     texts: Vec<u8>,
     /// Numbers by the hash of the text.
@@ -26,7 +26,7 @@ pub(super) struct FrameTexts {
 
 /// The text of the frame at an address, as long as its address space is the same.
 #[derive(Clone, Copy)]
-struct Kept {
+struct CachedText {
     ip: u64,
     space: u32,
     /// Number of the text.
@@ -34,7 +34,7 @@ struct Kept {
 }
 
 /// No address space has this number.
-const NEVER: Kept = Kept { ip: 0, space: u32::MAX, text: 0 };
+const NEVER: CachedText = CachedText { ip: 0, space: u32::MAX, text: 0 };
 
 impl Default for FrameTexts {
     fn default() -> FrameTexts {
@@ -88,7 +88,7 @@ impl FrameTexts {
             Some(number) => number,
             None => self.add(hash),
         };
-        self.kept[at] = Kept { ip, space, text };
+        self.kept[at] = CachedText { ip, space, text };
     }
 
     /// Keeps the text that was made, and gives it a number.

@@ -18,7 +18,7 @@ use super::fields::{Field, Fields};
 use super::frames::FrameTexts;
 use super::sampled;
 use super::state;
-use super::tasks::Tasks;
+use super::tasks::StreamTasks;
 use super::text::{Name, Text, dotted};
 
 /// Text of an unknown name.
@@ -146,13 +146,13 @@ impl Style {
     }
 
     /// Appends a sample, its newline included.
-    pub(super) fn sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &PrintedLine<'_>) {
+    pub(super) fn sample(&self, out: &mut Text, (tasks, texts): (&StreamTasks, &mut FrameTexts), line: &PrintedLine<'_>) {
         let style = Style { fields: self.fields.of_event(line.attr), ..*self };
         style.event_sample(out, (tasks, texts), line);
     }
 
     /// Appends a sample with these fields, whatever its event.
-    fn event_sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &PrintedLine<'_>) {
+    fn event_sample(&self, out: &mut Text, (tasks, texts): (&StreamTasks, &mut FrameTexts), line: &PrintedLine<'_>) {
         let has = |field| self.fields.has(field);
         let fields = line.fields;
         let chain = fields.callchain.filter(|_| self.chains && has(Field::Ip));
@@ -226,7 +226,7 @@ impl Style {
         out.push('\n');
     }
 
-    fn frames(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), pid: u32, chain: Callchain<'_>) {
+    fn frames(&self, out: &mut Text, (tasks, texts): (&StreamTasks, &mut FrameTexts), pid: u32, chain: Callchain<'_>) {
         let is_kernel = |ip| matches!(ip, context::KERNEL | context::GUEST_KERNEL | context::HV);
         let spaces = [false, true].map(|kernel| tasks.space(pid, kernel));
         let mut kernel = false;
@@ -286,7 +286,7 @@ impl Style {
     pub(super) fn user_chain(
         &self,
         out: &mut Text,
-        (tasks, texts): (&Tasks, &mut FrameTexts),
+        (tasks, texts): (&StreamTasks, &mut FrameTexts),
         id: &SampleId,
         chain: &CallchainDeferred<'_>,
     ) {
@@ -305,7 +305,7 @@ impl Style {
     fn frame(
         &self,
         out: &mut Text,
-        (tasks, texts): (&Tasks, &mut FrameTexts),
+        (tasks, texts): (&StreamTasks, &mut FrameTexts),
         space: u32,
         (pid, ip, kernel): (u32, u64, bool),
     ) {
@@ -318,7 +318,7 @@ impl Style {
     }
 
     /// Appends what is at an address.
-    fn place(&self, out: &mut Text, tasks: &Tasks, pid: u32, ip: u64, kernel: bool) {
+    fn place(&self, out: &mut Text, tasks: &StreamTasks, pid: u32, ip: u64, kernel: bool) {
         let has = |field| self.fields.has(field);
         let place = tasks.place(pid, ip, kernel);
         if has(Field::Sym) {

@@ -34,7 +34,7 @@ pub use header::header;
 pub use side::Show;
 
 use naming::Naming;
-use printer::{Batch, Printed, Printer, Sink, WorkShare};
+use printer::{Batch, Printed, Printer, TextSink, WorkShare};
 use team::Team;
 use text::Text;
 
@@ -326,7 +326,7 @@ struct Direct<'o> {
     result: Result<()>,
 }
 
-impl Sink for Direct<'_> {
+impl TextSink for Direct<'_> {
     fn take_much(&mut self, text: &mut Text) {
         match self.result {
             Ok(()) => self.result = write_if_much(self.out, text),

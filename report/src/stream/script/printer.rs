@@ -13,7 +13,7 @@ use super::fields::Field;
 use super::frames::FrameTexts;
 use super::line::{PrintedLine, Stamp, Style, UNKNOWN_EVENT};
 use super::naming::Naming;
-use super::tasks::{self, Tasks};
+use super::tasks::{self, StreamTasks};
 use super::text::Text;
 use super::{MAX_STACK, ScriptOptions, sampled, side};
 use crate::input::event_kind::EventKind;
@@ -27,7 +27,7 @@ pub(super) const BLOCK_RECORDS: usize = 512;
 const RECORD_TEXT_BYTES: usize = 1 << 19;
 
 /// Sink of text, so that little of it waits in memory.
-pub(super) trait Sink {
+pub(super) trait TextSink {
     /// Called behind each record: takes the text away when there is much.
     fn take_much(&mut self, text: &mut Text);
 
@@ -117,7 +117,7 @@ pub(super) struct Printer<'o> {
     /// Text that was printed and not yet taken away.
     pub(super) text: Text,
     naming: Arc<Naming>,
-    tasks: Tasks,
+    tasks: StreamTasks,
     frames: FrameTexts,
     deferred: Deferred,
     readings: Readings,
@@ -144,7 +144,7 @@ impl<'o> Printer<'o> {
             style,
             text: Text::default(),
             naming: Arc::default(),
-            tasks: Tasks::default(),
+            tasks: StreamTasks::default(),
             frames: FrameTexts::default(),
             deferred: Deferred::default(),
             readings: Readings::like_perf(),
@@ -155,7 +155,7 @@ impl<'o> Printer<'o> {
     }
 
     /// Prints the blocks of a batch that are its own, and learns from all of it.
-    pub(super) fn batch(&mut self, batch: &Batch<'_>, share: WorkShare, sink: &mut dyn Sink) {
+    pub(super) fn batch(&mut self, batch: &Batch<'_>, share: WorkShare, sink: &mut dyn TextSink) {
         self.name(&batch.naming);
         let events = &batch.events;
         for (block, entries) in batch.run.entries.chunks(BLOCK_RECORDS).enumerate() {
@@ -191,7 +191,7 @@ impl<'o> Printer<'o> {
     }
 
     /// Prints a record if it is asked for, and learns from it.
-    fn record(&mut self, events: &Events, index: usize, record: &Record<'_>, is_own: bool, sink: &mut dyn Sink) {
+    fn record(&mut self, events: &Events, index: usize, record: &Record<'_>, is_own: bool, sink: &mut dyn TextSink) {
         let Some(event) = events.all().get(index) else { return };
         let done = match record.kind {
             RecordType::SAMPLE | RecordType::CALLCHAIN_DEFERRED if !is_own => Ok(()),
@@ -259,7 +259,7 @@ impl<'o> Printer<'o> {
         events: &Events,
         event: &Event,
         record: &Record<'_>,
-        sink: &mut dyn Sink,
+        sink: &mut dyn TextSink,
     ) -> bprec_format::Result<()> {
         let (payload, id) = Payload::decode(record, &event.layout)?;
         let Payload::CallchainDeferred(chain) = payload else { return Ok(()) };
@@ -280,7 +280,7 @@ impl<'o> Printer<'o> {
     }
 
     /// Prints the samples that still wait at the end of the recording.
-    pub(super) fn give_up_waiting(&mut self, events: &Events, sink: &mut dyn Sink) {
+    pub(super) fn give_up_waiting(&mut self, events: &Events, sink: &mut dyn TextSink) {
         while let Some(sample) = self.deferred.next() {
             self.waited(events, &sample, None);
             sink.take_much(&mut self.text);

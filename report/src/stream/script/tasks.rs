@@ -34,7 +34,7 @@ struct TaskSpace {
 
 /// Everything that lines need beyond their sample.
 #[derive(Debug, Default)]
-pub(crate) struct Tasks {
+pub(crate) struct StreamTasks {
     comms: FxHashMap<u32, Arc<[u8]>>,
     spaces: FxHashMap<u32, TaskSpace>,
     cgroups: FxHashMap<u64, Arc<[u8]>>,
@@ -55,7 +55,7 @@ pub(crate) struct NamedAddress<'t> {
     pub(crate) dso: Option<&'t [u8]>,
 }
 
-impl Tasks {
+impl StreamTasks {
     /// Learns from a record.
     pub(crate) fn learn(&mut self, record: &Record<'_>, payload: &Payload<'_>) {
         match payload {
@@ -197,7 +197,7 @@ impl Tasks {
     }
 }
 
-/// True for the records that [`Tasks::learn`] wants.
+/// True for the records that [`StreamTasks::learn`] wants.
 pub(crate) fn is_of_interest(kind: RecordType) -> bool {
     matches!(
         kind,

@@ -8,7 +8,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use bprec_format::Events;
 
-use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, Sink, WorkShare};
+use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, TextSink, WorkShare};
 use super::text::Text;
 use crate::Result;
 
@@ -53,7 +53,7 @@ impl Pieces {
     }
 }
 
-impl Sink for Pieces {
+impl TextSink for Pieces {
     fn take_much(&mut self, text: &mut Text) {
         if self.is_over {
             text.clear();

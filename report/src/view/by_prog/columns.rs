@@ -1,6 +1,6 @@
 //! Columns of the table by program and of its CSV.
 
-use super::entries::Entry;
+use super::entries::LedgerEntry;
 use super::spark::{SparkColumn, spark};
 use crate::index::student::NORMAL_95;
 use crate::model::text::{UNKNOWN, decimal, estimated, fixed, grouped};
@@ -10,7 +10,7 @@ use crate::model::{
 };
 use crate::options::{By, Group, TableColumns};
 use crate::view::cells::{self, NOTHING, estimate, joined, moment, number, of_machine, percent};
-use crate::view::columns::{Field, Fields};
+use crate::view::columns::{LineColumn, LineColumns};
 use crate::view::grid::Column;
 
 /// Runs as a table has them.
@@ -70,8 +70,8 @@ pub(super) fn fields<'r>(
     event: Option<&EventReport>,
     rates: Rates,
     extra: Extra<'r>,
-) -> Fields<'r, Entry<'r>> {
-    type F<'r> = Field<'r, Entry<'r>>;
+) -> LineColumns<'r, LedgerEntry<'r>> {
+    type F<'r> = LineColumn<'r, LedgerEntry<'r>>;
     let [first, name] = match report.by {
         Some(By::Group(group)) => [
             "PROGRAMS",
@@ -88,7 +88,7 @@ pub(super) fn fields<'r>(
     let share = |name: &str, order| Column::number(name).droppable(order).nothing(NOTHING);
     let few = if rates == Rates::PerSecond { Few::AtMost } else { Few::AsTheyAre };
     let has_exact = report.counting.is_some();
-    let exact_of = move |line: &Entry<'r>| line.head().filter(|_| has_exact).and_then(Program::exact_throughout);
+    let exact_of = move |line: &LedgerEntry<'r>| line.head().filter(|_| has_exact).and_then(Program::exact_throughout);
     let mut fields = vec![
         F::csv("event", |l| Some(&l.event?.name)),
         F::csv("kind", |l| Some(l.kind)),
@@ -126,7 +126,7 @@ pub(super) fn fields<'r>(
         ),
     ];
     for (key, name, column, of) in shares {
-        let count = move |l: &Entry<'r>, of: PartOf| Some(of(l.columns?).value()?.count);
+        let count = move |l: &LedgerEntry<'r>, of: PartOf| Some(of(l.columns?).value()?.count);
         fields.push(F::csv(format!("{key}_samples"), move |l| Some(count(l, of)?.samples)).and_text(
             column.share(),
             move |l| {
@@ -240,13 +240,13 @@ pub(super) fn fields<'r>(
     if let Some(counting) = &report.counting {
         fields.extend(exact_fields(counting.events.iter().map(|event| event.name.as_str())));
     }
-    Fields::new(fields)
+    LineColumns::new(fields)
 }
 
 /// Columns that exact counters add to CSV.
-fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<Field<'r, Entry<'r>>> {
-    type F<'r> = Field<'r, Entry<'r>>;
-    fn exact<'r>(line: &Entry<'r>) -> Option<&'r Exact> {
+fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<LineColumn<'r, LedgerEntry<'r>>> {
+    type F<'r> = LineColumn<'r, LedgerEntry<'r>>;
+    fn exact<'r>(line: &LedgerEntry<'r>) -> Option<&'r Exact> {
         line.head()?.exact.value().map(AsRef::as_ref)
     }
     let mut fields: Vec<F<'r>> = vec![
@@ -267,7 +267,7 @@ fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<Field<'r, Entr
         Some(exact) => Some(joined(&exact.anomalies)),
     }));
     for (at, name) in events.enumerate() {
-        let event = move |l: &Entry<'r>| exact(l)?.events.get(at)?.counted.value();
+        let event = move |l: &LedgerEntry<'r>| exact(l)?.events.get(at)?.counted.value();
         fields.push(F::csv(format!("{name}_per_run"), move |l| Some(event(l)?.per_run.value)));
         fields.push(F::csv(format!("{name}_per_run_error"), move |l| event(l)?.per_run.error));
         fields.push(F::csv(format!("{name}_running"), move |l| Some(event(l)?.running)));
@@ -319,7 +319,7 @@ fn machine(event: Option<&EventReport>, share: Option<f64>) -> String {
 }
 
 /// A share of what samples see.
-fn sampled(entry: &Entry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) -> String {
+fn sampled(entry: &LedgerEntry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) -> String {
     match entry.unseen() {
         Some(_) => UNKNOWN.into(),
         None => entry.of_line(|line| few.share(of(&line.shares), line.count.samples, percent)),

@@ -14,7 +14,7 @@ const UNSAMPLED: &str = "+ programs marked ~";
 
 /// Form of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Shown {
+pub(super) enum EntryPlacement {
     /// Among the rows.
     Row,
     /// Below the rule.
@@ -26,12 +26,12 @@ pub(super) enum Shown {
 
 /// A line: a program, a part of one, a group, or anything else that samples are charged to.
 #[derive(Clone, Default)]
-pub(super) struct Entry<'r> {
+pub(super) struct LedgerEntry<'r> {
     /// The event that it is a line of.
     pub(super) event: Option<&'r EventReport>,
     /// Its kind in CSV; empty where only tables have it.
     pub(super) kind: &'static str,
-    pub(super) shown: Shown,
+    pub(super) shown: EntryPlacement,
     /// Its name in tables.
     pub(super) name: Cow<'r, str>,
     /// Its name in CSV.
@@ -60,32 +60,32 @@ pub(super) struct Entry<'r> {
     pub(super) misses: Option<u64>,
 }
 
-impl<'r> Entry<'r> {
-    fn new(event: &'r EventReport, kind: &'static str, shown: Shown, name: impl Into<Cow<'r, str>>) -> Entry<'r> {
-        Entry { event: Some(event), kind, shown, name: name.into(), ..Entry::default() }
+impl<'r> LedgerEntry<'r> {
+    fn new(event: &'r EventReport, kind: &'static str, shown: EntryPlacement, name: impl Into<Cow<'r, str>>) -> LedgerEntry<'r> {
+        LedgerEntry { event: Some(event), kind, shown, name: name.into(), ..LedgerEntry::default() }
     }
 
-    fn csv(event: &'r EventReport, kind: &'static str) -> Entry<'r> {
-        Entry::new(event, kind, Shown::Csv, "")
+    fn csv(event: &'r EventReport, kind: &'static str) -> LedgerEntry<'r> {
+        LedgerEntry::new(event, kind, EntryPlacement::Csv, "")
     }
 
-    fn count(self, count: Option<Count>) -> Entry<'r> {
-        Entry { samples: count.map(|it| it.samples), weight: count.map(|it| it.weight), ..self }
+    fn count(self, count: Option<Count>) -> LedgerEntry<'r> {
+        LedgerEntry { samples: count.map(|it| it.samples), weight: count.map(|it| it.weight), ..self }
     }
 
     /// Charges, and their shares.
-    fn sum(self, line: Option<&'r Line>) -> Entry<'r> {
+    fn sum(self, line: Option<&'r Line>) -> LedgerEntry<'r> {
         let shares = line.map(|line| line.shares).unwrap_or_default();
-        Entry { line, shares, ..self.count(line.map(|line| line.count)) }
+        LedgerEntry { line, shares, ..self.count(line.map(|line| line.count)) }
     }
 
     /// The same by column.
-    fn ledger(self, line: Option<&'r Line>) -> Entry<'r> {
-        Entry { columns: line.and_then(|line| line.columns.as_deref()), ..self.sum(line) }
+    fn ledger(self, line: Option<&'r Line>) -> LedgerEntry<'r> {
+        LedgerEntry { columns: line.and_then(|line| line.columns.as_deref()), ..self.sum(line) }
     }
 
-    fn runs(self, runs: Option<&'r Runs>) -> Entry<'r> {
-        Entry {
+    fn runs(self, runs: Option<&'r Runs>) -> LedgerEntry<'r> {
+        LedgerEntry {
             runs,
             run_count: runs.map(|runs| runs.count),
             run_time_ns: runs.map(|runs| runs.time_ns),
@@ -95,8 +95,8 @@ impl<'r> Entry<'r> {
     }
 
     /// A line with nothing but a share of the machine, and samples where it has some.
-    fn unplaced(self, machine: String) -> Entry<'r> {
-        Entry { line: None, machine: Some(machine), ..self }
+    fn unplaced(self, machine: String) -> LedgerEntry<'r> {
+        LedgerEntry { line: None, machine: Some(machine), ..self }
     }
 
     /// The program of a program's row.
@@ -138,27 +138,27 @@ impl<'r> Entry<'r> {
 }
 
 /// Lines of a program and of its parts.
-pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row: &'r Row) -> Vec<Entry<'r>> {
+pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row: &'r Row) -> Vec<LedgerEntry<'r>> {
     let program = &report.programs[row.program];
     let blind = if row.blind.is_some() { "~" } else { "" };
-    let line = Entry::new(event, "program", Shown::Row, program.label() + blind).ledger(row.line.as_deref());
+    let line = LedgerEntry::new(event, "program", EntryPlacement::Row, program.label() + blind).ledger(row.line.as_deref());
     let line = line.runs(program.runs.value().map(AsRef::as_ref));
-    let line = Entry { program: Some(program), row: Some(row), unsampled: row.unsampled.as_ref(), ..line };
-    let parts = row.parts.iter().flatten().map(|part| Entry {
+    let line = LedgerEntry { program: Some(program), row: Some(row), unsampled: row.unsampled.as_ref(), ..line };
+    let parts = row.parts.iter().flatten().map(|part| LedgerEntry {
         program: Some(program),
         part: Some(&part.name),
-        ..Entry::new(event, "part", Shown::Row, format!("  {}", part.name)).ledger(Some(&part.line))
+        ..LedgerEntry::new(event, "part", EntryPlacement::Row, format!("  {}", part.name)).ledger(Some(&part.line))
     });
     [line].into_iter().chain(parts).collect()
 }
 
 /// Lines of anything but programs.
-pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates: Rates) -> Vec<Entry<'r>> {
-    let mut lines: Vec<Entry<'r>> = Vec::new();
+pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates: Rates) -> Vec<LedgerEntry<'r>> {
+    let mut lines: Vec<LedgerEntry<'r>> = Vec::new();
     lines.extend(event.groups.iter().map(|group| {
         let blind = if group.blind_programs > 0 { "~" } else { "" };
-        let line = Entry::new(event, "group", Shown::Row, format!("{}{blind}", group.name)).ledger(group.line.as_ref());
-        Entry {
+        let line = LedgerEntry::new(event, "group", EntryPlacement::Row, format!("{}{blind}", group.name)).ledger(group.line.as_ref());
+        LedgerEntry {
             group: Some(group),
             plain_name: Some(&group.name),
             programs: Some(group.programs.len()),
@@ -174,8 +174,8 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
         ("counting", &event.counting_programs, &counting),
     ] {
         if it.programs > 0 {
-            let line = Entry::new(event, kind, Shown::Row, name(it.programs)).ledger(Some(&it.line));
-            lines.push(Entry { programs: Some(it.programs), ..line });
+            let line = LedgerEntry::new(event, kind, EntryPlacement::Row, name(it.programs)).ledger(Some(&it.line));
+            lines.push(LedgerEntry { programs: Some(it.programs), ..line });
         }
     }
     for (kind, name, line) in [
@@ -184,39 +184,39 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
     ] {
         let line = line.value().map(AsRef::as_ref);
         let is_shown = line.is_some_and(|line: &Line| line.count != Count::default());
-        lines.push(Entry::new(event, kind, if is_shown { Shown::Row } else { Shown::Csv }, name).sum(line));
+        lines.push(LedgerEntry::new(event, kind, if is_shown { EntryPlacement::Row } else { EntryPlacement::Csv }, name).sum(line));
     }
-    let total = Entry::new(event, "total", Shown::Total, "TOTAL").sum(Some(&event.total));
-    lines.push(Entry { unsampled: event.unsampled.as_ref(), ..total });
+    let total = LedgerEntry::new(event, "total", EntryPlacement::Total, "TOTAL").sum(Some(&event.total));
+    lines.push(LedgerEntry { unsampled: event.unsampled.as_ref(), ..total });
     if let Some(unsampled) = &event.unsampled {
-        let line = Entry::new(event, "", Shown::Total, UNSAMPLED).unplaced(estimate(unsampled.machine_percent));
-        lines.push(Entry { is_share: true, ..line });
+        let line = LedgerEntry::new(event, "", EntryPlacement::Total, UNSAMPLED).unplaced(estimate(unsampled.machine_percent));
+        lines.push(LedgerEntry { is_share: true, ..line });
     }
     let below = |kind, name: &'static str, is_shown, machine| {
-        Entry::new(event, kind, if is_shown { Shown::Total } else { Shown::Csv }, name).unplaced(machine)
+        LedgerEntry::new(event, kind, if is_shown { EntryPlacement::Total } else { EntryPlacement::Csv }, name).unplaced(machine)
     };
     if let Some(statistics) = report.recording.cost.and_then(|cost| cost.run_statistics) {
         let StatisticsCost { time_ns, cpu_percent, machine_percent, .. } = statistics;
         // Below that it would say 0.00.
         let tells = cpu_percent.is_some_and(|percent| percent >= 0.005);
         let line = below("run_statistics", "[cost of counting runs]", tells, estimate(machine_percent));
-        lines.push(Entry { is_share: true, run_time_ns: Some(time_ns), ..line });
+        lines.push(LedgerEntry { is_share: true, run_time_ns: Some(time_ns), ..line });
     }
     if let Some(line) = event.unknown_kernel_code.value() {
         let machine = percent(line.shares.machine);
         let shown = below("unknown_kernel_code", "[unknown kernel code]", line.count.samples > 0, String::new());
         lines.push(shown.sum(Some(line)).unplaced(machine));
     }
-    lines.push(Entry::csv(event, "samples").count(Some(event.samples)));
-    lines.push(Entry::csv(event, "idle").count(event.idle.value().map(|idle| idle.count)));
+    lines.push(LedgerEntry::csv(event, "samples").count(Some(event.samples)));
+    lines.push(LedgerEntry::csv(event, "idle").count(event.idle.value().map(|idle| idle.count)));
     if let Some(sampler) = &event.bpf_sampler {
         let lost = sampler.full.zip(sampler.failed).map(|(full, failed)| full.saturating_add(failed));
-        let line = Entry::csv(event, "bpf_sampler");
-        lines.push(Entry { samples: sampler.written, run_count: sampler.runs, misses: lost, ..line });
+        let line = LedgerEntry::csv(event, "bpf_sampler");
+        lines.push(LedgerEntry { samples: sampler.written, run_count: sampler.runs, misses: lost, ..line });
         if let Some(blind) = &sampler.blind_spot {
-            let line = Entry::csv(event, "blind_spot").count(Some(blind.inside));
+            let line = LedgerEntry::csv(event, "blind_spot").count(Some(blind.inside));
             let shares = Shares { samples: blind.percent, ..Shares::default() };
-            lines.push(Entry { plain_name: Some(&blind.event), shares, ..line });
+            lines.push(LedgerEntry { plain_name: Some(&blind.event), shares, ..line });
         }
     }
     if let Some(aggregated) = &event.aggregated {
@@ -227,7 +227,7 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
         lines.push(below("blind_spot", "[blind spot]", true, machine).count(aggregated.blind_spot.value().copied()));
     }
     if let Known::Value(lost) = event.lost {
-        lines.push(Entry { samples: Some(lost), ..Entry::csv(event, "lost") });
+        lines.push(LedgerEntry { samples: Some(lost), ..LedgerEntry::csv(event, "lost") });
     }
     lines
 }

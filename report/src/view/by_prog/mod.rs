@@ -12,7 +12,7 @@ pub(super) use spark::{Lifetime, Scale, fitting_bars, intervals, weights};
 
 use super::blocks::{Block, Legend, View, note};
 use super::cells;
-use super::columns::Fields;
+use super::columns::LineColumns;
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, decimal, grouped, listed, seconds};
@@ -22,7 +22,7 @@ use crate::model::{
 use crate::options::{TableColumns, TableStyle};
 use crate::{Error, Result};
 use columns::{ENTRY, Extra, INCLUSIVE, STATISTICS, fields};
-use entries::{Entry, Shown, other_lines, program_lines};
+use entries::{LedgerEntry, EntryPlacement, other_lines, program_lines};
 use opening::opening;
 use rustc_hash::FxHashSet;
 use spark::SparkColumn;
@@ -59,7 +59,7 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
             let scale = Scale::new(it, interval_ns, fitting_bars(style.text.width / SPARK_PART));
             SparkColumn::new(report, event, it, scale)
         });
-        let table = Table { spark, ..Table::new(report, event, Rates::Count, None) };
+        let table = ProgTable { spark, ..ProgTable::new(report, event, Rates::Count, None) };
         if index > 0 {
             view.push(Block::Blank);
         }
@@ -97,19 +97,19 @@ pub(super) fn csv(report: &Report, out: &mut Screen<'_>) -> io::Result<()> {
 
 /// The table of an event.
 pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates, history: Option<&History>) -> Sheet {
-    Table::new(report, event, rates, history).sheet()
+    ProgTable::new(report, event, rates, history).sheet()
 }
 
 /// The table of an event of an interval, and its notes.
 pub(super) fn interval<'r>(report: &'r Report, event: &'r EventReport) -> [Block<'r>; 2] {
-    let table = Table::new(report, event, Rates::PerSecond, None);
+    let table = ProgTable::new(report, event, Rates::PerSecond, None);
     let sheet = table.sheet();
     [Block::Table(sheet), Block::Notes(Legend::default(), worst_first(table.said(), true))]
 }
 
 /// Notes below a table.
 pub(super) fn notes<'r>(report: &'r Report, event: Option<&'r EventReport>) -> Vec<Block<'r>> {
-    let table = event.map(|event| Table::new(report, event, Rates::Count, None));
+    let table = event.map(|event| ProgTable::new(report, event, Rates::Count, None));
     let of_event = table.map(|table| Block::Notes(table.legend(), worst_first(table.said(), true)));
     let of_recording = Block::Notes(Legend::default(), worst_first(closing(report), true));
     of_event.into_iter().chain([of_recording]).collect()
@@ -120,7 +120,7 @@ pub(super) fn above<'r>(report: &'r Report, event: &'r EventReport) -> Vec<Block
     opening(report, event)
 }
 
-struct Table<'r> {
+struct ProgTable<'r> {
     report: &'r Report,
     event: &'r EventReport,
     rates: Rates,
@@ -129,19 +129,19 @@ struct Table<'r> {
     spark: Option<SparkColumn<'r>>,
 }
 
-impl<'r> Table<'r> {
-    fn new(report: &'r Report, event: &'r EventReport, rates: Rates, history: Option<&'r History>) -> Table<'r> {
-        Table { report, event, rates, history, spark: None }
+impl<'r> ProgTable<'r> {
+    fn new(report: &'r Report, event: &'r EventReport, rates: Rates, history: Option<&'r History>) -> ProgTable<'r> {
+        ProgTable { report, event, rates, history, spark: None }
     }
 
-    fn fields(&self) -> Fields<'_, Entry<'_>> {
+    fn fields(&self) -> LineColumns<'_, LedgerEntry<'_>> {
         let extra = Extra { spark: self.spark.as_ref(), history: self.history };
         fields(self.report, Some(self.event), self.rates, extra)
     }
 
     fn sheet(&self) -> Sheet {
         let programs = self.event.rows.iter().flat_map(|row| program_lines(self.report, self.event, row));
-        let lines: Vec<Entry<'_>> = programs.chain(other_lines(self.report, self.event, self.rates)).collect();
+        let lines: Vec<LedgerEntry<'_>> = programs.chain(other_lines(self.report, self.event, self.rates)).collect();
         sheet_of(&self.fields(), &lines)
     }
 
@@ -254,9 +254,9 @@ impl<'r> Table<'r> {
     }
 }
 
-fn sheet_of<'r>(fields: &Fields<'_, Entry<'r>>, lines: &[Entry<'r>]) -> Sheet {
+fn sheet_of<'r>(fields: &LineColumns<'_, LedgerEntry<'r>>, lines: &[LedgerEntry<'r>]) -> Sheet {
     let of = |shown| lines.iter().filter(move |line| line.shown == shown);
-    fields.sheet(of(Shown::Row), of(Shown::Total))
+    fields.sheet(of(EntryPlacement::Row), of(EntryPlacement::Total))
 }
 
 /// The columns that are asked for.

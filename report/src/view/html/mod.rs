@@ -26,51 +26,51 @@ const MAX_NODES: usize = 60_000;
 
 /// Data that the page's script reads.
 #[derive(Serialize)]
-struct Data<'p> {
+struct PageData<'p> {
     title: String,
     first: overview::First,
     facts: Vec<String>,
     notes: Vec<String>,
     /// `ns` or `events`.
     unit: &'static str,
-    table: Table,
+    table: TableData,
     /// By row of the table, while rows are programs: what the frames of the program have as theirs.
     keys: Vec<String>,
-    payers: Table,
-    pairs: Table,
-    lines: Table,
-    code: code::Code,
-    frames: Vec<Frame>,
+    payers: TableData,
+    pairs: TableData,
+    lines: TableData,
+    code: code::PageCode,
+    frames: Vec<PageFrame>,
     stacks: &'p StackTree,
 }
 
 #[derive(Serialize, Default)]
-struct Table {
-    columns: Vec<Column>,
+struct TableData {
+    columns: Vec<ColumnData>,
     rows: Vec<Vec<String>>,
     totals: Vec<Vec<String>>,
 }
 
-impl From<Sheet> for Table {
-    fn from(sheet: Sheet) -> Table {
+impl From<Sheet> for TableData {
+    fn from(sheet: Sheet) -> TableData {
         let Sheet { columns, rows, totals } = sheet.without_idle_columns();
         let texts = |rows: Vec<Vec<String>>| {
             let cells = rows.into_iter().map(|row| row.iter().map(|cell| text(cell)).collect());
             cells.collect::<Vec<_>>()
         };
-        let columns = columns.iter().map(|column| Column { name: text(column.name()), number: column.is_number() });
-        Table { columns: columns.collect(), rows: texts(rows), totals: texts(totals) }
+        let columns = columns.iter().map(|column| ColumnData { name: text(column.name()), number: column.is_number() });
+        TableData { columns: columns.collect(), rows: texts(rows), totals: texts(totals) }
     }
 }
 
 #[derive(Serialize)]
-struct Column {
+struct ColumnData {
     name: String,
     number: bool,
 }
 
 #[derive(Serialize)]
-struct Frame {
+struct PageFrame {
     name: String,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
 /// The programs as a table, for whoever runs no scripts.
 fn without_script(first: &overview::First) -> String {
     let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let row = |row: &overview::Row| {
+    let row = |row: &overview::PageRow| {
         let cells =
             [&row.name, &row.about, &row.text, &row.runs, &row.time].map(|cell| format!("<td>{}</td>", escaped(cell)));
         format!("<tr>{}</tr>\n", cells.concat())
@@ -141,7 +141,7 @@ fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write
     out.write_all(b"</script>\n</body>\n</html>\n")
 }
 
-fn data<'p>(page: &Page, tree: &'p StackTree) -> Data<'p> {
+fn data<'p>(page: &Page, tree: &'p StackTree) -> PageData<'p> {
     let report = &page.report;
     let event = report.events.iter().find(|event| event.name == page.stacks.event);
     let paying = page.payers.events.iter().find(|event| event.name == page.stacks.event);
@@ -150,7 +150,7 @@ fn data<'p>(page: &Page, tree: &'p StackTree) -> Data<'p> {
     title.extend(report.recording.hostname.as_deref().map(text));
     title.push(text(&page.stacks.event));
     let key = |program: usize| text(&report.programs[program].label_with_id());
-    Data {
+    PageData {
         title: title.join(" · "),
         first: event.map(|event| overview::first(page, event, key)).unwrap_or_default(),
         facts: event.map(|event| comments(&by_prog::above(report, event), UNBOUNDED)).unwrap_or_default(),
@@ -180,7 +180,7 @@ fn text(text: &str) -> String {
     printable(text).into_owned()
 }
 
-fn frames(page: &Page) -> Vec<Frame> {
+fn frames(page: &Page) -> Vec<PageFrame> {
     let frames = page.stacks.frames.iter().map(|frame| {
         let (kind, program) = match &frame.kind {
             FrameKind::Task => ("task", None),
@@ -189,9 +189,9 @@ fn frames(page: &Page) -> Vec<Frame> {
             FrameKind::Image => ("entry", None),
             FrameKind::Program { .. } => ("bpf", frame.program_label()),
         };
-        Frame { name: text(&frame.label()), kind, program: program.map(|program| text(&program)) }
+        PageFrame { name: text(&frame.label()), kind, program: program.map(|program| text(&program)) }
     });
     // Frames that `StackTree` folds together.
-    let small = Frame { name: "(less)".to_owned(), kind: "small", program: None };
+    let small = PageFrame { name: "(less)".to_owned(), kind: "small", program: None };
     frames.chain([small]).collect()
 }

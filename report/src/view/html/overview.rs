@@ -19,9 +19,9 @@ pub(super) struct First {
     pub(super) percent: String,
     of: String,
     claims: Vec<Claim>,
-    machine: Vec<Part>,
-    pub(super) programs: Vec<Row>,
-    payers: Vec<Payer>,
+    machine: Vec<PageCostPart>,
+    pub(super) programs: Vec<PageRow>,
+    payers: Vec<PagePayer>,
     /// Program, payer, per cent.
     flows: Vec<(usize, usize, f64)>,
     interval_s: f64,
@@ -41,16 +41,16 @@ struct Claim {
 }
 
 #[derive(Serialize)]
-struct Part {
+struct PageCostPart {
     name: &'static str,
     percent: f64,
     text: String,
 }
 
 #[derive(Serialize, Default)]
-pub(super) struct Row {
+pub(super) struct PageRow {
     pub(super) name: String,
-    /// The key of [`super::Data::keys`]; empty for what is no program.
+    /// The key of [`super::PageData::keys`]; empty for what is no program.
     key: String,
     /// Programs of one owner have one hue.
     owner: String,
@@ -62,15 +62,15 @@ pub(super) struct Row {
     pub(super) runs: String,
     pub(super) time: String,
     intervals: Vec<(u64, f64)>,
-    tree: Vec<Node>,
-    lines: Vec<Line>,
+    tree: Vec<PageNode>,
+    lines: Vec<PageSourceLine>,
     advice: Vec<String>,
     /// All programs that stand in it.
     is_folded: bool,
 }
 
 #[derive(Serialize)]
-struct Node {
+struct PageNode {
     depth: u32,
     kind: NodeKind,
     name: String,
@@ -79,7 +79,7 @@ struct Node {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct PageSourceLine {
     file: String,
     line: u32,
     source: String,
@@ -88,7 +88,7 @@ struct Line {
 }
 
 #[derive(Serialize)]
-struct Payer {
+struct PagePayer {
     name: String,
     about: String,
     percent: f64,
@@ -112,7 +112,7 @@ struct Trust {
 pub(super) fn first(page: &Page, event: &EventReport, key: impl Fn(usize) -> String) -> First {
     let (overview, recording) = (&page.overview, &page.report.recording);
     let of = if overview.is_of_machine { "of this machine" } else { "of all samples" };
-    let programs: Vec<Row> = overview.programs.iter().map(|slice| row(page, event, slice, &key)).collect();
+    let programs: Vec<PageRow> = overview.programs.iter().map(|slice| row(page, event, slice, &key)).collect();
     let in_cpus = overview
         .cpus
         .zip(recording.cpus)
@@ -144,7 +144,7 @@ fn name_of(slice: &Slice, name: String) -> String {
     slice.folded.map_or(name, |folded| format!("{folded} more"))
 }
 
-fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usize) -> String) -> Row {
+fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usize) -> String) -> PageRow {
     let program = slice.program.map(|at| &page.report.programs[at]);
     // Programs of one name are told apart.
     let others = page.overview.programs.iter().filter_map(|other| Some(&page.report.programs[other.program?]));
@@ -160,7 +160,7 @@ fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usiz
     });
     let tree = page.trees.trees.iter().filter(|tree| Some(tree.program) == slice.program);
     let nodes = tree.flat_map(|tree| &tree.nodes).filter(|node| node.inclusive.weight > 0);
-    Row {
+    PageRow {
         name: text(&name_of(&slice.slice, name)),
         key: slice.program.map(key).unwrap_or_default(),
         owner: text(&program.map(owner).unwrap_or_default()),
@@ -174,7 +174,7 @@ fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usiz
         time: runs.and_then(|runs| runs.ns_per_run).map(time).unwrap_or_default(),
         intervals: slice.intervals.clone(),
         tree: nodes
-            .map(|node| Node {
+            .map(|node| PageNode {
                 depth: node.depth,
                 kind: node.kind,
                 name: text(&node.name),
@@ -203,14 +203,14 @@ fn about(program: &Program) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
-fn line(source: &SourceLine, part: f64) -> Line {
+fn line(source: &SourceLine, part: f64) -> PageSourceLine {
     let file = source.file.rsplit('/').next().unwrap_or(&source.file);
-    Line { file: text(file), line: source.line, source: text(&source.text), percent: part, text: percent(Some(part)) }
+    PageSourceLine { file: text(file), line: source.line, source: text(&source.text), percent: part, text: percent(Some(part)) }
 }
 
-fn payer(event: &EventReport, payer: &PayerSlice) -> Payer {
+fn payer(event: &EventReport, payer: &PayerSlice) -> PagePayer {
     let in_interrupts = payer.in_interrupts_percent.filter(|part| *part >= 0.5);
-    Payer {
+    PagePayer {
         name: text(&name_of(&payer.slice, payer.name.clone())),
         about: in_interrupts.map(|part| format!("{part:.0} % of it in interrupts")).unwrap_or_default(),
         percent: payer.slice.percent.unwrap_or(0.0),
@@ -220,7 +220,7 @@ fn payer(event: &EventReport, payer: &PayerSlice) -> Payer {
 }
 
 /// The three sentences: costs most, pays most, why.
-fn claims(event: &EventReport, overview: &Overview, rows: &[Row]) -> Vec<Claim> {
+fn claims(event: &EventReport, overview: &Overview, rows: &[PageRow]) -> Vec<Claim> {
     let of = if overview.is_of_machine { "of the machine" } else { "of all samples" };
     let share = |slice: &Slice| {
         let of_bpf = slice.bpf_percent.map(|part| format!(", {part:.0} % of all BPF"));
@@ -262,11 +262,11 @@ fn claims(event: &EventReport, overview: &Overview, rows: &[Row]) -> Vec<Claim> 
     claims
 }
 
-fn machine(overview: &Overview) -> Vec<Part> {
+fn machine(overview: &Overview) -> Vec<PageCostPart> {
     let Some(parts) = overview.machine else { return Vec::new() };
     let named = [("idle", parts.idle), ("user", parts.user), ("kernel", parts.kernel), ("BPF", parts.bpf)];
     let shown = named.into_iter().filter(|(_, part)| *part > 0.0);
-    shown.map(|(name, percent)| Part { name, percent, text: format!("{} %", fixed(percent, 1)) }).collect()
+    shown.map(|(name, percent)| PageCostPart { name, percent, text: format!("{} %", fixed(percent, 1)) }).collect()
 }
 
 /// Loads and unloads of programs with samples.

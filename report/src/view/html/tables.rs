@@ -1,6 +1,6 @@
 //! A page of tables that are not of one recording: whoever has them gets the look, the sorting and the filters of the recording's page.
 
-use super::{Column, Table, document, text};
+use super::{ColumnData, TableData, document, text};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -32,7 +32,7 @@ pub struct PageTable {
 }
 
 #[derive(Serialize)]
-struct Data {
+struct TablesData {
     title: String,
     facts: Vec<String>,
     tables: Vec<Section>,
@@ -42,7 +42,7 @@ struct Data {
 struct Section {
     title: String,
     about: String,
-    table: Table,
+    table: TableData,
 }
 
 impl TablesPage {
@@ -55,17 +55,17 @@ impl TablesPage {
         let sections = self.tables.iter().map(|table| Section {
             title: text(&table.title),
             about: text(&table.about),
-            table: Table {
+            table: TableData {
                 columns: table
                     .columns
                     .iter()
-                    .map(|(name, is_number)| Column { name: text(name), number: *is_number })
+                    .map(|(name, is_number)| ColumnData { name: text(name), number: *is_number })
                     .collect(),
                 rows: table.rows.iter().map(|row| texts(row)).collect(),
                 totals: Vec::new(),
             },
         });
-        let data = Data { title: text(&self.title), facts: texts(&self.facts), tables: sections.collect() };
+        let data = TablesData { title: text(&self.title), facts: texts(&self.facts), tables: sections.collect() };
         document(BODY, &data, SCRIPT, out)
     }
 }
