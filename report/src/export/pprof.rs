@@ -22,7 +22,7 @@ struct ProtoProfile {
     function: Vec<ProtoFunction>,
     #[prost(string, repeated, tag = "6")]
     string_table: Vec<String>,
-    /// Since 1970.
+    /// Start of the recording, ns since 1970.
     #[prost(int64, tag = "9")]
     time_nanos: i64,
     #[prost(int64, tag = "10")]
@@ -45,10 +45,10 @@ struct ValueType {
 
 #[derive(Clone, PartialEq, Message)]
 struct Sample {
-    /// Innermost first.
+    /// Locations, innermost first.
     #[prost(uint64, repeated, tag = "1")]
     location_id: Vec<u64>,
-    /// In the order of the types.
+    /// Values in the order of the sample types.
     #[prost(int64, repeated, tag = "2")]
     value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
@@ -107,7 +107,7 @@ struct ProtoFunction {
     start_line: i64,
 }
 
-/// Texts, each once; the first is empty.
+/// Distinct strings; the first is empty.
 struct Texts {
     numbers: FxHashMap<String, i64>,
     texts: Vec<String>,
@@ -142,7 +142,7 @@ pub(super) fn write(recorded: &Profile, out: &mut dyn Write) -> io::Result<()> {
 
     let as_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
 
-    // A location for each frame, a function for all frames of its name, and a mapping for each file that frames are in.
+    // A location per frame, a function per name, a mapping per file.
     let mut profile = ProtoProfile {
         period_type: sample_type.last().copied(),
         period: as_i64(stacks.mean_weight()),

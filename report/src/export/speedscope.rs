@@ -1,4 +1,4 @@
-//! speedscope's file format: the frames, each once, and stacks that refer to them.
+//! speedscope's file format: distinct frames, and stacks that refer to them.
 
 use crate::model::text::printable;
 use crate::model::{FrameKind, Stacks, Unit};

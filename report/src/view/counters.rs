@@ -1,4 +1,4 @@
-//! Counters over time as table and CSV.
+//! Counters over time as a table and CSV.
 
 use super::blocks::{Block, View};
 use super::cells::{self, IMPOSSIBLE, PERCENTILE_NAMES, exact_columns, joined, measured, number, turns};
@@ -37,10 +37,10 @@ pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
     view
 }
 
-/// Meaning of the cells.
+/// Legend of the cells.
 const LEGEND: &str = "TIME: s since the start, the total below the line; n/a!: impossible, see the notes";
 
-/// A cell of what was counted, which may be impossible.
+/// A counter column, whose values may be contradictory.
 fn cell<'v>(column: Column, cell: impl Fn(&CounterRow, &CounterTotals) -> String + 'v) -> LineColumn<'v, CounterRow> {
     LineColumn::text(column, move |row: &CounterRow| match row.counts.value() {
         Some(counts) => cell(row, counts),
@@ -53,7 +53,9 @@ fn programs(report: &CountersReport) -> LineColumns<'_, CounterRow> {
     let events = counting.map_or(0, |counting| counting.events.len());
     let none = Counting::default();
     let exact = exact_columns(counting.unwrap_or(&none)).into_iter().enumerate().map(|(at, column)| {
-        LineColumn::text(column, move |row: &CounterRow| cells::exact(row.counts.value().map(|it| &it.values), events, at))
+        LineColumn::text(column, move |row: &CounterRow| {
+            cells::exact(row.counts.value().map(|it| &it.values), events, at)
+        })
     });
     let fields = [
         LineColumn::text(Column::text("TIME"), time),
@@ -72,7 +74,7 @@ fn programs(report: &CountersReport) -> LineColumns<'_, CounterRow> {
     LineColumns::new(fields.into_iter().chain(exact).chain([measured]))
 }
 
-/// Time of all runs, of one CPU's.
+/// Time of all runs, % of one CPU.
 pub(super) fn cpu_percent(counts: &CounterTotals) -> String {
     counts.cpu_percent.map_or(UNKNOWN.into(), |percent| format!("{percent:.3}"))
 }
@@ -111,7 +113,7 @@ fn name(row: &CounterRow) -> String {
     }
 }
 
-/// A line of CSV.
+/// A CSV line.
 type CounterLine<'r> = (&'static str, &'r CounterRow);
 
 pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<()> {
@@ -119,7 +121,7 @@ pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<(
     fn values<'r>((_, row): &CounterLine<'r>) -> Option<&'r Exact> {
         Some(&row.counts.value()?.values)
     }
-    /// Other targets do not run.
+    /// Runs of a program; other targets have no runs.
     fn runs<'r>(line: &CounterLine<'r>) -> Option<&'r Exact> {
         values(line).filter(|_| line.1.source != CounterSource::Shared)
     }
@@ -165,7 +167,8 @@ pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<(
         }
     }
     for name in names {
-        let at = move |(_, row): &CounterLine<'_>| report.counting(row.source)?.events.iter().position(|it| it.name == name);
+        let at =
+            move |(_, row): &CounterLine<'_>| report.counting(row.source)?.events.iter().position(|it| it.name == name);
         let reading =
             move |it: &CounterLine<'_>| -> Option<NamedReading> { it.1.counts.value()?.readings.get(at(it)?).cloned() };
         let per_run = move |it: &CounterLine<'_>| -> Option<EventPerRun> {

@@ -1,4 +1,4 @@
-//! Recordings of before and after: a table for people, lines for programs.
+//! Comparison of recordings: a table for people, CSV lines for programs.
 
 use super::blocks::{Block, View, note};
 use super::columns::{LineColumn, LineColumns};
@@ -32,7 +32,7 @@ pub(super) fn view(diff: &Diff, _: usize) -> View<'_> {
     view
 }
 
-/// Target of a recording.
+/// Facts about a recording.
 fn facts(recording: &DiffRecording) -> String {
     let mut facts = vec![recording.path.clone()];
     facts.extend(recording.hostname.clone());
@@ -42,7 +42,7 @@ fn facts(recording: &DiffRecording) -> String {
     facts.join(" · ")
 }
 
-/// A table of an event; `has_runs` where it shows runs, which are of no event, as well.
+/// Table of an event; `has_runs` adds the columns of runs, which do not depend on the event.
 fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
     let name = event.map(|(name, _)| name);
     let is_time = event.is_none_or(|(_, unit)| unit == Unit::Nanoseconds);
@@ -66,7 +66,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
         add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
         add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
     }
-    // Time per run is what statistics tell better.
+    // Run statistics measure time per run better than samples do.
     if !is_time {
         add(columns_of(&per_run, &format!("NEW {per_run}"), "Δ/RUN"), 6);
     }
@@ -79,7 +79,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
             |metric, event: Option<&str>| metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
         let mut cells = Vec::new();
         let of_cost = find(DiffMetric::Cost, name);
-        // The share and the cost of a clock change alike.
+        // Share and cost of a clock change in proportion.
         let values = if is_time { find(DiffMetric::Share, name) } else { of_cost };
         let decimals = if is_time { Some(2) } else { None };
         cells.extend(four(values, of_cost, decimals));
@@ -111,10 +111,10 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
     Sheet { columns, rows: lines, totals: Vec::new() }
 }
 
-/// The column of how runs per second changed.
+/// Name of the column of the change of runs per second.
 const RUNS_CHANGE: &str = "ΔRUNS/S";
 
-/// Tone of a change that chance does not explain: more is worse.
+/// Tone of a significant change: an increase is worse.
 fn change_tone(cell: &str) -> Option<Tone> {
     match (cell.strip_suffix(SIGNIFICANT), cell.chars().next()) {
         (Some(_), Some('+')) => Some(Tone::Red),
@@ -138,7 +138,7 @@ fn label(program: &ProgramDiff) -> String {
     }
 }
 
-/// A number before and after, what changed, and the interval of that.
+/// Cells: value before and after, change, and confidence interval of the change.
 fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: Option<usize>) -> [String; 4] {
     let cell = |side: fn(&MetricDiff) -> &MetricValue| {
         let value = values.and_then(|it| side(it).estimate.value());
@@ -154,10 +154,10 @@ fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: O
     ]
 }
 
-/// Behind a change that chance does not explain.
+/// Mark of a change that chance does not explain.
 const SIGNIFICANT: &str = "*";
 
-/// A change in per cent, with what is to be thought of it.
+/// Change in per cent, with a mark if significant.
 fn changed(change: &Change) -> String {
     let mark = match &change.significant {
         Known::Value(true) => SIGNIFICANT,
@@ -172,7 +172,7 @@ fn changed(change: &Change) -> String {
 }
 
 fn signed(percent: f64) -> String {
-    // Numbers that round to nothing have no sign.
+    // Changes that round to zero have no sign.
     let text = format!("{percent:+.1}");
     if text == "-0.0" { "+0.0".to_owned() } else { text }
 }
@@ -188,9 +188,9 @@ fn judged(judgment: &Judgment) -> String {
     text + ": " + &judgment.evidence()
 }
 
-/// A line of CSV.
+/// A CSV line.
 enum DiffLine<'r> {
-    /// A number of a program, or of all.
+    /// A metric of a program, or of all BPF.
     Metric(Option<&'r ProgramDiff>, &'r MetricDiff),
     Condition(&'r Judgment),
 }
@@ -221,7 +221,7 @@ impl<'r> DiffLine<'r> {
         }
     }
 
-    /// The interval of a relative change.
+    /// Confidence interval of the relative change.
     fn relative(&self) -> Option<PossibleRange> {
         self.condition().filter(|it| it.is_relative)?.interval
     }

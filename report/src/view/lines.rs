@@ -1,4 +1,4 @@
-//! Cost of source lines: a table for people, lines for programs.
+//! Cost of source lines: a table for people, CSV lines for programs.
 
 use super::annotation::place;
 use super::blocks::{Block, View};
@@ -10,7 +10,7 @@ use crate::model::text::grouped;
 use crate::model::{Count, EventLines, LineRow, LinesReport};
 use std::io;
 
-/// Text in place of a line, of a row of code without line information.
+/// Text for code without line information.
 const NO_LINE: &str = "(no line information)";
 
 pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {
@@ -23,7 +23,7 @@ pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {
     view
 }
 
-/// A row, or a sum.
+/// A row or a sum.
 struct TableLine<'r> {
     event: &'r EventLines,
     kind: &'static str,
@@ -35,11 +35,23 @@ struct TableLine<'r> {
 
 fn rows(event: &EventLines) -> Vec<TableLine<'_>> {
     let rows = event.rows.iter();
-    let rows =
-        rows.map(|row| TableLine { event, kind: "line", row: Some(row), own: row.own, helper: row.helper, lines: None });
+    let rows = rows.map(|row| TableLine {
+        event,
+        kind: "line",
+        row: Some(row),
+        own: row.own,
+        helper: row.helper,
+        lines: None,
+    });
     let others = event.others;
-    let left_out =
-        TableLine { event, kind: "others", row: None, own: others.own, helper: others.helper, lines: Some(others.lines) };
+    let left_out = TableLine {
+        event,
+        kind: "others",
+        row: None,
+        own: others.own,
+        helper: others.helper,
+        lines: Some(others.lines),
+    };
     rows.chain((others.lines > 0).then_some(left_out)).collect()
 }
 
@@ -87,7 +99,7 @@ fn fields<'r>() -> LineColumns<'r, TableLine<'r>> {
     ])
 }
 
-/// The lines of an event.
+/// Table of an event's lines.
 pub(super) fn sheet(event: &EventLines) -> Sheet {
     fields().sheet(&rows(event), &[total(event)])
 }

@@ -41,7 +41,7 @@ fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     )
 }
 
-/// Most programs that are listed of a map: JSON has all.
+/// Limit on listed programs per map: JSON lists all.
 const USERS: usize = 100;
 
 fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
@@ -119,7 +119,7 @@ fn frame(frame: &Frame) -> String {
     match frame {
         Frame::Address { addr, symbol: None } => format!("{addr:#x}"),
         Frame::Address { addr, symbol: Some((symbol, offset)) } => {
-            // The module stands behind the name of its function.
+            // A module follows the name of its function.
             let (function, module) = symbol.split_once(' ').unwrap_or((symbol, ""));
             let module = if module.is_empty() { String::new() } else { format!(" {module}") };
             format!("{addr:#x} {function}+{offset:#x}{module}")

@@ -1,4 +1,4 @@
-//! Cost of programs from interval to interval: bars for people, lines for programs.
+//! Cost of programs over time: bars for people, CSV lines for programs.
 
 use super::blocks::{Block, Legend, View};
 use super::by_prog::{Lifetime, Scale, fitting_bars, intervals, weights};
@@ -13,7 +13,7 @@ use std::io;
 
 const ESTIMATE: &str = "≈: runs are read at snapshots, and taken as even between two of them";
 
-/// A line of the table: its cells, and what its bars are of.
+/// A line of the table: cells, and the source of the bars.
 struct BarsRow {
     cells: Vec<String>,
     heights: Vec<(u64, u64)>,
@@ -54,7 +54,7 @@ fn blocks(report: &OverTime, event: &EventOverTime, width: usize) -> [Block<'sta
     ]
 }
 
-/// Bars that fit beside a table: half of the width, if there are so many intervals, and what its columns leave.
+/// Bars that fit beside a table: half of the width if there are enough intervals, or the space that the columns leave.
 fn bars_beside(sheet: &Sheet, event: &EventOverTime, width: usize) -> usize {
     let wanted = (width / 2).min(usize::try_from(intervals(event)).unwrap_or(usize::MAX));
     fitting_bars(width.saturating_sub(sheet.width(width - wanted) + GAP))
@@ -94,10 +94,10 @@ fn rows(event: &EventOverTime) -> Vec<BarsRow> {
     rows
 }
 
-/// A line of CSV: an interval in which a program has samples, or ran.
+/// A CSV line: an interval in which a program has samples or ran.
 struct IntervalLine<'r> {
     event: &'r str,
-    /// `None` for all programs together.
+    /// Row of a program; `None` for all programs together.
     row: Option<&'r RowOverTime>,
     interval: u64,
     from_ns: u64,
@@ -145,7 +145,7 @@ pub(super) fn csv(report: &OverTime, out: &mut Screen<'_>) -> io::Result<()> {
     LineColumns::new(fields.into_iter().chain(per_run)).write_csv(lines, out)
 }
 
-/// The intervals in which a program has samples, or ran, in order.
+/// Intervals in which a program has samples or ran, in order.
 fn intervals_of<'r>(event: &'r str, row: &'r RowOverTime) -> impl Iterator<Item = IntervalLine<'r>> {
     let at = |interval, from_ns| IntervalLine {
         event,

@@ -1,4 +1,4 @@
-//! Payers, and the cost of each program to each of them.
+//! Payers, and the cost of each program to each payer.
 
 use super::blocks::{Block, View};
 use super::by_prog::measured;
@@ -12,7 +12,7 @@ use crate::options::Payer;
 use std::borrow::Cow;
 use std::io;
 
-/// Whole of the shares.
+/// Legend: reference of the shares.
 pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of all samples of the payer; %BPF: of all BPF; %MACHINE: of all CPUs' time; \
     %ROW IN IRQ: part of the row's samples that an interrupt caused, not the task";
 
@@ -39,7 +39,7 @@ pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     view
 }
 
-/// A line: a payer, a program by payer, or a sum.
+/// A line: payer, program by payer, or sum.
 #[derive(Default)]
 struct PayerLine<'r> {
     event: &'r str,
@@ -47,9 +47,9 @@ struct PayerLine<'r> {
     kind: &'static str,
     id: Option<u32>,
     program: Cow<'r, str>,
-    /// The program is named in the line before.
+    /// True if the line before names the same program.
     is_repeated: bool,
-    /// Labels of the payer; those of sums are empty.
+    /// Labels of the payer; empty for sums.
     payer: Vec<String>,
     count: Count,
     in_interrupts: Option<Count>,
@@ -133,19 +133,19 @@ fn total(event: &EventPayers) -> PayerLine<'_> {
     PayerLine::sum(event, "total", &event.total, "TOTAL".into())
 }
 
-/// Tables of an event.
+/// Kinds of tables of an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Payers,
     Pairs(Repeated),
 }
 
-/// Name of the program in further lines of one that has several payers.
+/// Program name in the second and later lines of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeated {
-    /// Blank in all rows but the first.
+    /// Blank after the first line.
     Blank,
-    /// Its name, in each.
+    /// Repeated in each line.
     Named,
 }
 
@@ -177,7 +177,7 @@ fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>
         };
         let label = move |it: &PayerLine<'r>| it.payer.get(at).cloned();
         fields.push(F::csv(key.to_string(), label).and_text(Column::text(name).always().cut_to(least), move |it| {
-            // The first column of payers has the name of their sum.
+            // The first payer column holds the name of the sum.
             let sum = (at == 0 && !is_pairs).then(|| it.program.to_string());
             label(it).or(sum).unwrap_or_default()
         }));
@@ -213,13 +213,13 @@ fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>
     LineColumns::new(fields)
 }
 
-/// The payers of an event.
+/// Table of an event's payers.
 pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
     let rows: Vec<PayerLine<'_>> = payer_lines(event).collect();
     fields(report, Which::Payers).sheet(&rows, &[total(event)])
 }
 
-/// Cost of each program by payer.
+/// Table of programs by payer.
 pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) -> Sheet {
     let mut rows: Vec<PayerLine<'_>> = pair_lines(event).collect();
     rows.extend((event.others.pairs > 0).then(|| others(event)));

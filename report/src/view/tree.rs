@@ -1,4 +1,4 @@
-//! Trees: what each program's cost consists of.
+//! Trees: composition of each program's cost.
 
 use super::blocks::{Block, View};
 use super::by_prog::measured;
@@ -10,15 +10,15 @@ use crate::model::text::UNKNOWN;
 use crate::model::{Count, EventTrees, NodeKind, OtherProgram, ProgramName, Tree, Trees};
 use std::io;
 
-/// Columns.
+/// Legend of the columns.
 const LEGEND: &str = "SAMPLES and %PROGRAM: in it and in what it called; SELF %PROGRAM: in itself alone; both of what is charged to the program";
-/// Legend added where programs ran inside others,
+/// Legend of programs that ran inside others.
 const LEGEND_INSIDE: &str =
     "%TOTAL: the same with other programs that ran there (→), of the program's TOTAL; those have trees of their own";
-/// and where tail calls led to some.
+/// Legend of tail-call chains.
 const LEGEND_CHAIN: &str = "chain: what is charged to a program and to those that its tail calls led to; ←: from where tail calls led to a program";
 
-/// Programs of a chain that are named in its line.
+/// Limit on programs that the line of a chain names.
 const NAMED_IN_CHAIN: usize = 4;
 
 pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
@@ -53,13 +53,13 @@ struct TreeLine<'r> {
     self_percent: Option<f64>,
     program_percent: Option<f64>,
     total_percent: Option<f64>,
-    /// In tables; empty for lines that only CSV has.
+    /// Text in tables; empty for lines that only CSV has.
     text: String,
-    /// Its share of all BPF, where tables have that.
+    /// Share of the cost of all BPF, in lines that show this share.
     bpf_percent: Option<Option<f64>>,
-    /// A node that is charged to the program.
+    /// True for a node whose cost is charged to the program.
     is_charged: bool,
-    /// A node of a program in which others ran.
+    /// True for a node with other programs inside.
     is_shared: bool,
 }
 
@@ -69,7 +69,7 @@ impl<'r> TreeLine<'r> {
     }
 }
 
-/// The lines of a tree.
+/// Lines of a tree.
 fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<TreeLine<'r>> {
     let line = |kind, depth, name: &'r str, count, text| TreeLine {
         tree: Some(tree),
@@ -113,7 +113,7 @@ fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<TreeLine<'r>> {
     lines
 }
 
-/// The lines of an event, the last with its total.
+/// Lines of an event; the last is the total.
 fn lines(event: &EventTrees) -> Vec<TreeLine<'_>> {
     let sums = [
         ("others", event.others, "(other programs)"),
@@ -162,12 +162,12 @@ fn fields<'r>() -> LineColumns<'r, TreeLine<'r>> {
     ])
 }
 
-/// One tree alone.
+/// Table of a single tree.
 pub(super) fn of_program(tree: &Tree) -> Sheet {
     fields().sheet(tree_lines("", tree).iter().filter(|it| !it.text.is_empty()), [])
 }
 
-/// The trees of an event.
+/// Table of an event's trees.
 pub(super) fn sheet(event: &EventTrees) -> Sheet {
     let lines = lines(event);
     let (rows, total) = lines.split_at(lines.len() - 1);

@@ -1,4 +1,4 @@
-//! The code of programs as the page's script reads it.
+//! Code of programs for the page's script.
 
 use crate::model::text::{UNNAMED, counted};
 use crate::model::{AnnotatedFunction, AnnotatedProgram, Annotation, CodeCost, CodeLine};
@@ -6,21 +6,21 @@ use crate::view::blocks::comments;
 use crate::view::{UNBOUNDED, annotation};
 use serde::Serialize;
 
-/// Limit on lines and instructions in a page: some two megabytes. Programs come whole, the costliest first.
+/// Limit on lines and instructions in a page, about two megabytes. Whole programs are included, the costliest first.
 const MAX_ROWS: usize = 20_000;
 
-/// The code of the programs that have samples.
+/// Code of programs with samples.
 #[derive(Serialize)]
 pub(super) struct PageCode {
     columns: [&'static str; 4],
     programs: Vec<PageProgram>,
-    /// The missing part.
+    /// Notes about missing parts.
     notes: Vec<String>,
 }
 
 #[derive(Serialize)]
 struct PageProgram {
-    /// Key of its rows in the table.
+    /// Key of the program's rows in the table.
     key: String,
     facts: Vec<String>,
     functions: Vec<PageFunction>,
@@ -38,13 +38,13 @@ struct PageFunction {
 #[derive(Serialize)]
 struct PageCodeLine {
     cells: [String; 4],
-    /// Its part of what is charged to the program, %.
+    /// Share of the program's charged samples, %.
     percent: f64,
     text: String,
     instructions: Vec<([String; 4], String)>,
 }
 
-/// The code as text; `key` gives what a program is called in the page.
+/// Converts code to text; `key` returns the key of a program in the page.
 pub(super) fn code(annotation: Option<&Annotation>, key: impl Fn(&AnnotatedProgram) -> String) -> PageCode {
     let (mut rows, mut left_out) = (0, 0);
     let mut programs = Vec::new();

@@ -1,4 +1,4 @@
-//! One page that needs nothing else: first the answer on one screen, below it all tables, a flame graph of all samples and the code, with the data in it.
+//! A self-contained HTML page: the answer on one screen, then all tables, a flame graph of all samples and the code.
 
 mod code;
 mod overview;
@@ -18,10 +18,10 @@ use std::io::{self, Write};
 const STYLE: &str = include_str!("page.css");
 const BODY: &str = include_str!("page.html");
 const SCRIPT: &str = concat!(include_str!("first.js"), include_str!("page.js"));
-/// In front of the script of each page.
+/// Script of sortable tables, placed before the script of each page.
 const TABLES: &str = include_str!("tables.js");
 
-/// Stacks are folded together until there are at most so many nodes: some two megabytes.
+/// Limit on stack nodes in the page, about two megabytes.
 const MAX_NODES: usize = 60_000;
 
 /// Data that the page's script reads.
@@ -34,7 +34,7 @@ struct PageData<'p> {
     /// `ns` or `events`.
     unit: &'static str,
     table: TableData,
-    /// By row of the table, while rows are programs: what the frames of the program have as theirs.
+    /// Program keys by table row, if rows are programs: the values of [`PageFrame::program`].
     keys: Vec<String>,
     payers: TableData,
     pairs: TableData,
@@ -84,7 +84,7 @@ pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
     document(&body, &data, SCRIPT, out)
 }
 
-/// The programs as a table, for whoever runs no scripts.
+/// The table of programs, for browsers without scripts.
 fn without_script(first: &overview::First) -> String {
     let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let row = |row: &overview::PageRow| {
@@ -102,7 +102,7 @@ fn without_script(first: &overview::First) -> String {
     )
 }
 
-/// JSON within an element of a page, whose end is nowhere in it.
+/// Writes JSON into a `<script>` element and escapes the end of the element.
 struct InElement<'w>(&'w mut dyn Write);
 
 impl Write for InElement<'_> {
@@ -121,7 +121,7 @@ impl Write for InElement<'_> {
     }
 }
 
-/// A page whose script reads `data`, behind the script that all pages have.
+/// Writes a page with the common script and `script`, which reads `data`.
 fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(
         b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -191,7 +191,7 @@ fn frames(page: &Page) -> Vec<PageFrame> {
         };
         PageFrame { name: text(&frame.label()), kind, program: program.map(|program| text(&program)) }
     });
-    // Frames that `StackTree` folds together.
+    // Frame of nodes that `StackTree` folds.
     let small = PageFrame { name: "(less)".to_owned(), kind: "small", program: None };
     frames.chain([small]).collect()
 }

@@ -1,4 +1,4 @@
-//! The first screen of the page: its texts and the lengths that its script draws.
+//! First screen of the page: texts, and the lengths that the script draws.
 
 use super::text;
 use crate::model::text::{counted, fixed, grouped};
@@ -9,20 +9,20 @@ use crate::view::by_prog::measured;
 use crate::view::cells::{attachments, of_machine, percent};
 use serde::Serialize;
 
-/// Loads and unloads that are marked.
+/// Limit on marked loads and unloads.
 const MAX_FLAGS: usize = 12;
 
 #[derive(Serialize, Default)]
 pub(super) struct First {
     pub(super) machine_facts: String,
-    /// Cost of BPF, per cent, and what that is of.
+    /// Cost of BPF with its unit of comparison.
     pub(super) percent: String,
     of: String,
     claims: Vec<Claim>,
     machine: Vec<PageCostPart>,
     pub(super) programs: Vec<PageRow>,
     payers: Vec<PagePayer>,
-    /// Program, payer, per cent.
+    /// Flows: program, payer, per cent.
     flows: Vec<(usize, usize, f64)>,
     interval_s: f64,
     elapsed_s: f64,
@@ -30,12 +30,12 @@ pub(super) struct First {
     trust: Vec<Trust>,
 }
 
-/// One of the three sentences.
+/// One of the three sentences of the first screen.
 #[derive(Serialize)]
 struct Claim {
     label: &'static str,
     name: String,
-    /// Position of its program.
+    /// Position of the sentence's program.
     program: Option<usize>,
     text: Vec<String>,
 }
@@ -50,14 +50,14 @@ struct PageCostPart {
 #[derive(Serialize, Default)]
 pub(super) struct PageRow {
     pub(super) name: String,
-    /// The key of [`super::PageData::keys`]; empty for what is no program.
+    /// Key in [`super::PageData::keys`]; empty for rows that are not programs.
     key: String,
-    /// Programs of one owner have one hue.
+    /// Owner: programs of one owner share a hue.
     owner: String,
     pub(super) about: String,
     percent: f64,
     pub(super) text: String,
-    /// Parts of `percent`.
+    /// Self, helper and entry parts of `percent`.
     columns: [f64; 3],
     pub(super) runs: String,
     pub(super) time: String,
@@ -65,7 +65,7 @@ pub(super) struct PageRow {
     tree: Vec<PageNode>,
     lines: Vec<PageSourceLine>,
     advice: Vec<String>,
-    /// All programs that stand in it.
+    /// True for the row that combines the remaining programs.
     is_folded: bool,
 }
 
@@ -105,7 +105,7 @@ struct Flag {
 #[derive(Serialize)]
 struct Trust {
     text: String,
-    /// Something is missing.
+    /// True if the recording lacks something.
     lacks: bool,
 }
 
@@ -146,7 +146,7 @@ fn name_of(slice: &Slice, name: String) -> String {
 
 fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usize) -> String) -> PageRow {
     let program = slice.program.map(|at| &page.report.programs[at]);
-    // Programs of one name are told apart.
+    // Programs of equal names are labelled with their ids.
     let others = page.overview.programs.iter().filter_map(|other| Some(&page.report.programs[other.program?]));
     let has_twin = program.is_some_and(|program| others.filter(|other| other.label() == program.label()).count() > 1);
     let label = if has_twin { Program::label_with_id } else { Program::label };
@@ -194,7 +194,7 @@ fn owner(program: &Program) -> String {
     holder.or_else(pinned).unwrap_or_default()
 }
 
-/// Its owner and its hook.
+/// Owner and hook of a program.
 fn about(program: &Program) -> String {
     let hooks = attachments(program, false);
     let prog_type = program.prog_type.map(|it| it.to_string()).unwrap_or_default();
@@ -205,7 +205,13 @@ fn about(program: &Program) -> String {
 
 fn line(source: &SourceLine, part: f64) -> PageSourceLine {
     let file = source.file.rsplit('/').next().unwrap_or(&source.file);
-    PageSourceLine { file: text(file), line: source.line, source: text(&source.text), percent: part, text: percent(Some(part)) }
+    PageSourceLine {
+        file: text(file),
+        line: source.line,
+        source: text(&source.text),
+        percent: part,
+        text: percent(Some(part)),
+    }
 }
 
 fn payer(event: &EventReport, payer: &PayerSlice) -> PagePayer {
@@ -219,7 +225,7 @@ fn payer(event: &EventReport, payer: &PayerSlice) -> PagePayer {
     }
 }
 
-/// The three sentences: costs most, pays most, why.
+/// Three sentences: the costliest program, the largest payer, the reason.
 fn claims(event: &EventReport, overview: &Overview, rows: &[PageRow]) -> Vec<Claim> {
     let of = if overview.is_of_machine { "of the machine" } else { "of all samples" };
     let share = |slice: &Slice| {
@@ -284,7 +290,7 @@ fn flags(page: &Page) -> Vec<Flag> {
     flags.take(MAX_FLAGS).collect()
 }
 
-/// The line of trust: how sure the numbers are.
+/// Statements about the confidence in the numbers.
 fn trust(page: &Page, event: &EventReport) -> Vec<Trust> {
     let (report, overview) = (&page.report, &page.overview);
     let mut said = Vec::new();
@@ -329,7 +335,7 @@ fn trust(page: &Page, event: &EventReport) -> Vec<Trust> {
     said
 }
 
-/// A number with three digits.
+/// Formats a number with three digits.
 fn short(value: f64) -> String {
     let units = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
     let (value, unit) = units.iter().find(|(of, _)| value >= *of).map_or((value, ""), |(of, unit)| (value / of, unit));
@@ -343,7 +349,7 @@ fn short(value: f64) -> String {
     format!("{value:.decimals$}{unit}")
 }
 
-/// A time with three digits.
+/// Formats a time with three digits.
 fn time(ns: f64) -> String {
     let units = [(1e9, " s"), (1e6, " ms"), (1e4, " µs")];
     match units.iter().find(|(of, _)| ns >= *of) {
