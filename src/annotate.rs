@@ -4,7 +4,7 @@ use std::io;
 
 use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
 
-use crate::args::{OUTPUT, PartArgs, SELECTION, percent};
+use crate::args::{OUTPUT, PartArgs, SELECTION, number, percent};
 use crate::opening::ReadFilesArgs;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
@@ -18,8 +18,8 @@ use crate::{Outcome, say};
 /// others as bytes). Needs only the recording: no source, no compiler, no kernel. See docs/annotate.md.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Programs: a name (with * and ?), an id or a tag; :FUNC selects functions by name. Programs without samples are left out if
-    /// others have some.
+    /// Programs: a name (with * and ?), an id or a tag; :FUNC selects functions by name. Shows programs without samples only if none of
+    /// them has samples.
     #[arg(value_name = "PROG[:FUNC]", required = true)]
     program: Target,
 
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     part: PartArgs,
 
     /// Show only the N hottest lines of each program and their context.
-    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    #[arg(long, value_name = "N", value_parser = number, help_heading = OUTPUT)]
     limit: Option<usize>,
 
     /// Show only lines with at least this percentage of the program's cost and their context.
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     form: FormArgs,
 
-    /// Threads to read with; the listing does not depend on it.
+    /// Number of reading threads; the listing is the same with any number.
     #[arg(long, value_name = "N", hide = true)]
     threads: Option<usize>,
 
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     read: ReadFilesArgs,
 }
 
-/// Programs, and functions of them.
+/// Programs to show, and their functions.
 #[derive(Clone)]
 struct Target {
     program: ProgFilter,
@@ -60,7 +60,7 @@ impl std::str::FromStr for Target {
     type Err = bprec_report::Error;
 
     fn from_str(text: &str) -> Result<Target, Self::Err> {
-        // No name of a program or of a function has a colon.
+        // Names of programs and functions have no colon.
         let (program, function) = match text.split_once(':') {
             Some((program, function)) => (program, Some(function.to_owned()).filter(|name| !name.is_empty())),
             None => (text, None),
@@ -72,7 +72,7 @@ impl std::str::FromStr for Target {
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let out = args.form.output();
     let (input, time, redacted) = args.read.open(Purpose::Print)?;
-    redacted.tell();
+    redacted.print();
     let query = Options {
         programs: vec![args.program.program],
         events: args.event.into_iter().collect(),

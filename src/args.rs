@@ -1,20 +1,20 @@
-//! Values and options that several commands have: one type and one grammar for each kind of value.
+//! Options that several commands share, and the parser of each kind of value.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bprec_report::{CpuList, DiffOptions, Options, ProgFilter, ScriptOptions, TimeRange, WallRange, WallTime};
 
-/// Heading of options that select what is measured, or which part of a recording is read.
+/// Heading of options that select the measured target, or the part of a recording that is read.
 pub(crate) const SELECTION: &str = "Selection";
-/// Heading of options that say what is shown of a recording.
+/// Heading of options that choose the view of a recording.
 pub(crate) const VIEWS: &str = "Views";
-/// Heading of options that say where the result goes, and in which form.
+/// Heading of options that choose the destination and the form of the output.
 pub(crate) const OUTPUT: &str = "Output";
-/// Heading of options that say when a command begins and ends, what it prints, and what it may do.
+/// Heading of options that control start, end, messages and privileges of a command.
 pub(crate) const RUNNING: &str = "Running";
 
-/// The recording that a command reads, behind `-i` or by itself.
+/// The recording that a command reads: the value of `-i`, or the only argument.
 #[derive(clap::Args)]
 pub(crate) struct InputArgs {
     /// Recording to read; `-` is standard input. Can be gzip-compressed [default: perf.data].
@@ -27,17 +27,17 @@ pub(crate) struct InputArgs {
 }
 
 impl InputArgs {
-    /// The file to read.
+    /// Path of the recording.
     pub(crate) fn path(&self) -> &Path {
         self.input.as_deref().or(self.file.as_deref()).unwrap_or(Path::new("perf.data"))
     }
 }
 
-/// The files of a recording, and the part of the wall clock's time that is read of them.
+/// The files of a recording, and the range of wall time that the command reads.
 #[derive(clap::Args)]
 pub(crate) struct FilesArgs {
     /// Recording to read; `-` is standard input. Can be gzip-compressed. Several files, or a directory of them (record --switch-output), are
-    /// read as one recording in the order of time [default: perf.data].
+    /// read as one recording in time order [default: perf.data].
     #[arg(short, long, value_name = "FILE")]
     input: Vec<PathBuf>,
 
@@ -45,30 +45,30 @@ pub(crate) struct FilesArgs {
     #[arg(value_name = "FILE", conflicts_with = "input")]
     files: Vec<PathBuf>,
 
-    /// Read only from this time on: 03:00, '2026-11-25 03:00' (UTC, or with a zone: 03:00+01:00), or -10m before the end. Files that end
-    /// earlier are not read.
+    /// Read only samples after this time: 03:00, '2026-11-25 03:00' (UTC, or with a zone: 03:00+01:00), or -10m before the end. Skips files
+    /// that end earlier.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "time", help_heading = SELECTION)]
     since: Option<WallTime>,
 
-    /// Read only up to this time, as --since.
+    /// Read only samples before this time, written as for --since.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "time", help_heading = SELECTION)]
     until: Option<WallTime>,
 }
 
 impl FilesArgs {
-    /// The files to read.
+    /// Paths of the files.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         let given = if self.input.is_empty() { &self.files } else { &self.input };
         if given.is_empty() { vec![PathBuf::from("perf.data")] } else { given.clone() }
     }
 
-    /// The part of the wall clock's time.
+    /// The range of wall time.
     pub(crate) fn range(&self) -> WallRange {
         WallRange { since: self.since, until: self.until }
     }
 }
 
-/// Programs that a table has, and how many.
+/// Selection of the programs in a table.
 #[derive(clap::Args)]
 pub(crate) struct ProgramArgs {
     /// Show only these programs: a name (with * and ?), an id or a tag.
@@ -76,7 +76,7 @@ pub(crate) struct ProgramArgs {
     pub(crate) prog: Vec<ProgFilter>,
 
     /// Show at most N programs.
-    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    #[arg(long, value_name = "N", value_parser = number, help_heading = OUTPUT)]
     pub(crate) limit: Option<usize>,
 
     /// Also show programs without samples and runs.
@@ -96,7 +96,7 @@ impl From<ProgramArgs> for DiffOptions {
     }
 }
 
-/// Part of the samples.
+/// Selection of samples.
 #[derive(clap::Args)]
 pub(crate) struct PartArgs {
     /// Use only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
@@ -121,7 +121,7 @@ pub(crate) struct PartArgs {
 }
 
 impl PartArgs {
-    /// The part of a time that was chosen by the wall clock, if one was.
+    /// Replaces the time range by that of --since and --until, if given.
     pub(crate) fn within(self, time: Option<TimeRange>) -> PartArgs {
         PartArgs { time: time.or(self.time), ..self }
     }
@@ -141,14 +141,14 @@ impl From<PartArgs> for ScriptOptions {
     }
 }
 
-/// A number in front of its unit: `1.5`, `ms`.
+/// Splits `1.5ms` into 1.5 and `ms`; the number is `None` unless it is above 0.
 fn number_and_unit(text: &str) -> (Option<f64>, &str) {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let value = number.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0);
     (value, &text[number.len()..])
 }
 
-/// A length of time above 0: a number with a unit; one without counts `bare` seconds each.
+/// Parses a duration above 0. A number without a unit counts units of `bare` seconds; `bare: None` requires a unit.
 pub(crate) fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
     let (number, unit) = number_and_unit(text);
     let unit_seconds = match unit {
@@ -164,23 +164,28 @@ pub(crate) fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
     Duration::try_from_secs_f64(number? * unit_seconds).ok().filter(|time| !time.is_zero())
 }
 
-/// A time with its unit.
+/// Parses a duration that must have a unit.
 pub(crate) fn time_with_unit(text: &str) -> Result<Duration, &'static str> {
     time(text, None).ok_or("expected a time with a unit: 500us, 100ms, 1s")
 }
 
-/// The id of a process or of a thread.
-pub(crate) fn task_id(text: &str) -> Result<u32, &'static str> {
-    text.parse().map_err(|_| "expected an id, a number; `pgrep NAME` finds those of a name")
+/// Parses a whole number.
+pub(crate) fn number(text: &str) -> Result<usize, &'static str> {
+    text.parse().map_err(|_| "expected a whole number")
 }
 
-/// A part of a whole, in percent.
+/// Parses a process or thread id.
+pub(crate) fn task_id(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "expected a numeric id; `pgrep NAME` finds it by name")
+}
+
+/// Parses a percentage from 0 to 100; the sign `%` is optional.
 pub(crate) fn percent(text: &str) -> Result<f64, &'static str> {
     let number = text.trim_end_matches('%').parse::<f64>().ok();
     number.filter(|number| (0.0..=100.0).contains(number)).ok_or("expected a number from 0 to 100")
 }
 
-/// Names that are close to a pattern, the closest first.
+/// Names similar to a pattern, the most similar first.
 pub(crate) fn near<'n>(pattern: &str, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     const NAMES_MAX: usize = 3;
     const LEAST_LIKENESS: f64 = 0.8;

@@ -54,10 +54,14 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
     event: Vec<String>,
 
+    /// Print three lines in place of the tables: all BPF, programs that became more expensive, other changes.
+    #[arg(long, conflicts_with_all = ["json", "csv", "markdown", "sort"], help_heading = OUTPUT)]
+    explain_short: bool,
+
     #[command(flatten)]
     form: FormArgs,
 
-    /// Threads to read with; the comparison does not depend on it.
+    /// Number of reading threads; the comparison is the same with any number.
     #[arg(long, value_name = "N", hide = true)]
     threads: Option<usize>,
 
@@ -89,7 +93,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     let mut inputs = |opened: Vec<Opened>| {
         let inputs = opened.into_iter().map(|opened| {
             let (input, redacted) = opened.input(&mut redactor)?;
-            redacted.tell();
+            redacted.print();
             Ok(input)
         });
         inputs.collect::<bprec_report::Result<Vec<Input>>>()
@@ -106,7 +110,10 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     };
     let inputs: Vec<&Input> = base.iter().chain(&new).collect();
     let made = with_progress(&inputs, || diff(&base, &new, &options))?;
-    args.form.show(&made, columns(&io::stdout()), out)?;
+    match args.explain_short {
+        true => out.print(|out| Ok(made.write_short(out)?))?,
+        false => args.form.show(&made, columns(&io::stdout()), out)?,
+    }
     say_verdicts(&made);
     if made.failed() > 0 || args.strict && made.undecided() > 0 {
         return Ok(Outcome::ConditionMet);
@@ -118,7 +125,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Failed and undecided conditions, for whoever sees the log of a build alone.
+/// Prints failed and undecided conditions on standard error, for logs of builds that keep only it.
 fn say_verdicts(made: &Diff) {
     for judgment in &made.gate {
         let word = match &judgment.verdict {

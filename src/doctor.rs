@@ -81,9 +81,9 @@ fn as_json(finding: &Finding) -> Value {
     })
 }
 
-/// A line for what was found; below it, for each limit, what it costs and what changes it.
+/// Writes a finding as one line, and below it the cost and the remedy of each limit.
 fn write(finding: &Finding, out: &mut impl Write, paint: Paint) -> io::Result<()> {
-    // Error messages of the kernel and paths are in it, and no text of anybody else's.
+    // Error messages and paths may contain control characters.
     let found = bprec_report::printable(&finding.found);
     let state = paint.text(tone(finding.status), &format!("{:<10}", word(finding.status)));
     writeln!(out, "{state}  {:<22}  {found}", finding.name)?;

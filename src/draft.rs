@@ -1,4 +1,4 @@
-//! A file that gets its name only when it is complete and on the disk.
+//! Output files that get their name only when they are complete and synced.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::TempPath;
 
-/// An unnamed file in the directory of its target; on file systems without unnamed files, a temporary file, which is removed unless it
-/// replaces the target.
+/// An unnamed file (`O_TMPFILE`) in the directory of its target. On file systems without unnamed files: a temporary file, deleted unless it replaces
+/// the target.
 pub(crate) struct Draft {
     pub(crate) file: File,
     named: Option<TempPath>,
     target: PathBuf,
 }
 
-/// Fate of a file `<name>.old` when a file is kept under this name.
+/// Treatment of an existing `<name>.old` when the target is renamed to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Older {
-    /// It is replaced.
+    /// Replaces the file.
     Replaced,
-    /// It must not be there.
+    /// Fails if the file exists.
     Refused,
 }
 
@@ -28,13 +28,13 @@ impl Draft {
     /// Creates the file that will become `target`.
     pub(crate) fn create(target: &Path) -> Result<Draft> {
         if target == Path::new("-") {
-            bail!("-o -: the file header is written last, which needs a seekable file; give a file");
+            bail!("-o -: bprec writes the file header last, which standard output does not allow; give -o FILE");
         }
         refuse_planted(target)?;
         if fs::metadata(target).is_ok_and(|about| !about.is_file()) {
             bail!("{} exists and is not a file: give the name of a file", target.display());
         }
-        // Checks the directory first: an error of the unnamed file would name a temporary path of ours.
+        // Checks the directory first: an error of the temporary file would name a path that the user does not know.
         fs::metadata(directory(target)).with_context(|| creating(target))?;
         #[cfg(all(feature = "record", target_os = "linux"))]
         bprec_record::survive_file_size_limit();
@@ -49,8 +49,8 @@ impl Draft {
         Ok(Draft { file, named, target: target.to_owned() })
     }
 
-    /// Returns true if the target has these contents already.
-    pub(crate) fn is_there(&mut self) -> io::Result<bool> {
+    /// Returns true if the target exists with the same contents.
+    pub(crate) fn equals_target(&mut self) -> io::Result<bool> {
         let Ok(mut there) = File::open(&self.target) else { return Ok(false) };
         self.file.rewind()?;
         if there.metadata()?.len() != self.file.metadata()?.len() {
@@ -68,8 +68,8 @@ impl Draft {
         }
     }
 
-    /// Syncs the file and gives it its name. An existing file is kept as `<name>.old`, with its journal, as in the recorder.
-    pub(crate) fn take_over(mut self, older: Older) -> Result<()> {
+    /// Syncs the file and gives it its name. Renames an existing target and its journal to `<name>.old`, as the recorder does.
+    pub(crate) fn persist(mut self, older: Older) -> Result<()> {
         self.file.sync_all().with_context(|| format!("sync {}", self.target.display()))?;
         let path = match self.named.take() {
             Some(path) => path,
@@ -81,7 +81,7 @@ impl Draft {
     }
 }
 
-/// Bytes that are compared at a time.
+/// Size of the buffers that compare two files.
 const COMPARED_BYTES: usize = 256 << 10;
 
 /// Refuses names that another user has created in a directory that everyone can write to.
@@ -95,7 +95,7 @@ fn refuse_planted(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Renames an existing file to `<name>.old`, and its journal with it.
+/// Renames an existing target to `<name>.old`, and its journal with it.
 fn keep(target: &Path, older: Older) -> Result<()> {
     refuse_planted(target)?;
     let old = with_suffix(target, ".old");
@@ -104,7 +104,7 @@ fn keep(target: &Path, older: Older) -> Result<()> {
         let there = [&old, &old_journal].into_iter().find(|path| fs::symlink_metadata(path).is_ok());
         if let Some(there) = there {
             bail!(
-                "{} exists, and {} would be kept under this name. Move one of them, or give another name with -o",
+                "{} exists, so {} cannot be kept under this name. Move one of the two files, or give another name with -o",
                 there.display(),
                 target.display()
             );
@@ -113,7 +113,7 @@ fn keep(target: &Path, older: Older) -> Result<()> {
     if is_renamed(target, &old).with_context(|| format!("rename {} to {}", target.display(), old.display()))?
         && !is_renamed(&journal, &old_journal).unwrap_or(false)
     {
-        // The journal of the previous `<name>.old`.
+        // Deletes the journal of the replaced `<name>.old`.
         drop(fs::remove_file(old_journal));
     }
     Ok(())
@@ -123,7 +123,7 @@ fn creating(target: &Path) -> String {
     format!("create {}", target.display())
 }
 
-/// Directory of the file.
+/// Directory of a file.
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -140,7 +140,7 @@ fn unnamed(directory: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags, open};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(open(directory, flags, Mode::RUSR | Mode::WUSR).ok()?);
-    // The link that gives it a name.
+    // `linkat` needs /proc to name the file later.
     itself(&file).exists().then_some(file)
 }
 
@@ -149,7 +149,7 @@ fn unnamed(_directory: &Path) -> Option<File> {
     None
 }
 
-/// Gives a file without a name one that no other has.
+/// Links an unnamed file to a new, unique name.
 #[cfg(target_os = "linux")]
 fn name(file: &File, target: &Path) -> io::Result<TempPath> {
     use rustix::fs::{AtFlags, CWD, linkat};
@@ -168,7 +168,7 @@ fn itself(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Puts the names in a file's directory on the disk.
+/// Syncs the directory of a file, so that its name survives a power failure.
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     #[cfg(unix)]
     {
@@ -181,7 +181,7 @@ pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Renames a file if it is there.
+/// Renames a file that may be missing; returns true if it existed.
 fn is_renamed(from: &Path, to: &Path) -> io::Result<bool> {
     match fs::rename(from, to) {
         Ok(()) => Ok(true),
@@ -190,7 +190,7 @@ fn is_renamed(from: &Path, to: &Path) -> io::Result<bool> {
     }
 }
 
-/// `perf.data` → `perf.data.old`.
+/// Appends a suffix to a path: `perf.data` → `perf.data.old`.
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

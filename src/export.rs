@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Export only stacks through these programs: a name (with * and ?), an id or a tag.
+    /// Export only call stacks with these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
@@ -51,10 +51,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let format = args.to;
     if format.is_binary() && args.output.is_none() && io::stdout().is_terminal() {
-        bail!("this format is not for a terminal; give -o FILE");
+        bail!("this format is binary and standard output is a terminal; redirect it, or give -o FILE");
     }
     let (input, time, redacted) = args.read.open(args.output.as_deref().map_or(Purpose::Print, Purpose::Write))?;
-    redacted.tell();
+    redacted.print();
     let options = Options {
         programs: args.prog,
         events: args.event.into_iter().collect(),
@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
             out.flush()?;
             drop(out);
             if exported.samples > 0 {
-                draft.take_over(Older::Replaced)?;
+                draft.persist(Older::Replaced)?;
             }
             exported
         }

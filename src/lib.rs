@@ -1,7 +1,8 @@
 //! `bprec`: what each BPF program costs, who pays for it, and why.
 //!
-//! Options become one call of `bprec-record` or `bprec-report`, and its result becomes an exit code: 0 done, 1 nothing
-//! matched or a condition of `diff` was met, 2 error; `record` and `stat` with a command have the command's. A reader that closes its end of a pipe early is no error.
+//! Each command converts its options into one call of `bprec-record` or `bprec-report`, and the result into an exit code: 0 is success, 1 means
+//! that nothing matched or that a condition of `diff` was met, 2 is an error. `record` and `stat` pass on the exit code of the command that they
+//! run. A closed pipe on standard output is no error.
 
 mod annotate;
 mod args;
@@ -76,19 +77,18 @@ enum Command {
     Doctor(doctor::Args),
 }
 
-/// End of a command, other than by an error.
+/// Result of a command that ended without an error.
 enum Outcome {
     Done,
     NothingMatched,
     /// A condition of a comparison was met.
     ConditionMet,
-    /// A command was run, and its exit code is ours.
+    /// Exit code of the command that `record` or `stat` ran.
     #[cfg(all(feature = "record", target_os = "linux"))]
     Command(u8),
 }
 
-/// All subcommands with their options. The help is made of this, and so are the manual pages and the
-/// completions of shells.
+/// Returns all subcommands with their options: the source of the help, the manual pages and the shell completions.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -98,15 +98,15 @@ pub fn main() -> ExitCode {
     let Cli { command, global } = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(mut error) => {
-            // clap's proposal is to pass an unknown option to the command.
+            // clap suggests to pass the unknown option on to the recorded command.
             error.remove(ContextKind::Suggested);
-            // clap has the best of several last.
+            // clap sorts the most similar name last.
             if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
                 let best = names.iter().rev().take(1).cloned().collect();
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
             }
             let code = if error.use_stderr() { 2 } else { 0 };
-            // An error that cannot be printed is lost.
+            // Standard error is closed: the exit code alone reports the error.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -144,10 +144,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Parses arguments. A level of compression may follow `-z` as with perf (`-z3`), which clap takes only behind a `=`; options of perf's that
-/// ask for what is always done are left out.
+/// Parses arguments. Accepts a compression level directly after `-z`, as perf does (`-z3`); clap alone accepts only `-z=3`. Ignores perf's options
+/// that ask for a default of bprec.
 ///
-/// Arguments are changed only after clap has refused them: `-z3` behind a command belongs to the command.
+/// Changes arguments only after clap has refused them, because `-z3` after the recorded command belongs to that command.
 fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut args = with_values(args);
     loop {
@@ -172,10 +172,11 @@ fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     }
 }
 
-/// Options of views whose value may be left out, and the word that follows may be the recording.
+/// Options of views with an optional value: the next argument is either this value or the recording.
 const VALUE_OR_RECORDING: [&str; 3] = ["--over-time", "--payers", "--maps"];
 
-/// Joins such an option and the next word, unless that is an option or a file: `--payers cgroup` is `--payers=cgroup`.
+/// Joins an option with an optional value and the next argument, unless the argument is an option or a file: `--payers cgroup` becomes
+/// `--payers=cgroup`.
 fn with_values(args: Vec<OsString>) -> Vec<OsString> {
     if subcommand(&args) != Some("report") {
         return args;
@@ -194,13 +195,13 @@ fn with_values(args: Vec<OsString>) -> Vec<OsString> {
     joined
 }
 
-/// Name of the command among the arguments; options of all commands may be in front of it.
+/// Name of the subcommand among the arguments; global options may precede it.
 fn subcommand(args: &[OsString]) -> Option<&str> {
     let commands = command();
     args.iter().skip(1).filter_map(|arg| arg.to_str()).find(|arg| commands.find_subcommand(arg).is_some())
 }
 
-/// Removes clap's words around an error of the reporter, which names option and value itself.
+/// Removes clap's prefix from an error of the reporter, which already names the option and its value.
 fn without_repetition(refused: clap::Error) -> clap::Error {
     match refused.source().and_then(|source| source.downcast_ref::<bprec_report::Error>()) {
         Some(error @ bprec_report::Error::Option { .. }) => clap::Error::raw(refused.kind(), format!("{error}\n")),
@@ -208,7 +209,7 @@ fn without_repetition(refused: clap::Error) -> clap::Error {
     }
 }
 
-/// The option that was refused, as it was given, where perf has it.
+/// The refused option as typed, with its row in the table of perf's options; `None` if perf does not have the option.
 fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, PerfOption)> {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) =
         (refused.kind(), refused.get(ContextKind::InvalidArg))
@@ -216,11 +217,11 @@ fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, Perf
         return None;
     };
     let option = perf_options::perf_option(subcommand(args)?, given)?;
-    // A refused option that both have is another mistake.
+    // An option that bprec has, too, was refused for another reason.
     (option.here != Here::Same).then(|| (given.clone(), option))
 }
 
-/// Advice on an option of perf's.
+/// Error for an option that perf has and bprec does not, with the alternative.
 fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
     let command = subcommand(args).unwrap_or_default();
     let long = option.long.filter(|long| !given.ends_with(long)).map(|long| format!(" (--{long})")).unwrap_or_default();
@@ -234,7 +235,7 @@ fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
     clap::Error::raw(ErrorKind::UnknownArgument, message)
 }
 
-/// The error with its causes, except those that its text contains already.
+/// Text of an error and its causes, without causes that the text already contains.
 fn message(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |message, cause| match &message[..] {
         "" => cause,
@@ -243,7 +244,7 @@ fn message(error: &anyhow::Error) -> String {
     })
 }
 
-/// Prints lines on standard error, with names of a recording escaped. A failure to write is ignored.
+/// Prints lines on standard error and escapes control characters in them. Ignores write errors.
 fn say(text: &str) {
     let mut out = io::stderr().lock();
     text.lines().for_each(|line| drop(writeln!(out, "{}", bprec_report::printable(line))));

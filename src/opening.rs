@@ -1,4 +1,4 @@
-//! Opening of recordings, redacted on request.
+//! Opens recordings, and redacts them with `--redact`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use bprec_report::{
 
 use crate::args::{FilesArgs, InputArgs, OUTPUT};
 use crate::progress::with_progress_of;
-use crate::rewrite::tell;
+use crate::rewrite::print_problems;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 
-/// Option of redaction.
+/// Option `--redact`.
 #[derive(clap::Args)]
 pub(crate) struct RedactArgs {
-    /// Replace what identifies the machine: names of hosts, tasks, files and cgroups, command lines, addresses; equal values stay
-    /// equal. =+progs also replaces names and code of BPF programs (docs/redact.md).
+    /// Replace names of hosts, tasks, files and cgroups, command lines and addresses by pseudonyms; equal values stay equal. =+progs also
+    /// replaces names and code of BPF programs (docs/redact.md).
     #[arg(
         long,
         value_name = "+progs",
@@ -42,7 +42,7 @@ pub(crate) struct ReadArgs {
 }
 
 impl ReadArgs {
-    /// Confines the command to what `purpose` needs, and opens the recording, redacted if that was asked for.
+    /// Confines the command to the calls that `purpose` needs, and opens the recording. Redacts it with `--redact`.
     pub(crate) fn open(&self, purpose: Purpose<'_>) -> bprec_report::Result<(Input, Redacted)> {
         let sandbox = Sandbox::enter(&self.sandbox, purpose);
         let opened = self.redact.open(self.input.path())?;
@@ -51,7 +51,7 @@ impl ReadArgs {
     }
 }
 
-/// Options of commands that read a recording of one file or of several.
+/// Options of commands that read one or more files as one recording.
 #[derive(clap::Args)]
 pub(crate) struct ReadFilesArgs {
     #[command(flatten)]
@@ -65,8 +65,8 @@ pub(crate) struct ReadFilesArgs {
 }
 
 impl ReadFilesArgs {
-    /// Confines the command to what `purpose` needs, and opens the recording, redacted if that was asked for. Returns with it the part of its
-    /// time that was asked for by the wall clock.
+    /// Confines the command to the calls that `purpose` needs, and opens the recording. Redacts it with `--redact`. Also returns the time range of
+    /// `--since` and `--until`.
     pub(crate) fn open(&self, purpose: Purpose<'_>) -> bprec_report::Result<(Input, Option<TimeRange>, Redacted)> {
         let sandbox = Sandbox::enter(&self.sandbox, purpose);
         let opened = self.redact.open_all(&self.files)?;
@@ -75,25 +75,25 @@ impl ReadFilesArgs {
     }
 }
 
-/// Problems and losses of the files of a recording that were redacted.
+/// Problems that redaction found, by file.
 #[must_use]
 pub(crate) struct Redacted(Vec<(PathBuf, RewriteSummary)>);
 
 impl Redacted {
-    /// Prints it on standard error.
-    pub(crate) fn tell(self) {
-        self.0.iter().for_each(|(path, summary)| tell(path, summary));
+    /// Prints the problems on standard error.
+    pub(crate) fn print(self) {
+        self.0.iter().for_each(|(path, summary)| print_problems(path, summary));
     }
 }
 
-/// A recording whose files are open.
+/// A file of a recording, opened.
 pub(crate) enum Opened {
     AsItIs(Input),
     ToRedact(PathBuf, Redacting),
 }
 
 impl RedactArgs {
-    /// Opens a file, with what belongs to it. Parses nothing yet if it is to be redacted.
+    /// Opens a file and the files beside it that belong to it. With `--redact`, parses nothing yet.
     pub(crate) fn open(&self, path: &Path) -> bprec_report::Result<Opened> {
         let progress = Arc::<Progress>::default();
         with_progress_of(&[(path, &progress)], || match self.redact {
@@ -105,7 +105,7 @@ impl RedactArgs {
         })
     }
 
-    /// Opens the files of one recording; which of them have something of the time that is asked for is looked at later.
+    /// Opens the files of one recording. With `--since` or `--until`, files outside of the range are dropped later.
     fn open_all(&self, files: &FilesArgs) -> bprec_report::Result<OpenedFiles> {
         let (paths, range) = (files.paths(), files.range());
         let paths = paths.iter().map(|path| recordings_of(path)).collect::<bprec_report::Result<Vec<_>>>()?.concat();
@@ -118,16 +118,16 @@ impl RedactArgs {
         Ok(OpenedFiles::Within { inputs, range, is_redacted: self.redact.is_some() })
     }
 
-    /// Replacer of secrets; one for all recordings of a command.
+    /// Redactor of a command. All recordings must share it, so that equal names get equal pseudonyms.
     pub(crate) fn redactor(&self) -> Redactor {
         Redactor::new(self.redact.unwrap_or_default())
     }
 }
 
-/// The files of one recording, open.
+/// The files of one recording, opened.
 enum OpenedFiles {
     All(Vec<Opened>),
-    /// Files with something of a part of the wall clock's time.
+    /// Files of which only a range of wall time is read.
     Within {
         inputs: Vec<Input>,
         range: WallRange,
@@ -136,7 +136,7 @@ enum OpenedFiles {
 }
 
 impl OpenedFiles {
-    /// Returns true if temporary files are still needed.
+    /// Returns true if reading still needs temporary files.
     fn needs_files(&self) -> bool {
         match self {
             OpenedFiles::All(files) => files.iter().any(Opened::needs_files),
@@ -144,7 +144,7 @@ impl OpenedFiles {
         }
     }
 
-    /// The recording, redacted if that was asked for, and the part of its time that was asked for by the wall clock.
+    /// Joins the files into one recording, redacted with `--redact`. Also returns the time range of `--since` and `--until`.
     fn input(self, redactor: &mut Redactor) -> bprec_report::Result<(Input, Option<TimeRange>, Redacted)> {
         let (files, time) = match self {
             OpenedFiles::All(files) => (files, None),
@@ -169,12 +169,12 @@ impl OpenedFiles {
 }
 
 impl Opened {
-    /// Returns true if temporary files are still needed.
+    /// Returns true if reading still needs temporary files.
     pub(crate) fn needs_files(&self) -> bool {
         matches!(self, Opened::ToRedact(_, redacting) if redacting.is_stream())
     }
 
-    /// The recording, redacted if that was asked for.
+    /// Parses the file, redacted with `--redact`.
     pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<(Input, Redacted)> {
         match self {
             Opened::AsItIs(input) => Ok((input, Redacted(Vec::new()))),

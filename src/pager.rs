@@ -1,5 +1,5 @@
-//! Standard output, through a pager if it is a terminal. As with git, the pager is started first, and ends by itself where all fits on the
-//! screen (`less -F`): a confined reader starts no program.
+//! Standard output, through a pager on a terminal. As in git, the pager starts before the sandbox, which forbids starting programs; `less -F`
+//! exits at once if the output fits on the screen.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
@@ -17,25 +17,25 @@ pub(crate) struct PagerArgs {
 }
 
 impl PagerArgs {
-    /// Standard output, with its pager. To be called before the command is confined.
+    /// Opens standard output, with its pager. Must run before the sandbox, which forbids starting programs.
     pub(crate) fn output(&self) -> Output {
         if self.no_pager { Output::without_pager() } else { Output::with_pager() }
     }
 }
 
-/// Options of less, unless the user has some: end if all fits on the screen, keep colors, keep the screen.
+/// Options of less unless $LESS is set: exit if the output fits on the screen, show colors, keep the output on the screen.
 const LESS_OPTIONS: &str = "FRX";
-/// Characters of a command that a shell has to read, as git has them, but for spaces.
+/// Characters that make a pager command a shell command: those of git, without the space.
 const SHELL_CHARACTERS: &str = "|&;<>()$`\\\"'\n*?[#~=%";
 
-/// Output of a command.
+/// Standard output of a command, direct or through the pager.
 pub(crate) struct Output(State);
 
 enum State {
     Direct(Stdout),
-    /// The pager has been sent something if the flag is set.
+    /// The pager, and true once it has received text.
     Paged(Child, bool),
-    /// The pager was left before the end.
+    /// The user has quit the pager.
     Left,
 }
 
@@ -46,7 +46,7 @@ impl Output {
 
     fn with_pager() -> Output {
         let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
-        // A set-user-ID program would start whatever its caller names.
+        // A set-user-ID program must not start a program that its caller chooses.
         if is_dumb || !io::stdout().is_terminal() || is_set_id() {
             return Output::without_pager();
         }
@@ -56,11 +56,11 @@ impl Output {
         }
     }
 
-    /// Prints what `write` writes, and waits until the pager is left. That it is left before the end is no error.
+    /// Prints the output of `write`, and waits for the pager to exit. An early exit of the pager is no error.
     pub(crate) fn print(mut self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
         let mut buffered = BufWriter::new(&mut self);
         let written = write(&mut buffered).and_then(|()| Ok(buffered.flush()?));
-        // Bytes that could not be written are not tried again.
+        // Drops unwritten bytes, which dropping the writer would write again.
         let _ = buffered.into_parts();
         if matches!(self.0, State::Left) {
             return Ok(());
@@ -73,7 +73,7 @@ impl Output {
     fn end(&mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.0, State::Left) {
             State::Direct(mut stdout) => stdout.flush(),
-            // Closes its input first.
+            // `wait` closes the pager's input first.
             State::Paged(mut pager, _) => pager.wait().map(drop),
             State::Left => Ok(()),
         }
@@ -109,13 +109,13 @@ impl Write for Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // There is an error already if `print` has not ended it.
+        // `print` has returned an earlier error if the output is still open.
         let _ = self.end();
     }
 }
 
-/// The pager; `None` if the user wants none. Without characters for a shell, a pager that is not installed cannot be started, and the output
-/// stays on the terminal.
+/// Command of the pager; `None` for `cat` or an empty name. A command without shell characters runs directly, so a missing pager is noticed and
+/// the output goes to the terminal.
 fn pager() -> Option<Command> {
     let named = ["BPREC_PAGER", "PAGER"].iter().find_map(std::env::var_os).unwrap_or(OsString::from("less"));
     let mut pager = match named.to_str().filter(|named| !named.contains(|c| SHELL_CHARACTERS.contains(c))) {
@@ -137,16 +137,16 @@ fn pager() -> Option<Command> {
         pager.env("LESS", LESS_OPTIONS);
     }
     if has_more_rights_than_caller() {
-        // For whoever may run nothing else with these rights, less starts no programs and opens no files.
+        // sudo may allow bprec alone: less must not start programs or open files as root.
         pager.env("LESSSECURE", "1");
     }
     Some(pager)
 }
 
-/// Leaves Ctrl-C to the pager. Before it has something to show, Ctrl-C ends the command.
+/// Leaves Ctrl-C to the pager. Until the pager has text, Ctrl-C ends bprec.
 fn ignore_interrupts() {
     #[cfg(unix)]
-    // Without it Ctrl-C ends the command, too.
+    // On failure, Ctrl-C still ends bprec.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGINT, std::sync::Arc::default());
 }
 
@@ -160,7 +160,7 @@ fn is_set_id() -> bool {
     false
 }
 
-/// Returns true if this runs for another user, by sudo and the like. Capabilities of a file are not inherited by a pager.
+/// Returns true if another user started bprec through sudo, pkexec or doas. A pager does not inherit file capabilities.
 fn has_more_rights_than_caller() -> bool {
     #[cfg(unix)]
     let own = rustix::process::geteuid().as_raw().to_string();

@@ -1,40 +1,40 @@
-//! Meaning of perf's options: the tables of `docs/perf.md`, from which the answers to perf's options are made.
+//! Options of perf and their equivalents in bprec, from the tables of `docs/perf.md`.
 
 const TABLES: &str = include_str!("../docs/perf.md");
 
 /// An option of one of perf's commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfOption {
-    /// The letter, without its hyphen.
+    /// Short name, without its hyphen.
     pub short: Option<char>,
-    /// The long name, without its hyphens.
+    /// Long name, without its hyphens.
     pub long: Option<&'static str>,
-    /// Support by the command of this name.
+    /// Support in bprec's command of the same name.
     pub here: Here,
-    /// Remark on it, or the option that replaces it.
+    /// Explanation, or the option of bprec that replaces it.
     pub remark: &'static str,
 }
 
-/// Support for an option of perf's.
+/// Support in bprec for an option of perf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Here {
-    /// It has the option, with the same meaning.
+    /// bprec has the option with the same meaning.
     Same,
-    /// It always does what the option asks for.
+    /// bprec always behaves as the option asks.
     Always,
-    /// Another option does it, or the letter means something else.
+    /// Another option of bprec replaces it, or the letter has another meaning.
     Other,
-    /// Nothing.
+    /// bprec has no equivalent.
     No,
 }
 
-/// The options of perf's command of this name; none when the tables do not have it.
+/// Options of the perf command with this name; empty if `docs/perf.md` has no table for it.
 pub fn perf_options(command: &str) -> Vec<PerfOption> {
     let section = TABLES.split("\n## ").find_map(|section| section.strip_prefix(command)?.strip_prefix('\n'));
     section.into_iter().flat_map(str::lines).filter_map(row).flatten().collect()
 }
 
-/// The option that perf's command of this name has under what was given: `-b`, `--branch-any`.
+/// Finds the option of a perf command by an argument as typed: `-b` or `--branch-any`.
 pub(crate) fn perf_option(command: &str, given: &str) -> Option<PerfOption> {
     let is_it = |option: &PerfOption| match given.strip_prefix("--") {
         Some(long) => option.long == Some(long),
@@ -43,7 +43,7 @@ pub(crate) fn perf_option(command: &str, given: &str) -> Option<PerfOption> {
     perf_options(command).into_iter().find(is_it)
 }
 
-/// The options of a row: `` | `-b --branch-any`, `--aio` | no | remark | ``.
+/// Parses the options of a table row: `` | `-b --branch-any`, `--aio` | no | remark | ``.
 fn row(line: &'static str) -> Option<impl Iterator<Item = PerfOption>> {
     let [options, here, remark] = cells(line)?;
     let here = match here {

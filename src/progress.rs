@@ -1,4 +1,4 @@
-//! A line on the terminal that says how far reading a large recording has come.
+//! Progress line on the terminal while a large recording is read.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -10,17 +10,17 @@ use bprec_report::{Input, Progress, printable};
 
 use crate::terminal::{columns, is_ascii_only, is_quiet, to_ascii};
 
-/// Delay of the first progress line: shorter work needs none.
+/// Delay before the first progress line; shorter work shows none.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
 const REDRAW_EVERY: Duration = Duration::from_millis(200);
 
-/// Reads inputs. If that takes long and standard error is a terminal, a line there shows the progress; it is erased at the end.
+/// Runs `read`. If it takes longer than a second and standard error is a terminal, a line there shows the progress until the end.
 pub(crate) fn with_progress<T>(inputs: &[&Input], read: impl FnOnce() -> T) -> T {
     let inputs: Vec<_> = inputs.iter().map(|input| (input.path(), &**input.progress())).collect();
     with_progress_of(&inputs, read)
 }
 
-/// The same for inputs that are not open yet, or that are streams.
+/// Shows progress as [`with_progress`], for inputs that are not open yet, or that are streams.
 pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOnce() -> T) -> T {
     if !io::stderr().is_terminal() || is_quiet() {
         return read();
@@ -36,7 +36,7 @@ pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOn
             }
             line.erase();
         };
-        // Without a thread there is no line.
+        // If the thread cannot start, no progress is shown.
         let drawing = Builder::new().name("bprec-progress".to_owned()).spawn_scoped(scope, draw);
         let outcome = read();
         drop(reading);
@@ -52,11 +52,12 @@ struct ProgressLine<'i> {
     inputs: &'i [(&'i Path, &'i Progress)],
     /// Progress of each input when the line was last drawn.
     seen: Vec<Seen>,
-    /// The input that was read last.
+    /// Index of the input that is being read.
     current: usize,
     drawn_chars: usize,
 }
 
+/// Progress of one input.
 #[derive(Clone, Copy, PartialEq)]
 struct Seen {
     is_copying: bool,
@@ -75,7 +76,7 @@ impl Seen {
         }
     }
 
-    /// Formats it as a sentence about a path.
+    /// Formats the progress line of a path.
     fn of_path(self, path: &str) -> String {
         let how_far = match self.share {
             Some(share) => format!(": {:.0} %", share * 100.0),
@@ -102,7 +103,7 @@ impl ProgressLine<'_> {
         let Some(((path, _), seen)) = self.inputs.get(self.current).zip(seen) else { return };
         let text = seen.of_path(&printable(&path.display().to_string()));
         let text = if is_ascii_only() { to_ascii(&text) } else { text };
-        // In the last column some terminals begin another line.
+        // Some terminals wrap after a character in the last column.
         let most = columns(&io::stderr()).saturating_sub(1);
         let chars = text.chars().count();
         let text: String = text.chars().skip(chars.saturating_sub(most)).collect();
@@ -116,14 +117,14 @@ impl ProgressLine<'_> {
         }
     }
 
-    /// Writes over the line that is there.
+    /// Overwrites the line on the terminal.
     fn replace(&mut self, text: &str) {
         write_out(&format!("\r{text:width$}", width = self.drawn_chars));
         self.drawn_chars = text.chars().count();
     }
 }
 
-/// A failure to write it is ignored.
+/// Writes to standard error; ignores errors.
 fn write_out(text: &str) {
     let mut out = io::stderr().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

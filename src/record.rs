@@ -34,13 +34,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Exit code of a command, as shells have it: 128 and the signal that killed it.
+/// Exit code of a command, as in shells: its own, or 128 plus the number of the signal that killed it.
 pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Output of the recording. As with perf, without -o it is standard output if that is a pipe.
+/// Destination of the recording. As in perf, standard output without -o if it is a pipe.
 fn output(asked: Option<PathBuf>) -> anyhow::Result<Output> {
     match asked {
         Some(path) if path.as_os_str() != "-" => Ok(Output::File(path)),
@@ -65,18 +65,21 @@ fn options(args: Args) -> anyhow::Result<Options> {
         None => Target::System,
     });
     let rate = args.freq.or(args.count.map(Rate::Period)).unwrap_or(Rate::Default);
-    // Such recordings run for days.
+    // Recordings with rotation or aggregation run for days.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
     let budget = args.budget.unwrap_or(usually);
     let default = match args.counter_event.is_empty() || args.measure.bpf_counters {
         true => Counters::Stats,
-        // Only exact counters count events of programs.
+        // Run statistics have no events.
         false => Counters::Exact(Exact::default()),
     };
     let counters = match args.counters.unwrap_or(default) {
         Counters::Exact(exact) => Counters::Exact(Exact { events: args.counter_event.clone(), budget, ..exact }),
         _ if !args.counter_event.is_empty() && !args.measure.bpf_counters => {
-            bail!("--counter-event: needs --counters exact or --bpf-counters")
+            bail!("--counter-event needs --counters exact or --bpf-counters")
+        }
+        Counters::Off if args.budget.is_some() => {
+            bail!("--budget limits the counting of runs, which --counters off switches off; omit one of them")
         }
         other => other,
     };
@@ -120,7 +123,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
     })
 }
 
-/// Prints a message of the recorder on standard error, as --quiet and --verbose say.
+/// Prints a message of the recorder on standard error, unless `--quiet` or the lack of `--verbose` hides it.
 pub(crate) fn notify(level: Level, message: &str) {
     let is_shown = match level {
         Level::Warning => true,
@@ -132,7 +135,7 @@ pub(crate) fn notify(level: Level, message: &str) {
     }
 }
 
-/// `FILE.o`, or `FILE.o:PROGRAM`; a file whose own name has a colon is taken as such.
+/// Parses `FILE.o` or `FILE.o:PROGRAM`. A colon is part of the file name if a file with this name exists.
 fn object_file(text: &str) -> ObjectFile {
     match text.rsplit_once(':') {
         Some((path, program)) if !program.contains('/') && !Path::new(text).exists() => {
@@ -142,7 +145,7 @@ fn object_file(text: &str) -> ObjectFile {
     }
 }
 
-/// When one file ends and the next begins.
+/// Converts the conditions of `--switch-output`.
 fn switch_output(
     when: &[Switch],
     max_files: Option<NonZeroUsize>,
@@ -150,7 +153,7 @@ fn switch_output(
 ) -> anyhow::Result<Option<SwitchOutput>> {
     if when.is_empty() && !is_overwritten {
         if max_files.is_some() {
-            bail!("--max-files: needs --switch-output or --overwrite");
+            bail!("--max-files needs --switch-output or --overwrite");
         }
         return Ok(None);
     }
@@ -165,7 +168,7 @@ fn switch_output(
     Ok(Some(how))
 }
 
-/// Completes a recording by bprec of which only the end is missing; returns false for any other.
+/// Completes a recording by bprec if only its end is missing; returns false for any other file.
 pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
     let path = file.display();
     match bprec_record::recover(file)? {
@@ -173,10 +176,10 @@ pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
         Recovered::Mended { data_bytes, dropped_bytes, programs } => {
             let programs = match programs {
                 Some(programs) => format!("{programs} BPF programs from its journal"),
-                None => "no journal, so only BPF programs that its records name".to_owned(),
+                None => "its journal is missing, so only BPF programs that its records name".to_owned(),
             };
             notice(&format!(
-                "bprec: {path} is whole again: {} of records, {dropped_bytes} bytes of an incomplete one dropped; {programs}",
+                "bprec: {path} is complete again: {} of records, {dropped_bytes} bytes of an incomplete record dropped; {programs}",
                 bytes(data_bytes)
             ));
         }

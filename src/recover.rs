@@ -10,7 +10,7 @@ use bprec_report::{Progress, RewriteOptions, Source, rewrite};
 use crate::Outcome;
 use crate::draft::{Draft, Older, with_suffix};
 use crate::progress::with_progress_of;
-use crate::rewrite::tell;
+use crate::rewrite::print_problems;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::terminal::notice;
 
@@ -24,8 +24,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", conflicts_with = "in_place")]
     output: Option<PathBuf>,
 
-    /// Repair FILE itself. If only the end of a bprec recording is missing, writes only the end, without a copy. Otherwise the
-    /// original is kept as FILE.old, which must not exist yet.
+    /// Repair FILE itself. If only the end of a bprec recording is missing, writes the end without a copy. Otherwise keeps the
+    /// original as FILE.old, which must not exist yet.
     #[arg(long)]
     in_place: bool,
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     if args.file == Path::new("-") && args.output.is_none() {
-        bail!("-: give -o FILE to recover standard input");
+        bail!("recovering standard input needs -o FILE");
     }
     let file = &resolved(&args.file);
     let (target, older) = match args.output {
@@ -48,10 +48,10 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     };
     let purpose = if args.in_place { Purpose::Mend(&target) } else { Purpose::Write(&target) };
     let mut sandbox = Some(Sandbox::enter(&args.sandbox, purpose));
-    // Held while this is open.
+    // Prevents that a recorder writes the file meanwhile.
     let _lock = if args.in_place { Some(lock(file)?) } else { None };
     if args.in_place {
-        // All that is opened is in one directory.
+        // The files that `mend` and `Draft` open are all in the directory of the target.
         sandbox.take().into_iter().for_each(|sandbox| sandbox.seal(true));
     }
     #[cfg(all(feature = "record", target_os = "linux"))]
@@ -65,34 +65,34 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
     let summary = with_progress_of(&[(file, &progress)], || rewrite(&mut source, &options, &mut draft.file))?;
     if args.output.is_none() && summary.problems.is_empty() && summary.dropped.is_empty() {
-        notice(&format!("bprec: {} is whole; nothing to do", file.display()));
+        notice(&format!("bprec: {} is complete; nothing to do", file.display()));
         return Ok(Outcome::Done);
     }
-    if args.output.is_some() || args.in_place || !draft.is_there()? {
-        draft.take_over(older)?;
+    if args.output.is_some() || args.in_place || !draft.equals_target()? {
+        draft.persist(older)?;
     }
-    tell(file, &summary);
+    print_problems(file, &summary);
     let before = match older {
-        Older::Refused => format!("; as it was: {}", with_suffix(file, ".old").display()),
+        Older::Refused => format!("; the original is {}", with_suffix(file, ".old").display()),
         Older::Replaced => String::new(),
     };
     let (records, samples) = (summary.records, summary.samples);
-    notice(&format!("bprec: {} is whole: {records} records, {samples} samples{before}", target.display()));
+    notice(&format!("bprec: {} is complete: {records} records, {samples} samples{before}", target.display()));
     Ok(Outcome::Done)
 }
 
-/// The file that a link leads to: what belongs to it lies beside it.
+/// Resolves a symbolic link: the journal lies beside the file that the link points to.
 fn resolved(path: &Path) -> PathBuf {
     let is_link = fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink());
     is_link.then(|| fs::canonicalize(path).ok()).flatten().unwrap_or_else(|| path.to_owned())
 }
 
-/// Makes sure that nobody records into a file, or mends it.
+/// Locks a file. Fails if a recorder or another `recover` holds its lock.
 fn lock(path: &Path) -> Result<File> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => bail!("{} is being written: --in-place would damage it", path.display()),
-        // Not every file system has locks.
+        // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }

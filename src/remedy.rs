@@ -1,9 +1,9 @@
-//! Remedies for errors that do not name one.
+//! Remedies for errors whose own text has none.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Remedy for an error, in a few words.
+/// Remedy for an error, as a clause that follows its message.
 pub(crate) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
     let of_input = error.chain().find_map(|cause| cause.downcast_ref::<bprec_report::Error>()).and_then(of_reading);
     #[cfg(all(feature = "record", target_os = "linux"))]
@@ -17,7 +17,7 @@ fn of_reading(error: &bprec_report::Error) -> Option<&'static str> {
     match error {
         Io { call: "open" | "stat", path, source } => match source.kind() {
             ErrorKind::NotFound if path.ends_with("data") && path.parent().is_some_and(Path::is_dir) => {
-                Some("a directory is a recording only if it has a file `data`; give the name of a file")
+                Some("this directory has no file `data`, so it is no recording; give the name of a file")
             }
             ErrorKind::NotFound => Some("check the path; `bprec record -a -o FILE` makes a recording"),
             ErrorKind::PermissionDenied => Some("only its owner can read a recording: run bprec as that user"),
@@ -34,21 +34,23 @@ fn of_reading(error: &bprec_report::Error) -> Option<&'static str> {
     }
 }
 
-/// Bytes before the records of a perf.data file.
+/// Size of the header of a perf.data file, bytes.
 const HEADER_BYTES: u64 = 104;
 
 #[cfg(all(feature = "record", target_os = "linux"))]
 fn of_recording(error: &bprec_record::Error) -> Option<&'static str> {
     use bprec_record::Error::{Command, File, Incomplete};
     match error {
-        Command { answer, .. } if answer.kind() == ErrorKind::NotFound => Some("is it installed, and in PATH?"),
+        Command { answer, .. } if answer.kind() == ErrorKind::NotFound => {
+            Some("check that it is installed and in PATH")
+        }
         Command { answer, .. } if answer.kind() == ErrorKind::PermissionDenied => Some("make it executable: chmod +x"),
         File { answer, .. } | Incomplete { answer, .. } => of_output(answer),
         _ => None,
     }
 }
 
-/// Remedy for errors of files that are written, and of those that an option names.
+/// Remedy for errors of output files and of files that an option names.
 fn of_output(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::NotFound => Some("check the path: its directory must exist"),

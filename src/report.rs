@@ -111,8 +111,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
     event: Vec<String>,
 
-    /// Do not demangle names of user functions (Rust, C++).
-    #[arg(long, help_heading = OUTPUT)]
+    /// With --tui: do not demangle names of user functions (Rust, C++) in flame graphs.
+    #[cfg(all(feature = "tui", unix))]
+    #[arg(long, requires = "tui", help_heading = OUTPUT)]
     no_demangle: bool,
 
     /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds them to the columns
@@ -162,7 +163,7 @@ pub(crate) struct Args {
         help_heading = VIEWS)]
     header_only: bool,
 
-    /// Threads to read with; the report does not depend on it.
+    /// Number of reading threads; the report is the same with any number.
     #[arg(long, value_name = "N", hide = true)]
     threads: Option<usize>,
 
@@ -170,16 +171,16 @@ pub(crate) struct Args {
     read: ReadFilesArgs,
 }
 
-/// Group of the views beside the table of programs: a report is one of them.
+/// Group of the views other than the program table; only one of them is accepted.
 const VIEW: &str = "view";
-/// Its members. An error names the one that is there, where it would list all of a group.
+/// Members of the group [`VIEW`]. A conflict with a member names that option; a conflict with the group would list all of them.
 #[cfg(all(feature = "tui", unix))]
 const OTHER_VIEWS: [&str; 9] =
     ["counters", "over_time", "lines", "payers", "advise", "tree", "maps", "header_only", "tui"];
 #[cfg(not(all(feature = "tui", unix)))]
 const OTHER_VIEWS: [&str; 8] = ["counters", "over_time", "lines", "payers", "advise", "tree", "maps", "header_only"];
 
-/// Length of a bar, ns; `None`: one that suits the recording.
+/// Length of a bar in ns; `None` gives about sixty bars.
 #[derive(Clone, Copy)]
 struct Bar(Option<u64>);
 
@@ -190,31 +191,31 @@ fn bar(text: &str) -> Result<Bar, &'static str> {
     time_with_unit(text).map(|length| Bar(u64::try_from(length.as_nanos()).ok()))
 }
 
-/// Order of rows, by its name here or by perf's name for the same.
+/// Parses a column to sort by: a name of bprec, or perf's name for the same order.
 fn sort(text: &str) -> Result<Sort, String> {
     match text {
         "overhead" | "period" => Ok(Sort::Cost),
         "overhead_children" => Ok(Sort::Total),
         "sample" => Ok(Sort::Samples),
-        "comm" | "pid" | "cpu" | "cgroup" => {
-            Err(format!("rows are programs, sorted by cost, runs and so on; --by {text} splits the cost of each"))
-        }
-        "sym" | "symbol" => Err("rows are programs; --by func shows functions, --lines source lines".to_owned()),
+        "comm" | "pid" | "cpu" | "cgroup" => Err(format!(
+            "a row is a program: sort by cost, runs or another column; --by {text} splits the cost of each program"
+        )),
+        "sym" | "symbol" => Err("a row is a program: --by func shows functions, --lines source lines".to_owned()),
         _ => text.parse().map_err(|error: bprec_report::Error| error.to_string()),
     }
 }
 
-/// Parts of a tree with less than this of their program's cost are put together, %.
-const TREE_PERCENT_LIMIT: f64 = 0.5;
+/// Percentage of a program's cost below which parts of its tree are put together.
+pub(crate) const TREE_PERCENT_LIMIT: f64 = 0.5;
 
-/// Message of views that have only samples in programs.
+/// Message of a view of samples that found none.
 const NO_SAMPLE: &str = "bprec: no sample in a BPF program matches the options";
-/// Message of the view of counters.
+/// Message of the view of counters that found none.
 const NO_COUNTERS: &str =
     "bprec: the recording has no counters of a program that matches --prog; --all without --prog lists programs";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    // Reading keys is set up first: the sandbox denies that.
+    // The sandbox forbids calls that setting up the terminal needs.
     #[cfg(all(feature = "tui", unix))]
     let terminal = args.tui.then(|| Terminal::take("--tui")).transpose()?;
     let mut out = args.form.output();
@@ -223,10 +224,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     #[cfg(not(all(feature = "tui", unix)))]
     let is_browsed = false;
     let (input, time, redacted) = args.read.open(if is_browsed { Purpose::Browse } else { Purpose::Print })?;
-    // The terminal is not the screen's yet, or not any more.
+    // Problems are printed while the interactive screen is not shown: before it, or after it.
     let mut redacted = Some(redacted);
     if !is_browsed {
-        redacted.take().into_iter().for_each(Redacted::tell);
+        redacted.take().into_iter().for_each(Redacted::print);
     }
     let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
     let mut header = (args.header || args.header_only).then(|| bprec_report::header(&input)).transpose()?;
@@ -253,7 +254,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         })?;
         let missing = match summary {
             Some(MapsSummary { programs: 0, recorded: 0, .. }) => "the recording has no BPF programs, and no maps",
-            Some(MapsSummary { recorded: 0, .. }) => "the recording has no maps: none of its BPF programs uses one",
+            Some(MapsSummary { recorded: 0, .. }) => "the recording has no maps: its BPF programs use none",
             _ => "the recording has no such map; --maps lists all",
         };
         return Ok(found(summary.is_some_and(|maps| maps.written > 0), &format!("bprec: {missing}")));
@@ -268,7 +269,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         percent_limit: if args.tree { None } else { args.percent_limit },
         all: args.programs.all,
         threads: args.threads,
-        keep_mangled: args.no_demangle,
         ..args.part.within(time).into()
     };
     #[cfg(all(feature = "tui", unix))]
@@ -276,12 +276,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         drop(out);
         let path = input.path();
         let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        browse_recording(terminal, input, title, options)?;
-        redacted.into_iter().for_each(Redacted::tell);
+        browse_recording(terminal, input, title, Options { keep_mangled: args.no_demangle, ..options })?;
+        redacted.into_iter().for_each(Redacted::print);
         return Ok(Outcome::Done);
     }
     let form = &args.form;
-    let view = View { form, width, input: &input, header: header.as_ref() };
+    let view = Destination { form, width, input: &input, header: header.as_ref() };
     if args.advise {
         return view.show(out, || Session::open(&input)?.advice(&options), |_| true, NO_SAMPLE);
     }
@@ -340,16 +340,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Form of a view.
-struct View<'a> {
+/// Destination and form of a view.
+struct Destination<'a> {
     form: &'a FormArgs,
     width: usize,
     input: &'a Input,
     header: Option<&'a Header>,
 }
 
-impl View<'_> {
-    /// Shows what `read` finds in the recording, and then prints `missing` if the report has no rows.
+impl Destination<'_> {
+    /// Prints the document that `read` returns, and then `missing` on standard error if it has no rows.
     fn show<D: Document>(
         &self,
         out: Output,
@@ -363,7 +363,7 @@ impl View<'_> {
     }
 }
 
-/// Says that no program matches, and which names are close to those that were given.
+/// Reports that no program matches `--prog`, with similar names.
 fn no_program(asked: &[ProgFilter], report: &Report) -> Outcome {
     let names = || report.programs.iter().map(|program| program.name.as_str());
     let near = asked.iter().flat_map(|filter| match filter {
@@ -371,14 +371,14 @@ fn no_program(asked: &[ProgFilter], report: &Report) -> Outcome {
         _ => Vec::new(),
     });
     let near = near.collect::<Vec<_>>().join(", ");
-    let near = if near.is_empty() { near } else { format!("; names like it: {near}") };
+    let near = if near.is_empty() { near } else { format!("; similar names: {near}") };
     found(
         false,
         &format!("bprec: no program in the recording matches --prog{near}; without --prog, --all lists all programs"),
     )
 }
 
-/// Says what is missing where nothing was found.
+/// Converts a finding into the outcome; prints `missing` if nothing was found.
 fn found(is_found: bool, missing: &str) -> Outcome {
     if is_found {
         return Outcome::Done;

@@ -18,8 +18,8 @@ use crate::{Outcome, say};
 /// Convert a recording, or selected samples of it, to one ordinary perf.data file.
 ///
 /// Reads files of either byte order, pipes, directories and compressed recordings. Writes a plain, seekable, uncompressed file
-/// with the same contents. Options leave samples out; everything that describes the machine and its programs stays, so that the
-/// remaining samples can be reported as before.
+/// with the same contents. Options leave samples out; facts about the machine and its programs stay, so that reports of the
+/// remaining samples are complete.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Keep only samples in these programs, code they called, or code that runs them: a name (with * and ?), an id or a tag.
+    /// Keep only samples in these programs, in code that they called, and in code that runs them: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
@@ -62,12 +62,12 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let mut draft = Draft::create(&args.output)?;
     sandbox.seal(true);
     let summary = with_progress_of(&[(path, &progress)], || rewrite(&mut source, &options, &mut draft.file))?;
-    tell(path, &summary);
+    print_problems(path, &summary);
     if summary.matched_programs == Some(0) {
         say("bprec: no program in the recording matches --prog: nothing is written");
         return Ok(Outcome::NothingMatched);
     }
-    draft.take_over(Older::Replaced)?;
+    draft.persist(Older::Replaced)?;
     let left_out = match summary.filtered {
         0 => String::new(),
         filtered => format!(", {filtered} left out"),
@@ -77,8 +77,8 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Prints problems of the input, and records that were left out.
-pub(crate) fn tell(input: &Path, summary: &RewriteSummary) {
+/// Prints problems of the input and numbers of dropped records on standard error.
+pub(crate) fn print_problems(input: &Path, summary: &RewriteSummary) {
     let input = input.display();
     summary.problems.iter().for_each(|problem| say(&format!("bprec: {input}: {problem}")));
     for (reason, count) in &summary.dropped {

@@ -1,7 +1,7 @@
 //! Sandbox of commands that only read: a recording that exploits a bug of the reader reaches nothing else.
 //!
-//! Before the recording is opened: all system calls but those of a list, and writing anywhere but to the directories of the output and of
-//! temporary files. After that: calls that take a path, and capabilities. Mechanisms that the kernel lacks are skipped.
+//! Before it opens the recording, the command gives up all system calls outside of a list, and writing to directories other than those of the output
+//! and of temporary files. After that, it gives up calls that take a path, and capabilities. Mechanisms that the kernel lacks are skipped.
 
 #[cfg(target_os = "linux")]
 mod kernel;
@@ -21,21 +21,21 @@ pub(crate) struct SandboxArgs {
     no_sandbox: bool,
 }
 
-/// Purpose of a command, which decides the calls and files that it needs.
+/// Purpose of a command, which determines the system calls and directories that stay allowed.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose<'a> {
-    /// Printing.
+    /// Printing to standard output.
     Print,
     /// Showing an interactive screen.
     Browse,
     /// Writing a new file under this name.
     Write(&'a Path),
-    /// The same, or changing the file that has this name.
+    /// Writing a new file under this name, or changing the existing one.
     Mend(&'a Path),
 }
 
 impl<'a> Purpose<'a> {
-    /// The file that is written.
+    /// Path of the output file.
     pub(crate) fn output(self) -> Option<&'a Path> {
         match self {
             Purpose::Print | Purpose::Browse => None,
@@ -63,8 +63,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// Drops all calls that take a path, and capabilities. With `needs_files`, the calls stay that create a temporary file for a stream, and
-    /// that name an output.
+    /// Drops all calls that take a path, and capabilities. With `needs_files`, keeps the calls that create a temporary file and that name the output.
     pub(crate) fn seal(self, needs_files: bool) {
         #[cfg(target_os = "linux")]
         let said = self.inner.map_or_else(|| "none (--no-sandbox)".to_owned(), |inner| inner.seal(needs_files));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bprec_report::{Fields, Progress, ScriptOptions, Show, Source};
 
-use crate::args::{OUTPUT, PartArgs, SELECTION, VIEWS, task_id};
+use crate::args::{OUTPUT, PartArgs, SELECTION, VIEWS, number, task_id};
 use crate::opening::ReadArgs;
 use crate::pager::{Output, PagerArgs};
 use crate::progress::with_progress_of;
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     no_merge_callchains: bool,
 
     /// Print at most N frames of a call chain.
-    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    #[arg(long, value_name = "N", value_parser = number, help_heading = OUTPUT)]
     max_stack: Option<usize>,
 
     /// Print times to the nanosecond.
@@ -93,7 +93,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let path = args.read.input.path();
-    // Records of a stream are shown as they come.
+    // Records of a stream are printed as they arrive.
     let out = if path == Path::new("-") { Output::without_pager() } else { args.pager.output() };
     let mut source = match args.read.redact.redact {
         None => {
@@ -105,7 +105,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         }
         Some(_) => {
             let (input, redacted) = args.read.open(Purpose::Print)?;
-            redacted.tell();
+            redacted.print();
             Source::of(input)
         }
     };
@@ -135,20 +135,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let progress = Arc::clone(source.progress());
         let mut print = || bprec_report::script(&mut source, &options, out);
         summary = Some(match io::stdout().is_terminal() {
-            // The output itself shows the progress.
+            // The printed records show the progress.
             true => print()?,
             false => with_progress_of(&[(path, &progress)], print)?,
         });
         Ok(())
     })?;
-    // The reader left the pager.
+    // The user has quit the pager.
     let Some(summary) = summary else { return Ok(Outcome::Done) };
     for problem in &summary.problems {
         say(&format!("bprec: {problem}"));
     }
     let first = summary.first_unreadable.as_ref().map(|error| format!("; the first at {error}")).unwrap_or_default();
     for (count, what, first) in [
-        (summary.late, "came too late to be put in order", ""),
+        (summary.late, "came too late for time order", ""),
         (summary.unknown, "belong to no event of the recording", ""),
         (summary.unreadable, "could not be read", first.as_str()),
     ] {
@@ -158,7 +158,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     }
     if summary.samples + summary.others == 0 {
-        say(&format!("bprec: {}: no record to show: it has no samples, or none that match", path.display()));
+        say(&format!(
+            "bprec: {}: no record to print: the recording has no samples, or none match the options",
+            path.display()
+        ));
         return Ok(Outcome::NothingMatched);
     }
     Ok(Outcome::Done)

@@ -132,7 +132,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Output and style of tables.
+/// Opens the output, and chooses the style of its tables.
 fn output(path: Option<&Path>, has_command: bool) -> anyhow::Result<(Box<dyn Write>, TextStyle)> {
     Ok(match path {
         Some(path) if path != Path::new("-") => {
@@ -173,7 +173,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     if !args.measure.bpf_counters {
         plain_counting(&args)?;
     }
-    // Attaching to programs is asked for by naming them, or what is to be counted in their runs.
+    // Only -b and -e attach counting programs.
     let exact = !args.bpf_prog.is_empty() || !args.event.is_empty();
     let command = args.measure.command();
     let target = if !args.bpf_prog.is_empty() {
@@ -213,7 +213,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     })
 }
 
-/// Refuses to count events of targets without `--bpf-counters`.
+/// Refuses targets and events that need `--bpf-counters` if it is not given.
 fn plain_counting(args: &Args) -> anyhow::Result<()> {
     let targets = [
         ("-a", args.measure.target.all_cpus && args.bpf_prog.is_empty()),

@@ -1,4 +1,4 @@
-//! Terminals: how wide they are, which colours and signs they show, and which messages.
+//! Width, colors and character set of the terminal, and the global options `--quiet`, `--verbose` and `--color`.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -8,14 +8,14 @@ use clap::ValueEnum;
 
 use crate::say;
 
-/// Width of a table that goes to no terminal: every row is whole.
+/// Width of a table whose rows are never shortened.
 pub(crate) const UNBOUNDED: usize = usize::MAX;
-/// Width of a terminal that does not say it.
+/// Width of a terminal that does not report its size.
 const USUAL: usize = 80;
-/// Width where there is no terminal: of lines that an editor or a web page still shows whole.
+/// Width of output to a file or pipe: editors and web pages show such lines without wrapping.
 const ELSEWHERE: usize = 160;
 
-/// Width of an output: that of a terminal; elsewhere `COLUMNS`, or without it 160.
+/// Width of an output, in columns: that of the terminal; for a file or pipe `$COLUMNS`, or 160.
 pub(crate) fn columns(out: &impl IsTerminal) -> usize {
     if out.is_terminal() {
         return terminal_size::terminal_size().map_or(USUAL, |(width, _)| usize::from(width.0));
@@ -24,14 +24,14 @@ pub(crate) fn columns(out: &impl IsTerminal) -> usize {
     columns.filter(|columns| *columns > 0).unwrap_or(ELSEWHERE)
 }
 
-/// Options of every command, before or after its name.
+/// Options of every command; accepted before and after its name.
 #[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct GlobalArgs {
     /// Print warnings and errors only.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Print details; commands that read print how they are confined.
+    /// Print details; commands that read also print their sandbox.
     #[arg(short, long, global = true)]
     verbose: bool,
 
@@ -58,7 +58,7 @@ enum When {
     Never,
 }
 
-/// Options of this process; without them, the defaults. A static, because the recorder passes messages to a plain function.
+/// Global options of this process. A static, because the recorder passes its messages to a plain function.
 static GLOBAL: OnceLock<GlobalArgs> = OnceLock::new();
 
 impl GlobalArgs {
@@ -89,7 +89,7 @@ pub(crate) fn notice(text: &str) {
     }
 }
 
-/// Decides whether output has colors.
+/// Returns the colors of an output, as `--color` says.
 pub(crate) fn paint(out: &impl IsTerminal) -> Paint {
     let has_colors = match GlobalArgs::get().color {
         When::Always => true,
@@ -105,7 +105,7 @@ fn is_refused() -> bool {
         || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
-/// Returns true if the locale says that text is not UTF-8; a locale that is not set says nothing.
+/// Returns true if the locale is set to another encoding than UTF-8.
 pub(crate) fn is_ascii_only() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
@@ -115,7 +115,7 @@ pub(crate) fn is_ascii_only() -> bool {
     })
 }
 
-/// The same in ASCII: bars by signs that grow, other signs by what looks like them, letters of names escaped.
+/// Converts text to ASCII: bars and signs to similar characters, letters to Unicode escapes.
 pub(crate) fn to_ascii(text: &str) -> String {
     let mut ascii = String::with_capacity(text.len());
     for c in text.chars() {

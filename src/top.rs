@@ -4,14 +4,17 @@ mod live;
 #[cfg(feature = "tui")]
 mod watch;
 
+use std::fs::Permissions;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{Budget, Counters, Exact, Level, Options, Rate, Target};
-use bprec_report::{Options as Query, Redactor, Sort};
+use bprec_report::{Metrics, Options as Query, Redactor, Sort};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{OUTPUT, ProgramArgs, RUNNING, SELECTION};
@@ -50,6 +53,10 @@ pub(crate) struct Args {
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
 
+    /// Write counters for Prometheus after each interval: to a file that is replaced, or to standard output (-) (docs/top.md).
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    openmetrics: Option<PathBuf>,
+
     #[command(flatten)]
     redact: RedactArgs,
 
@@ -68,7 +75,7 @@ pub(crate) struct Args {
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = positive, help_heading = SELECTION)]
     freq: u64,
 
-    /// Count events in runs of these programs (names with * and ?), or of all: attaches counting programs to them.
+    /// Count events in each run of these programs (names with * and ?), or of all programs. Attaches counting programs to them.
     #[arg(long, value_name = "PROG,…", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = COUNTERS)]
     exact: Option<String>,
 
@@ -82,14 +89,16 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let interval = within("-d", args.interval, 0.1)?;
-    // One file has an interval at least.
+    // A file must hold whole intervals.
     let keep = within("--keep", args.keep, 1.0)?.max(interval * 3);
     let asked = !args.programs.prog.is_empty();
     let options = recording(&args, interval)?;
-    // A second thread would cost more than it saves on so little.
+    // An interval has too few samples for a second thread to pay off.
     let query = Query { sort: args.sort, threads: Some(1), ..args.programs.into() };
     #[cfg(feature = "tui")]
-    if !(args.batch || args.json || args.once || args.iterations.is_some()) && io::stdout().is_terminal() {
+    let is_screen = !(args.batch || args.json || args.once || args.iterations.is_some() || args.openmetrics.is_some());
+    #[cfg(feature = "tui")]
+    if is_screen && io::stdout().is_terminal() {
         let terminal = Terminal::take("the screen of bprec top (there is --batch)")?;
         watch::watch(terminal, options, keep, query, args.redact.redact)?;
         return Ok(Outcome::Done);
@@ -99,15 +108,30 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         signal_hook::flag::register(signal, Arc::clone(&is_over)).context("handle signals")?;
     }
     let mut live = Live::start(options, keep, args.redact.redact.map(Redactor::new))?;
+    let mut metrics = args.openmetrics.map(|path| (path, Metrics::default()));
+    if metrics.is_some() {
+        live = live.with_ends_of_files();
+    }
+    let has_tables = metrics.is_none() || args.batch;
+    // A counter that begins with a program's first sample would lack that sample in each rate.
+    let query = Query { all: query.all || !has_tables, ..query };
     let mut out = BufWriter::new(io::stdout());
     let style = style(columns(&io::stdout()));
     let iterations = if args.once { Some(1) } else { args.iterations };
     let (mut shown, mut has_matched) = (0, !asked);
     while iterations.is_none_or(|iterations| shown < iterations) {
         let Some(interval) = live.next(&query, || is_over.load(Ordering::Relaxed))? else { break };
-        match args.json {
-            true => interval.write_json_line(&mut out)?,
-            false => interval.write_table(&mut out, style)?,
+        if args.json {
+            interval.write_json_line(&mut out)?;
+        } else if has_tables {
+            interval.write_table(&mut out, style)?;
+        }
+        if let Some((path, metrics)) = &mut metrics {
+            metrics.add(&interval);
+            match path.as_os_str() == "-" {
+                true => metrics.write(&mut out)?,
+                false => replace(path, metrics)?,
+            }
         }
         out.flush()?;
         shown += 1;
@@ -117,7 +141,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     Ok(if has_matched { Outcome::Done } else { Outcome::NothingMatched })
 }
 
-/// Options of the recording.
+/// Replaces a file by the counters, in one step: a scraper reads either version, and never a part of one.
+fn replace(path: &Path, metrics: &Metrics) -> anyhow::Result<()> {
+    let write = || -> io::Result<()> {
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let mut file = tempfile::Builder::new()
+            .permissions(Permissions::from_mode(READABLE_BY_ALL))
+            .tempfile_in(directory.unwrap_or(Path::new(".")))?;
+        let mut out = BufWriter::new(&mut file);
+        metrics.write(&mut out)?;
+        out.flush()?;
+        drop(out);
+        file.persist(path)?;
+        Ok(())
+    };
+    write().with_context(|| format!("write {}", path.display()))
+}
+
+/// Mode of the file of counters: the collector that reads it usually runs as another user.
+const READABLE_BY_ALL: u32 = 0o644;
+
+/// Converts the options into those of the recorder.
 fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
     let budget = Budget::from(&args.budget);
     let counters = match &args.exact {
@@ -131,7 +175,7 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
         target: Target::System,
         events: vec![args.event.clone()],
         rate: Rate::Frequency(args.freq),
-        // User space is shown by names of tasks alone.
+        // `top` shows user space only by task names.
         user_symbols: false,
         early_symbols: true,
         counters,
@@ -143,14 +187,14 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
     })
 }
 
-/// Prints warnings of the recorder; notices would stand between the tables, unless --verbose asks for them.
+/// Prints warnings of the recorder; with `--verbose` also its notices, which appear between the tables.
 fn notify(level: Level, message: &str) {
     if level == Level::Warning || is_verbose() {
         say(&format!("bprec: {message}"));
     }
 }
 
-/// A time that is neither too short nor longer than a day.
+/// Checks that a duration is from `least` seconds to one day.
 fn within(option: &str, time: Duration, least: f64) -> anyhow::Result<Duration> {
     match time.as_secs_f64() {
         seconds if seconds >= least && seconds <= 86_400.0 => Ok(time),

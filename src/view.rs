@@ -1,4 +1,4 @@
-//! Form of the output of commands that show a recording.
+//! Output form of commands that show a recording: table, JSON, CSV or Markdown.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,7 +9,7 @@ use crate::args::OUTPUT;
 use crate::pager::{Output, PagerArgs};
 use crate::terminal::{is_ascii_only, paint, to_ascii};
 
-/// Form of the output.
+/// Options of the output form.
 #[derive(clap::Args)]
 pub(crate) struct FormArgs {
     /// Print JSON (docs/json.md).
@@ -29,17 +29,17 @@ pub(crate) struct FormArgs {
 }
 
 impl FormArgs {
-    /// Output for it. To be called before the command is confined.
+    /// Opens standard output, with its pager. Must run before the sandbox, which forbids starting programs.
     pub(crate) fn output(&self) -> Output {
         self.pager.output()
     }
 
-    /// Shows a document, as a table of at most `width` columns if possible; in ASCII on terminals that show nothing else.
+    /// Prints a document. A table is at most `width` columns wide if possible, and ASCII only if the locale is not UTF-8.
     pub(crate) fn show(&self, document: &impl Document, width: usize, out: Output) -> Result<()> {
         self.show_under(None, document, out, |out| self.write(document, width, out))
     }
 
-    /// Writes its tables: as text, or as Markdown.
+    /// Writes the tables of a document as text or Markdown.
     pub(crate) fn write(
         &self,
         document: &impl Document,
@@ -49,7 +49,7 @@ impl FormArgs {
         if self.markdown { document.write_markdown(out) } else { document.write_table(out, style(width)) }
     }
 
-    /// The same with a table of its own, and with the header of the recording in JSON.
+    /// Prints a document with a custom table writer; JSON includes the header of the recording if given.
     pub(crate) fn show_under(
         &self,
         header: Option<&Header>,
@@ -74,7 +74,7 @@ impl FormArgs {
     }
 }
 
-/// A table on standard output, `width` columns wide where that is possible.
+/// Style of a table on standard output, at most `width` columns wide if possible.
 pub(crate) fn style(width: usize) -> TextStyle {
     TextStyle { width, paint: paint(&io::stdout()) }
 }

@@ -277,6 +277,19 @@ fn a_load_that_changed_is_told_from_one_that_did_not() {
         if changed["significant"] != true || !is_right || code(&more, "time/run +10%") != 1 {
             return Err(format!("30 % more work: {changed}"));
         }
+        let short = |base: &Path, new: &Path| {
+            let output = bprec().args(["diff", "--explain-short", "--prog", &name]).args([base, new]).output().unwrap();
+            let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+            <[String; 3]>::try_from(lines).unwrap_or_else(|lines| panic!("three lines: {lines:?}"))
+        };
+        let (dearer, cheaper) = (short(&base, &more), short(&more, &base));
+        let is_told = dearer[0].starts_with("all BPF: ")
+            && dearer[1].starts_with(&format!("more expensive: {name} "))
+            && dearer[1].contains(" ns/run (+")
+            && cheaper[2].starts_with(&format!("cheaper: {name} "));
+        if !is_told {
+            return Err(format!("{dearer:?} {cheaper:?}"));
+        }
         // The other way round it is less.
         if code(&more, "time/run -10%") != 0 || code(&more, "time/run < 1us") != 0 || code(&more, "time/run > 1us") != 1
         {
@@ -322,24 +335,29 @@ fn the_script_for_builds_fails_on_more_work() {
     assert_eq!(Command::new("sh").arg(&script).arg(&kept).arg("prog:x time/run +1%").status().unwrap().code(), Some(2));
 }
 
-/// The lines that a workflow's step of this name runs.
-fn step_of_workflow(workflow: &str, name: &str) -> String {
-    let step = workflow.split("- name: ").find(|step| step.starts_with(name)).expect("the step");
-    let (_, lines) = step.split_once("run: |\n").expect("what it runs");
+/// Lines of a block in YAML, without their indentation.
+fn block_of(yaml: &str, key: &str) -> String {
+    let (_, lines) = yaml.split_once(&format!("{key}: |\n")).expect("the block");
     let depth = lines.len() - lines.trim_start().len();
     let block = lines.lines().take_while(|line| line.len() > depth && line[..depth].trim().is_empty());
     block.map(|line| format!("{}\n", &line[depth..])).collect()
 }
 
-/// The workflow of docs/ci.md, step by step as a runner runs it: what it is asked to build is there, and its benchmark is a load of the fixtures.
+/// A line of YAML.
+fn value_of<'y>(yaml: &'y str, key: &str) -> &'y str {
+    yaml.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(": ")).expect("the line")
+}
+
+/// The action, as a runner runs it with the inputs of the workflow of docs/ci.md. Its benchmark is a load of the fixtures.
 #[test]
-fn the_workflow_fails_on_more_work() {
-    if !root("the_workflow_fails_on_more_work") {
+fn the_action_fails_on_more_work() {
+    if !root("the_action_fails_on_more_work") {
         return;
     }
     let program = Path::new(env!("CARGO_BIN_EXE_bprec"));
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples");
-    let workflow = std::fs::read_to_string(examples.join("bpf-regression.yml")).unwrap();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(repository.join(path)).unwrap();
+    let (action, workflow) = (read("action.yml"), read("docs/examples/bpf-regression.yml"));
     let scratch = Scratch::new();
     let write = |path: &str, text: &str| {
         let path = scratch.path(path);
@@ -347,40 +365,44 @@ fn the_workflow_fails_on_more_work() {
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     };
-    for (command, does) in [("git", "exit 0"), ("make", "exit 0"), ("sudo", "exec \"$@\"")] {
-        write(&format!("bin/{command}"), &format!("#!/bin/sh\n{does}\n"));
-    }
-    let script = std::fs::read_to_string(examples.join("bpf-regression.sh")).unwrap();
-    write("change/docs/examples/bpf-regression.sh", &script);
+    write("bin/sudo", "#!/bin/sh\nshift\nexec \"$@\"\n");
     let load = program.with_file_name("bprec-load");
     let benchmark = |directory: &str, loops: u32| {
         let arguments = format!("steady --number 930000 --pause-us 100 --seconds 5 --loops {loops}");
         write(&format!("{directory}/benchmark"), &format!("#!/bin/sh\nexec {} {arguments}\n", load.display()));
     };
-    let run = |step: &str| {
-        // The runner puts the value in.
-        let lines = step_of_workflow(&workflow, step).replace("${{ github.base_ref }}", "main");
-        let lines = lines.replace("my_*", "churn_930000");
+    let conditions = block_of(&workflow, "conditions").replace("my_*", "churn_930000");
+    assert_eq!(conditions.lines().count(), 3);
+    let run = || {
         let path = format!("{}:{}", scratch.path("bin").display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new("bash");
-        shell.args(["-e", "-c", &lines]).current_dir(scratch.path("change"));
-        shell.env("PATH", path).env("BPREC", program).env("INTERVAL", "125").output().unwrap()
+        shell.args(["-e", "-c", value_of(&action, "run")]).current_dir(scratch.path("change"));
+        shell.env("PATH", path).env("GITHUB_ACTION_PATH", repository).env("INTERVAL", "125");
+        shell.env("GITHUB_STEP_SUMMARY", scratch.path("summary.md"));
+        let inputs = [("BASE", value_of(&workflow, "base")), ("NEW", value_of(&workflow, "new"))];
+        let inputs = inputs.into_iter().chain([("CONDITIONS", &*conditions), ("STRICT", "false")]);
+        shell.envs(inputs);
+        shell.env("BPREC", program).output().unwrap()
     };
     let failed = "bprec: failed: prog:churn_930000 time/run +2%";
     measured(|| {
-        drop(std::fs::remove_file(scratch.path("change/bpf.data")));
         benchmark("base", 200);
-        let output = run("Record the base");
-        assert!(output.status.success() && scratch.path("change/bpf.data").exists(), "{}", said(&output));
         for (loops, is_failed) in [(200, false), (280, true)] {
+            drop(std::fs::remove_file(scratch.path("summary.md")));
             benchmark("change", loops);
-            let output = run("Record the change, and compare");
+            let output = run();
             let said = said(&output);
             // The bound of the cost is met where others load the machine more than before.
             if said.contains(failed) != is_failed || is_failed && output.status.code() != Some(1) {
                 return Err(format!("loops of {loops}: {:?} {said}", output.status.code()));
             }
             assert!(output.status.code().is_some_and(|code| code < 2), "{said}");
+            let summary = std::fs::read_to_string(scratch.path("summary.md")).unwrap();
+            assert!(summary.starts_with("### BPF programs\n\n- all BPF: "), "{summary}");
+            assert!(summary.contains("| churn\\_930000 |"), "{summary}");
+            if is_failed && !summary.contains("- more expensive: churn_930000 ") {
+                return Err(summary);
+            }
         }
         Ok(())
     });

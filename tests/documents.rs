@@ -12,6 +12,7 @@ use clap::error::ErrorKind;
 const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("README.md", "make demo", "targets of the Makefile, which a test below looks for"),
     ("docs/ci.md", "sudo sh bpf-regression.sh", "tests/diff.rs runs the script"),
+    ("docs/ci.md", "sudo BASE=", "tests/diff.rs runs the script through the action"),
     ("docs/diff.md", "bprec-load steady", "how the figures beside it were measured, in 68 s"),
     ("docs/diff.md", "condition =", "a grammar"),
     ("docs/doctor.md", "$ bprec doctor", "tests/documented_live.rs"),

@@ -88,7 +88,7 @@ fn what_is_not_there_is_said() {
     assert_eq!((code, written.len()), (Some(1), 0));
     assert!(said.contains("no sample in the recording matches the options"), "{said}");
     let (code, _, said) = export(&["--to", "folded", "-e", "nothing"]);
-    assert!(code == Some(2) && said.contains("no samples of it in this recording, which has samples of"), "{said}");
+    assert!(code == Some(2) && said.contains("no samples of this event; the recording has samples of"), "{said}");
     let (code, _, said) = export(&["--to", "svg"]);
     assert!(code == Some(2) && said.contains("expected html, folded, pprof, speedscope or firefox"), "{said}");
 }

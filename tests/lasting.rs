@@ -319,7 +319,7 @@ fn what_was_recorded_is_put_on_the_disk() {
     let (synced, _) = counted(&["rewrite", "-i", name, "-o", copy.to_str().unwrap()]).unwrap();
     assert!(synced >= 2, "file and name: {synced}");
     let output = bprec().args(["record", "-o"]).arg(&path).arg("--sync=no").output().unwrap();
-    assert!(said(&output).contains("expected seconds, or off"), "{}", said(&output));
+    assert!(said(&output).contains("expected seconds, a time like 500ms or 10s, or off"), "{}", said(&output));
 }
 
 #[test]

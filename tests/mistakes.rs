@@ -12,7 +12,7 @@ use crate::support::{Scratch, bprec, root, skip};
 type Mistake = (&'static str, i32, &'static [&'static str]);
 
 /// Mistakes with commands that read.
-const READING: [Mistake; 43] = [
+const READING: [Mistake; 45] = [
     ("reprot", 2, &["unrecognized subcommand 'reprot'", "a similar subcommand exists: 'report'"]),
     ("report --jason", 2, &["'--jason'", "'--json'"]),
     (
@@ -26,7 +26,7 @@ const READING: [Mistake; 43] = [
     ("report directory", 2, &["directory: a directory without recordings"]),
     ("report perf.data perf.data", 2, &["perf.data and perf.data: the same recording twice"]),
     ("report --since noon", 2, &["noon", "expected a time in UTC or with its zone"]),
-    ("report --since 1999-01-01 --until 1999-01-02", 2, &["no file has samples of that time: they go from"]),
+    ("report --since 1999-01-01 --until 1999-01-02", 2, &["no file has samples in this range; the samples are from"]),
     ("script perf.data perf.data", 2, &["unexpected argument"]),
     ("report empty", 2, &["empty: ", "not a recording by bprec or perf", "check the path"]),
     ("report text", 2, &["text: ", "no perf.data", "check the path; `bprec record"]),
@@ -38,12 +38,12 @@ const READING: [Mistake; 43] = [
         1,
         &["no program in the recording matches --prog; without --prog, --all lists all programs"],
     ),
-    ("report --prog acount_sys*", 1, &["names like it: account_syscall_"]),
-    ("report --time 1000,2000", 2, &["outside of the recording, which has samples from"]),
+    ("report --prog acount_sys*", 1, &["similar names: account_syscall_"]),
+    ("report --time 1000,2000", 2, &["outside the recording, which has samples from"]),
     ("report --time tomorrow", 2, &["tomorrow", "START,STOP in seconds, or 10%-20%"]),
     ("report --time 20%-10%", 2, &["20%-10%", "parts like 10%-20%"]),
-    ("report -e nosuch", 2, &["nosuch: no samples of it in this recording, which has samples of cpu-clock\n"]),
-    ("report -e dummy:u", 2, &["dummy:u: no samples of it in this recording"]),
+    ("report -e nosuch", 2, &["nosuch: no samples of this event; the recording has samples of cpu-clock\n"]),
+    ("report -e dummy:u", 2, &["dummy:u: no samples of this event"]),
     ("report --cpu first", 2, &["first", "a list like 0,2-5"]),
     ("report --cpu 77", 1, &["no sample in the recording matches --cpu; --by cpu"]),
     ("report --comms nosuch", 1, &["no sample in the recording matches --comms; --by comm"]),
@@ -51,6 +51,8 @@ const READING: [Mistake; 43] = [
     ("report --sort nosuch", 2, &["nosuch", "expected one of cost samples"]),
     ("report -s comm", 2, &["--by comm splits the cost of each"]),
     ("report -s sym", 2, &["--by func"]),
+    ("report --limit many", 2, &["many", "--limit <N>", "expected a whole number"]),
+    ("script --max-stack deep", 2, &["deep", "expected a whole number"]),
     ("report --over-time 100", 2, &["100", "a time with a unit"]),
     ("report --payers command", 2, &["command", "comm"]),
     ("report --maps=nosuch", 1, &["no such map", "--maps lists all"]),
@@ -71,7 +73,7 @@ const READING: [Mistake; 43] = [
 ];
 
 /// Mistakes with commands that measure.
-const MEASURING: [Mistake; 22] = [
+const MEASURING: [Mistake; 27] = [
     ("record -e cyclse -- true", 2, &["'cyclse': unknown event", "did you mean `cycles`?"]),
     ("record -e zzzzzzzzzz -- true", 2, &["unknown event", "`perf list` shows all events"]),
     ("record -e sched:sched_swich -- true", 2, &["no tracepoint `sched_swich`", "`sched_switch`"]),
@@ -91,7 +93,12 @@ const MEASURING: [Mistake; 22] = [
     ("record --counters all -- true", 2, &["expected stats, exact, exact=NAME or off"]),
     ("record --switch-output=often -- true", 2, &["often", "a size (4M), a time (30s"]),
     ("record --max-files 3 -- true", 2, &["--max-files", "needs --switch-output or --overwrite"]),
-    ("record -D -1 -- true", 2, &["waits for perf's --control", "start bprec when sampling is to start"]),
+    ("record --aggregate-by ip -- true", 2, &["'--aggregate-by' ", "--aggregate"]),
+    ("record --aggregate -g --aggregate-by ip -- true", 2, &["'-g' cannot be used with '--aggregate-by <WHAT>'"]),
+    ("record --aggregate-entries 9 -- true", 2, &["--aggregate\n"]),
+    ("record --dump-entries 9 -- true", 2, &["--dump-map <ID|NAME>"]),
+    ("record --counters off --budget 1 -- true", 2, &["--budget limits", "omit one of them"]),
+    ("record -D -1 -- true", 2, &["waits for perf's --control", "start bprec when you want it to sample"]),
     ("record --bpf-object text -- true", 2, &["text: not a BPF object", "clang -target bpf"]),
     ("stat -b 1 -p 1", 2, &["-b with -p", "Omit -b"]),
 ];

@@ -547,5 +547,5 @@ fn seconds_count_from_the_start() {
     assert!(samples(&relative) > 0 && samples(&relative) < samples(&whole));
     let output = report("linux-7.2/ratio", &["--time", "1000,2000"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("outside of the recording"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("outside the recording"));
 }

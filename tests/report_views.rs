@@ -139,12 +139,14 @@ fn a_recording_without_programs_is_said() {
     );
 }
 
-/// Options that change what is shown, each with a value that changes the table of the fixture.
-const OPTIONS: [&str; 17] = [
+/// Options that choose or shape the output of a view, each with a value that changes the program table of the fixture.
+const OPTIONS: [&str; 18] = [
     "--prog=account_syscall_enter",
     "--sort=name",
     "--percent-limit=30",
     "--time=10%-40%",
+    "--since=-1s",
+    "--until=-1s",
     "--cpu=0",
     "--comms=nosuch",
     "--limit=1",
@@ -154,18 +156,53 @@ const OPTIONS: [&str; 17] = [
     "--legend",
     "--notes",
     "--no-children",
-    "--json",
-    "--csv",
-    "--markdown",
+    "--by=func",
     "--header",
+    "--color=always",
 ];
 
-/// Pairs that this fixture cannot tell: it has nothing to advise on, and no contents of maps.
-const UNTOLD: [(&str, &[&str]); 2] =
-    [("--advise", &["--prog", "--time", "--cpu", "--comms"]), ("--maps", &["--limit"])];
+/// Forms of the output other than text.
+const FORMS: [&str; 3] = ["--json", "--csv", "--markdown"];
+
+/// Options that change no number of a report of this fixture: they name the input, or say how bprec reads and prints. `--event`, `--redact` and
+/// `--no-demangle` have tests of their own, as the fixture has one event, no names that identify a machine, and no mangled names.
+const OTHERS: [&str; 11] = [
+    "--input",
+    "--threads",
+    "--no-sandbox",
+    "--no-pager",
+    "--quiet",
+    "--verbose",
+    "--event",
+    "--redact",
+    "--no-demangle",
+    "--help",
+    "--version",
+];
+
+/// Pairs without effect on this fixture, which has nothing to advise on, no contents of maps, and a single file.
+const UNDECIDED: [(&str, &[&str]); 3] = [
+    ("--advise", &["--prog", "--time", "--since", "--until", "--cpu", "--comms"]),
+    ("--maps", &["--limit", "--since", "--until"]),
+    ("--header-only", &["--since", "--until", "--color"]),
+];
 
 #[test]
-fn each_option_changes_each_view_or_is_refused() {
+fn each_option_of_report_has_its_place_in_this_test() {
+    let mut command = bprec::command();
+    command.build();
+    let report = command.find_subcommand("report").unwrap();
+    let known = [&VIEWS[..], &OPTIONS, &FORMS, &OTHERS, &["--tui"]].concat();
+    let missing: Vec<_> = report
+        .get_arguments()
+        .filter_map(|argument| argument.get_long())
+        .filter(|long| known.iter().all(|option| option.split('=').next() != Some(&format!("--{long}"))))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn each_option_changes_each_view_in_each_form_or_is_refused() {
     let everything = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-7.2/everything.data");
     let shown = |options: &[&str]| {
         let mut command = bprec();
@@ -173,17 +210,25 @@ fn each_option_changes_each_view_or_is_refused() {
         let output = command.output().unwrap();
         (output.status.code(), output.stdout, String::from_utf8(output.stderr).unwrap())
     };
+    let is_refused = |code: Option<i32>, error: &str| code == Some(2) && error.contains("cannot be used with");
     let mut idle = Vec::new();
     for view in VIEWS {
-        let (code, plain, error) = shown(&[view]);
-        assert_eq!(code, Some(0), "{view}: {error}");
-        for option in OPTIONS {
-            let (code, changed, error) = shown(&[view, option]);
-            let is_refused = code == Some(2) && error.contains("cannot be used with");
-            let is_untold =
-                UNTOLD.iter().any(|(of, options)| *of == view && options.iter().any(|it| option.starts_with(it)));
-            if !is_refused && !is_untold && changed == plain {
-                idle.push(format!("{view} {option}"));
+        let undecided = UNDECIDED.iter().find(|(of, _)| *of == view).map_or(&[][..], |(_, options)| options);
+        for form in [None].into_iter().chain(FORMS.map(Some)) {
+            let base: Vec<&str> = [view].into_iter().chain(form).collect();
+            let (code, plain, error) = shown(&base);
+            if form.is_some() && is_refused(code, &error) {
+                continue;
+            }
+            assert_eq!(code, Some(0), "{base:?}: {error}");
+            // Data have no colors.
+            let options = OPTIONS.iter().filter(|option| form.is_none() || **option != "--color=always");
+            for option in options {
+                let (code, changed, error) = shown(&[&base[..], &[option]].concat());
+                let is_undecided = undecided.iter().any(|it| option.starts_with(it));
+                if !is_refused(code, &error) && !is_undecided && changed == plain {
+                    idle.push(format!("{} {option}", base.join(" ")));
+                }
             }
         }
     }

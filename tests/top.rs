@@ -12,19 +12,19 @@ use serde_json::Value;
 /// `bprec top` under way, ended when it goes.
 struct Top {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl Top {
     fn start(arguments: &[&str]) -> Top {
         let mut child = bprec().arg("top").arg("--json").args(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Top { child, lines }
+        Top { child, lines: Some(lines) }
     }
 
     /// The next interval.
     fn next(&mut self) -> Value {
-        let line = self.lines.next().expect("another interval").unwrap();
+        let line = self.lines.as_mut().and_then(Iterator::next).expect("another interval").unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 }
@@ -94,6 +94,80 @@ fn runs_and_times_are_those_of_bpftool() {
     drop(top);
 }
 
+/// Value of a series in the text format of Prometheus.
+fn series(text: &str, name: &str, labels: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(labels)?.strip_prefix(' '))?;
+    Some(line.parse().unwrap())
+}
+
+/// bpftool counts the same runs and the same time, over several files of the recording; promtool accepts the file at each moment.
+#[test]
+fn counters_for_prometheus_are_those_of_bpftool() {
+    if !root("counters_for_prometheus_are_those_of_bpftool") {
+        return;
+    }
+    alone();
+    let loaded = load();
+    let id = loaded.id_of("loop_of_1000").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bprec.prom");
+    let arguments = ["-d", "0.2", "--keep", "1", "--budget", "100", "--openmetrics"];
+    let mut top = Top { child: bprec().arg("top").args(arguments).arg(&path).spawn().unwrap(), lines: None };
+    let label = format!("{{id=\"{id}\"}}");
+    let read = || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let runs = series(&text, "bprec_program_runs_total", &label);
+        let seconds = series(&text, "bprec_program_run_seconds_total", &label);
+        (runs.zip(seconds), text)
+    };
+    while read().0.is_none() {
+        assert!(top.child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // For longer than some files last.
+    let began = std::time::Instant::now();
+    let mut runs = 0_u32;
+    while began.elapsed() < std::time::Duration::from_secs(4) {
+        loaded.run("loop_of_1000", 10).unwrap();
+        runs += 10;
+    }
+    // An interval that begins after the last run.
+    let ends = |text: &str| series(text, "bprec_last_interval_end_timestamp_seconds", "").unwrap();
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let after = now() + 0.2;
+    let (counted_runs, counted_s) = loop {
+        let (Some(counted), text) = read() else { panic!("the series is gone") };
+        succeed(Command::new("promtool").args(["check", "metrics"]).stdin(std::fs::File::open(&path).unwrap()));
+        assert_eq!(series(&text, "bprec_program_runs_counted_ratio", &label), Some(1.0));
+        if ends(&text) > after {
+            break counted;
+        }
+        assert!(top.child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    let (bpftool_runs, bpftool_ns) = bpftool(id);
+    assert_eq!(bpftool_runs, u64::from(runs));
+    // Between two files are some milliseconds.
+    let is_near = |counted: f64, truth: f64| counted <= truth * 1.000_001 && counted > truth * 0.98;
+    assert!(is_near(counted_runs, f64::from(runs)), "{counted_runs} of {runs}");
+    assert!(is_near(counted_s, bpftool_ns as f64 / 1e9), "{counted_s} s, {bpftool_ns} ns");
+    // The dashboard of docs/top.md asks for series that exist.
+    let dashboard =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/grafana-dashboard.json"));
+    let dashboard: Value = serde_json::from_str(&dashboard.unwrap()).unwrap();
+    let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let text = read().1;
+    for query in targets.map(|target| target["expr"].as_str().unwrap()) {
+        let names = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|it| it.starts_with("bprec_"));
+        names.for_each(|name| assert!(text.contains(&format!("# TYPE {name} ")), "{name} of {query}"));
+    }
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o644);
+    drop(top);
+    let names: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["bprec.prom"]);
+}
+
 /// One file after the other is written and read, and no interval is of a part of the time twice.
 #[test]
 fn intervals_go_on_over_files() {
@@ -111,7 +185,7 @@ fn intervals_go_on_over_files() {
         last_ns = to_ns;
         starts.insert(number(&interval["report"]["recording"]["start_ns"]));
     }
-    assert!(top.lines.next().is_none(), "more than asked for");
+    assert!(top.lines.as_mut().is_some_and(|lines| lines.next().is_none()), "more than asked for");
     assert!(top.child.wait().unwrap().success());
     assert!(starts.len() > 1, "all of it is of one file");
 }

@@ -1,22 +1,22 @@
-//! Access of this process to the kernel's BPF.
+//! Trials of the access that this process has to BPF.
 
 use crate::error::Result;
 use crate::inspect::prog_ids;
 use crate::programs::Refs;
 use crate::sys;
 
-/// The kernel's answers, each with the error that says what is missing.
+/// Result of each trial; an error names the missing privilege or feature.
 #[derive(Debug)]
 pub struct Access {
-    /// To a list of all programs.
+    /// Listing all programs.
     pub programs: Result<()>,
-    /// To switching run statistics on.
+    /// Switching run statistics on.
     pub statistics: Result<()>,
-    /// To a program of our own, which also tells whether there is BTF.
+    /// Loading a program of bprec; fails without kernel BTF, too.
     pub loading: Result<()>,
 }
 
-/// Tries everything once, and leaves nothing behind: no switch is turned, and a program of our own is loaded and let go of.
+/// Tries each access once. Run statistics are not switched on; the program that is loaded is unloaded again.
 pub fn access() -> Access {
     Access {
         programs: prog_ids().next().map_or(Ok(()), |answer| answer.map(drop)),

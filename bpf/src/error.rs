@@ -1,4 +1,4 @@
-//! Errors between us and the kernel: the call, the object, the kernel's answer and the remedy.
+//! Errors of questions to the kernel: the call, its object, the errno and the remedy.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::privilege;
 /// Result of asking the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A question that the kernel, or something we read from it, did not answer.
+/// Failure of a system call, a kernel file, or a BPF program that bprec loads.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,21 +25,21 @@ pub enum Error {
         /// Remedy, where one is known.
         remedy: Option<&'static str>,
     },
-    /// A file under /proc or /sys could not be read.
+    /// A file could not be read.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// The arrays of an object grew faster than they could be read.
+    /// The arrays of an object grew between each request for their sizes and the request for their contents.
     #[error("bpf(BPF_OBJ_GET_INFO_BY_FD) {object}: its arrays kept growing between the two calls")]
     Grew {
         /// The object.
         object: Object,
     },
-    /// The kernel's answer does not have the shape its interface promises.
+    /// The answer of the kernel differs from what its interface promises.
     #[error("{call} {object}: {problem}")]
     Answer {
         /// The call and its command.
@@ -49,7 +49,7 @@ pub enum Error {
         /// Defect of the answer.
         problem: String,
     },
-    /// One of our own programs could not be loaded or attached; `log` is libbpf's account of it.
+    /// A program of bprec could not be loaded or attached.
     #[error("our program {program}: {source}{}", LoadHint(source, log))]
     Load {
         /// Name of the program.
@@ -59,22 +59,22 @@ pub enum Error {
         /// Output of libbpf and the verifier, possibly empty.
         log: String,
     },
-    /// An object of the user's cannot be used.
+    /// A BPF object file of the user cannot be used.
     #[error("{}: {problem}", path.display())]
     UserObject {
         /// Its file.
         path: PathBuf,
-        /// Name of the program, the refusal, and the end of the verifier's log if it rejects it.
+        /// Name of the program, the refusal, and the end of the verifier's log if the verifier rejects it.
         problem: String,
     },
-    /// The kernel did not let us trace a program.
+    /// The kernel refused to let bprec trace a program.
     #[error("tracing program {id}: {}{}", Errno(*errno), Words(words))]
     Attach {
         /// The program.
         id: u32,
         /// The kernel's answer.
         errno: i32,
-        /// Last words of the verifier, or the meaning of the answer; possibly empty.
+        /// Last line of the verifier's log, or the meaning of the errno; may be empty.
         words: String,
     },
 }
@@ -96,18 +96,38 @@ impl Error {
         }
     }
 
-    /// True when the object asked about is no longer there: it was freed in between, which is no fault of anyone.
+    /// Returns true if the object was freed before or during the call, which is normal on a machine that loads programs.
     pub fn is_gone(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::EBADF))
     }
 
-    /// True when more privilege would help.
+    /// Returns true if more privilege would help.
     pub fn is_permission(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }
 
     pub(crate) fn file(path: impl Into<PathBuf>, source: io::Error) -> Error {
         Error::File { path: path.into(), source }
+    }
+
+    /// Maps the errno of `call` on `object` to an error without a remedy.
+    pub(crate) fn refused(call: &'static str, object: Object) -> impl FnOnce(i32) -> Error {
+        move |errno| Error::Syscall { call, object, errno, remedy: None }
+    }
+
+    /// Maps libbpf's error and log to an error about our program `program`.
+    pub(crate) fn not_loaded(program: &'static str) -> impl FnOnce((libbpf_rs::Error, String)) -> Error {
+        move |(source, log)| Error::Load { program, source, log }
+    }
+
+    /// Maps libbpf's error, where libbpf wrote no log, to an error about our program `program`.
+    pub(crate) fn libbpf(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+        move |source| Error::Load { program, source, log: String::new() }
+    }
+
+    /// Says that our program `program` is not usable.
+    pub(crate) fn own_program(program: &'static str, problem: impl Into<String>) -> Error {
+        Error::Answer { call: "our program", object: Object::Named(program), problem: problem.into() }
     }
 }
 
@@ -132,7 +152,7 @@ pub enum Object {
     },
     /// A path in a file system.
     Path(PathBuf),
-    /// Anything that one word names.
+    /// Object with a fixed name.
     Named(&'static str),
 }
 
@@ -150,10 +170,10 @@ impl fmt::Display for Object {
     }
 }
 
-/// An errno under the name it has in manual pages.
+/// Shows an errno by its name, as in manual pages.
 pub(crate) struct Errno(pub(crate) i32);
 
-/// `ENOTSUPP`, which the kernel's BPF code lets through to user space though it is none of user space's errors.
+/// `ENOTSUPP`: an errno of the kernel alone, which BPF system calls return to user space.
 pub(crate) const ENOTSUPP: i32 = 524;
 
 impl fmt::Display for Errno {
@@ -190,7 +210,7 @@ impl fmt::Display for Errno {
     }
 }
 
-/// The remedy as the tail of a message.
+/// Shows a remedy at the end of a message.
 struct Remedy(Option<&'static str>);
 
 impl fmt::Display for Remedy {
@@ -202,7 +222,7 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// Somebody's words as the tail of a message.
+/// Shows an explanation at the end of a message.
 struct Words<'a>(&'a str);
 
 impl fmt::Display for Words<'_> {

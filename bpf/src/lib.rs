@@ -25,13 +25,13 @@ pub use access::{Access, access};
 pub use bprec_host::{mounts_of_type, private_mount};
 pub use error::{Error, Object, Result};
 pub use inspect::{
-    Attachments, Bounds, BtfCache, Found, Holders, Kallsyms, Map, Names, Pins, ProgSnapshot, Program, RunStats,
+    Attachments, Bounds, BtfCache, Holders, Kallsyms, Links, Map, Names, Pins, ProgSnapshot, Program, RunStats,
     StatsGuard, links, map_ids, pins, prog_arrays, prog_ids, stats_sysctl,
 };
 pub use privilege::may_trace;
 pub use programs::{
-    Aggregator, Attached, AttrMap, Counted, EVENTS_MAX, EventReading, FOLLOWED_MAX, Follower, HISTOGRAM_SUB_BITS,
-    Inherit, Leader, Locked, OutputMap, PerCpuStats, Place, Probe, ProbeCost, Profiler, ProgRefs, Recipe, Refs,
-    Refusals, SamplerProgram, Source, Stack, StatsCost, StatsProbe, Targets, UserDetail, UserObject, UserProgram, Way,
-    counts_others, lists_references, makes_tail_calls, tail_calls_are_counted,
+    Aggregator, AttachMethod, Attached, AttrMap, EVENTS_MAX, EventReading, FOLLOWED_MAX, Follower, HISTOGRAM_SUB_BITS,
+    Inherit, Leader, LeaderSlot, Locked, OutputMap, PerCpuStats, Probe, ProbeCost, ProbeCounts, Profiler, ProgRefs,
+    Recipe, Refs, Refusals, SamplerProgram, Source, Stack, StatsCost, StatsProbe, Targets, UserDetail, UserObject,
+    UserProgram, counts_others, lists_references, makes_tail_calls, tail_calls_are_counted,
 };

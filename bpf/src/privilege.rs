@@ -1,14 +1,14 @@
-//! True if more privilege would help where the kernel refuses.
+//! Privilege to load and attach tracing programs.
 
 use bprec_host::Capability;
 
-/// True if this process has the privilege that loading and attaching tracing programs takes. Where they are refused all the same, more of
-/// it does not help.
+/// Returns true if this process has the privilege to load and attach tracing programs. If the kernel refuses them all the same, more privilege
+/// does not help.
 pub fn may_trace() -> bool {
     Capability::SYS_ADMIN.is_effective() || Capability::BPF.is_effective() && Capability::PERFMON.is_effective()
 }
 
-/// Remedy if the kernel refuses to load or to attach a program of ours for lack of permission.
+/// Remedy if the kernel refuses to load or attach a program of bprec with EPERM or EACCES.
 pub(crate) fn permission_remedy() -> &'static str {
     if may_trace() {
         "EPERM despite sufficient privileges: forbidden by kernel lockdown, a security module or the container"

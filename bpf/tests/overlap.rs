@@ -6,13 +6,13 @@ mod common;
 
 use std::time::Duration;
 
-use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Profiler};
+use bprec_bpf::{HISTOGRAM_SUB_BITS, ProbeCounts, Profiler};
 use bprec_fixtures::{AbsentMemory, Fixture, Loaded, Ran, Request, run_on_cpu};
 use bprec_format::bprec::state::Histogram;
 use common::{attach, position_of, profilers};
 
 /// The buckets of all runs, ascending.
-fn buckets(counted: &Counted) -> Vec<u16> {
+fn buckets(counted: &ProbeCounts) -> Vec<u16> {
     counted.buckets.iter().flat_map(|(bucket, runs)| (0..*runs).map(|_| *bucket)).collect()
 }
 
@@ -25,7 +25,8 @@ fn sleeping_runs_end_in_any_order_and_are_not_mixed() {
 fn sleeping_runs(test: &str, profiler: &Profiler) {
     const NAME: &str = "sleep_in_the_middle";
     // In which order runs that began one after the other end, and how many of them are more than can be open.
-    for (order, too_deep) in [(&[0, 1, 2, 3][..], 0), (&[3, 2, 1, 0], 0), (&[1, 3, 0, 2], 0), (&[5, 0, 4, 1, 3, 2], 2)]
+    for (order, nesting_overflow) in
+        [(&[0, 1, 2, 3][..], 0), (&[3, 2, 1, 0], 0), (&[1, 3, 0, 2], 0), (&[5, 0, 4, 1, 3, 2], 2)]
     {
         let runs = order.len();
         let memory = match AbsentMemory::new(runs) {
@@ -60,15 +61,15 @@ fn sleeping_runs(test: &str, profiler: &Profiler) {
             }
             let ran: Vec<(Ran, u64)> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
             // The last to begin found no room.
-            let measured = &ran[..runs - too_deep as usize];
+            let measured = &ran[..runs - nesting_overflow as usize];
             (measured.iter().map(|(ran, _)| *ran).collect(), measured.iter().map(|(_, outside_ns)| outside_ns).sum())
         });
         pair.detach();
         let counted = pair.read().unwrap();
         assert_eq!((loaded.entered(NAME).unwrap(), loaded.ran(NAME).unwrap()), (runs as u64, runs as u64));
         assert_eq!((counted.runs, pair.misses()), (runs as u64, Some(0)), "{order:?}");
-        assert_eq!(counted.measured, runs as u64 - too_deep, "{order:?}: {counted:?}");
-        assert_eq!((counted.too_deep, counted.discarded, counted.open), (too_deep, 0, 0), "{order:?}");
+        assert_eq!(counted.measured, runs as u64 - nesting_overflow, "{order:?}: {counted:?}");
+        assert_eq!((counted.nesting_overflow, counted.discarded, counted.open), (nesting_overflow, 0, 0), "{order:?}");
         // Around what the program sees of itself, within what its caller waited.
         let inside_ns: u64 = ran.iter().map(Ran::time_ns).sum();
         assert!((inside_ns..=outside_ns).contains(&counted.time_ns), "{order:?}: {counted:?}, {ran:?}");
@@ -124,8 +125,12 @@ fn preempted_runs(_: &str, profiler: &Profiler) {
     println!("{} of {} runs found another under way", own.inside, own.entered);
     assert_eq!(own.entered, THREADS * RUNS);
     assert_eq!(counted.runs + pair.misses().unwrap(), own.entered, "{counted:?}");
-    assert_eq!(counted.measured + counted.discarded + counted.too_deep + counted.open, counted.runs, "{counted:?}");
-    if (counted.measured, counted.too_deep) == (own.entered, 0) {
+    assert_eq!(
+        counted.measured + counted.discarded + counted.nesting_overflow + counted.open,
+        counted.runs,
+        "{counted:?}"
+    );
+    if (counted.measured, counted.nesting_overflow) == (own.entered, 0) {
         assert!((own.ns..=outside_ns).contains(&counted.time_ns), "{counted:?}, {} ns by itself", own.ns);
     }
     // An end that is missed, because ours was preempted, holds its place for a while: how many are measured is left to chance.
@@ -164,7 +169,7 @@ fn runs_from_an_interrupt(test: &str, profiler: &Profiler) {
     // counted.
     assert_eq!(counted.runs + misses, own.entered, "{counted:?}");
     assert_eq!(counted.measured + counted.discarded + counted.open, counted.runs, "{counted:?}");
-    assert_eq!(counted.too_deep, 0);
+    assert_eq!(counted.nesting_overflow, 0);
     assert_eq!(counted.buckets.iter().map(|(_, runs)| runs).sum::<u64>(), counted.measured);
     assert!(counted.measured > RUNS + own.inside / 2, "{counted:?}");
     if counted.measured == own.entered {

@@ -6,7 +6,7 @@ mod common;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{Attached, Way};
+use bprec_bpf::{AttachMethod, Attached};
 use common::{bpftool, can_load, has_bpftool, kernel_is, perf_event, prog_id, program};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 
@@ -50,7 +50,7 @@ fn by_link_it_runs_with_its_cookie_and_goes_when_dropped() {
     let Some(object) = load(test) else { return };
     let event = perf_event(TASK_CLOCK.0, TASK_CLOCK.1);
     let attached = Attached::new(program(&object, "count_runs_by_cookie").as_fd(), event.as_fd(), 4711).unwrap();
-    assert_eq!(attached.way(), Way::Link);
+    assert_eq!(attached.method(), AttachMethod::Link);
     let link_id = attached.link_id().unwrap();
     assert!(burn_until(&object, 4711, 3));
     if has_bpftool(test) {
@@ -78,7 +78,7 @@ fn by_ioctl_it_runs_without_a_cookie_and_goes_with_the_event() {
     let Some(object) = load(test) else { return };
     let event = perf_event(TASK_CLOCK.0, TASK_CLOCK.1);
     let attached = Attached::by_ioctl(program(&object, "count_runs_by_cookie").as_fd(), event.as_fd()).unwrap();
-    assert_eq!((attached.way(), attached.link_id()), (Way::Ioctl, None));
+    assert_eq!((attached.method(), attached.link_id()), (AttachMethod::Ioctl, None));
     assert!(burn_until(&object, 0, 3));
     drop(attached);
     drop(event);

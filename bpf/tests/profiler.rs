@@ -5,11 +5,11 @@ mod common;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use bprec_bpf::{Counted, Probe, Profiler, Program, Source};
+use bprec_bpf::{Probe, ProbeCounts, Profiler, Program, Source};
 use bprec_fixtures::{Fixture, Loaded, online_cpus, open_software_counter};
 use common::{attach, profiler, profiler_of, profilers};
 
-fn in_histogram(counted: &Counted) -> u64 {
+fn in_histogram(counted: &ProbeCounts) -> u64 {
     counted.buckets.iter().map(|(_, runs)| runs).sum()
 }
 
@@ -24,7 +24,7 @@ fn count_every_run(profiler: &Profiler) {
     let mut pairs: Vec<Probe> = names.iter().map(|name| attach(profiler, &loaded, name, 0)).collect();
     let mut elapsed_ns = Vec::new();
     for (name, pair) in names.iter().zip(&pairs) {
-        assert_eq!(pair.read().unwrap(), Counted::default());
+        assert_eq!(pair.read().unwrap(), ProbeCounts::default());
         let start = std::time::Instant::now();
         for times in [1, 250, 3000] {
             loaded.run(name, times).unwrap();
@@ -37,7 +37,7 @@ fn count_every_run(profiler: &Profiler) {
         let counted = pair.read().unwrap();
         assert_eq!(counted.runs, loaded.entered(name).unwrap());
         assert_eq!((counted.runs, counted.measured), (3251, 3251), "{name}");
-        assert_eq!((counted.discarded, counted.too_deep, counted.open), (0, 0, 0), "{name}");
+        assert_eq!((counted.discarded, counted.nesting_overflow, counted.open), (0, 0, 0), "{name}");
         assert_eq!(pair.misses(), Some(0));
         assert_eq!(in_histogram(&counted), counted.measured);
         assert!(u128::from(counted.time_ns) <= elapsed_ns, "{name}: {counted:?} in {elapsed_ns} ns");
@@ -93,7 +93,7 @@ fn runs_inside_runs_are_counted_once_and_not_mixed() {
         assert_eq!(loaded.ran("run_inside_itself").unwrap(), 500, "depth {depth}: not as deep as it should be");
         // Four may be open at a time; those further in are counted and not measured.
         assert_eq!(counted.measured, 500 * depth.min(4));
-        assert_eq!(counted.too_deep, 500 * depth.saturating_sub(4));
+        assert_eq!(counted.nesting_overflow, 500 * depth.saturating_sub(4));
         assert_eq!((counted.discarded, counted.open), (0, 0));
         // An outer run has the inner ones in it: together no more than as many times what went by.
         assert!(counted.time_ns <= depth * elapsed_ns);
@@ -118,7 +118,7 @@ fn a_gate_measures_one_in_so_many() {
     let measured = gated.measured - every_run.measured;
     // The gaps are 0 to 18 with a mean of 9: 6,000 of them spread by 33 (gap's deviation 5.5, over 10, times the root of 6,000).
     assert!((6000 - 250..6000 + 250).contains(&measured), "{measured} of 60,000 at one in ten");
-    let long_runs = |counted: &Counted, bucket: u16| -> u64 {
+    let long_runs = |counted: &ProbeCounts, bucket: u16| -> u64 {
         counted.buckets.iter().filter(|(index, _)| *index >= bucket).map(|(_, runs)| runs).sum()
     };
     // Five times the median, two octaves and a quarter above it: long runs are there by themselves, short ones only with an interrupt in them.

@@ -8,10 +8,8 @@
 //! the smallest size that holds what is set. Sizes came with 2.6.31 (64), 2.6.33 (72), 3.4 (80), 3.7 (96), 3.19 (104),
 //! 4.1 (112), 5.5 (120), 5.13 (128) and 6.3 (136).
 
-use zerocopy::byteorder::{BigEndian, ByteOrder, I32, LittleEndian, U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-use crate::{Endian, Error, Result};
+use crate::layout::{Codec, Padded, Plain, layout, number};
+use crate::{Endian, Error, Reader, Result, Writer};
 
 /// The size of the newest layout this crate decodes (`PERF_ATTR_SIZE_VER9`). Longer attrs are read as far as this.
 pub const ATTR_SIZE_MAX: usize = 144;
@@ -275,72 +273,75 @@ fn swap_precise_ip(flags: u64) -> u64 {
     flags & !(3 << PRECISE_IP_SHIFT) | swapped << PRECISE_IP_SHIFT
 }
 
-/// A decoded `perf_event_attr`. Fields carry the kernel's names; those that are unions there carry the name of the
-/// member that sampling events use.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[expect(missing_docs, reason = "the fields are documented in perf_event_open(2) under the same names")]
-pub struct EventAttr {
-    /// `type`, see [`event_type`].
-    pub kind: u32,
-    /// The size this attr had, or shall have, in the file.
-    pub size: u32,
-    pub config: u64,
-    /// Period, or frequency in Hz with [`AttrFlags::FREQ`].
-    pub sample_period: u64,
-    pub sample_type: SampleType,
-    pub read_format: ReadFormat,
-    pub flags: AttrFlags,
-    /// `wakeup_events`, or bytes with [`AttrFlags::WATERMARK`].
-    pub wakeup: u32,
-    pub bp_type: u32,
-    pub config1: u64,
-    pub config2: u64,
-    pub branch_sample_type: u64,
-    pub sample_regs_user: u64,
-    pub sample_stack_user: u32,
-    pub clockid: i32,
-    pub sample_regs_intr: u64,
-    pub aux_watermark: u32,
-    pub sample_max_stack: u16,
-    pub aux_sample_size: u32,
-    /// `aux_action` bits: 0 start paused, 1 pause, 2 resume.
-    pub aux_action: u32,
-    pub sig_data: u64,
-    pub config3: u64,
-    pub config4: u64,
+layout! {
+    /// A decoded `perf_event_attr`. Fields carry the kernel's names; those that are unions there carry the name of the
+    /// member that sampling events use.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[expect(missing_docs, reason = "the fields are documented in perf_event_open(2) under the same names")]
+    pub struct EventAttr {
+        /// `type`, see [`event_type`].
+        pub kind: u32,
+        /// The size this attr had, or shall have, in the file.
+        pub size: u32,
+        pub config: u64,
+        /// Period, or frequency in Hz with [`AttrFlags::FREQ`].
+        pub sample_period: u64,
+        pub sample_type: SampleType,
+        pub read_format: ReadFormat,
+        pub flags: AttrFlags as BitFields,
+        /// `wakeup_events`, or bytes with [`AttrFlags::WATERMARK`].
+        pub wakeup: u32,
+        pub bp_type: u32,
+        pub config1: u64,
+        pub config2: u64,
+        pub branch_sample_type: u64,
+        pub sample_regs_user: u64,
+        pub sample_stack_user: u32,
+        pub clockid: i32,
+        pub sample_regs_intr: u64,
+        pub aux_watermark: u32,
+        pub sample_max_stack: u16 as Padded<2>,
+        pub aux_sample_size: u32,
+        /// `aux_action` bits: 0 start paused, 1 pause, 2 resume.
+        pub aux_action: u32 as BitFields,
+        pub sig_data: u64,
+        pub config3: u64,
+        pub config4: u64,
+    }
 }
 
-/// The bytes of an attr on a machine of byte order `O`.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct AttrWire<O: ByteOrder> {
-    kind: U32<O>,
-    size: U32<O>,
-    config: U64<O>,
-    sample_period: U64<O>,
-    sample_type: U64<O>,
-    read_format: U64<O>,
-    flags: U64<O>,
-    wakeup: U32<O>,
-    bp_type: U32<O>,
-    config1: U64<O>,
-    config2: U64<O>,
-    branch_sample_type: U64<O>,
-    sample_regs_user: U64<O>,
-    sample_stack_user: U32<O>,
-    clockid: I32<O>,
-    sample_regs_intr: U64<O>,
-    aux_watermark: U32<O>,
-    sample_max_stack: U16<O>,
-    reserved: U16<O>,
-    aux_sample_size: U32<O>,
-    aux_action: U32<O>,
-    sig_data: U64<O>,
-    config3: U64<O>,
-    config4: U64<O>,
+number!(SampleType: u64);
+number!(ReadFormat: u64);
+
+const _: () = assert!(<Plain as Codec<'_, EventAttr>>::MIN_BYTES == ATTR_SIZE_MAX);
+
+/// C bit fields, which start at the least significant bit on little-endian machines and at the most significant one on big-endian machines.
+struct BitFields;
+
+impl<'a> Codec<'a, AttrFlags> for BitFields {
+    const MIN_BYTES: usize = 8;
+
+    fn put(value: &AttrFlags, w: &mut Writer<'_>) {
+        w.u64(value.to_word(w.endian()));
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<AttrFlags> {
+        Ok(AttrFlags::from_word(r.u64(what)?, r.endian()))
+    }
 }
 
-const _: () = assert!(size_of::<AttrWire<LittleEndian>>() == ATTR_SIZE_MAX);
+impl<'a> Codec<'a, u32> for BitFields {
+    const MIN_BYTES: usize = 4;
+
+    fn put(value: &u32, w: &mut Writer<'_>) {
+        w.u32(if w.endian() == Endian::Little { *value } else { value.reverse_bits() });
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<u32> {
+        let value = r.u32(what)?;
+        Ok(if r.endian() == Endian::Little { value } else { value.reverse_bits() })
+    }
+}
 
 impl EventAttr {
     /// Decodes the attr at the start of `bytes`, which lie at `offset` of the input.
@@ -364,23 +365,17 @@ impl EventAttr {
         let mut padded = [0; ATTR_SIZE_MAX];
         let known = given.len().min(ATTR_SIZE_MAX);
         padded[..known].copy_from_slice(&given[..known]);
-        let mut attr = match endian {
-            Endian::Little => EventAttr::from_wire(&zerocopy::transmute!(padded) as &AttrWire<LittleEndian>, endian),
-            Endian::Big => EventAttr::from_wire(&zerocopy::transmute!(padded) as &AttrWire<BigEndian>, endian),
-        };
-        attr.size = size;
-        Ok(attr)
+        let attr = Plain::get(&mut Reader::new(&padded, offset, endian), "perf_event_attr")?;
+        Ok(EventAttr { size, ..attr })
     }
 
     /// Appends the attr in `size` bytes, at least 64; fields beyond `size` are not written, bytes beyond the known
     /// layout are zero.
     pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
         let start = out.len();
-        match endian {
-            Endian::Little => out.extend_from_slice(self.to_wire::<LittleEndian>(endian).as_bytes()),
-            Endian::Big => out.extend_from_slice(self.to_wire::<BigEndian>(endian).as_bytes()),
-        }
-        out.resize(start + self.size.max(64) as usize, 0);
+        let size = self.size.max(ATTR_SIZES[0]);
+        Plain::put(&EventAttr { size, ..self.clone() }, &mut Writer::new(out, endian));
+        out.resize(start + size as usize, 0);
     }
 
     /// The smallest named size that holds every field that is not zero. A reader that knows fewer bytes than the
@@ -390,69 +385,5 @@ impl EventAttr {
         EventAttr { size: ATTR_SIZE_MAX as u32, ..self.clone() }.encode(&mut bytes, Endian::Little);
         let used = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last as u32 + 1);
         ATTR_SIZES.into_iter().find(|size| *size >= used).unwrap_or(ATTR_SIZE_MAX as u32)
-    }
-
-    fn from_wire<O: ByteOrder>(wire: &AttrWire<O>, endian: Endian) -> EventAttr {
-        EventAttr {
-            kind: wire.kind.get(),
-            size: wire.size.get(),
-            config: wire.config.get(),
-            sample_period: wire.sample_period.get(),
-            sample_type: SampleType(wire.sample_type.get()),
-            read_format: ReadFormat(wire.read_format.get()),
-            flags: AttrFlags::from_word(wire.flags.get(), endian),
-            wakeup: wire.wakeup.get(),
-            bp_type: wire.bp_type.get(),
-            config1: wire.config1.get(),
-            config2: wire.config2.get(),
-            branch_sample_type: wire.branch_sample_type.get(),
-            sample_regs_user: wire.sample_regs_user.get(),
-            sample_stack_user: wire.sample_stack_user.get(),
-            clockid: wire.clockid.get(),
-            sample_regs_intr: wire.sample_regs_intr.get(),
-            aux_watermark: wire.aux_watermark.get(),
-            sample_max_stack: wire.sample_max_stack.get(),
-            aux_sample_size: wire.aux_sample_size.get(),
-            aux_action: match endian {
-                Endian::Little => wire.aux_action.get(),
-                Endian::Big => wire.aux_action.get().reverse_bits(),
-            },
-            sig_data: wire.sig_data.get(),
-            config3: wire.config3.get(),
-            config4: wire.config4.get(),
-        }
-    }
-
-    fn to_wire<O: ByteOrder>(&self, endian: Endian) -> AttrWire<O> {
-        AttrWire {
-            kind: self.kind.into(),
-            size: self.size.max(64).into(),
-            config: self.config.into(),
-            sample_period: self.sample_period.into(),
-            sample_type: self.sample_type.0.into(),
-            read_format: self.read_format.0.into(),
-            flags: self.flags.to_word(endian).into(),
-            wakeup: self.wakeup.into(),
-            bp_type: self.bp_type.into(),
-            config1: self.config1.into(),
-            config2: self.config2.into(),
-            branch_sample_type: self.branch_sample_type.into(),
-            sample_regs_user: self.sample_regs_user.into(),
-            sample_stack_user: self.sample_stack_user.into(),
-            clockid: self.clockid.into(),
-            sample_regs_intr: self.sample_regs_intr.into(),
-            aux_watermark: self.aux_watermark.into(),
-            sample_max_stack: self.sample_max_stack.into(),
-            reserved: 0.into(),
-            aux_sample_size: self.aux_sample_size.into(),
-            aux_action: match endian {
-                Endian::Little => self.aux_action,
-                Endian::Big => self.aux_action.reverse_bits(),
-            }
-            .into(),
-            sig_data: self.sig_data.into(),
-            config3: self.config3.into(),
-            config4: self.config4.into(),
-        }
     }
 }

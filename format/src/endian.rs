@@ -1,5 +1,7 @@
 //! Byte order, chosen once per input from its magic, and checked reads and writes in it.
 
+use byteorder::{BigEndian, ByteOrder, LittleEndian};
+
 use crate::{Error, Result};
 
 /// The byte order of the machine that wrote the input.
@@ -56,6 +58,14 @@ impl Endian {
     #[inline]
     pub fn u64_at(self, bytes: &[u8], at: usize) -> Option<u64> {
         bytes.get(at..)?.first_chunk().map(|b| self.u64(*b))
+    }
+
+    /// The unsigned integer that 1 to 16 bytes mean; `None` for any other number of bytes.
+    pub fn uint(self, bytes: &[u8]) -> Option<u128> {
+        (1..=16).contains(&bytes.len()).then(|| match self {
+            Endian::Little => LittleEndian::read_uint128(bytes, bytes.len()),
+            Endian::Big => BigEndian::read_uint128(bytes, bytes.len()),
+        })
     }
 
     /// The bytes of an integer in this order.

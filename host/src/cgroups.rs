@@ -1,4 +1,4 @@
-//! Cgroups of the unified hierarchy (cgroup v2): the tree as it is, and one that is asked for by its path.
+//! Cgroups of the unified hierarchy (cgroup v2): the whole tree, and the lookup of one cgroup by path.
 //!
 //! A cgroup's id is that of its directory in kernfs, which is its inode number (64-bit machines, since Linux 5.5).
 
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::mounts::mounts_of_type;
 
-/// The most cgroups that are walked: a limit for machines with very many, where a walk would take too long.
+/// Limit on the cgroups that are walked, so that a walk ends soon on every machine.
 const CGROUPS_MAX: usize = 50_000;
 /// Inode of the directory that is the root of the whole hierarchy.
 const WHOLE_ROOT: u64 = 1;
-/// `bpf_get_current_ancestor_cgroup_id()` and the like are asked by level; so many are told apart.
+/// Limit on the levels that have a bit of their own in [`Cgroup::levels`].
 const LEVELS_MAX: u32 = 32;
 
-/// The cgroups that there are.
+/// Cgroups of the machine at one moment.
 #[derive(Debug, Default)]
 pub struct Cgroups {
     root: PathBuf,
@@ -40,7 +40,7 @@ impl Cgroups {
         }
         let mut directories = vec![root.clone()];
         while let Some(directory) = directories.pop() {
-            // Removed meanwhile, or not for us: then its children are not known.
+            // The directory was removed or is not readable; its children stay unknown.
             let Ok(entries) = fs::read_dir(&directory) else { continue };
             for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
                 if all.len() >= CGROUPS_MAX {
@@ -56,23 +56,23 @@ impl Cgroups {
         Cgroups { root, all, is_complete: true }
     }
 
-    /// Id and path below the mount point, with a leading slash, of each; parents before their children.
+    /// Id and path (below the mount point, with a leading slash) of each cgroup, parents before their children.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Path)> {
         self.all.iter().map(|(id, path)| (*id, path.as_path()))
     }
 
-    /// The directory of a cgroup that [`Cgroups::iter`] named.
+    /// Directory of a cgroup by its path from [`Cgroups::iter`].
     pub fn directory(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// False when there are more than are walked.
+    /// Returns false if the machine has more cgroups than the limit.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 }
 
-/// A cgroup that was asked for.
+/// A cgroup that was looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     /// Its id.
@@ -85,18 +85,18 @@ pub struct Cgroup {
     pub levels: u32,
 }
 
-/// Why a cgroup was not found.
+/// Reason why a cgroup was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// There is no hierarchy.
+    /// No unified hierarchy is mounted.
     #[error("no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it")]
     NotMounted,
-    /// It is not there, or is no directory.
+    /// The directory is missing, or the path is no directory.
     #[error("{}: {source}", directory.display())]
     Directory {
         /// Path that it would have.
         directory: PathBuf,
-        /// Why it is not.
+        /// Cause.
         source: io::Error,
     },
     /// The list of mounts cannot be read.
@@ -108,7 +108,7 @@ impl Cgroup {
     /// Looks up a directory, or a path below where the hierarchy is mounted.
     ///
     /// # Errors
-    /// When it is not there.
+    /// Fails if the directory does not exist.
     pub fn find(asked: &Path) -> Result<Cgroup, CgroupError> {
         let mounts = mounts_of_type(b"cgroup2")?;
         let root = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first());

@@ -1,4 +1,4 @@
-//! CPUs: which there are, and how lists of them are written.
+//! Lists of CPUs, and notice of CPUs that go offline.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,9 +12,9 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 use crate::error::{Error, Result};
 
 const DIRECTORY: &str = "/sys/devices/system/cpu";
-/// No kernel is built for as many.
+/// More CPUs than any kernel supports.
 const CPUS_MAX: u32 = 1 << 16;
-/// Begin of the kernel's message that a CPU has gone offline; its number follows.
+/// Start of the kernel's message that a CPU has gone offline, in front of the number of the CPU.
 const WENT_OFFLINE: &str = "offline@/devices/system/cpu/cpu";
 /// Multicast group of the kernel's own messages about devices.
 const OF_KERNEL: u32 = 1;
@@ -24,7 +24,7 @@ const MESSAGE_BYTES: usize = 2048 + 512;
 /// CPUs that run tasks now, ascending.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// Fails if the list in /sys cannot be read.
 pub fn online_cpus() -> Result<Vec<u32>> {
     list_in("online")
 }
@@ -32,20 +32,20 @@ pub fn online_cpus() -> Result<Vec<u32>> {
 /// CPUs that may ever come online, ascending: those that per-CPU values are kept for.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// Fails if the list in /sys cannot be read.
 pub fn possible_cpus() -> Result<Vec<u32>> {
     list_in("possible")
 }
 
-/// CPUs that are there, online or not, ascending.
+/// CPUs that are present, online or offline, ascending.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// Fails if the list in /sys cannot be read.
 pub fn present_cpus() -> Result<Vec<u32>> {
     list_in("present")
 }
 
-/// Hears of CPUs that go offline, be it for a moment: the lists above do not tell that.
+/// Listens for CPUs that go offline, even for a moment that the lists in /sys do not show.
 #[derive(Debug)]
 pub struct OfflineCpus(OwnedFd);
 
@@ -69,7 +69,7 @@ impl OfflineCpus {
             match recv(&self.0, &mut message[..], RecvFlags::empty()) {
                 Ok((0, _)) => return cpus,
                 Ok((bytes, _)) => cpus.extend(message.get(..bytes).and_then(went_offline)),
-                // Messages that found no room are lost, those behind them are not.
+                // Messages that did not fit into the socket buffer are lost; later messages follow.
                 Err(Errno::INTR | Errno::NOBUFS) => (),
                 Err(_) => return cpus,
             }
@@ -77,7 +77,7 @@ impl OfflineCpus {
     }
 }
 
-/// The CPU that a message of the kernel says has gone offline.
+/// CPU of a message about a CPU that has gone offline; `None` for other messages.
 fn went_offline(message: &[u8]) -> Option<u32> {
     let text = message.split(|byte| *byte == 0).next()?;
     std::str::from_utf8(text).ok()?.strip_prefix(WENT_OFFLINE)?.parse().ok()

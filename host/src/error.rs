@@ -1,4 +1,4 @@
-//! Errors of facts that the machine did not tell.
+//! Error of a file under `/proc` or `/sys`.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 /// Result of asking the machine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A file under `/proc` or `/sys` could not be read, or does not say what it should.
+/// A file under `/proc` or `/sys` could not be read or parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
 pub struct Error {
     /// The file.
     pub path: PathBuf,
-    /// Why not.
+    /// Cause.
     pub source: io::Error,
 }
 
@@ -21,7 +21,7 @@ impl Error {
         Error { path: path.into(), source }
     }
 
-    /// The kernel's answer, where there was one.
+    /// Errno of the failed read, if the kernel refused it.
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()
     }

@@ -1,4 +1,4 @@
-//! `/proc/kallsyms`: the symbols of the kernel, its modules, and what else it names.
+//! `/proc/kallsyms`: symbols of the kernel, its modules and pseudo modules such as `[bpf]`.
 //!
 //! Reading the file costs the kernel tens of milliseconds per 100,000 symbols, whatever is done with them here, and for the functions
 //! that it names under pseudo modules such as `[bpf]` a time that grows with the square of their number (0.4 s for 4,000). They come
@@ -18,17 +18,17 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// One line: `<hex address> <type> <name>[\t[module]]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// Zero when the kernel hides it.
+    /// Address; zero if the kernel hides addresses.
     pub addr: u64,
-    /// The letter that `nm` has for its type.
+    /// Type letter, as in `nm`.
     pub kind: u8,
     /// Its name.
     pub name: &'a [u8],
-    /// The module, or what stands in its place.
+    /// Module or pseudo module.
     pub module: Option<&'a [u8]>,
 }
 
-/// A function, as far as the next symbol.
+/// A function, which ends at the next symbol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     /// First address.
@@ -71,7 +71,7 @@ impl<'a> Symbol<'a> {
     }
 }
 
-/// The symbols one after the other.
+/// Reads symbols line by line.
 #[derive(Debug)]
 pub struct SymbolReader<R> {
     lines: R,
@@ -79,10 +79,10 @@ pub struct SymbolReader<R> {
 }
 
 impl SymbolReader<BufReader<File>> {
-    /// Opens the running kernel's.
+    /// Opens the table of the running kernel.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if the file cannot be read.
     pub fn open() -> Result<Self> {
         let file = File::open(PATH).map_err(|source| Error::new(PATH, source))?;
         Ok(SymbolReader::new(BufReader::with_capacity(1 << 16, file)))
@@ -95,7 +95,7 @@ impl<R: BufRead> SymbolReader<R> {
         SymbolReader { lines, line: Vec::new() }
     }
 
-    /// Result of `pick` for the first symbol that it wants; None at the end.
+    /// First result of `pick` that is not `None`; `None` at the end of the table.
     pub fn find_map<T>(&mut self, mut pick: impl FnMut(Symbol<'_>) -> Option<T>) -> Option<T> {
         loop {
             self.line.clear();
@@ -109,28 +109,28 @@ impl<R: BufRead> SymbolReader<R> {
     }
 }
 
-/// The symbol table of the running kernel, as one reading of it gave it.
+/// Snapshot of the symbol table of the running kernel.
 #[derive(Debug)]
 pub struct Kallsyms {
     text: Vec<u8>,
-    /// Modules when it was read.
+    /// Modules that were loaded when the table was read.
     modules: Vec<String>,
     /// Addresses, and where their lines are in the text; made when a function is looked up first.
     by_address: OnceLock<Vec<(u64, usize)>>,
 }
 
 impl Kallsyms {
-    /// Reads it all.
+    /// Reads the whole table.
     ///
     /// # Errors
-    /// When /proc/kallsyms cannot be read.
+    /// Fails if /proc/kallsyms cannot be read.
     pub fn read() -> Result<Kallsyms> {
         let modules = modules();
         let text = std::fs::read(PATH).map_err(|source| Error::new(PATH, source))?;
         Ok(Kallsyms { modules, ..Kallsyms::from_text(text) })
     }
 
-    /// Returns true while the kernel has the modules that it had when the table was read, at the same addresses.
+    /// Returns true if no module was loaded, unloaded or moved since the table was read.
     pub fn has_current_modules(&self) -> bool {
         self.modules == modules()
     }
@@ -138,7 +138,7 @@ impl Kallsyms {
     /// Reads the symbols that come before the first one of `module`.
     ///
     /// # Errors
-    /// When /proc/kallsyms cannot be read.
+    /// Fails if /proc/kallsyms cannot be read.
     pub fn read_before(module: &str) -> Result<Kallsyms> {
         let tag = format!("\t[{module}]\n").into_bytes();
         let modules = modules();
@@ -168,7 +168,7 @@ impl Kallsyms {
         Kallsyms { text, modules: Vec::new(), by_address: OnceLock::new() }
     }
 
-    /// True when the kernel hides addresses from this process: every one of them reads as zero.
+    /// Returns true if the kernel hides addresses from this process: all addresses are zero.
     pub fn is_hidden(&self) -> bool {
         self.symbols().next().is_some_and(|first| first.addr == 0) && self.symbols().all(|symbol| symbol.addr == 0)
     }
@@ -185,7 +185,7 @@ impl Kallsyms {
         symbols.find(|symbol| symbol.name == name && symbol.module.is_none()).map(|symbol| symbol.addr)
     }
 
-    /// The functions that hold `addresses`, by address, each once. An address that no function can hold is left out.
+    /// Functions that contain `addresses`, by address, each once. Addresses outside of all functions are left out.
     ///
     /// A function ends where the next symbol starts. Of several names for one address a global one wins, then the
     /// first in the file.

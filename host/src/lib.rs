@@ -27,17 +27,17 @@ pub use outputs::{create_output, refuse_planted, refuse_planted_target};
 pub use privilege::{Capability, hidden_addresses};
 pub use process::{Process, Stat, comm, is_alive, process_ids, start_ticks, thread_ids, with_descendants};
 
-/// The number in a file under `/proc/sys`, by its path below that: `kernel/kptr_restrict`.
+/// Number in a file under `/proc/sys`, by its relative path: `kernel/kptr_restrict`.
 pub fn sysctl_number(name: &str) -> Option<i64> {
     std::fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
 }
 
-/// The kernel's release (`6.12.57+deb13-amd64`); empty when it is not told.
+/// Release of the kernel (`6.12.57+deb13-amd64`); empty if it cannot be read.
 pub fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// Version and patch level of the kernel; zeros when they are not told.
+/// Version and patch level of the kernel; zeros if they cannot be read.
 pub fn kernel_version() -> (u32, u32) {
     version(&kernel_release())
 }

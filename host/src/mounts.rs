@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Mount points of whole file systems of a type, each once, as far as this mount namespace shows.
 ///
 /// # Errors
-/// When the list of mounts cannot be read.
+/// Fails if the list of mounts cannot be read.
 pub fn mounts_of_type(wanted: &[u8]) -> Result<Vec<PathBuf>> {
     let path = "/proc/self/mountinfo";
     let text = fs::read(path).map_err(|source| Error::new(path, source))?;
@@ -29,7 +29,7 @@ pub fn mounts_of_type(wanted: &[u8]) -> Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, mount_point)| mount_point).collect())
 }
 
-/// Mounts a file system of this type, to be read, at no place in the tree: nobody else sees it, and it is gone with the
+/// Mounts a file system of this type read-only and detached from the directory tree: other processes do not see it, and it ends with the
 /// descriptor. Its root is `/proc/self/fd/<descriptor>`.
 ///
 /// # Errors

@@ -17,12 +17,12 @@ const INITIAL_USERS: &str = "user:[4026531837]";
 /// Directory in which `ip netns` and container runtimes keep namespaces by name.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
-/// True if task numbers of this process are those that the kernel itself uses; `None` when that is not told.
+/// Returns true if task numbers of this process are those that the kernel itself uses; `None` when that is not told.
 pub fn is_initial_pid_namespace() -> Option<bool> {
     fs::read_link("/proc/self/ns/pid").ok().map(|namespace| namespace.as_os_str() == INITIAL_PIDS)
 }
 
-/// True if capabilities of this process are those that the kernel asks for; in a user namespace of its own they count for that alone. `None`
+/// Returns true if capabilities of this process are those that the kernel asks for; in a user namespace of its own they count for that alone. `None`
 /// when that is not told.
 pub fn is_initial_user_namespace() -> Option<bool> {
     fs::read_link("/proc/self/ns/user").ok().map(|namespace| namespace.as_os_str() == INITIAL_USERS)

@@ -14,7 +14,7 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 /// do it. It is the name itself that is looked at; a link is not followed.
 ///
 /// # Errors
-/// When it is so.
+/// Fails if another user owns the file.
 pub fn refuse_planted(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(about) => refuse_owner(path, about.uid()),
@@ -34,7 +34,7 @@ pub fn refuse_planted_target(path: &Path) -> io::Result<()> {
 /// Opens a file that is to be written from its beginning, and creates it for its owner alone: what a machine does is its owner's business.
 ///
 /// # Errors
-/// When it cannot be opened, or is another user's (see [`refuse_planted`]).
+/// Fails if it cannot be opened, or is another user's (see [`refuse_planted`]).
 pub fn create_output(path: &Path) -> io::Result<File> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -42,7 +42,7 @@ pub fn create_output(path: &Path) -> io::Result<File> {
     }
     refuse_planted_target(path)?;
     let path = match fs::canonicalize(path) {
-        // A link to a file that is not there: it is created, as perf does.
+        // The link points to a missing file, which is created, as perf does.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let target = fs::read_link(path)?;
             return create_output(&path.parent().unwrap_or(Path::new("")).join(target));
@@ -51,7 +51,7 @@ pub fn create_output(path: &Path) -> io::Result<File> {
     };
     let no_links = OFlags::NOFOLLOW.bits().cast_signed();
     let file = OpenOptions::new().write(true).custom_flags(no_links).open(&path)?;
-    // It may be another one than was looked at.
+    // The file may have been replaced since the check.
     let about = file.metadata()?;
     refuse_owner(&path, about.uid())?;
     if about.is_file() {
@@ -60,7 +60,7 @@ pub fn create_output(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Refuses a file of this user at a path.
+/// Fails if another user owns the file and anyone may write to its directory.
 fn refuse_owner(path: &Path, uid: u32) -> io::Result<()> {
     let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(place) = fs::metadata(directory) else { return Ok(()) };

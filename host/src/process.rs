@@ -1,4 +1,4 @@
-//! Processes: who they are, and to whom they belong.
+//! Processes: identity, owner, state, descendants.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process with this number; `None` when it is gone.
+    /// Identity of the process with this number; `None` if the process has ended.
     ///
     /// The cgroup is that of the unified hierarchy, or where that is not in use (all processes in its root) the longest path in another
     /// hierarchy; empty when it is not told.
@@ -51,7 +51,7 @@ fn numbers_in(directory: &str) -> Vec<u32> {
     numbers
 }
 
-/// These processes, and all that descend from them, ascending. One whose parent has ended is nobody's descendant any more.
+/// These processes and all their descendants, ascending. The kernel gives a process whose parent has ended another parent.
 pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for pid in process_ids() {
@@ -69,7 +69,7 @@ pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
     all.into_iter().collect()
 }
 
-/// `/proc/PID/stat` of a task, as far as it is needed.
+/// Fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat<'a> {
     /// Its name.
@@ -78,11 +78,11 @@ pub struct Stat<'a> {
     pub state: u8,
     /// Its parent.
     pub parent: u32,
-    /// It never leaves the kernel.
+    /// True for a kernel thread.
     pub is_kernel_thread: bool,
     /// Number of threads of its process.
     pub threads: u64,
-    /// When it started, in hundredths of a second since boot with suspends.
+    /// Start time, in 1/100 s since boot, time in suspend included.
     pub start_ticks: u64,
 }
 
@@ -117,17 +117,17 @@ fn parent(pid: u32) -> Option<u32> {
     Stat::parse(&stat(pid)?).map(|stat| stat.parent)
 }
 
-/// When a process started, in hundredths of a second since boot with suspends; `None` when it is gone.
+/// Start time of a process, in 1/100 s since boot, time in suspend included; `None` if the process has ended.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::parse(&stat(pid)?).map(|stat| stat.start_ticks)
 }
 
-/// True if a task with this number has not ended; a zombie has.
+/// Returns true if a task with this number exists and is not a zombie.
 pub fn is_alive(tid: u32) -> bool {
     stat(tid).is_some_and(|text| Stat::parse(&text).is_none_or(|stat| !matches!(stat.state, b'Z' | b'X' | b'x')))
 }
 
-/// Name of a task; `None` when it is gone.
+/// Name of a task; `None` if the task has ended.
 pub fn comm(task: u32) -> Option<Vec<u8>> {
     let mut comm = fs::read(format!("/proc/{task}/comm")).ok()?;
     comm.pop_if(|byte| *byte == b'\n');

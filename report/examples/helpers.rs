@@ -1,7 +1,7 @@
 //! A sink of one's own: which kernel functions BPF programs call, by time spent. `cargo run -p bprec-report --example helpers -- perf.data`
 #![allow(clippy::print_stdout, reason = "an example")]
 
-use bprec_report::{Attribution, Charge, Column, Input, Options, SampleView, Session, Sink, format};
+use bprec_report::{Attribution, Charge, ChargeColumn, Input, Options, SampleView, Session, Sink, format};
 use std::collections::BTreeMap;
 use std::error::Error;
 
@@ -15,7 +15,8 @@ impl Sink for Helpers {
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> format::Result<()> {
-        if let Charge::Program { program, column: Column::Helper, called: Some(called), .. } = attribution.charge {
+        if let Charge::Program { program, column: ChargeColumn::Helper, called: Some(called), .. } = attribution.charge
+        {
             *self.0.entry((program, called)).or_default() += sample.count.weight;
         }
         Ok(())

@@ -2,29 +2,29 @@
 
 use std::path::PathBuf;
 
-/// Why there is no report.
+/// Error that prevents a report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system would not let us read the input, or write the output.
+    /// A system call on the input or output failed.
     #[error("{call} {path}: {source}")]
     Io {
         /// The attempted call.
         call: &'static str,
-        /// On what.
+        /// File that the call was about.
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
     },
     /// A file became shorter while it was read, or its disk failed.
-    #[error("{path}: was truncated while it was read: nothing at offset {offset:#x}")]
+    #[error("{path}: was truncated while it was read: offset {offset:#x} does not exist any more")]
     Truncated {
         /// File that the error is about.
         path: PathBuf,
-        /// From where on it could not be read.
+        /// Lowest offset that could not be read.
         offset: u64,
     },
-    /// The bytes are not a recording, or are damaged where nothing can be read without them.
+    /// The input is not a recording, or its damage prevents reading it.
     #[error("{path}: {source}")]
     Format {
         /// The input.
@@ -32,24 +32,24 @@ pub enum Error {
         /// Offset and cause.
         source: bprec_format::Error,
     },
-    /// Files that are not of one recording.
+    /// Files that do not belong to one recording.
     #[error("{} and {}: {problem}", first.display(), second.display())]
     Files {
-        /// The file that is earlier, or was given first.
+        /// The earlier file.
         first: PathBuf,
-        /// The other one.
+        /// The later file.
         second: PathBuf,
         /// Reason why they cannot be read as one recording.
         problem: String,
     },
-    /// An option that does not fit the recording, or that says nothing.
+    /// An option that does not fit the recording.
     #[error("{option} {value}: {problem}")]
     Option {
         /// The option.
         option: &'static str,
         /// The given value.
         value: String,
-        /// Its defect.
+        /// Problem with the value.
         problem: String,
     },
     /// The output could not be written.

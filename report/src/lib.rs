@@ -1,12 +1,12 @@
-//! Recordings into tables: what each BPF program costs, who pays, and where.
+//! Reports on recordings: the cost of each BPF program, who pays for it, and where in the code it arises.
 //!
-//! The way of the data: [`Input`] (bytes) → `index` (one pass over the side band: programs, addresses, tasks; free of any filter)
-//! → `pass` (one pass over the samples, in any order and in parallel: each is attributed) → [`Sink`] (a ledger, or yours) → [`model`]
-//! (owned numbers, each with its reason where it is not known) → `view` (table, JSON, CSV, which compute nothing). The same recording
-//! gives the same bytes on any machine and with any number of threads.
+//! The flow of data: [`Input`] (bytes) → `index` (one pass over the side band: programs, addresses, tasks; independent of filters) → `pass` (one pass
+//! over the samples, in any order and in parallel: each sample is attributed) → [`Sink`] (a ledger, or yours) → [`model`] (owned numbers, each with
+//! its reason if unknown) → `view` (table, JSON, CSV; computes nothing). The same recording gives the same bytes on any machine and with any number
+//! of threads.
 //!
-//! [`Session`] is the way in for other programs: open a recording once, then ask for reports, run a [`Sink`] of your own over its
-//! samples, or look up addresses with its [`Symbolizer`].
+//! [`Session`] is the entry point for other programs: open a recording once, then ask for reports, run your own [`Sink`] over its samples, or look up
+//! addresses with its [`Symbolizer`].
 //!
 //! ```no_run
 //! use bprec_report::{Input, Options, Session};
@@ -22,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
-//! not in the recording is not known and is shown as `n/a`, never as 0.
+//! This crate does not use the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. A fact that the recording lacks is
+//! unknown and shown as `n/a`, never as 0.
 
 mod error;
 mod export;
@@ -39,7 +39,7 @@ mod view;
 
 pub use bprec_format as format;
 pub use error::{Error, Result};
-pub use export::ExportFormat;
+pub use export::{ExportFormat, Metrics};
 pub use index::student::Quantiles as StudentQuantiles;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::source::Source;
@@ -53,7 +53,7 @@ pub use options::{
     AnnotateOptions, By, CpuList, Group, Options, Paint, Payer, ProgFilter, Sort, Split, TableColumns, TableStyle,
     TextStyle, TimeRange, Tone,
 };
-pub use pass::attribution::{Attribution, Charge, Column};
+pub use pass::attribution::{Attribution, Charge, ChargeColumn};
 pub use pass::{SampleView, Sink};
 pub use query::counters::StatAccumulator;
 pub use query::diff::diff;
@@ -64,19 +64,19 @@ pub use stream::rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
 pub use stream::script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};
 pub use view::{Detail, Document, FlameBox, Listing, ListingRow, PageTable, StatFormat, StatWriter, TablesPage};
 
-/// Charges every sample of the recording to the BPF program that it was taken in.
+/// Reports the cost of each program: every sample is charged to the BPF program that it was taken in.
 ///
 /// # Errors
-/// When the recording cannot be read at all, or `options` name an event or a time that it does not have. A recording that
+/// Fails if the recording cannot be read at all, or `options` name an event or a time that it does not have. A recording that
 /// can be read in part gives a report that says so ([`Report::problems`]).
 pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
     Session::open_for(input, options)?.by_prog(options)
 }
 
-/// Counts from snapshot to snapshot: run statistics, exact and shared counters.
+/// Reports counts from snapshot to snapshot: run statistics, exact and shared counters.
 ///
 /// # Errors
-/// When the recording cannot be read at all, or `options` name a time that it does not have.
+/// Fails if the recording cannot be read at all, or `options` name a time that it does not have.
 pub fn counters(input: &Input, options: &Options) -> Result<CountersReport> {
     Session::open_for(input, options)?.counters(options)
 }

@@ -1,9 +1,9 @@
-//! A recording that was opened and indexed, for as many queries as there are.
+//! Sessions: an opened and indexed recording that answers any number of queries.
 
 use crate::index::sections::btf_of;
 use crate::index::symbolizer::Symbolizer;
 use crate::index::{Index, Wanted};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Advice, Annotation, Count, CountersReport, Interval, LinesReport, OverTime, Page, Payers, Profile, Report, Row,
     Stacks, Trees,
@@ -18,10 +18,10 @@ use crate::{
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-/// A recording and its index: programs, addresses, tasks, symbols. The side band is read once, whatever is asked afterwards.
+/// A recording and its index: programs, addresses, tasks, symbols. The side band is read once for all queries.
 #[derive(Debug)]
 pub struct Session<'a> {
-    recording: Recording<'a>,
+    recording: OpenRecording<'a>,
     index: Index,
 }
 
@@ -29,13 +29,13 @@ impl<'a> Session<'a> {
     /// Reads the side band of a recording.
     ///
     /// # Errors
-    /// When the recording cannot be read at all. One that can be read in part gives a session whose reports say so
+    /// Fails if the recording cannot be read at all. One that can be read in part gives a session whose reports say so
     /// ([`Report::problems`]).
     pub fn open(input: &'a Input) -> Result<Session<'a>> {
         Session::with(input, Wanted { tasks: true, user_code: true, ..Wanted::default() })
     }
 
-    /// The same without what tasks had mapped: [`Session::stacks`] and exports of it have no names of code in user space.
+    /// Reads the side band without mapped files: names of code in user space are missing in [`Session::stacks`] and its exports.
     ///
     /// # Errors
     /// Same as [`Session::open`].
@@ -43,7 +43,7 @@ impl<'a> Session<'a> {
         Session::with(input, Wanted { tasks: true, ..Wanted::default() })
     }
 
-    /// The same for one query, without what that does not need.
+    /// Reads only the parts of the side band that one query needs.
     pub(crate) fn open_for(input: &'a Input, options: &Options) -> Result<Session<'a>> {
         let is_by_task = matches!(options.split(), Some(Split::Payer(payer)) if payer.needs_tasks());
         let tasks = is_by_task || !options.comms.is_empty();
@@ -51,11 +51,11 @@ impl<'a> Session<'a> {
     }
 
     fn with(input: &'a Input, wanted: Wanted) -> Result<Session<'a>> {
-        let session = Recording::open_with_events(input).and_then(|recording| {
+        let session = OpenRecording::open_with_events(input).and_then(|recording| {
             let mut index = Index::build(&recording, wanted);
             if let Some(file) = index.other_boot {
                 let [first, second] = [0, file].map(|file| recording.files()[file].path.to_owned());
-                let problem = "recorded after different boots: by their clocks, the machine booted at other times";
+                let problem = "recorded after different boots: by their clocks, the machine booted at different times";
                 return Err(Error::Files { first, second, problem: problem.to_owned() });
             }
             correct_runs(&recording, &mut index, wanted.threads);
@@ -64,23 +64,23 @@ impl<'a> Session<'a> {
         input.checked(session)
     }
 
-    /// When run statistics were read, ns of the recording's clock, upwards: where intervals of counts can begin and end.
+    /// Times at which run statistics were read, ns of the recording's clock, ascending: intervals of counts can begin and end there.
     pub fn read_times_ns(&self) -> Vec<u64> {
         self.index.runs.moments_ns().collect()
     }
 
-    /// Activity of each program between two readings of its statistics ([`Session::read_times_ns`]), ns of the recording's clock.
+    /// Reports each program's activity between two readings of its statistics ([`Session::read_times_ns`]), ns of the recording's clock.
     ///
     /// # Errors
-    /// When `options` name an event that the recording does not have.
+    /// Fails if `options` name an event that the recording does not have.
     pub fn interval(&self, options: &Options, from_ns: u64, to_ns: u64) -> Result<Interval> {
         let time = TimeRange::Absolute(Some(from_ns), Some(to_ns));
         let report = self.by_prog(&Options { time, folds_tools: true, ..options.clone() })?;
         Ok(Interval::new(report, from_ns, to_ns))
     }
 
-    /// The same, with what samples tell from `sampled_from_ns` on, as an interval has few of them. Runs are those of the interval, and so is the order
-    /// of the rows where they are sorted by these.
+    /// Reports an interval with the samples from `sampled_from_ns` on, as an interval has few samples of its own. Runs are those of the interval, as
+    /// is the order of rows sorted by runs.
     ///
     /// # Errors
     /// Same as [`Session::interval`].
@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
         let time = TimeRange::Absolute(Some(sampled_from_ns), Some(to_ns));
         let longer = self.by_prog(&Options { time, folds_tools: true, ..options.clone() })?;
         interval.sampled_ns = longer.recording.elapsed_ns;
-        // A selection of time leaves all programs in place, in the same order.
+        // A selection of time does not change the list of programs.
         let report = &mut interval.report;
         report.events = longer.events;
         if options.sort == Sort::Cpu {
@@ -104,109 +104,108 @@ impl<'a> Session<'a> {
         Ok(interval)
     }
 
-    /// Charges every sample to the BPF program that it was taken in.
+    /// Reports the cost of each program: every sample is charged to the BPF program that it was taken in.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn by_prog(&self, options: &Options) -> Result<Report> {
         self.recording.checked(by_prog::build(&self.recording, &self.index, options))
     }
 
-    /// Counts from snapshot to snapshot: run statistics, exact and shared counters.
+    /// Reports counts from snapshot to snapshot: run statistics, exact and shared counters.
     ///
     /// # Errors
-    /// When `options` name a time that the recording does not have.
+    /// Fails if `options` name a time that the recording does not have.
     pub fn counters(&self, options: &Options) -> Result<CountersReport> {
         self.recording.checked(counters::over_time(&self.recording, &self.index, options))
     }
 
-    /// Cost of each program in intervals of this length; `None`: of one that makes some sixty of them.
+    /// Reports the cost of each program in intervals of this length, ns; with `None`, in about sixty intervals.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn over_time(&self, options: &Options, interval_ns: Option<u64>) -> Result<OverTime> {
         self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
 
-    /// The report by program, and what each of all its programs cost in some sixty intervals: what [`Report::write_table_as`] draws as spark
+    /// Reports the cost of each program, and the cost of all programs in about sixty intervals, which [`Report::write_table_as`] draws as spark
     /// lines.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn by_prog_over_time(&self, options: &Options) -> Result<(Report, OverTime)> {
         self.recording.checked(by_prog::over_time::by_prog_over_time(&self.recording, &self.index, options))
     }
 
-    /// Advice, by fixed rules over the report by program.
+    /// Gives advice by fixed rules over the report by program.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn advice(&self, options: &Options) -> Result<Advice> {
         self.recording.checked(by_prog::advice::advice(&self.recording, &self.index, options))
     }
 
-    /// Cost of each program to whoever ran when it did: who pays. Payers are told apart by all of `keys`.
+    /// Reports the payers: the tasks, CPUs or cgroups that ran when programs did. All of `keys` together identify a payer.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn payers(&self, options: &Options, keys: &[Payer]) -> Result<Payers> {
         self.recording.checked(by_prog::payers::payers(&self.recording, &self.index, options, keys))
     }
 
-    /// Composition of each program's cost: its functions, their callees, and the code below. Parts with less than
-    /// `percent_limit` of their program's cost are put together.
+    /// Reports the composition of each program's cost: its functions, their callees, and code further in. Parts with less than `percent_limit` of
+    /// their program's cost are folded.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn trees(&self, options: &Options, percent_limit: f64) -> Result<Trees> {
         self.recording.checked(by_prog::tree::trees(&self.recording, &self.index, options, percent_limit))
     }
 
-    /// Lists the code of programs, with what each line and instruction cost in an event: the first that is asked for and has samples in
-    /// one of them.
+    /// Lists the code of programs with the cost of each line and instruction, in the first selected event that has samples in one of the programs.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn annotate(&self, options: &AnnotateOptions) -> Result<Annotation> {
         self.recording.checked(annotate::annotate(&self.recording, &self.index, options))
     }
 
-    /// Cost of each source line of programs.
+    /// Reports the cost of each source line of programs.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub fn lines(&self, options: &Options) -> Result<LinesReport> {
         self.recording.checked(annotate::lines::lines(&self.recording, &self.index, options))
     }
 
-    /// Counts the call chains of an event: of the first that is asked for and has samples.
+    /// Counts the call chains of the first selected event that has samples.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn stacks(&self, options: &Options) -> Result<Stacks> {
         self.recording.checked(stacks::of(&self.recording, &self.index, options))
     }
 
-    /// Samples of an event over time, with the programs and their runs: of the first that is asked for and has samples.
+    /// Returns the samples over time of the first selected event that has samples, with the programs and their runs.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn profile(&self, options: &Options) -> Result<Profile> {
         self.recording.checked(page::profile(&self.recording, &self.index, options, true))
     }
 
-    /// Contents of a page: the report, the same over time, and call chains of an event, the first that is asked for and has samples.
+    /// Returns the contents of a page: the report, the report over time, and the call chains of the first selected event that has samples.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn page(&self, options: &Options) -> Result<Page> {
         self.recording.checked(page::page(&self.recording, &self.index, options))
     }
 
-    /// Writes samples of an event for another viewer. How many those are; nothing is written when there are none.
+    /// Writes samples of an event for another viewer. Returns their number; writes nothing if it is 0.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have, it has no event that samples, or `out` cannot be written.
+    /// Fails if `options` name an event or a time that the recording does not have, it has no event that samples, or `out` cannot be written.
     pub fn export(&self, options: &Options, format: ExportFormat, out: &mut dyn Write) -> Result<Count> {
         match format {
             ExportFormat::Folded => self.export_stacks(options, |stacks| stacks.write_folded(out)),
@@ -246,53 +245,52 @@ impl<'a> Session<'a> {
         Ok(stacks.total)
     }
 
-    /// Hands every sample that `query` asks for to a sink, attributed to the program that it was taken in; by
-    /// [`Options::threads`] threads at once.
+    /// Hands every sample that `query` selects to a sink, with its attribution; with [`Options::threads`] threads.
     ///
     /// # Errors
-    /// When `query` names an event or a time that the recording does not have.
+    /// Fails if `query` names an event or a time that the recording does not have.
     pub fn run<S: Sink>(&self, query: &Options, sink: S) -> Result<S> {
         let selection = Selection::new(&self.recording, &self.index, query)?;
         let (sink, _) = pass::run(&self.recording, &self.index, &selection, sink, |_, _| {});
         self.recording.checked(Ok(sink))
     }
 
-    /// Looks up addresses of the kernel and of programs.
+    /// Returns a symbolizer for addresses of the kernel and of programs.
     pub fn symbolizer(&self) -> Symbolizer<'_> {
         Symbolizer::new(&self.index)
     }
 
-    /// Name of a program by its number, which [`crate::Charge`] has.
+    /// Name of a program by its number, as in [`crate::Charge`].
     pub fn program_name(&self, program: u32) -> Option<&str> {
         self.index.programs.list.get(program as usize).map(|program| program.name())
     }
 
-    /// Problems in reading the recording, in words: what is missing for them is missing in all views and exports.
+    /// Problems in reading the recording, in words: they affect all views and exports.
     pub fn problems(&self) -> &[String] {
         &self.index.problems
     }
 
-    /// Names of the events, by position.
+    /// Names of the events by position.
     pub fn event_names(&self) -> &[String] {
         &self.recording.names
     }
 }
 
-/// Number of maps that were written, and of those that there are.
+/// Numbers of maps written and recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct MapsSummary {
-    /// Maps that were asked for.
+    /// Number of maps that were written.
     pub written: usize,
-    /// Maps of the recording.
+    /// Number of maps in the recording.
     pub recorded: usize,
-    /// Programs of the recording.
+    /// Number of programs in the recording.
     pub programs: usize,
 }
 
-/// Writes the maps of a recording, and what it has of their contents.
+/// Writes the maps of a recording, and their recorded contents.
 ///
 /// # Errors
-/// When the recording cannot be read at all, or the output cannot be written.
+/// Fails if the recording cannot be read at all, or the output cannot be written.
 pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<MapsSummary> {
     let Session { recording, index } = Session::with(input, Wanted { contents: true, ..Wanted::default() })?;
     let btf = btf_of(recording.sections(), recording.endian());
@@ -312,7 +310,7 @@ mod tests {
     use crate::pass::PASSES;
     use std::path::Path;
 
-    /// Each command reads samples once, in all its views.
+    /// Each command reads the samples once for all its views.
     #[test]
     fn each_command_reads_samples_once() {
         for name in ["linux-7.2/ratio.data", "linux-6.18/busy.data", "linux-7.2/cut-off.data"] {

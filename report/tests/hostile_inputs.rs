@@ -104,7 +104,7 @@ fn a_directory_with_something_else_than_files_is_an_error_and_not_waited_for() {
     assert!(matches!(Input::open(directory.path()), Err(Error::Io { call: "open", .. })), "no data");
     make_fifo(&at("data"));
     let refused = Input::open(directory.path()).unwrap_err().to_string();
-    assert!(refused.ends_with("data: is no ordinary file"), "{refused}");
+    assert!(refused.ends_with("data: not an ordinary file"), "{refused}");
     fs::remove_file(at("data")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", at("data")).unwrap();
     assert!(Input::open(directory.path()).is_err());

@@ -409,7 +409,10 @@ fn a_part_of_the_wall_clock_is_that_part_of_the_recording() {
     let (kept, time) = within(None, None).unwrap();
     assert_eq!((kept.len(), time), (4, TimeRange::All));
     let error = within(Some(span.last_ns + 1_000_000_000), None).unwrap_err().to_string();
-    assert!(error.contains("no file has samples of that time: they go from") && error.contains("UTC"), "{error}");
+    assert!(
+        error.contains("no file has samples in this range; the samples are from") && error.contains("UTC"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Options of `bprec record`. The first paragraph of each is what `-h` shows; `--help` and the manual page have all.
+//! Options of `bprec record`. `-h` shows the first paragraph of each option; `--help` and the manual page show all.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -10,13 +10,13 @@ use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, Target, User
 use super::values::{bytes_with_unit, interval, milliseconds, positive, seconds};
 use crate::args::{OUTPUT, RUNNING, SELECTION, task_id, time_with_unit};
 
-/// Heading of options that say what takes samples, and how often.
+/// Heading of options that choose events, rates and call chains.
 const SAMPLING: &str = "Sampling";
-/// Samples that BPF programs make or count.
+/// Heading of options for samples that BPF programs take or count.
 const IN_KERNEL: &str = "Sampling in the kernel";
-/// Counters of programs and of events.
+/// Heading of options for counters of programs and events.
 pub(crate) const COUNTERS: &str = "Counters";
-/// Contents of maps.
+/// Heading of options that record contents of maps.
 const MAPS: &str = "Maps";
 
 /// Options of commands that measure a target or a command.
@@ -109,7 +109,7 @@ pub(crate) struct Args {
 
     /// Event to sample [default: cycles, or cpu-clock without a PMU].
     ///
-    /// cycles, cpu-clock, L1-dcache-load-misses, r1a8, cpu/event=0x3c/, sched:sched_switch, each with modifiers like :u :k :p.
+    /// Examples: cycles, cpu-clock, L1-dcache-load-misses, r1a8, cpu/event=0x3c/, sched:sched_switch, each with modifiers like :u :k :p.
     #[arg(short, long = "event", value_name = "EVENT", help_heading = SAMPLING)]
     pub(super) event: Vec<String>,
 
@@ -163,12 +163,12 @@ pub(crate) struct Args {
     pub(super) aggregate: bool,
 
     /// Key of user-mode samples for --aggregate without -g: thread, or thread and address.
-    #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], help_heading = IN_KERNEL, hide_short_help = true)]
+    #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], requires = "aggregate", conflicts_with = "chains", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
     /// Stacks that --aggregate keeps per interval and event, 2.4 kB each; samples of other stacks go to `[overflow]` [default: 1024
     /// per CPU, from 8192 to 65536].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = IN_KERNEL,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), requires = "aggregate", help_heading = IN_KERNEL,
         hide_short_help = true)]
     pub(super) aggregate_entries: Option<u32>,
 
@@ -196,7 +196,7 @@ pub(crate) struct Args {
     ///
     /// `stats`: the kernel's run statistics, switched on while recording. `exact`: also attaches counting programs (fsession, or
     /// fentry and fexit) to each program, for its runs, their times and events; `exact=NAME,…`: only to programs with these names
-    /// or ids; `exact=NAME:FUNC`: to a function of theirs, with * and ? as in a shell. Attaching rewrites the first instruction
+    /// or ids; `exact=NAME:FUNC`: to functions with this name. * and ? match as in a shell. Attaching rewrites the first instruction
     /// of running programs. `off`: no counts.
     #[arg(long, value_name = "TIER", value_parser = tier, help_heading = COUNTERS)]
     pub(super) counters: Option<Counters>,
@@ -216,7 +216,7 @@ pub(crate) struct Args {
     ///
     /// Below it, all runs are counted. If run statistics would cost more, bprec switches them on in short windows only and estimates the
     /// runs. The default is 0.5 with --aggregate or --switch-output, and for exact counters, which measure only some runs to stay below
-    /// it. A limit that is given is for statistics and exact counters together. 100 counts all runs.
+    /// it. A given limit is for statistics and exact counters together. 100 counts all runs.
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
     pub(super) budget: Option<Budget>,
 
@@ -232,11 +232,11 @@ pub(crate) struct Args {
     pub(super) dump_map: Vec<WantedMap>,
 
     /// Record at most N entries of each dumped map.
-    #[arg(long, value_name = "N", default_value_t = Bounds::default().entries, help_heading = MAPS, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = Bounds::default().entries, requires = "dump_map", help_heading = MAPS, hide_short_help = true)]
     pub(super) dump_entries: u64,
 
     /// Record at most SIZE bytes of keys and values of each dumped map: 512K, 64M.
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size, help_heading = MAPS, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size, requires = "dump_map", help_heading = MAPS, hide_short_help = true)]
     pub(super) dump_bytes: u64,
 
     /// Write to FILE; `-` is standard output [default: perf.data].
@@ -277,7 +277,7 @@ pub(crate) struct Args {
     pub(super) delay: Option<Duration>,
 }
 
-/// A tier of counters.
+/// Parses `--counters`.
 fn tier(text: &str) -> Result<Counters, String> {
     match text.split_once('=') {
         None if text == "off" => Ok(Counters::Off),
@@ -290,17 +290,17 @@ fn tier(text: &str) -> Result<Counters, String> {
     }
 }
 
-/// Method of recording user call chains.
+/// Parses `--call-graph`.
 fn call_graph(text: &str) -> Result<UserChains, String> {
     let stack_bytes = match text.split_once(',') {
         None if text == "fp" => return Ok(UserChains::FramePointers),
-        // The same chains; perf has the kernel take them later, on the way back to user space.
+        // The same chains. With `defer`, the kernel would collect them later, on return to user space.
         Some(("fp", "defer")) => return Ok(UserChains::FramePointers),
         None if text == "dwarf" => UserChains::STACK_BYTES,
         Some(("dwarf", size)) => {
             size.parse::<u32>().ok().filter(|size| *size > 0).ok_or("SIZE is a number of bytes")?
         }
-        _ if text == "lbr" => return Err("lbr is not recorded; use fp or dwarf, or perf record".to_owned()),
+        _ if text == "lbr" => return Err("bprec does not record lbr; use fp or dwarf, or perf record".to_owned()),
         _ => return Err("expected fp or dwarf[,SIZE]".to_owned()),
     };
     match stack_bytes.checked_next_multiple_of(8).unwrap_or(u32::MAX) {
@@ -309,29 +309,31 @@ fn call_graph(text: &str) -> Result<UserChains, String> {
     }
 }
 
-/// Time between two syncs to the disk.
+/// Value of `--sync`: the time between two syncs, or `None` for a sync at the end only.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sync {
     pub(super) every: Option<Duration>,
 }
 
-/// `off`, or a time.
+/// Parses `--sync`.
 fn sync(text: &str) -> Result<Sync, &'static str> {
     match text {
         "off" => Ok(Sync { every: None }),
-        _ => seconds(text).map(|every| Sync { every: Some(every) }).map_err(|_| "expected seconds, or off"),
+        _ => seconds(text)
+            .map(|every| Sync { every: Some(every) })
+            .map_err(|_| "expected seconds, a time like 500ms or 10s, or off"),
     }
 }
 
-/// CPUs, ascending, each once. A name of its own: clap takes a `Vec` for several values.
+/// CPUs, ascending, each once. An alias, because clap treats the name `Vec` as an option with several values.
 type Cpus = Vec<u32>;
 
-/// A list of CPUs.
+/// Parses a list of CPUs.
 fn cpus(text: &str) -> Result<Cpus, &'static str> {
     bprec_host::parse_cpu_list(text).filter(|cpus| !cpus.is_empty()).ok_or("expected a list like 0,2-5")
 }
 
-/// Samples per second, or as many as the kernel allows.
+/// Parses samples per second; `max` is the kernel's limit.
 fn frequency(text: &str) -> Result<Rate, &'static str> {
     match text.parse() {
         _ if text == "max" => Ok(Rate::MaxFrequency),
@@ -340,23 +342,23 @@ fn frequency(text: &str) -> Result<Rate, &'static str> {
     }
 }
 
-/// Size of a ring: pages, or bytes with a unit.
+/// Parses the size of a ring: a number of pages, or bytes with a unit.
 fn ring_size(text: &str) -> Result<RingSize, &'static str> {
     let pages = || text.parse().ok().filter(|pages| *pages > 0).map(RingSize::Pages);
     let ring = bytes_with_unit(text).map(RingSize::Bytes).or_else(pages);
     match ring.ok_or("expected pages, or bytes with B, K, M or G")? {
         ring if ring.is_possible() => Ok(ring),
-        _ => Err("at most 1 GiB per ring, and half of the memory for the rings of all CPUs"),
+        _ => Err("the limit is 1 GiB per ring, and half of the memory for the rings of all CPUs"),
     }
 }
 
-/// A number of bytes.
+/// Parses a number of bytes.
 fn size(text: &str) -> Result<u64, &'static str> {
     let bytes = || text.parse().ok().filter(|bytes| *bytes > 0);
     bytes_with_unit(text).or_else(bytes).ok_or("expected bytes, or a number with K, M or G")
 }
 
-/// Part of the machine that counting may take.
+/// Parses the CPU limit of counting, in percent of the machine.
 fn budget(text: &str) -> Result<Budget, &'static str> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent >= 100.0 => Ok(Budget::Unlimited),
@@ -365,7 +367,7 @@ fn budget(text: &str) -> Result<Budget, &'static str> {
     }
 }
 
-/// Reason to begin the next file.
+/// Condition of `--switch-output` to begin the next file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Switch {
     /// SIGUSR2.
@@ -376,7 +378,7 @@ pub(super) enum Switch {
     Time(Duration),
 }
 
-/// When one file ends and the next begins. As perf's, sizes have capital units and times small ones: `10M`, `10m`.
+/// Parses `--switch-output`. As in perf, units of sizes are capital letters and units of times are small: `10M` is a size, `10m` a time.
 fn switch(text: &str) -> Result<Switch, &'static str> {
     match (text, bytes_with_unit(text), time_with_unit(text)) {
         ("signal", ..) => Ok(Switch::Signal),
@@ -386,11 +388,11 @@ fn switch(text: &str) -> Result<Switch, &'static str> {
     }
 }
 
-/// Time before sampling starts.
+/// Parses `--delay`.
 fn delay(text: &str) -> Result<Duration, &'static str> {
     match text {
         "0" => Ok(Duration::ZERO),
-        "-1" => Err("waits for perf's --control, which bprec does not have: start bprec when sampling is to start"),
+        "-1" => Err("-1 waits for perf's --control, which bprec does not have; start bprec when you want it to sample"),
         _ => milliseconds(text),
     }
 }

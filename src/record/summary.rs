@@ -2,12 +2,12 @@
 
 use bprec_record::Summary;
 
-/// Result of the recording, in one line.
+/// Formats the result of a recording as one line.
 pub(super) fn closing_line(summary: &Summary) -> String {
     let lost = match summary.lost {
         Some(lost) => format!("{} lost", grouped(lost)),
         None if summary.reader_ended => "the reader ended early".to_owned(),
-        None => "losses not counted by this kernel".to_owned(),
+        None => "this kernel does not count lost samples".to_owned(),
     };
     let of_programs = match summary.of_programs {
         0 => String::new(),
@@ -19,7 +19,8 @@ pub(super) fn closing_line(summary: &Summary) -> String {
     };
     let missed =
         (summary.missed > 0).then(|| format!("{} more announced but not captured", grouped(summary.missed.into())));
-    let unheld = (summary.unheld > 0).then(|| format!("last runs of {} unknown", grouped(summary.unheld.into())));
+    let unheld =
+        (summary.unheld > 0).then(|| format!("last runs of {} programs unknown", grouped(summary.unheld.into())));
     let missing = missed.into_iter().chain(unheld).collect::<Vec<_>>().join("; ");
     let missing = if missing.is_empty() { missing } else { format!(" ({missing})") };
     let records = summary.weighted.map_or_else(String::new, |records| format!(" in {} records", grouped(records)));
@@ -32,7 +33,7 @@ pub(super) fn closing_line(summary: &Summary) -> String {
         Some(samples) => format!(" and {} by the BPF sampler", grouped(samples)),
         None => String::new(),
     };
-    // Below that it rounds to nothing.
+    // A smaller part is printed as 0.00 %.
     let statistics = match summary.statistics_part {
         Some(part) if part >= 0.000_05 => format!(", counting runs took ≈{:.2} % of the machine", part * 100.0),
         _ => String::new(),
@@ -46,13 +47,13 @@ pub(super) fn closing_line(summary: &Summary) -> String {
     )
 }
 
-/// A number and its noun: `1 sample`, `2 samples`.
+/// Formats a number and its noun: `1 sample`, `2 samples`.
 fn counted(number: impl Into<u64>, thing: &str) -> String {
     let number = number.into();
     format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -65,7 +66,7 @@ fn grouped(number: u64) -> String {
     out
 }
 
-/// A number of bytes.
+/// Formats a number of bytes as kB, MB or GB.
 pub(super) fn bytes(count: u64) -> String {
     match count {
         0..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),

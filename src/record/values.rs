@@ -1,20 +1,20 @@
-//! Values of options of commands that measure.
+//! Parsers of option values of commands that measure.
 
 use std::time::Duration;
 
 use crate::args::time;
 
-/// A time, in seconds where it has no unit.
+/// Parses a duration; a number without a unit is in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, &'static str> {
     time(text, Some(1.0)).ok_or("expected seconds, or a time with a unit: 500ms, 10s, 5m, 1h, 1d")
 }
 
-/// A time, in milliseconds where it has no unit, as perf's options have it.
+/// Parses a duration; a number without a unit is in milliseconds, as in perf.
 pub(crate) fn milliseconds(text: &str) -> Result<Duration, &'static str> {
     time(text, Some(1e-3)).ok_or("expected milliseconds, or a time with a unit: 500ms, 10s")
 }
 
-/// An interval between readings: at least 10 ms, in milliseconds where it has no unit.
+/// Parses the interval between two readings: at least 10 ms. A number without a unit is in milliseconds.
 pub(crate) fn interval(text: &str) -> Result<Duration, &'static str> {
     match milliseconds(text)? {
         interval if interval >= Duration::from_millis(10) => Ok(interval),
@@ -22,12 +22,12 @@ pub(crate) fn interval(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
-/// A number that is not 0.
+/// Parses a whole number above 0.
 pub(crate) fn positive(text: &str) -> Result<u64, &'static str> {
     text.parse().ok().filter(|number| *number > 0).ok_or("expected a whole number above 0")
 }
 
-/// A number of bytes, with B, K, M or G; `None` where there is no unit, or no number in front of it.
+/// Parses a number of bytes with a unit: B, K, M or G; `None` if the unit or the number is missing.
 pub(crate) fn bytes_with_unit(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let shift = match unit {

@@ -1,4 +1,4 @@
-//! Means of the kernel to confine a process: Landlock (files, TCP, abstract sockets, signals), seccomp (system calls), capabilities.
+//! Sandbox of Linux: Landlock (files, TCP, abstract sockets, signals), seccomp (system calls) and capabilities.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ mod calls {
     }
 }
 
-/// Newest Landlock version in use; older kernels enforce the rights that they know.
+/// Newest version of Landlock that bprec uses; older kernels enforce the rights that they know.
 const LANDLOCK: ABI = ABI::V6;
 
 /// System calls that a command needs in addition to those of every reader.
@@ -32,7 +32,7 @@ struct Needs {
     screen: bool,
     /// Giving a file its name.
     output: bool,
-    /// Changing a file that is there.
+    /// Changing an existing file.
     in_place: bool,
 }
 
@@ -55,7 +55,7 @@ impl Confined {
         let files = restrict(handled, AccessFs::from_write(LANDLOCK), &writable);
         let mut said = vec![match files {
             Ok(RulesetStatus::FullyEnforced) => "Landlock".to_owned(),
-            Ok(RulesetStatus::PartiallyEnforced) => "Landlock (as far as this kernel has it)".to_owned(),
+            Ok(RulesetStatus::PartiallyEnforced) => "Landlock (the part that this kernel has)".to_owned(),
             Ok(RulesetStatus::NotEnforced) => "no Landlock in this kernel".to_owned(),
             Err(error) => format!("no Landlock ({error})"),
         }];
@@ -73,7 +73,7 @@ impl Confined {
         Confined { needs, writable, said }
     }
 
-    /// Returns what the kernel has granted, in words.
+    /// Drops the rest of the privileges; returns the active mechanisms as text.
     pub(super) fn seal(self, needs_files: bool) -> String {
         let Confined { needs, writable, mut said } = self;
         let stays = if needs_files { &writable[..] } else { &[] };
@@ -96,7 +96,7 @@ impl Confined {
     }
 }
 
-/// Drops the rights `handled`, except `allowed` below some directories, and TCP, abstract sockets and signals to other processes.
+/// Drops the file rights `handled`, except for `allowed` in the directories `below`. Also drops TCP, abstract sockets and signals to other processes.
 fn restrict(
     handled: BitFlags<AccessFs>,
     allowed: BitFlags<AccessFs>,

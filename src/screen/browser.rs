@@ -1,4 +1,4 @@
-//! State of the screen, and the effect of keys on it.
+//! State of the screen, and the keys that change it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -11,24 +11,25 @@ use ratatui::widgets::ListState;
 use super::model::{Model, ProgramKey, View};
 use super::{Answer, Read, Request};
 
-/// Request of a key.
+/// Effect of a key on the screen as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
     Quit,
 }
 
-/// Entry of the navigation stack: a view of a program, or of all.
+/// Entry of the navigation stack: a view of one program, or of all.
 struct Page {
     view: View,
     program: Option<(ProgramKey, String)>,
     model: Option<Model>,
-    /// Width in columns, and the lines for it.
+    /// Lines of the page, and the width in columns that they are made for.
     listing: Option<(usize, Listing)>,
     /// Selected row and scroll position.
     state: ListState,
-    /// Frames to which a flame graph is zoomed, and a column of the selected box.
+    /// Frames to which the flame graph is zoomed.
     below: Vec<String>,
+    /// Column of the selected box of the flame graph.
     column: usize,
 }
 
@@ -45,7 +46,7 @@ impl Page {
         self.listing.as_ref().map_or(&[], |(_, listing)| &listing.rows)
     }
 
-    /// The box of a row at the selected column, or the nearest one.
+    /// Box of a row at the selected column, or the nearest box.
     fn chosen_box(&self, row: usize) -> Option<usize> {
         let boxes = &self.rows().get(row)?.boxes;
         let distance = |at: usize| {
@@ -83,49 +84,50 @@ impl Page {
     }
 }
 
-/// Overlay of the page, until a key takes it away.
+/// Text shown over the page until a key closes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overlay {
     Help,
     Notes,
 }
 
-/// Text that is being typed.
+/// Purpose of the text that the user types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Prompt {
     Filter,
-    /// The name of a file to be written.
+    /// Name of the file to write.
     File,
 }
 
-/// State of a live recording.
+/// State of `bprec top`.
 #[derive(Debug, Clone, Copy)]
-struct Live {
+struct LiveState {
     interval: Duration,
     is_paused: bool,
 }
 
-/// Lengths of intervals that keys select, ms.
+/// Lengths of intervals that the keys + and - select, ms.
 const INTERVALS_MS: [u64; 8] = [200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
-/// Longest wait without a message.
+/// Wait after which the last line shows that an answer is awaited.
 const QUIET: Duration = Duration::from_millis(300);
 /// Default name of a written recording.
 const FILE: &str = "bprec-top.data";
 
 /// The state of a screen.
 pub(super) struct Browser {
-    /// Pages on the screen.
+    /// Name of the recording or of the command.
     title: String,
     query: Options,
-    /// Position of the event that is shown, among those of the table.
+    /// Index of the shown event in the table.
     event: usize,
     /// Navigation stack: the first page is the table, the last one is shown.
     pages: Vec<Page>,
-    live: Option<Live>,
-    /// Requests for `next_request`.
+    live: Option<LiveState>,
+    /// Requests that `next_request` has not returned yet.
     requests: VecDeque<Request>,
-    /// Number of the newest requested model, and the time since when it is awaited.
+    /// Number of the newest request.
     asked: u64,
+    /// Time of the newest request, until its answer arrives.
     waits_since: Option<Instant>,
     typed: Option<(Prompt, String)>,
     filter: String,
@@ -136,19 +138,19 @@ pub(super) struct Browser {
 }
 
 impl Browser {
-    /// Begins with the table of a recording.
+    /// Starts with the table of a recording.
     pub(super) fn of_recording(title: String, query: Options) -> Browser {
         let mut browser = Browser::new(title, query, None);
         browser.ask();
         browser
     }
 
-    /// Begins with the table of the next interval, which the source sends unasked.
+    /// Starts with the table of the next interval, which the source sends without a request.
     pub(super) fn of_intervals(query: Options, interval: Duration) -> Browser {
-        Browser::new("bprec top".to_owned(), query, Some(Live { interval, is_paused: false }))
+        Browser::new("bprec top".to_owned(), query, Some(LiveState { interval, is_paused: false }))
     }
 
-    fn new(title: String, query: Options, live: Option<Live>) -> Browser {
+    fn new(title: String, query: Options, live: Option<LiveState>) -> Browser {
         Browser {
             title,
             query,
@@ -166,18 +168,18 @@ impl Browser {
         }
     }
 
-    /// Requests that were not handed out yet.
+    /// Takes the next request for the reading thread.
     pub(super) fn next_request(&mut self) -> Option<Request> {
         self.requests.pop_front()
     }
 
-    /// The name of the event that is shown.
+    /// Name of the shown event.
     fn event_name(&self) -> Option<&str> {
         let events = self.pages.first()?.model.as_ref()?.events();
         events.iter().find(|(at, _)| *at == self.event).map(|(_, name)| *name)
     }
 
-    /// Requests the model of the shown page again.
+    /// Requests the model of the current page.
     fn ask(&mut self) {
         let Some(page) = self.pages.last() else { return };
         let mut query = self.query.clone();
@@ -195,7 +197,7 @@ impl Browser {
         self.waits_since.is_some()
     }
 
-    /// Takes an answer, unless a newer request has replaced it.
+    /// Applies an answer, unless a newer request has replaced its request.
     pub(super) fn take(&mut self, answer: Answer) {
         match answer {
             Answer::Read(number, model) if number == self.asked => {
@@ -206,7 +208,7 @@ impl Browser {
                 }
             }
             Answer::Read(..) => {}
-            // A page stays as it is during a pause.
+            // Pages do not change during a pause.
             Answer::Newer(_) if self.live.is_some_and(|live| live.is_paused) && self.waits_since.is_none() => {}
             Answer::Newer(model) => {
                 self.set_model(0, model);
@@ -217,11 +219,11 @@ impl Browser {
                     _ => {}
                 }
             }
-            Answer::Said(message) => self.message = message,
+            Answer::Message(message) => self.message = message,
         }
     }
 
-    /// Sets the model of a page. The selected program stays selected, except on the first row, which stays the selected row.
+    /// Sets the model of a page. The selected program stays selected; if the first row was selected, the first row stays selected.
     fn set_model(&mut self, page: usize, model: Model) {
         let Some(page) = self.pages.get_mut(page) else { return };
         if page.view == View::Programs {
@@ -242,14 +244,14 @@ impl Browser {
         self.pages.last()?.model.as_ref()
     }
 
-    /// The lines of the page that is shown.
+    /// Computes the lines of the current page.
     fn lay_out(&self, width: usize) -> Option<(usize, Listing)> {
         let page = self.pages.last()?;
         let program = page.program.as_ref().map(|(key, _)| *key);
         Some((width, page.model.as_ref()?.listing(page.view, program, self.event, &page.below, width)))
     }
 
-    /// The lines of the page that is shown, for this width; `None` while there are none.
+    /// Lines of the current page for this width; `None` until its model has arrived.
     pub(super) fn listing(&mut self, width: usize) -> Option<&Listing> {
         let known = self.pages.last()?.listing.as_ref().map(|(width, _)| *width);
         if known != Some(width) {
@@ -261,20 +263,20 @@ impl Browser {
         self.pages.last()?.listing.as_ref().map(|(_, listing)| listing)
     }
 
-    /// The lines of the page that is shown and the state of its list, on a screen with `rows` rows for it.
+    /// Lines of the current page and the state of its list. `rows` is the height of the list.
     pub(super) fn list(&mut self, rows: usize) -> Option<(&Listing, &mut ListState)> {
         self.page_rows = rows.max(1);
         let Page { listing, state, .. } = self.pages.last_mut()?;
         Some((&listing.as_ref()?.1, state))
     }
 
-    /// The box of a flame graph that is chosen.
+    /// Selected box of the flame graph.
     pub(super) fn chosen_box(&self) -> Option<&FlameBox> {
         let page = self.pages.last()?;
         page.rows().get(page.chosen())?.boxes.get(page.chosen_box(page.chosen())?)
     }
 
-    /// Title of the page, in a line.
+    /// Title line of the page.
     pub(super) fn title(&self) -> String {
         let title = self.title.clone();
         let parts = match self.pages.last() {
@@ -302,7 +304,7 @@ impl Browser {
         printable(&parts.join(" · ")).into_owned()
     }
 
-    /// The last line: what is typed, what has to be said, or the keys.
+    /// Last line of the screen: the prompt, the progress, a message, or the keys.
     pub(super) fn last_line(&self) -> String {
         if let Some((prompt, typed)) = &self.typed {
             let what = match prompt {
@@ -381,7 +383,7 @@ impl Browser {
         Action::Nothing
     }
 
-    /// Goes from the chosen row to another, given how many rows a page has.
+    /// Selects another row: `to` gets the selected row and the number of rows on the screen.
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let rows = self.page_rows;
         let Some(page) = self.pages.last_mut() else { return };
@@ -441,7 +443,7 @@ impl Browser {
         }
     }
 
-    /// Opens a view of the selected program, or of the program of the shown page.
+    /// Opens a view of the selected program, or of the program of the current page.
     fn open_of_program(&mut self, view: View) {
         let Some(page) = self.pages.last() else { return };
         let program = match page.view {
@@ -451,7 +453,7 @@ impl Browser {
         match program {
             Some(_) if page.view == view => {}
             Some(program) => self.push(view, Some(program), None),
-            None => self.message = "this row is of no program with an id".to_owned(),
+            None => self.message = "this row has no program id".to_owned(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Lines on the screen.
+//! Draws the screen.
 
 use bprec_report::FlameBox;
 use ratatui::Frame;
@@ -28,7 +28,7 @@ Space            bprec top: pause or continue
 w                bprec top: write the last samples to a file
 q Ctrl-C         quit";
 
-/// Largest part of a page's rows that say what was measured: one in this many.
+/// Divisor of the height: at most this part of a page is the text above the table.
 const ABOVE_PART: u16 = 3;
 
 pub(super) fn draw(frame: &mut Frame<'_>, browser: &mut Browser) {
@@ -47,12 +47,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, browser: &mut Browser) {
     frame.render_widget(Paragraph::new(shown(&browser.last_line())).dim(), last);
 }
 
-/// Text as the terminal can show it.
+/// Converts text to ASCII if the locale is not UTF-8.
 fn shown(text: &str) -> String {
     if is_ascii_only() { to_ascii(text) } else { text.to_owned() }
 }
 
-/// The page that is shown, between the title and the last line.
+/// Draws the current page, between the title and the last line.
 fn draw_page(frame: &mut Frame<'_>, browser: &mut Browser, area: Rect) {
     let Some(listing) = browser.listing(usize::from(area.width)) else { return };
     let lines = |lines: &[String]| u16::try_from(lines.len()).unwrap_or(u16::MAX);
@@ -79,7 +79,7 @@ fn draw_page(frame: &mut Frame<'_>, browser: &mut Browser, area: Rect) {
     frame.render_widget(Paragraph::new(shown(&listing.totals.join("\n"))).bold(), totals);
 }
 
-/// A row of a flame graph with the box that is chosen in it.
+/// A row of a flame graph with its selected box highlighted.
 fn with_box(row: &str, chosen: &FlameBox) -> Line<'static> {
     let part = |from: usize, to: usize| shown(&row.chars().take(to).skip(from).collect::<String>());
     let (start, end) = (chosen.columns.start, chosen.columns.end);

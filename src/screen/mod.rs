@@ -1,5 +1,5 @@
-//! Interactive screens: a table of programs and the pages of one program, made of the reporter's listings. A separate thread reads the
-//! recording, so that keys always work.
+//! Interactive screens: the table of programs and the pages of one program, from listings of the reporter. A separate thread reads the recording, so
+//! that keys always work.
 
 #![cfg_attr(not(all(feature = "record", target_os = "linux")), allow(dead_code, reason = "only bprec top needs all"))]
 
@@ -37,31 +37,31 @@ const LOOK_SOON: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) enum Request {
     Read(Read),
-    /// Stop to answer with newer intervals, or go on.
+    /// Stop sending newer intervals, or continue.
     Pause(bool),
-    /// Answer with intervals of about this length.
+    /// Send intervals of about this length.
     Every(Duration),
-    /// Write what was recorded into a file.
+    /// Write the recorded samples to a file.
     Write(PathBuf),
 }
 
-/// A model that is asked for.
+/// Request for a model.
 #[derive(Debug)]
 pub(crate) struct Read {
-    /// Its number, which the answer has.
+    /// Number of the request, which the answer repeats.
     number: u64,
     kind: Kind,
     query: Options,
 }
 
-/// Answer of that thread.
+/// Answer of the reading thread.
 pub(crate) enum Answer {
-    /// The requested model, with the number of the request.
+    /// The requested model or the error, with the number of the request.
     Read(u64, bprec_report::Result<Model>),
     /// The table of the newest interval.
     Newer(Model),
-    /// A message.
-    Said(String),
+    /// Message for the last line of the screen.
+    Message(String),
 }
 
 impl Read {
@@ -73,12 +73,12 @@ impl Read {
         &self.query
     }
 
-    /// Says why it cannot be read.
+    /// Answers with an error.
     pub(crate) fn refuse(&self, error: bprec_report::Error) -> Answer {
         Answer::Read(self.number, Err(error))
     }
 
-    /// Reads what is asked for.
+    /// Reads the requested model.
     pub(crate) fn answer(&self, session: &Session<'_>) -> Answer {
         Answer::Read(self.number, Model::read(session, self.kind, &self.query))
     }
@@ -87,9 +87,9 @@ impl Read {
 /// Shows a recording until a key or a signal ends it.
 ///
 /// # Errors
-/// When it cannot be read at all, or the terminal cannot be used.
+/// Fails if the recording cannot be read, or if the terminal cannot be used.
 pub(crate) fn browse_recording(terminal: Terminal, input: Input, title: String, query: Options) -> anyhow::Result<()> {
-    // The reader may be in the middle of a large recording: quitting does not wait for it.
+    // Quitting does not wait for the reader, which may take long on a large recording.
     let is_waited_for = false;
     terminal.browse(Browser::of_recording(title, query), is_waited_for, move |requests, answers| {
         let session = Session::open(&input)?;
@@ -104,10 +104,10 @@ pub(crate) fn browse_recording(terminal: Terminal, input: Input, title: String, 
     })
 }
 
-/// Shows the intervals that `source` sends until a key or a signal ends it, and then waits for the end of `source`.
+/// Shows the intervals that `source` sends until a key or a signal ends the screen, and then waits for the end of `source`.
 ///
 /// # Errors
-/// Errors of `source`, or when the terminal cannot be used.
+/// Fails if `source` fails, or if the terminal cannot be used.
 pub(crate) fn browse_live<F>(terminal: Terminal, query: Options, interval: Duration, source: F) -> anyhow::Result<()>
 where
     F: FnOnce(Receiver<Request>, Sender<Answer>) -> anyhow::Result<()> + Send + 'static,
@@ -130,7 +130,7 @@ impl Reader {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the thread.
     fn end(&mut self) -> anyhow::Result<()> {
         drop(self.ask.take());
         let ended = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
@@ -141,15 +141,15 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if self.is_waited_for {
-            // Errors are returned by an explicit call of it.
+            // An explicit call of `end` returns errors.
             let _ = self.end();
         }
     }
 }
 
-/// True while the terminal is ours; only the thread that took it looks.
+/// True while the terminal is in raw mode; only the thread that set the mode reads it.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
-/// Message of a thread other than the drawing one that panicked: printed once the terminal is given back.
+/// Panic message of a thread other than the drawing thread; printed after the terminal is restored.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 /// The terminal in raw mode; dropping it, or a panic of the owning thread, restores it.
@@ -159,10 +159,10 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal for `what`, and sets up what reads keys and signals: a sandbox that denies that may follow.
+    /// Sets the terminal to raw mode for `what`, and sets up keys and signals. Must run before the sandbox, which forbids the calls for that.
     ///
     /// # Errors
-    /// When standard input or output is no terminal.
+    /// Fails if standard input or output is no terminal, or if the terminal cannot be set up.
     pub(crate) fn take(what: &str) -> anyhow::Result<Terminal> {
         if !io::stdin().is_terminal() || !stdout().is_terminal() {
             bail!("{what} needs a terminal as standard input and output");
@@ -190,12 +190,12 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Shows what `source` answers, which runs in a thread of its own.
+    /// Shows the answers of `source`, which runs in a separate thread.
     fn browse<F>(mut self, mut browser: Browser, is_waited_for: bool, source: F) -> anyhow::Result<()>
     where
         F: FnOnce(Receiver<Request>, Sender<Answer>) -> anyhow::Result<()> + Send + 'static,
     {
-        // Progress of redacting may have been shown.
+        // Removes the progress line of redaction.
         self.inner.clear()?;
         let ((ask, requests), (answer, answers)) = (channel(), channel());
         let thread = thread::Builder::new().name("bprec-read".to_owned()).spawn(move || source(requests, answer))?;
@@ -205,7 +205,7 @@ impl Terminal {
         if has_ended || is_waited_for { reader.end() } else { Ok(()) }
     }
 
-    /// Draws after keys and answers, until a key or a signal ends it, or the reader has ended; returns true for the latter.
+    /// Draws after each key and answer, until a key or a signal ends the screen (returns false), or the reader ends (returns true).
     fn show(&mut self, browser: &mut Browser, reader: &Reader, answers: &Receiver<Answer>) -> anyhow::Result<bool> {
         let (mut is_drawn, mut size) = (false, None);
         loop {
@@ -252,7 +252,7 @@ impl Drop for Terminal {
 
 /// Waits for an event of the terminal, at most `within`.
 fn key_comes(within: Duration) -> io::Result<bool> {
-    // Events that were read before come first. With a timeout, `event::poll` would read a hung-up terminal in an endless loop.
+    // Takes events that crossterm has read before. With a timeout, `event::poll` would read a hung-up terminal in an endless loop.
     if event::poll(Duration::ZERO)? {
         return Ok(true);
     }
@@ -274,7 +274,7 @@ fn is_hung_up() -> bool {
     is_hung_up
 }
 
-/// State of the terminal, at the latest after this time; a signal may come in between.
+/// Waits for the wanted state of the terminal, at most `within`; returns the state. A signal ends the wait early.
 #[cfg(target_os = "linux")]
 fn polled(wanted: PollFlags, within: Duration) -> PollFlags {
     let input = io::stdin();
@@ -283,7 +283,7 @@ fn polled(wanted: PollFlags, within: Duration) -> PollFlags {
     if polled { descriptors[0].revents() } else { PollFlags::empty() }
 }
 
-/// Message of another thread that panicked.
+/// Takes the panic message of another thread.
 fn panicked() -> Option<String> {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
@@ -305,10 +305,10 @@ mod tests {
     use std::process::Command;
     use std::time::Instant;
 
-    /// Set in the process that is to panic.
+    /// Environment variable of the process that must panic.
     const PANICS: &str = "BPREC_TEST_SCREEN_PANICS";
 
-    /// Panics in a terminal, in a process of its own: in what reads, and then in what draws.
+    /// Panics in a separate process on a terminal: first in the reading thread, then in the drawing thread.
     #[test]
     fn a_panic_leaves_the_terminal_whole() {
         let name = "screen::tests::a_panic_leaves_the_terminal_whole";

@@ -1,4 +1,4 @@
-//! Pages of a screen: models of the reporter, and their lines.
+//! Models of the reporter, and the lines of each view of them.
 
 use std::sync::Arc;
 
@@ -7,17 +7,16 @@ use bprec_report::{
     AnnotateOptions, Annotation, Detail, Listing, Options, Payer, Payers, ProgFilter, Report, Session, Stacks, Trees,
 };
 
-/// Parts of a tree below this percentage of their program's cost are put together, as in `report --tree`.
-const TREE_PERCENT_LIMIT: f64 = 0.5;
+use crate::report::TREE_PERCENT_LIMIT;
 
-/// Key of a program in all models of a recording.
+/// Identity of a program in all models of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProgramKey {
     id: u32,
     load_time_ns: Option<u64>,
 }
 
-/// Kind of model that is asked for.
+/// Kind of a requested model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The table by program.
@@ -32,11 +31,11 @@ pub(crate) enum Kind {
     Stacks,
 }
 
-/// A model; those that are shared by several pages are read once.
+/// A model, which several pages can share.
 #[derive(Debug, Clone)]
 pub(crate) enum Model {
     Report(Arc<Report>),
-    /// An interval with the cost of programs in earlier intervals.
+    /// An interval, and the cost of programs in earlier intervals.
     Interval(Arc<Interval>, Arc<History>),
     Annotation(Arc<Annotation>),
     Trees(Arc<Trees>),
@@ -69,10 +68,10 @@ impl View {
 }
 
 impl Model {
-    /// Reads it from a recording.
+    /// Reads a model from a recording.
     ///
     /// # Errors
-    /// The reporter's errors: an event that is not there, for instance.
+    /// Fails if the recording is damaged, or has no event of the query.
     pub(crate) fn read(session: &Session<'_>, kind: Kind, query: &Options) -> bprec_report::Result<Model> {
         Ok(match kind {
             Kind::Programs => Model::Report(session.by_prog(query)?.into()),
@@ -86,7 +85,7 @@ impl Model {
         })
     }
 
-    /// Lines of a view of a program, or of all programs: of the table those of an event, of a flame graph those below these frames.
+    /// Lines of a view of one program, or of all programs. The table uses `event`; a flame graph shows only stacks below the frames `below`.
     pub(crate) fn listing(
         &self,
         view: View,
@@ -123,20 +122,20 @@ impl Model {
         }
     }
 
-    /// Program of a row of the table, with its name.
+    /// Program in a row of the table, with its label.
     pub(crate) fn program(&self, item: usize) -> Option<(ProgramKey, String)> {
         let program = self.report()?.programs.get(item)?;
         Some((ProgramKey { id: program.id?, load_time_ns: program.load_time_ns }, program.label_with_id()))
     }
 
-    /// The row of a program in the table of an event.
+    /// Row of a program in the table of an event.
     pub(crate) fn row_of(&self, key: ProgramKey, event: usize) -> Option<usize> {
         let report = self.report()?;
         let is_it = |at: usize| report.programs.get(at).is_some_and(|it| key.is(it.id, it.load_time_ns));
         report.events.get(event)?.rows.iter().position(|row| is_it(row.program))
     }
 
-    /// Events of the table: name and position.
+    /// Events of the table: position and name.
     pub(crate) fn events(&self) -> Vec<(usize, &str)> {
         let events = self.report().map(|report| &report.events[..]).unwrap_or_default();
         events.iter().enumerate().map(|(at, event)| (at, event.name.as_str())).collect()
@@ -156,7 +155,7 @@ impl ProgramKey {
         id == Some(self.id) && load_time_ns == self.load_time_ns
     }
 
-    /// Key that asks for it.
+    /// Filter that selects the program.
     pub(crate) fn filter(self) -> ProgFilter {
         ProgFilter::Id(self.id)
     }

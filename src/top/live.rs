@@ -1,5 +1,5 @@
-//! A live recording: the recorder writes rotated files into a directory in memory, and the reporter reads the newest file after each interval.
-//! That gives `top` the arithmetic of `report`, and the user can keep the recording.
+//! Live recording: the recorder writes rotated files into a directory in memory, and the reporter reads the newest file after each interval. So
+//! `top` computes its numbers as `report` does, and the user can save the recording.
 
 use std::fs::{self, File};
 use std::io::PipeWriter;
@@ -16,19 +16,19 @@ use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-/// Delay after which the file holds all events before a moment, with their names: longer than the drain's interval, and than the interval at
-/// which the recorder looks up sampled functions.
+/// Delay after which the file has all events before a given time, with function names: longer than the interval of the drain, and than the interval
+/// of symbol lookups.
 const SETTLE_NS: u64 = 600_000_000;
-/// Delay after which missing samples of a moment are given up.
+/// Delay after which an interval with missing samples is shown as an error.
 const LATE_NS: u64 = 5_000_000_000;
-/// Shortest interval, as a part of the requested length: readings can be late, and each file begins with one.
+/// Shortest interval, as a fraction of the requested length: readings can be late, and each file begins with a reading.
 const LEAST_LENGTH: f64 = 0.8;
 /// Interval at which the file is polled.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Directory whose files are in memory.
+/// Directory of a file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Wall time, CPU time of this process, and time spent counting.
+/// Wall time, CPU time of this process, and CPU time of counting, at one moment.
 #[derive(Clone, Copy)]
 struct Used {
     wall_ns: u64,
@@ -42,31 +42,32 @@ impl Used {
     }
 }
 
-/// A recording that is being written.
+/// A running recording.
 pub(super) struct Live {
-    /// Removed when the recorder has ended.
+    /// Directory of the files; removed after the recorder has ended.
     directory: Option<TempDir>,
-    /// Locked for as long as the directory is in use.
+    /// Lock of the directory, which marks it as in use.
     _lock: File,
-    /// Ends the recording when it is dropped.
+    /// Pipe whose closing ends the recording.
     stop: Option<PipeWriter>,
     recorder: Option<JoinHandle<bprec_record::Result<()>>>,
-    /// Replaces secrets, consistently over all intervals.
+    /// Redactor; one for all intervals, so that equal names get equal pseudonyms.
     redactor: Option<Redactor>,
     interval_ns: u64,
-    /// Time before an interval's end from which samples count; `None`: the interval's own.
+    /// Length of time before the end of an interval whose samples are used; `None`: the interval itself.
     samples_ns: Option<u64>,
+    /// The end of a file is an interval, however short, so that next to no time is left out between two files.
+    has_ends_of_files: bool,
     /// End of the last interval.
     seen_ns: u64,
-    /// Times used up to the end of the last interval.
+    /// Times at the end of the last interval.
     used: Used,
-    /// CPU time that counting takes.
+    /// CPU time of counting, which the recorder updates.
     taken: Taken,
 }
 
 impl Live {
-    /// Starts to record with `options`. Two files of length `keep` exist: the current one and its predecessor. With a `redactor`, intervals
-    /// are redacted.
+    /// Starts a recording. Keeps two files of length `keep`: the current file and its predecessor. A `redactor` redacts the intervals.
     pub(super) fn start(options: Options, keep: Duration, redactor: Option<Redactor>) -> anyhow::Result<Live> {
         let (directory, lock) = directory()?;
         let (stopped, stop) = std::io::pipe().context("pipe")?;
@@ -94,20 +95,27 @@ impl Live {
             redactor,
             interval_ns,
             samples_ns: None,
+            has_ends_of_files: false,
             seen_ns: 0,
             used,
             taken,
         })
     }
 
-    /// Samples count for so long, as far as the newest file reaches.
+    /// Uses samples of the last `length` of time for each interval, if the newest file has them.
     #[cfg(feature = "tui")]
     pub(super) fn with_samples_of(mut self, length: Duration) -> Live {
         self.samples_ns = Some(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
         self
     }
 
-    /// The interval between two readings, from the newest file.
+    /// Makes the end of a file an interval, however short.
+    pub(super) fn with_ends_of_files(mut self) -> Live {
+        self.has_ends_of_files = true;
+        self
+    }
+
+    /// Computes the interval between two readings from the newest file.
     fn charge(&self, session: &Session<'_>, query: &Query, from_ns: u64, to_ns: u64) -> bprec_report::Result<Interval> {
         match self.samples_ns {
             None => session.interval(query, from_ns, to_ns),
@@ -135,23 +143,30 @@ impl Live {
         self.recorder.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// The next interval, if it has ended.
+    /// Returns the next interval, or `None` while it lasts.
     pub(super) fn poll(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let due_ns = self.seen_ns.saturating_add(self.interval_ns).saturating_add(SETTLE_NS);
         if now_ns(ClockId::Monotonic) < due_ns { Ok(None) } else { self.read(query) }
     }
 
-    /// The newest complete interval, unless it was returned before.
+    /// Reads the newest complete interval; `None` if it was returned before.
     fn read(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
-        // The file does not exist yet, or is being replaced.
+        // Opening fails while the file is created or replaced.
         let Ok(input) = Input::open(self.path()) else { return Ok(None) };
         let Ok(session) = Session::open_without_user_code(&input) else { return Ok(None) };
         let settled_ns = now_ns(ClockId::Monotonic).saturating_sub(SETTLE_NS);
         let mut reads: Vec<u64> = session.read_times_ns().into_iter().filter(|at| *at <= settled_ns).collect();
         reads.sort_unstable();
-        // Begins at the end of the last interval, or with the file if that was in the previous one.
+        // Begins at the end of the last interval, or at the start of the file if the last interval ended in the previous file.
         let from_ns = reads.iter().copied().find(|at| *at >= self.seen_ns);
         let Some((from_ns, &to_ns)) = from_ns.zip(reads.last()) else { return Ok(None) };
+        if self.has_ends_of_files
+            && 0 < self.seen_ns
+            && self.seen_ns < from_ns
+            && let Some(interval) = self.end_of_file_before(query)?
+        {
+            return Ok(Some(interval));
+        }
         if ((to_ns - from_ns) as f64) < self.interval_ns as f64 * LEAST_LENGTH {
             return Ok(None);
         }
@@ -171,7 +186,26 @@ impl Live {
         Ok(Some(interval))
     }
 
-    /// The same interval for another query; `None` if its file has been replaced.
+    /// The interval from the last one to the end of the file before, if that was not returned yet.
+    fn end_of_file_before(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
+        let Some(path) = self.path_before() else { return Ok(None) };
+        let input = match &mut self.redactor {
+            None => Input::open(path)?,
+            Some(redactor) => Redacting::begin(Source::open(path)?)?.finish(redactor)?.0,
+        };
+        let session = Session::open_without_user_code(&input)?;
+        let reads = session.read_times_ns();
+        let Some(to_ns) = reads.iter().copied().max().filter(|to_ns| *to_ns > self.seen_ns) else { return Ok(None) };
+        if !reads.contains(&self.seen_ns) {
+            return Ok(None);
+        }
+        let mut interval = self.charge(&session, query, self.seen_ns, to_ns)?;
+        (interval.own_cpu_percent, interval.counting_percent) = self.costs(interval.report.recording.cpus);
+        self.seen_ns = to_ns;
+        Ok(Some(interval))
+    }
+
+    /// Computes the shown interval for another query; `None` if its file has been replaced.
     #[cfg(feature = "tui")]
     pub(super) fn again(&mut self, query: &Query, shown: &Interval) -> anyhow::Result<Option<Interval>> {
         let Ok(input) = self.input() else { return Ok(None) };
@@ -184,35 +218,35 @@ impl Live {
         Ok(Some(Interval { own_cpu_percent, counting_percent, ..interval }))
     }
 
-    /// Sets the least length of the next intervals.
+    /// Sets the length of the next intervals.
     #[cfg(feature = "tui")]
     pub(super) fn set_interval(&mut self, interval: Duration) {
         self.interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// CPU time since the previous interval: of this process in percent of one CPU, of counting in percent of `cpus` CPUs.
+    /// CPU time since the previous interval: of this process in percent of one CPU, and of counting in percent of `cpus` CPUs.
     fn costs(&mut self, cpus: Option<u32>) -> (Option<f64>, Option<f64>) {
         let now = Used::now(&self.taken);
         let before = std::mem::replace(&mut self.used, now);
         let wall_ns = now.wall_ns.saturating_sub(before.wall_ns);
         let percent = |ns: u64| (wall_ns > 0).then(|| ns as f64 * 100.0 / wall_ns as f64);
-        // Excludes the cost of starting.
+        // The first interval would include the cost of starting.
         let own = percent(now.cpu_ns.saturating_sub(before.cpu_ns)).filter(|_| self.seen_ns > 0);
         let counting = percent(now.counting_ns.saturating_sub(before.counting_ns));
         (own, counting.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus)))
     }
 
-    /// Content of the file that is being written; redacted first if asked for, as other commands do it.
+    /// Opens the current file, redacted if `--redact` is given.
     pub(super) fn input(&mut self) -> bprec_report::Result<Input> {
         let path = self.path();
         match &mut self.redactor {
             None => Input::open(path),
-            // The file has no end yet, which is not worth a message.
+            // Drops the message that the file has no end yet.
             Some(redactor) => Ok(Redacting::begin(Source::open(path)?)?.finish(redactor)?.0),
         }
     }
 
-    /// Length of the file that is being written.
+    /// Time that the current file covers.
     #[cfg(feature = "tui")]
     pub(super) fn file_length(&self) -> Duration {
         let Ok(input) = Input::open(self.path()) else { return Duration::ZERO };
@@ -222,11 +256,11 @@ impl Live {
         first.zip(last).map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last - first))
     }
 
-    /// The file that was written before, if it is there yet.
+    /// Path of the previous file; `None` before the first rotation.
     #[cfg(feature = "tui")]
     pub(super) fn path_before(&self) -> Option<PathBuf> {
         let entries = fs::read_dir(self.directory.as_ref()?.path()).ok()?.flatten();
-        // The suffix is the time when the file ended.
+        // The suffix is the end time of the file.
         let is_before = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
             let ended = name.and_then(|name| name.strip_prefix(NAME)?.strip_prefix('.'));
@@ -235,7 +269,7 @@ impl Live {
         entries.map(|entry| entry.path()).filter(is_before).max()
     }
 
-    /// The file that is being written.
+    /// Path of the current file.
     pub(super) fn path(&self) -> PathBuf {
         self.directory.as_ref().map(|directory| directory.path().join(NAME)).unwrap_or_default()
     }
@@ -243,7 +277,7 @@ impl Live {
     /// Ends the recording.
     ///
     /// # Errors
-    /// Result of the recorder.
+    /// Fails if the recorder failed or panicked.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         drop(self.stop.take());
         let ended = self.recorder.take().map(JoinHandle::join);
@@ -251,26 +285,25 @@ impl Live {
         match ended {
             None | Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(error.into()),
-            Some(Err(_)) => Err(anyhow!("the recorder has failed")),
+            Some(Err(_)) => Err(anyhow!("the recorder panicked")),
         }
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Errors are returned by an explicit call of it.
+        // An explicit call of `end` returns errors.
         let _ = self.end();
     }
 }
 
 const NAME: &str = "bprec.data";
-/// Prefix of names of directories.
+/// Prefix of the names of the directories.
 const PREFIX: &str = "bprec-top-";
-/// Number of attempts to make a directory.
+/// Number of attempts to create a directory.
 const TRIES: u32 = 10;
 
-/// Creates and locks a directory, in memory if the system has a file system there. Removes directories without a lock, which killed processes
-/// left.
+/// Creates and locks a directory, in memory if /dev/shm exists. Removes unlocked directories of earlier processes that were killed.
 fn directory() -> anyhow::Result<(TempDir, File)> {
     let parent = match fs::metadata(SHARED_MEMORY) {
         Ok(metadata) if metadata.is_dir() => PathBuf::from(SHARED_MEMORY),
@@ -286,12 +319,12 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
     }
     for _ in 0..TRIES {
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent).with_context(failed)?;
-        // Another process that starts at the same moment may have taken it for a leftover.
+        // Another bprec that starts at the same time may have removed the directory before it was locked.
         if let Some(lock) = lock(directory.path()).filter(|_| directory.path().is_dir()) {
             return Ok((directory, lock));
         }
     }
-    bail!("{}: another process removes it at once", failed())
+    bail!("{}: another process keeps removing it", failed())
 }
 
 /// Locks a directory; `None` if it is locked already.

@@ -1,4 +1,4 @@
-//! `bprec top` on a terminal: answers the screen's requests from a live recording.
+//! Interactive `bprec top`: answers requests of the screen from a live recording.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -13,18 +13,18 @@ use super::live::{LOOK_EVERY, Live};
 use crate::draft::{Draft, Older};
 use crate::screen::{Answer, Kind, Model, Request, Terminal, browse_live};
 
-/// Messages of the recorder that the screen has not shown yet.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Warnings of the recorder that the screen has not shown yet.
+static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps a message for the screen.
+/// Keeps a warning for the screen.
 fn keep(level: Level, message: &str) {
     if level == Level::Warning {
-        SAID.lock().unwrap_or_else(PoisonError::into_inner).push(message.to_owned());
+        WARNINGS.lock().unwrap_or_else(PoisonError::into_inner).push(message.to_owned());
     }
 }
 
-/// Replaces messages of the recorder, which can contain any name.
-const REDACTED: &str = "the recorder has a message, which --redact leaves out";
+/// Text shown instead of a warning of the recorder with `--redact`: warnings can contain any name.
+const REDACTED: &str = "the recorder has a warning; --redact hides its text";
 
 /// Shows the live recording until a key or a signal ends it.
 pub(super) fn watch(
@@ -64,13 +64,13 @@ impl Watched {
                 Err(RecvTimeoutError::Timeout) => self.newer()?,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
-            let said = std::mem::take(&mut *SAID.lock().unwrap_or_else(PoisonError::into_inner));
-            let said = said.into_iter().map(|message| match self.redact {
+            let warnings = std::mem::take(&mut *WARNINGS.lock().unwrap_or_else(PoisonError::into_inner));
+            let warnings = warnings.into_iter().map(|message| match self.redact {
                 None => message,
                 Some(_) => REDACTED.to_owned(),
             });
-            for answer in said.map(Answer::Said).chain(answer) {
-                // The asker may have gone, which the next look finds.
+            for answer in warnings.map(Answer::Message).chain(answer) {
+                // If the screen has ended, the next receive finds the channel closed.
                 let _ = answers.send(answer);
             }
         }
@@ -84,7 +84,7 @@ impl Watched {
                 let again = self.shown.as_ref().map(|shown| self.live.again(&self.query, shown)).transpose();
                 again?.flatten().map(|interval| self.show(interval))
             }
-            // From the whole newest file, as an interval has few samples. Opening fails while the file is being replaced.
+            // Reads the whole newest file, because an interval has few samples. Opening fails while the file is replaced.
             Request::Read(read) => Some(match self.live.input() {
                 Ok(input) => match Session::open_without_user_code(&input) {
                     Ok(session) => read.answer(&session),
@@ -98,7 +98,7 @@ impl Watched {
             }
             Request::Every(interval) => {
                 if *interval < self.options.interval {
-                    // More frequent readings need a new recording.
+                    // Only a new recording can read more often.
                     self.options.interval = *interval;
                     self.live.end()?;
                     let redactor = self.redact.map(Redactor::new);
@@ -109,14 +109,14 @@ impl Watched {
                 }
                 None
             }
-            Request::Write(path) => Some(Answer::Said(match self.write(path) {
+            Request::Write(path) => Some(Answer::Message(match self.write(path) {
                 Ok(said) => said,
                 Err(error) => crate::message(&error),
             })),
         })
     }
 
-    /// The next interval, if it has ended.
+    /// Returns the next interval, or `None` while it lasts.
     fn newer(&mut self) -> anyhow::Result<Option<Answer>> {
         if self.is_paused {
             return Ok(None);
@@ -132,7 +132,7 @@ impl Watched {
         Answer::Newer(Model::Interval(interval, Arc::clone(&self.history)))
     }
 
-    /// Writes the newest file to `target`, and its predecessor to another name; returns a message with both.
+    /// Writes the current file to `target`. If it is shorter than `--keep`, also writes the previous file beside it. Returns a message with the names.
     fn write(&self, target: &Path) -> anyhow::Result<String> {
         let mut parts = vec![self.live.path()];
         let mut targets = vec![target.to_owned()];
@@ -148,7 +148,7 @@ impl Watched {
             let mut source = Source::open(part)?;
             let mut draft = Draft::create(target)?;
             let summary = rewrite(&mut source, &options, &mut draft.file)?;
-            draft.take_over(Older::Replaced)?;
+            draft.persist(Older::Replaced)?;
             said.push(format!("{} samples -> {}", summary.samples, target.display()));
         }
         Ok(said.join(", "))

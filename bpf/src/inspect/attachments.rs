@@ -1,4 +1,4 @@
-//! Surroundings of programs: maps, attachments, owners, pins, metadata, gathered in one scan of the machine.
+//! Maps, attachments, owners, pins and metadata of programs, gathered in one scan of the machine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
@@ -17,24 +17,24 @@ use crate::inspect::net;
 use crate::inspect::pins::{Pins, pins};
 use crate::inspect::programs::{ProgSnapshot, Program, prog_ids};
 
-/// Slots of a program array that are looked at, at most,
+/// Limit on the slots that are read of one program array.
 const MAX_SLOTS: u32 = 1024;
-/// and those of all arrays in one scan.
+/// Limit on the slots that are read of all program arrays in one scan.
 const MAX_SLOTS_OF_ALL: u32 = 1 << 16;
 
-/// Names and values, as [`state::Program`] has them.
+/// Names and values of metadata variables, in the form of [`state::Program`].
 type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Findings of one scan around some programs. Objects that could not be read are missing and listed with the reason.
+/// Result of one scan for some programs. An object that could not be read is missing here; `problems` has the reason.
 #[derive(Debug, Default)]
 pub struct Attachments {
-    /// Attachments sorted by program, those of programs that were not asked about included.
+    /// Attachments sorted by program id, of all programs on the machine.
     pub attachments: Vec<Attachment>,
     /// The maps that the programs use, by id.
     pub maps: Vec<state::Map>,
     /// Contents of the program arrays among them.
     pub prog_arrays: Vec<ProgArray>,
-    /// Objects that could not be read, and why.
+    /// Objects that could not be read, each with the reason.
     pub problems: Vec<String>,
     holders: Holders,
     pins: Pins,
@@ -43,8 +43,8 @@ pub struct Attachments {
 }
 
 impl Attachments {
-    /// Looks around the machine once for all of these programs. Never fails as a whole. Whoever has a descriptor of one of the programs
-    /// `recorders` is none of the owners.
+    /// Scans the machine once for all of these programs. Never fails as a whole. A process with a descriptor of one of the programs
+    /// `recorders` is a recorder and is not listed as an owner.
     pub fn scan(programs: &[&ProgSnapshot], btfs: &BtfCache, recorders: &BTreeSet<u32>) -> Attachments {
         let mut around = Attachments::default();
         let names = Names::new();
@@ -92,7 +92,7 @@ impl Attachments {
         }
     }
 
-    /// Keeps the reason when something could not be looked at.
+    /// Returns the value, or adds the error to the problems.
     fn note<T>(&mut self, result: crate::Result<T>) -> Option<T> {
         result.inspect_err(|error| self.problems.push(error.to_string())).ok()
     }
@@ -110,7 +110,7 @@ impl Attachments {
                 }
             };
             if map.about().btf_id != 0 {
-                // The recording needs the map's types even if they are not those of a program.
+                // Puts the map's BTF into the cache, which the recorder writes to the file.
                 self.note(btfs.get(map.about().btf_id));
             }
             self.metadata.extend(metadata(&map, btfs).map(|metadata| (id, metadata)));
@@ -123,7 +123,7 @@ impl Attachments {
         }
     }
 
-    /// Attachments that are no links. Links show up in the same places, and are told apart by having been found before.
+    /// Adds attachments without a link. The queries list links, too; those were found before and are left out here.
     fn add_unlinked(&mut self, programs: &[&ProgSnapshot], names: &Names) {
         let types: BTreeSet<ProgType> = programs.iter().filter_map(|program| program.info.view().prog_type()).collect();
         let has = |wanted: &[ProgType]| wanted.iter().any(|kind| types.contains(kind));
@@ -157,7 +157,7 @@ impl Attachments {
     }
 
     /// Programs put on perf events by ioctl. The kernel says that an event has a program of type perf_event, but not
-    /// which, so that it is known only when the machine has but one without a link.
+    /// which program, so the program is known only if exactly one on the machine has no link.
     fn perf_events(&mut self) -> Vec<Attachment> {
         let pids: BTreeSet<u32> = self.holders.perf_event_pids.iter().copied().collect();
         if pids.is_empty() {
@@ -216,13 +216,13 @@ fn metadata(map: &Map, btfs: &BtfCache) -> Option<Metadata> {
     Some(variables.into_iter().map(|(name, value)| (name.to_vec(), value.into_bytes())).collect())
 }
 
-/// Current contents of these program arrays; nothing of those that are gone.
+/// Current contents of these program arrays, without those that were freed.
 pub fn prog_arrays(map_ids: impl IntoIterator<Item = u32>) -> Vec<ProgArray> {
     let mut slots_left = MAX_SLOTS_OF_ALL;
     map_ids.into_iter().filter_map(|id| Some(prog_array(&Map::take(id).ok()?, &mut slots_left))).collect()
 }
 
-/// Contents of a program array, as far as slots may be read.
+/// Contents of a program array, up to the limits on slots.
 fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
     let looked_at = map.about().max_entries.min(MAX_SLOTS).min(*slots_left);
     *slots_left -= looked_at;
@@ -234,7 +234,7 @@ fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
     }
 }
 
-/// The programs in a program array, each reached by tail calls.
+/// Attachments of the programs in a program array, which tail calls reach.
 fn tail_calls(map: &Map, array: &ProgArray) -> Vec<Attachment> {
     let name = String::from_utf8_lossy(&map.about().name).into_owned();
     let attachment = |slot: &TailCall| Attachment {

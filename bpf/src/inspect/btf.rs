@@ -9,7 +9,7 @@ use crate::sys::{self, Kind};
 
 /// Raw BTF by id, each fetched once and shared by the programs and maps that use it.
 ///
-/// The kernel hands out BTF ids in a circle of 2³¹, so that an id means the same blob for the length of any recording.
+/// The kernel reuses a BTF id only after 2³¹ others, so an id means the same blob for a whole recording.
 #[derive(Debug, Default)]
 pub struct BtfCache {
     blobs: Mutex<HashMap<u32, Arc<[u8]>>>,
@@ -24,7 +24,7 @@ impl BtfCache {
     /// The blob with this id.
     ///
     /// # Errors
-    /// ENOENT when it is gone (it is not while a program or map that uses it is held), EPERM without CAP_SYS_ADMIN.
+    /// Fails with ENOENT if the blob was freed (a held program or map keeps its blob), with EPERM without CAP_SYS_ADMIN.
     pub fn get(&self, id: u32) -> Result<Arc<[u8]>> {
         if let Some(blob) = self.blobs.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
             return Ok(Arc::clone(blob));
@@ -35,13 +35,13 @@ impl BtfCache {
         Ok(Arc::clone(blobs.entry(id).or_insert(blob)))
     }
 
-    /// Forgets the blobs that nobody else has.
+    /// Drops the blobs that only the cache holds.
     pub fn drop_unused(&self) {
         let mut blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
         blobs.retain(|_, blob| Arc::strong_count(blob) > 1);
     }
 
-    /// All blobs fetched so far that were not forgotten, by ascending id.
+    /// All blobs in the cache, by ascending id.
     pub fn all(&self) -> Vec<(u32, Arc<[u8]>)> {
         let blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = blobs.iter().map(|(id, blob)| (*id, Arc::clone(blob))).collect();

@@ -1,7 +1,7 @@
 //! Contents of a map, read entry by entry without changing it.
 //!
-//! Only lookups are made that leave the map as it is: they neither take elements out of queues nor count as a use in LRU
-//! maps. Programs go on writing meanwhile, so that entries are each as they were at one moment, but not all at the same.
+//! Only lookups that leave the map unchanged are made: they do not take elements out of queues and do not count as a use in LRU
+//! maps. Programs go on writing, so each entry is consistent, but entries are from different moments.
 
 use bprec_format::bpf::names::MapType;
 use bprec_format::bprec::state::{ContentsEnd, MapContents, PAYLOAD_MAX_BYTES};
@@ -25,47 +25,49 @@ impl Default for Bounds {
     }
 }
 
-/// Bytes of entries that one batch is made for.
+/// Target size of one batch, bytes.
 const BATCH_BYTES: usize = 256 << 10;
-/// Entries of a batch at most.
+/// Limit on the entries of one batch.
 const BATCH_ENTRIES: usize = 4096;
 
-/// Ways to read the entries of a type.
-enum Way {
+/// Method by which the entries of a map type are read.
+enum ReadMethod {
     /// By batches, or key by key.
     Walk,
-    /// The next one only.
+    /// The next element alone.
     Peek,
-    /// Not at all, and why.
+    /// No method, with the reason.
     None(&'static str),
 }
 
-fn way(map_type: MapType) -> Way {
+fn read_method(map_type: MapType) -> ReadMethod {
     match map_type {
-        MapType::QUEUE | MapType::STACK => Way::Peek,
+        MapType::QUEUE | MapType::STACK => ReadMethod::Peek,
         MapType::RINGBUF | MapType::USER_RINGBUF => {
-            Way::None("a ring buffer has no entries to look up: its records are for the one that consumes them")
+            ReadMethod::None("a ring buffer has no entries to look up: its records are for the one that consumes them")
         }
-        MapType::PERF_EVENT_ARRAY => Way::None("the kernel does not tell which perf events are in it"),
-        MapType::CGROUP_ARRAY => Way::None("the kernel does not tell which cgroups are in it"),
-        MapType::XSKMAP => Way::None("the kernel does not tell which sockets are in it"),
-        MapType::SK_STORAGE | MapType::INODE_STORAGE | MapType::TASK_STORAGE | MapType::CGRP_STORAGE => Way::None(
-            "the kernel does not list its entries: each is reached through a descriptor of what it belongs to",
-        ),
-        MapType::BLOOM_FILTER => Way::None("a bloom filter can only be asked whether it may hold a value"),
+        MapType::PERF_EVENT_ARRAY => ReadMethod::None("the kernel does not tell which perf events are in it"),
+        MapType::CGROUP_ARRAY => ReadMethod::None("the kernel does not tell which cgroups are in it"),
+        MapType::XSKMAP => ReadMethod::None("the kernel does not tell which sockets are in it"),
+        MapType::SK_STORAGE | MapType::INODE_STORAGE | MapType::TASK_STORAGE | MapType::CGRP_STORAGE => {
+            ReadMethod::None(
+                "the kernel does not list its entries: each is reached through a descriptor of what it belongs to",
+            )
+        }
+        MapType::BLOOM_FILTER => ReadMethod::None("a bloom filter can only be asked whether it may hold a value"),
         MapType::ARENA => {
-            Way::None("an arena is read by mapping it, and touching a page that is not there would allocate it")
+            ReadMethod::None("an arena is read by mapping it, and touching a page that is not there would allocate it")
         }
-        _ => Way::Walk,
+        _ => ReadMethod::Walk,
     }
 }
 
 impl Map {
-    /// Reads what the map holds and hands it over part by part, at least one: the last says how it ended, also when
-    /// nothing could be read. `clock_ns` is the recording's.
+    /// Reads the contents and passes them to `put` in parts, at least one. The last part says how the reading ended, also if
+    /// nothing could be read. `clock_ns` is the clock of the recording.
     ///
     /// # Errors
-    /// Errors of `put` alone.
+    /// Returns the errors of `put`, no others.
     pub fn read_contents<E>(
         &self,
         bounds: &Bounds,
@@ -81,10 +83,10 @@ impl Map {
             copied_bytes: 0,
             put,
         };
-        let cut = match way(MapType(about.map_type)) {
-            Way::None(reason) => Ok(Some(reason.to_owned())),
+        let cut = match read_method(MapType(about.map_type)) {
+            ReadMethod::None(reason) => Ok(Some(reason.to_owned())),
             way => match Entries::of(self.fd(), about.id) {
-                Ok(entries) => parts.read(&entries, matches!(way, Way::Peek), about.max_entries),
+                Ok(entries) => parts.read(&entries, matches!(way, ReadMethod::Peek), about.max_entries),
                 Err(error) => Ok(Some(error.to_string())),
             },
         }?;
@@ -92,7 +94,7 @@ impl Map {
     }
 }
 
-/// Entries on their way into parts.
+/// Collects entries into parts of limited size.
 struct Parts<F> {
     part: MapContents,
     entries: u64,
@@ -102,7 +104,7 @@ struct Parts<F> {
     put: F,
 }
 
-/// Why there is not more; None when there is no more.
+/// Reason why the contents are incomplete; `None` if they are complete.
 type Cut = Option<String>;
 
 impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
@@ -137,7 +139,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         }
     }
 
-    /// Reads in batches; `None` when this map, or this kernel, has none.
+    /// Reads in batches; `None` if this map type or this kernel does not support batches.
     fn batches(&mut self, entries: &Entries<'_>) -> Result<Option<Cut>, E> {
         let entry_bytes = (entries.key_bytes() + entries.copied_bytes()).max(1);
         let mut count = (BATCH_BYTES / entry_bytes).clamp(1, BATCH_ENTRIES);
@@ -146,7 +148,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         loop {
             let batch = match entries.batch(&mut cursor, count as u32) {
                 Ok(batch) => batch,
-                // The entries of a bucket come together.
+                // The kernel returns whole hash buckets: the next try makes room for a larger bucket.
                 Err(error)
                     if error.errno() == Some(libc::ENOSPC)
                         && (2 * count * entry_bytes) as u64 <= self.bounds.bytes.max(BATCH_BYTES as u64) =>
@@ -172,7 +174,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         }
     }
 
-    /// Key by key. A walk starts anew when the key that it has come to is removed: it ends after as many keys as the map
+    /// Reads key by key. The kernel starts again at the first key if the current key was removed, so the walk ends after as many keys as the map
     /// can have.
     fn keys(&mut self, entries: &Entries<'_>, max_entries: u32) -> Result<Cut, E> {
         let limit = if max_entries == 0 { u64::from(u32::MAX) } else { max_entries.into() };
@@ -192,7 +194,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
             let Some(at) = &key else { return Ok(None) };
             let cut = match entries.lookup(at, &mut values) {
                 Ok(true) => self.entry(at, &values)?,
-                // A slot that is empty, or an entry that has just been removed.
+                // The slot is empty, or its entry was just removed.
                 Ok(false) if walked >= self.bounds.entries.saturating_mul(16) => {
                     Some(format!("cut after {walked} slots, most of them empty"))
                 }
@@ -205,7 +207,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         }
     }
 
-    /// Takes in one entry, or says why not.
+    /// Adds one entry, or returns the limit that it would exceed.
     fn entry(&mut self, key: &[u8], copied: &[u8]) -> Result<Cut, E> {
         if self.entries == self.bounds.entries {
             return Ok(Some(format!("cut at {}", entries(self.entries))));
@@ -229,7 +231,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         Ok(None)
     }
 
-    /// Appends bytes to the run, and hands over what fills a part.
+    /// Appends bytes to the current part, and passes on each part that is full.
     fn piece(&mut self, mut bytes: &[u8]) -> Result<(), E> {
         let room = PAYLOAD_MAX_BYTES.saturating_sub(MapContents::overhead_bytes(self.part.cpus.len())).max(1000);
         while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! Holders of programs: one walk over the descriptors of all processes, for all programs at once.
+//! Processes that hold programs, found in one walk over the descriptors of all processes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,12 +8,12 @@ use bprec_format::bprec::state::{Attachment, Owner};
 use bprec_host::Process;
 
 use crate::error::{Error, Result};
-use crate::inspect::links::Probe;
+use crate::inspect::links::ProbeKind;
 use crate::inspect::names::Names;
 use crate::sys;
 use crate::sys::FdInfo;
 
-/// The processes that have BPF descriptors open, but for this one and other recorders: those hold everything because they look at it.
+/// Processes with BPF descriptors, without this process and other recorders, which hold programs only to observe them.
 #[derive(Debug, Default)]
 pub struct Holders {
     processes: Vec<Holder>,
@@ -26,17 +26,17 @@ pub struct Holders {
 #[derive(Debug)]
 struct Holder {
     owner: Owner,
-    /// Programs it has a descriptor of, or of a link or perf event of theirs.
+    /// Programs that the process holds by a descriptor of the program, its link or its perf event.
     progs: BTreeSet<u32>,
     maps: BTreeSet<u32>,
 }
 
 impl Holders {
-    /// Walks `/proc`. Processes that vanish meanwhile, and those whose descriptors we may not see, are left out. A process that has a
+    /// Walks `/proc`. Processes that end during the walk, and those whose descriptors are hidden from this process, are left out. A process with a
     /// descriptor of one of the programs `recorders` is a recorder.
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// Fails if `/proc` cannot be read.
     pub fn scan(names: &Names, recorders: &BTreeSet<u32>) -> Result<Holders> {
         let mut holders = Holders::default();
         let own_pid = std::process::id();
@@ -57,8 +57,8 @@ impl Holders {
         Ok(holders)
     }
 
-    /// Processes that hold a program: those with a descriptor of the program, a link or a perf event of it; where there
-    /// are none, those with a descriptor of one of its maps.
+    /// Processes with a descriptor of the program, its link or its perf event; if there
+    /// are none, the processes with a descriptor of one of its maps.
     pub fn owners(&self, prog_id: u32, map_ids: &[u32]) -> Vec<Owner> {
         let by = |holds: &dyn Fn(&Holder) -> bool| -> Vec<Owner> {
             self.processes.iter().filter(|process| holds(process)).map(|process| process.owner.clone()).collect()
@@ -108,7 +108,7 @@ enum Descriptor {
     PerfEvent,
 }
 
-/// The descriptors of a process that can have to do with BPF.
+/// Descriptors of a process that are BPF objects or perf events.
 fn descriptors(pid: u32, path: &Path) -> Vec<(u32, Descriptor)> {
     let Ok(directory) = fs::read_dir(path.join("fd")) else { return Vec::new() };
     let mut link = PathBuf::from(format!("/proc/{pid}/fd/x"));
@@ -129,20 +129,20 @@ fn descriptors(pid: u32, path: &Path) -> Vec<(u32, Descriptor)> {
     found
 }
 
-/// Identity of a process, as recordings have it; `None` if it is gone.
+/// Identity of a process in the form of recordings; `None` if the process has ended.
 fn owner(pid: u32) -> Option<Owner> {
     let Process { pid, comm, uid, cgroup } = Process::of(pid)?;
     Some(Owner { pid, comm, uid, cgroup })
 }
 
-/// Facts that the kernel tells about a perf event that has a program.
+/// Attachment of a program on a tracing perf event.
 fn probe(task_fd: &sys::TaskFd, names: &Names) -> Option<Attachment> {
     let kind = match task_fd.fd_type {
-        1 => Probe::Tracepoint,
-        2 => Probe::Kprobe,
-        3 => Probe::Kretprobe,
-        4 => Probe::Uprobe,
-        5 => Probe::Uretprobe,
+        1 => ProbeKind::Tracepoint,
+        2 => ProbeKind::Kprobe,
+        3 => ProbeKind::Kretprobe,
+        4 => ProbeKind::Uprobe,
+        5 => ProbeKind::Uretprobe,
         _ => return None,
     };
     let name = String::from_utf8_lossy(&task_fd.name);

@@ -19,14 +19,14 @@ pub(crate) const INTERFACE_HOOKS: [u32; 4] = [46, 47, 54, 55];
 /// Hooks of a sockmap: `BPF_SK_SKB_STREAM_PARSER`, `BPF_SK_SKB_STREAM_VERDICT`, `BPF_SK_MSG_VERDICT`, `BPF_SK_SKB_VERDICT`.
 const SOCKMAP_HOOKS: [u32; 4] = [4, 5, 7, 38];
 
-/// Ids of the programs at a hook. A hook that this kernel does not have is refused, what was removed has none.
+/// Ids of the programs at a hook; empty if this kernel does not have the hook, or its owner was removed.
 pub(crate) fn programs(hook: HookOf<'_>, attach_type: u32) -> Vec<u32> {
     let mut ids = [0u32; MAX_PROGS];
     let count = sys::attached_progs(hook, attach_type, &mut ids).unwrap_or(0);
     ids[..count].to_vec()
 }
 
-/// Programs at these hooks of something.
+/// Programs at these hooks of one cgroup, interface, namespace or map.
 fn attachments(of: HookOf<'_>, hooks: &[u32], target: &[u8]) -> Vec<Attachment> {
     let at = |hook: &u32| {
         let kind = AttachType(*hook).to_string();
@@ -61,7 +61,7 @@ pub(crate) fn dissectors() -> Vec<Attachment> {
     attachments(HookOf::Descriptor(namespace.as_fd()), &[AttachType::FLOW_DISSECTOR.0], target.as_bytes())
 }
 
-/// Programs of sockmaps and sockhashes. Before Linux 5.18 these do not tell.
+/// Programs of sockmaps and sockhashes; empty before Linux 5.18, which cannot query these maps.
 pub(crate) fn sockmap_attachments(name_of: impl Fn(u32) -> String) -> Vec<Attachment> {
     let of = |id: u32| {
         let map = sys::fd_by_id(Kind::Map, id).ok()?;

@@ -1,4 +1,4 @@
-//! BPF in `/proc/kallsyms`: the images that the kernel makes beside programs, and programs' functions.
+//! BPF symbols in `/proc/kallsyms`: functions of programs, and the images that the kernel generates (trampolines, dispatchers).
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use bprec_format::bprec::state::KernelSymbol;
 use crate::error::Result;
 use crate::inspect::visibility;
 
-/// The module under which the kernel names what is BPF's.
+/// Pseudo module of all BPF symbols.
 const MODULE: &str = "bpf";
 
-/// The symbol table of the running kernel, as one reading of it gave it.
+/// Snapshot of the symbol table of the running kernel.
 #[derive(Debug)]
 pub struct Kallsyms(bprec_host::Kallsyms);
 
 impl Kallsyms {
-    /// Reads it all.
+    /// Reads the whole table.
     ///
     /// # Errors
-    /// When /proc/kallsyms cannot be read.
+    /// Fails if /proc/kallsyms cannot be read.
     pub fn read() -> Result<Kallsyms> {
         Ok(Kallsyms(bprec_host::Kallsyms::read()?))
     }
@@ -28,43 +28,43 @@ impl Kallsyms {
     /// Reads the symbols of the kernel and its modules, but not those of BPF.
     ///
     /// # Errors
-    /// When /proc/kallsyms cannot be read.
+    /// Fails if /proc/kallsyms cannot be read.
     pub fn read_without_bpf() -> Result<Kallsyms> {
         Ok(Kallsyms(bprec_host::Kallsyms::read_before(MODULE)?))
     }
 
-    /// Returns true while the kernel has the modules that it had when the table was read, at the same addresses.
+    /// Returns true if no module was loaded, unloaded or moved since the table was read.
     pub fn has_current_modules(&self) -> bool {
         self.0.has_current_modules()
     }
 
-    /// True when the kernel hides addresses from this process: every one of them reads as zero.
+    /// Returns true if the kernel hides addresses from this process: all addresses are zero.
     pub fn is_hidden(&self) -> bool {
         self.0.is_hidden()
     }
 
     /// Trampolines, dispatchers and struct_ops stubs (`bpf_trampoline_*`, `bpf_dispatcher_*`, `bpf__*`), by address.
     ///
-    /// The kernel tells neither their lengths nor, when hidden, their addresses.
+    /// The kernel does not show their lengths.
     pub fn bpf_images(&self) -> Vec<KernelSymbol> {
         self.bpf_symbols(|name| !name.starts_with(b"bpf_prog_"))
     }
 
-    /// Functions of programs (`bpf_prog_<tag>_<name>`), by address: those the verifier added are among them.
+    /// Functions of programs (`bpf_prog_<tag>_<name>`) by address, with those that the verifier added.
     pub fn bpf_functions(&self) -> Vec<KernelSymbol> {
         self.bpf_symbols(|name| name.starts_with(b"bpf_prog_"))
     }
 
-    /// The functions that hold `addresses`, by address, each once. An address that no function can hold is left out.
+    /// Functions that contain `addresses`, by address, each once. Addresses outside of all functions are left out.
     pub fn functions_at(&self, addresses: &[u64]) -> Vec<KernelSymbol> {
         let functions = self.0.functions_at(addresses).into_iter();
         functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()
     }
 
-    /// Addresses of the kernel's functions that programs call, and of `__bpf_call_base`, which calls in their
-    /// instructions are relative to: with both a reader can name the calls.
+    /// Addresses of the kernel functions that programs call, and of `__bpf_call_base`, to which the calls in their
+    /// instructions are relative. A reader needs both to name the calls.
     pub fn called_by(&self, programs: &[ProgInfoBuf]) -> Vec<u64> {
-        // A kfunc is that near only where the kernel's compiler cannot reach further.
+        // Only on x86-64 is the address of a kfunc always within 32 bits of the base.
         let is_near =
             |insn: &Insn| insn.src == 0 || cfg!(target_arch = "x86_64") && insn.src == Insn::PSEUDO_KFUNC_CALL;
         let Some(base) = self.0.address_of(b"__bpf_call_base").filter(|base| *base != 0) else { return Vec::new() };
@@ -72,14 +72,14 @@ impl Kallsyms {
         for program in programs {
             let view = program.view();
             let insns = view.xlated().into_iter().flat_map(|insns| insns.iter());
-            // The kernel puts 0 in the place of addresses that it withholds.
+            // The kernel replaces withheld addresses by 0.
             let calls = insns.filter(|insn| insn.is_call() && is_near(insn) && insn.imm != 0 && !insn.is_tail_call());
             called.extend(calls.map(|insn| base.wrapping_add_signed(insn.imm.into())));
         }
         called.into_iter().collect()
     }
 
-    /// Why images or functions are missing from it; None when nothing stands in the way.
+    /// Reason why images or functions are missing from the table, if any are.
     pub fn problem(&self) -> Option<&'static str> {
         if self.is_hidden() { bprec_host::hidden_addresses() } else { visibility::hidden_symbols() }
     }

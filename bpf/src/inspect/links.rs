@@ -1,4 +1,4 @@
-//! Links: which program, attached to what.
+//! BPF links: the program and the attach point of each.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
@@ -14,21 +14,21 @@ use crate::inspect::struct_ops;
 use crate::inspect::tracing::{self, Target};
 use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 
-/// Attachments that were found, and what could not be looked at.
+/// Attachments by links, and the links that could not be read.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// One per program and place.
+pub struct Links {
+    /// One for each program and attach point.
     pub attachments: Vec<Attachment>,
-    /// Objects that could not be read, and why.
+    /// Objects that could not be read, each with the reason.
     pub problems: Vec<String>,
 }
 
-/// All links alive now. One that cannot be read is among the problems; the others are not affected.
+/// Reads all links. A link that cannot be read becomes one of the problems.
 ///
 /// # Errors
-/// When links cannot be listed at all: EPERM without CAP_SYS_ADMIN, EINVAL before Linux 5.8.
-pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
-    let mut found = Found::default();
+/// Fails if links cannot be listed: EPERM without CAP_SYS_ADMIN, EINVAL before Linux 5.8.
+pub fn links(names: &Names, btfs: &BtfCache) -> Result<Links> {
+    let mut found = Links::default();
     let mut infos = Vec::new();
     for id in sys::ids(Kind::Link) {
         let id = match id {
@@ -80,7 +80,7 @@ pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
     Ok(found)
 }
 
-/// The programs of which an extension (freplace) has replaced a function.
+/// Programs with a function that an extension (freplace) has replaced.
 pub(crate) fn extended() -> Result<HashSet<u32>> {
     let mut extended = HashSet::new();
     for id in sys::ids(Kind::Link) {
@@ -98,7 +98,7 @@ pub(crate) fn extended() -> Result<HashSet<u32>> {
     Ok(extended)
 }
 
-/// Facts that the kernel tells about a link.
+/// Info block of a link with its arrays.
 struct Info {
     info: LinkInfo,
     arrays: LinkArrays,
@@ -159,13 +159,13 @@ impl Info {
         }
     }
 
-    /// The functions of a `tracing_multi` link, as far as they were read.
+    /// Functions of a `tracing_multi` link that were read.
     fn multi_targets(&self) -> impl Iterator<Item = Target> + '_ {
         let object_id = self.u32(TracingMulti::BTF_OBJ_ID).unwrap_or(0);
         self.arrays.types.iter().map(move |type_id| Target::Kernel(object_id, *type_id))
     }
 
-    /// One attachment per function of a `tracing_multi` link, and one for those that were not read or have no name.
+    /// One attachment for each named function of a `tracing_multi` link, and one ("3 more") for all others.
     fn multi_attachments(&self, names: &HashMap<Target, String>) -> Vec<Attachment> {
         let kind = match self.u32(TracingMulti::ATTACH_TYPE).map(AttachType) {
             Some(AttachType::TRACE_FEXIT_MULTI) => "fexit_multi",
@@ -187,7 +187,7 @@ impl Info {
         targets.into_iter().map(attachment).collect()
     }
 
-    /// Addresses of functions of the kernel that it is attached to.
+    /// Addresses of the kernel functions that a kprobe.multi link is attached to.
     fn kernel_addresses(&self) -> &[u64] {
         if self.link_type() == LinkType::KPROBE_MULTI { &self.arrays.addresses } else { &[] }
     }
@@ -195,13 +195,13 @@ impl Info {
 
 const FREPLACE: &str = "freplace";
 
-/// Kind and target of a link. An empty target: the kernel does not tell.
+/// Kind and target of a link; the target is empty if the kernel does not show it.
 fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, String) {
     let field = |at| info.u32(at).unwrap_or(0);
     let plain = |kind: &str, target: Option<String>| (kind.to_owned(), target.unwrap_or_default());
     match info.link_type() {
         LinkType::RAW_TRACEPOINT => plain("raw_tracepoint", info.name()),
-        // Only those whose target is not known come here.
+        // The caller handles tracing links with a known target.
         LinkType::TRACING => (info.tracing_kind(), String::new()),
         LinkType::CGROUP => (
             AttachType(field(link_field!(cgroup.attach_type))).to_string(),
@@ -242,7 +242,7 @@ fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, St
 }
 
 fn interface(info: &Info, names: &Names) -> Option<String> {
-    // The target of XDP, tcx and netkit stands at one place; XDP has no attach type.
+    // XDP, tcx and netkit links have the interface index at the same offset; XDP has no attach type.
     let index = info.u32(link_field!(tcx.ifindex)).filter(|index| *index != 0)?;
     let attach_type = info.u32(link_field!(tcx.attach_type)).unwrap_or(0);
     Some(names.interface(index, info.link_type(), attach_type, info.prog_id()))
@@ -264,14 +264,14 @@ fn iter_target(info: &Info) -> Option<String> {
     Some(target)
 }
 
-/// A link on a perf event; kernels before 6.6 tell nothing about it.
+/// Kind and target of a link on a perf event; before Linux 6.6 without a target.
 fn perf_event(info: &Info, names: &Names) -> (String, String) {
     let kind = match info.u32(link_field!(perf_event.type_)) {
-        Some(1) => Probe::Uprobe,
-        Some(2) => Probe::Uretprobe,
-        Some(3) => Probe::Kprobe,
-        Some(4) => Probe::Kretprobe,
-        Some(5) => Probe::Tracepoint,
+        Some(1) => ProbeKind::Uprobe,
+        Some(2) => ProbeKind::Uretprobe,
+        Some(3) => ProbeKind::Kprobe,
+        Some(4) => ProbeKind::Kretprobe,
+        Some(5) => ProbeKind::Tracepoint,
         Some(6) => {
             let kind = info.u32(link_field!(perf_event.__bindgen_anon_1.event.type_));
             let config = info.u64(link_field!(perf_event.__bindgen_anon_1.event.config));
@@ -283,14 +283,14 @@ fn perf_event(info: &Info, names: &Names) -> (String, String) {
     let offset = info.u32(link_field!(perf_event.__bindgen_anon_1.kprobe.offset)).unwrap_or(0).into();
     let addr = info
         .u64(link_field!(perf_event.__bindgen_anon_1.kprobe.addr))
-        .filter(|_| matches!(kind, Probe::Kprobe | Probe::Kretprobe))
+        .filter(|_| matches!(kind, ProbeKind::Kprobe | ProbeKind::Kretprobe))
         .unwrap_or(0);
     (kind.name().to_owned(), kind.target(info.name().as_deref(), offset, addr, names))
 }
 
-/// The kinds of tracing perf events that programs are attached to.
+/// Kind of a tracing perf event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probe {
+pub(crate) enum ProbeKind {
     Tracepoint,
     Kprobe,
     Kretprobe,
@@ -298,22 +298,22 @@ pub(crate) enum Probe {
     Uretprobe,
 }
 
-impl Probe {
+impl ProbeKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Probe::Tracepoint => "tracepoint",
-            Probe::Kprobe => "kprobe",
-            Probe::Kretprobe => "kretprobe",
-            Probe::Uprobe => "uprobe",
-            Probe::Uretprobe => "uretprobe",
+            ProbeKind::Tracepoint => "tracepoint",
+            ProbeKind::Kprobe => "kprobe",
+            ProbeKind::Kretprobe => "kretprobe",
+            ProbeKind::Uprobe => "uprobe",
+            ProbeKind::Uretprobe => "uretprobe",
         }
     }
 
-    /// Place of such an event: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
+    /// Attach point in words: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
     pub(crate) fn target(self, name: Option<&str>, offset: u64, addr: u64, names: &Names) -> String {
         match (self, name.filter(|name| !name.is_empty())) {
-            (Probe::Tracepoint, name) => name.map(|name| names.tracepoint(name)).unwrap_or_default(),
-            (Probe::Uprobe | Probe::Uretprobe, Some(name)) => format!("{name}+{offset:#x}"),
+            (ProbeKind::Tracepoint, name) => name.map(|name| names.tracepoint(name)).unwrap_or_default(),
+            (ProbeKind::Uprobe | ProbeKind::Uretprobe, Some(name)) => format!("{name}+{offset:#x}"),
             (_, Some(name)) if offset == 0 => name.to_owned(),
             (_, Some(name)) => format!("{name}+{offset:#x}"),
             (_, None) if addr != 0 => format!("{addr:#x}"),
@@ -322,7 +322,7 @@ impl Probe {
     }
 }
 
-/// The functions of a kprobe.multi link: a few by name, and how many there are.
+/// Functions of a kprobe.multi link: the first four by name, and the number of the others.
 fn kprobes(info: &Info, functions: &[KernelSymbol]) -> String {
     const SHOWN: usize = 4;
     let count = info.u32(link_field!(kprobe_multi.count)).unwrap_or(0) as usize;

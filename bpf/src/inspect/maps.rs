@@ -1,4 +1,4 @@
-//! Maps: what they are, and the values of those that hold a program's constants.
+//! Maps: their properties, and single values.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::sys::FdInfo;
 use crate::sys::{self, Kind};
 
-/// A BPF map, held.
+/// A BPF map, held by a descriptor.
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,
@@ -16,10 +16,10 @@ pub struct Map {
 }
 
 impl Map {
-    /// Takes hold of the map with this id and asks what it is.
+    /// Opens the map with this id and reads its properties.
     ///
     /// # Errors
-    /// ENOENT ([`Error::is_gone`](crate::Error::is_gone)) when it was freed, EPERM without CAP_SYS_ADMIN.
+    /// Fails with ENOENT ([`Error::is_gone`](crate::Error::is_gone)) if the map was freed, with EPERM without CAP_SYS_ADMIN.
     pub fn take(id: u32) -> Result<Map> {
         let fd = sys::fd_by_id(Kind::Map, id)?;
         let info = sys::map_info(fd.as_fd(), id)?;
@@ -50,16 +50,16 @@ impl Map {
         &self.fd
     }
 
-    /// The value of entry `key`: of an array as it is, of a program array the id of the program.
+    /// Value of the entry `key`; in a program array, the id of the program.
     ///
     /// # Errors
-    /// When the map's keys have another size, the kernel refuses to let it be read, or the entry is empty.
+    /// Fails if the keys of the map are not 4 bytes, the kernel refuses the lookup, or the entry is empty.
     pub(crate) fn value(&self, key: u32) -> Result<Vec<u8>> {
         sys::value_at(&self.fd, self.about.id, key)
     }
 }
 
-/// The ids of the maps alive now, ascending. Ends after the first error.
+/// Ids of all maps, ascending. Ends after the first error.
 pub fn map_ids() -> impl Iterator<Item = Result<u32>> {
     sys::ids(Kind::Map)
 }

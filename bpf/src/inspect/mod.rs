@@ -1,5 +1,5 @@
-//! Programs that others loaded: the kernel's facts about each, their maps and contents, links and other attachments,
-//! holders, pins. Everything here only reads.
+//! Programs that other tools loaded: info, maps and their contents, links and other attachments,
+//! holders, pins. This module only reads.
 
 mod attachments;
 mod btf;
@@ -26,7 +26,7 @@ pub use contents::Bounds;
 pub use holders::Holders;
 pub use kallsyms::Kallsyms;
 pub(crate) use links::extended;
-pub use links::{Found, links};
+pub use links::{Links, links};
 pub use maps::{Map, map_ids};
 pub use names::Names;
 pub use pins::{Pins, pins};

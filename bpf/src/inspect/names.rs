@@ -1,4 +1,4 @@
-//! Names for the numbers that attachments are described with. Each source is read when it is first needed, once.
+//! Names of interfaces, cgroups, tracepoints, maps and perf events by number. Each source is read once, at first use.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::inspect::net::{self, Interface};
 use crate::inspect::other_networks::OtherNetworks;
 use crate::sys::HookOf;
 
-/// Looks names up for one scan of the machine; to be made anew for the next, since what it read may have changed.
+/// Names for one scan of the machine. A later scan needs a new value, as names change.
 #[derive(Debug, Default)]
 pub struct Names {
     interfaces: OnceCell<Vec<Interface>>,
@@ -27,12 +27,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// Nothing read yet.
+    /// Creates a value that has read no source yet.
     pub fn new() -> Names {
         Names::default()
     }
 
-    /// The interfaces of this network namespace; none when they cannot be listed.
+    /// Interfaces of this network namespace; empty if they cannot be listed.
     pub(crate) fn interfaces(&self) -> &[Interface] {
         self.interfaces.get_or_init(|| net::interfaces().unwrap_or_default())
     }
@@ -42,7 +42,7 @@ impl Names {
         self.other_networks.get_or_init(OtherNetworks::look)
     }
 
-    /// Namespaces that could not be read for names that were looked up.
+    /// Network namespaces that could not be read, each with the reason.
     pub(crate) fn problems(&self) -> &[String] {
         self.other_networks.get().map(|networks| networks.problems.as_slice()).unwrap_or_default()
     }
@@ -51,8 +51,8 @@ impl Names {
         self.cgroups.get_or_init(Cgroups::read)
     }
 
-    /// The interface that a link's program is on: its name, and the network namespace if it is another than ours. The link itself tells
-    /// only a number, which every namespace may use for another interface, so the program is looked for there.
+    /// Name of the interface of a link, with the network namespace if it is not this one. The link has
+    /// only an index, which other namespaces use for other interfaces, so the interface must also have the program.
     pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> String {
         let ours = self.interfaces().iter().find(|interface| interface.index == index);
         let is_there = |interface: &&Interface| {
@@ -76,7 +76,7 @@ impl Names {
         self.cgroup_paths.get_or_init(all).get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}"))
     }
 
-    /// A tracepoint with its system in front, where only one system has a tracepoint of this name.
+    /// `system:name` of a tracepoint; the name alone if several systems have it.
     pub(crate) fn tracepoint(&self, name: &str) -> String {
         let systems = self.tracepoints.get_or_init(read_tracepoints);
         match systems.get(name) {
@@ -85,7 +85,7 @@ impl Names {
         }
     }
 
-    /// A map, by its name where it has one.
+    /// `map ID NAME`, or `map ID` without a name.
     pub(crate) fn map(&self, id: u32) -> String {
         let mut maps = self.maps.borrow_mut();
         let name = maps.entry(id).or_insert_with(|| {
@@ -99,7 +99,7 @@ impl Names {
     }
 }
 
-/// System of each tracepoint; None for a name that several systems use.
+/// System of each tracepoint name; `None` if several systems use the name.
 fn read_tracepoints() -> HashMap<String, Option<String>> {
     let mut systems: HashMap<String, Option<String>> = HashMap::new();
     let mounted = ["/sys/kernel/tracing/available_events", "/sys/kernel/debug/tracing/available_events"];
@@ -115,7 +115,7 @@ fn read_tracepoints() -> HashMap<String, Option<String>> {
     systems
 }
 
-/// A perf event as perf calls it: `cpu-clock`, `cycles`, `breakpoint`, else `type 4 config 0x3c`.
+/// perf's name of an event: `cpu-clock`, `cycles`, `breakpoint`, else `type 4 config 0x3c`.
 pub(crate) fn perf_event(kind: u32, config: u64) -> String {
     let named = match kind {
         event_type::BREAKPOINT => Some("breakpoint"),
@@ -126,8 +126,8 @@ pub(crate) fn perf_event(kind: u32, config: u64) -> String {
         (None, event_type::RAW) => format!("r{config:x}"),
         (None, _) => match pmu(kind) {
             Some(pmu) => format!("{pmu}/config={config:#x}/"),
-            // The clocks are PMUs of their own inside the kernel, the first to get a number and without a name in sysfs;
-            // since 6.6 their events show these numbers.
+            // Inside the kernel, the clocks are PMUs with the first dynamic numbers and no name in sysfs;
+            // since Linux 6.6 their events show these numbers.
             None if (kind, config) == (6, 0) => "cpu-clock".to_owned(),
             None if (kind, config) == (7, 1) => "task-clock".to_owned(),
             None => format!("type {kind} config {config:#x}"),
@@ -135,7 +135,7 @@ pub(crate) fn perf_event(kind: u32, config: u64) -> String {
     }
 }
 
-/// The PMU with this number, as sysfs has it.
+/// Name in sysfs of the PMU with this number.
 fn pmu(kind: u32) -> Option<String> {
     fs::read_dir("/sys/bus/event_source/devices").ok()?.flatten().find_map(|device| {
         let number = fs::read_to_string(device.path().join("type")).ok()?;

@@ -1,6 +1,6 @@
-//! Programs on network interfaces that were put there by netlink, without a link: XDP, and tc filters.
+//! Programs that were attached to network interfaces by netlink: XDP and tc filters.
 //!
-//! Only interfaces of the network namespace that the calling thread is in are seen.
+//! All functions ask about the network namespace of the calling thread.
 
 use bprec_format::bprec::state::Attachment;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::inspect::netlink::{self, Attributes};
 use crate::sys;
 
-/// `rtnetlink(7)` message types and attributes that are used.
+/// Message types and attributes of `rtnetlink(7)`.
 mod rt {
     pub(super) const GETLINK: u16 = 18;
     pub(super) const GETQDISC: u16 = 38;
@@ -42,14 +42,14 @@ const TCMSG_BYTES: usize = 20;
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// Programs on its XDP hook, in whichever mode.
+    /// Programs on its XDP hook, in all modes.
     pub(crate) xdp: Vec<u32>,
 }
 
 /// The interfaces of this network namespace.
 ///
 /// # Errors
-/// When the kernel refuses to list them.
+/// Fails if the kernel refuses to list them.
 pub(crate) fn interfaces() -> Result<Vec<Interface>> {
     let mut interfaces = Vec::new();
     netlink::dump("RTM_GETLINK", rt::GETLINK, &[0; IFINFO_BYTES], |message| {
@@ -67,7 +67,7 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>> {
     Ok(interfaces)
 }
 
-/// Ids of the programs in an `IFLA_XDP` attribute. With programs in several modes each has its own field.
+/// Ids of the programs in an `IFLA_XDP` attribute, which has one field for each mode.
 fn xdp_progs(nested: &[u8]) -> Vec<u32> {
     use rt::{IFLA_XDP_DRV_PROG_ID, IFLA_XDP_HW_PROG_ID, IFLA_XDP_PROG_ID, IFLA_XDP_SKB_PROG_ID};
     let fields = [IFLA_XDP_PROG_ID, IFLA_XDP_DRV_PROG_ID, IFLA_XDP_SKB_PROG_ID, IFLA_XDP_HW_PROG_ID];
@@ -94,10 +94,10 @@ fn attachment(prog_id: u32, kind: &str, target: &str) -> Attachment {
     Attachment { prog_id, link_id: None, kind: kind.to_owned(), target: target.as_bytes().to_vec() }
 }
 
-/// Programs in tc filters, on every hook of every interface that has one.
+/// Programs in tc filters of all interfaces.
 ///
 /// # Errors
-/// When the kernel refuses to list queueing disciplines or filters.
+/// Fails if the kernel refuses to list queueing disciplines or filters.
 pub(crate) fn tc_attachments(interfaces: &[Interface]) -> Result<Vec<Attachment>> {
     // (interface, parent to ask for filters of)
     let mut hooks: Vec<(u32, u32)> = Vec::new();

@@ -1,6 +1,6 @@
-//! Netlink: lists that the kernel dumps, and the attributes in them.
+//! Netlink dump requests, and attributes in the answers.
 //!
-//! Only the network namespace that the calling thread is in answers.
+//! The network namespace of the calling thread answers.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -19,11 +19,11 @@ const DUMP: u16 = 0x301;
 /// Bytes of `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
 
-/// Sends one dump request and hands the payload of each message of the answer to `each`. An entry that comes or goes meanwhile
-/// makes the others no less true.
+/// Sends one dump request and passes the payload of each message of the answer to `each`. Entries that come or go during the dump
+/// are no error.
 ///
 /// # Errors
-/// When the kernel refuses, or answers with what is no list of messages.
+/// Fails if the kernel refuses the request, or its answer is malformed.
 pub(crate) fn dump(call: &'static str, request: u16, payload: &[u8], mut each: impl FnMut(&[u8])) -> Result<()> {
     let refused = |source: io::Error| refusal(call, source.raw_os_error().unwrap_or(libc::EIO));
     // `NETLINK_ROUTE` is protocol 0.
@@ -49,7 +49,7 @@ pub(crate) fn dump(call: &'static str, request: u16, payload: &[u8], mut each: i
     }
 }
 
-/// Hands the payloads of one part of an answer on. True when it was the last.
+/// Passes on the payloads of one datagram. Returns true if it was the last of the dump.
 fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Result<bool> {
     let mut rest = part;
     if rest.len() < HEADER_BYTES {
@@ -57,7 +57,7 @@ fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Re
     }
     while rest.len() >= HEADER_BYTES {
         let size = sys::get_u32(rest, 0) as usize;
-        let kind = get_u16(rest, 4);
+        let kind = sys::get_u16(rest, 4);
         let Some(body) = rest.get(HEADER_BYTES..size) else {
             let problem = format!("a message of {size} bytes of which {} came", rest.len());
             return Err(Error::Answer { call, object: OF_NAMESPACE, problem });
@@ -77,11 +77,7 @@ fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Re
 const OF_NAMESPACE: Object = Object::Named("of this network namespace");
 
 fn refusal(call: &'static str, errno: i32) -> Error {
-    Error::Syscall { call, object: OF_NAMESPACE, errno, remedy: None }
-}
-
-fn get_u16(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u16::from_ne_bytes(*bytes))
+    Error::refused(call, OF_NAMESPACE)(errno)
 }
 
 /// Walks netlink attributes: `length u16 · type u16 · value`, each padded to four bytes. Ends at the first bad length.

@@ -1,7 +1,7 @@
-//! Other network namespaces, those of containers: how they are looked into, and the programs on their interfaces.
+//! Programs on interfaces of other network namespaces, such as those of containers.
 //!
-//! A thread of its own goes from one to the next, and asks there what is asked here. It is not waited for without an end: what could not
-//! be looked at in time is said.
+//! A separate thread enters one namespace after the other and asks there. The wait for it has a limit; namespaces that were not read by then
+//! are reported.
 
 use std::sync::mpsc;
 use std::thread;
@@ -15,16 +15,16 @@ use crate::error::Result;
 use crate::inspect::hooks;
 use crate::inspect::net::{self, Interface};
 
-/// The most namespaces that are entered.
+/// Limit on the namespaces that are entered.
 const NAMESPACES_MAX: usize = 512;
-/// Limit on the time that they take together.
+/// Limit on the time for all namespaces.
 const PATIENCE: Duration = Duration::from_millis(1000);
 
 /// Attachments in other network namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct OtherNetworks {
     networks: Vec<Network>,
-    /// Objects that could not be read, and why.
+    /// Objects that could not be read, each with the reason.
     pub(crate) problems: Vec<String>,
 }
 
@@ -34,13 +34,13 @@ struct Network {
     label: String,
     interfaces: Vec<Interface>,
     tc: Vec<Attachment>,
-    /// On tcx and netkit hooks.
+    /// Attachments on tcx and netkit hooks.
     hooks: Vec<Attachment>,
     dissectors: Vec<Attachment>,
 }
 
-/// Looks into each of these namespaces, on a thread of its own that enters one after the other: what was found, and what could not be
-/// looked at, with the reason.
+/// Reads these namespaces on a separate thread. Returns the networks, and the problems
+/// with the namespaces that could not be read.
 fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let mut left = namespaces.others.len();
@@ -64,7 +64,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
     };
     let look_into_all = move || {
         for namespace in namespaces.others {
-            // The receiver is gone if this took too long.
+            // The receiver is dropped when the time limit has passed.
             if send.send(enter_and_look(&namespace)).is_err() {
                 return;
             }
@@ -78,7 +78,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
         match looked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Ok(network)) => found.push(network),
             Ok(Err(problem)) => {
-                // A refusal of one is a refusal of all.
+                // The kernel refuses all namespaces for the same reason.
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }
@@ -97,7 +97,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
 }
 
 impl OtherNetworks {
-    /// Looks into all that there are, as far as time and numbers allow.
+    /// Reads the other namespaces, up to the limits on number and time.
     pub(crate) fn look() -> OtherNetworks {
         let (networks, problems) = visit(NetworkNamespaces::find(NAMESPACES_MAX), PATIENCE);
         OtherNetworks { networks, problems }
@@ -124,7 +124,7 @@ impl OtherNetworks {
         self.networks.iter().flat_map(|network| network.dissectors.clone()).collect()
     }
 
-    /// The interface that a link's program is on. Its number is one of a namespace that the link does not tell.
+    /// Name and namespace of a link's interface. The link has only the index, so the interface must also have the program.
     pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> Option<String> {
         let kind = AttachType(attach_type).to_string();
         self.networks.iter().find_map(|network| {

@@ -9,22 +9,22 @@ use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::FdInfo;
 
-/// The most pins that are opened: a limit for machines where something pins without end.
+/// Limit on the pins that are opened.
 const MAX_PINS: usize = 50_000;
 
-/// Pins in the bpf file systems mounted where this process can see them.
+/// Pins in all bpf file systems of this mount namespace.
 #[derive(Debug, Default)]
 pub struct Pins {
-    /// Paths of each program: its own and those of its links.
+    /// Paths of the pins of each program and of its links.
     pub by_prog: HashMap<u32, Vec<PathBuf>>,
-    /// Objects that could not be read, and why.
+    /// Objects that could not be read, each with the reason.
     pub problems: Vec<String>,
 }
 
-/// Walks every mounted bpf file system and asks what each pin is. Pins in other mount namespaces are not seen.
+/// Walks every bpf file system of this mount namespace and opens each pin.
 ///
 /// # Errors
-/// Only when the list of mounts cannot be read.
+/// Fails only if the list of mounts cannot be read.
 pub fn pins() -> Result<Pins> {
     let mut pins = Pins::default();
     let mut left = MAX_PINS;
@@ -68,10 +68,10 @@ fn walk(root: PathBuf, pins: &mut Pins, left: &mut usize) {
     }
 }
 
-/// The program that is pinned at `path`, itself or by its link; None for maps.
+/// Program that is pinned at `path` by itself or by its link; `None` for a map.
 fn pinned_prog(path: PathBuf) -> Result<Option<(u32, PathBuf)>> {
     let fd = sys::obj_get(&path)?;
     let info = FdInfo::of_own(fd.as_fd())?;
-    // The fdinfo of a map of the kind prog_array names the type of its owner, never an id of a program.
+    // A map of type prog_array can have a program id in its fdinfo; it is no pin of that program.
     Ok(info.prog_id.filter(|_| info.map_id.is_none()).map(|prog_id| (prog_id, path)))
 }

@@ -11,14 +11,14 @@ use crate::inspect::btf::BtfCache;
 use crate::inspect::visibility;
 use crate::sys::{self, Kind};
 
-/// The ids of the programs alive now, ascending. Ends after the first error.
+/// Ids of all programs, ascending. Ends after the first error.
 ///
-/// Programs loaded or freed meanwhile may or may not be among them.
+/// Programs that are loaded or freed during the iteration may be missing.
 pub fn prog_ids() -> impl Iterator<Item = Result<u32>> {
     sys::ids(Kind::Prog)
 }
 
-/// A BPF program, held: while this lives, its id and the addresses of its code are not given to another program.
+/// A BPF program, held by a descriptor: the kernel does not reuse its id and code addresses while this value lives.
 #[derive(Debug)]
 pub struct Program {
     id: u32,
@@ -26,10 +26,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Takes hold of the program with this id: one system call, no allocation.
+    /// Opens the program with this id: one system call, no allocation.
     ///
     /// # Errors
-    /// ENOENT ([`Error::is_gone`](crate::Error::is_gone)) when it was freed already, EPERM without CAP_SYS_ADMIN, EMFILE.
+    /// Fails with ENOENT ([`Error::is_gone`](crate::Error::is_gone)) if the program was freed, with EPERM without CAP_SYS_ADMIN, with EMFILE.
     pub fn take(id: u32) -> Result<Program> {
         sys::fd_by_id(Kind::Prog, id).map(|fd| Program { id, fd })
     }
@@ -43,28 +43,28 @@ impl Program {
         self.fd.as_fd()
     }
 
-    /// When it was loaded, ns of CLOCK_BOOTTIME: with its id, what tells it from all others. One system call, no allocation.
+    /// Load time, ns of CLOCK_BOOTTIME; id and load time identify a program. One system call, no allocation.
     ///
     /// # Errors
-    /// Only if the kernel refuses the call, which it does not for a descriptor of a program.
+    /// Fails only if the kernel refuses the call, which it does not for a descriptor of a program.
     pub fn load_time_ns(&self) -> Result<u64> {
         sys::prog_summary(self.fd(), self.id).map(|(info, _)| info.load_time)
     }
 
-    /// Its type: one system call, no allocation.
+    /// Type of the program: one system call, no allocation.
     pub(crate) fn prog_type(&self) -> Result<ProgType> {
         sys::prog_summary(self.fd(), self.id).map(|(info, _)| ProgType(info.type_))
     }
 
-    /// Its name as the kernel has it, at most 15 bytes: one system call.
+    /// Name in the kernel, at most 15 bytes: one system call.
     pub(crate) fn short_name(&self) -> Result<Vec<u8>> {
         sys::prog_summary(self.fd(), self.id).map(|(info, _)| sys::c_chars(&info.name))
     }
 
-    /// Everything the kernel tells about it. What it will not show is left out and listed with the reason.
+    /// Reads all that the kernel shows of the program. [`ProgSnapshot::withheld`] lists the parts that the kernel hides.
     ///
     /// # Errors
-    /// Only when there is nothing to tell at all: the kernel refused the call, or its answer changed each time.
+    /// Fails if the kernel refuses the call, or the arrays keep growing.
     pub fn fetch(&self, btfs: &BtfCache) -> Result<ProgSnapshot> {
         let raw = sys::prog_info(self.fd(), self.id)?;
         let mut withheld: Vec<String> = Vec::new();
@@ -91,13 +91,13 @@ impl AsFd for Program {
     }
 }
 
-/// All that the kernel tells about a program.
+/// Info, arrays and BTF of a program.
 #[derive(Debug, Clone)]
 pub struct ProgSnapshot {
     /// `struct bpf_prog_info` and its arrays.
     pub info: ProgInfoBuf,
     /// Its BTF, if it has any.
     pub btf: Option<Arc<[u8]>>,
-    /// Parts of it that the kernel does not show, why not, and what would show them; may be empty.
+    /// Parts that the kernel hides, with reason and remedy; empty if nothing is hidden.
     pub withheld: String,
 }

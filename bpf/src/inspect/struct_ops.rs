@@ -1,4 +1,4 @@
-//! Programs that implement kernel operations (`struct_ops`): which member of which table each of them is.
+//! Programs that implement kernel operations (`struct_ops`), with the member of the table that each implements.
 
 use std::os::fd::AsFd;
 
@@ -12,7 +12,7 @@ use crate::sys::{self, Kind};
 /// user space the id of the program.
 ///
 /// # Errors
-/// When the map is gone or cannot be read, or the kernel has no BTF.
+/// Fails if the map is gone or cannot be read, or the kernel has no BTF.
 pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> {
     let fd = sys::fd_by_id(Kind::Map, map_id)?;
     let info = sys::map_info(fd.as_fd(), map_id)?;

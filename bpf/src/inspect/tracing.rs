@@ -1,4 +1,4 @@
-//! Targets of tracing programs: functions of the kernel and its modules, and of other programs, named through BTF.
+//! Targets of tracing programs (functions of the kernel, its modules and other programs), named through BTF.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -43,7 +43,7 @@ impl Target {
     }
 }
 
-/// Names of targets, those that have one: `tcp_sendmsg`, `tcp_sendmsg [mod]`, `main_func of program 12`.
+/// Names of the targets that have one: `tcp_sendmsg`, `tcp_sendmsg [mod]`, `main_func of program 12`.
 pub(crate) fn names(targets: &[Target], btfs: &BtfCache) -> HashMap<Target, String> {
     let mut by_object: HashMap<(bool, u32), Vec<Target>> = HashMap::new();
     for target in targets {
@@ -77,7 +77,7 @@ fn program_btf(id: u32, btfs: &BtfCache) -> Option<(Arc<[u8]>, String)> {
     Some((btfs.get(info.btf_id).ok()?, format!(" of program {id}")))
 }
 
-/// The BTF of the kernel, or of a module put behind that of the kernel, which it continues.
+/// BTF of the kernel, or of a module joined to that of the kernel.
 fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, String)> {
     let fd = sys::fd_by_id(Kind::Btf, id).ok()?;
     let about = sys::btf_info(fd.as_fd(), id, true).ok()?;

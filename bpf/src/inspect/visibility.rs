@@ -1,9 +1,9 @@
-//! Parts of programs' code and names that the kernel shows, and what hides them.
+//! Reasons why the kernel hides code and symbols of programs.
 
 use bprec_host::{hidden_addresses, sysctl_number};
 
-/// Why programs and images are not in /proc/kallsyms, or None if they are (`bpf_jit_kallsyms_enabled()`). Programs are
-/// known without it, so that what is said is about images.
+/// Reason why programs and images are not in /proc/kallsyms, if they are not (`bpf_jit_kallsyms_enabled()`). Programs are
+/// known from other sources, so the messages name images.
 pub(crate) fn hidden_symbols() -> Option<&'static str> {
     if sysctl_number("net/core/bpf_jit_enable") == Some(0) {
         return Some(
@@ -26,8 +26,8 @@ pub(crate) fn hidden_symbols() -> Option<&'static str> {
     None
 }
 
-/// Why the kernel withholds a program's code or addresses. `is_xlated`: its BPF instructions, which are withheld only
-/// where their constants are blinded.
+/// Reason why the kernel withholds code or addresses of a program. `is_xlated`: its BPF instructions, which are withheld only
+/// if their constants are blinded.
 pub(crate) fn withheld_reason(is_xlated: bool) -> String {
     let hidden = hidden_addresses().unwrap_or("the kernel hides addresses and machine code from this process");
     if is_xlated { format!("constants are blinded (net.core.bpf_jit_harden), and {hidden}") } else { hidden.to_owned() }

@@ -1,4 +1,4 @@
-//! Counting samples in the kernel, through a small program of our own on the event that samples.
+//! Counts of samples that a BPF program of bprec makes in the kernel, on the sampling event.
 //!
 //! # No count is lost in a drain, and none is counted twice
 //!
@@ -26,7 +26,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, Op
 use crate::error::{self, Error, Result};
 use crate::programs::names::AGGREGATE;
 use crate::programs::perf_event::Attached;
-use crate::programs::quiet::quietly;
+use crate::programs::quiet::{missing, quietly};
 use crate::sys;
 
 const OBJECT: &[u8] = include_bytes!("aggregate.bpf.o");
@@ -89,7 +89,7 @@ pub struct Stack<'a> {
     pub cgroup: u64,
     /// Number of samples.
     pub samples: u64,
-    /// The sum of their periods.
+    /// Sum of the periods of these samples.
     pub period: u64,
     /// Time of the first of them, ns of `CLOCK_MONOTONIC`.
     pub first_ns: u64,
@@ -97,16 +97,16 @@ pub struct Stack<'a> {
     pub chain: &'a [u64],
 }
 
-/// Counts of the program on one CPU since it was loaded.
+/// Sample counts of one CPU since the program was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerCpuStats {
     /// All samples.
     pub samples: u64,
-    /// The sum of their periods.
+    /// Sum of the periods of these samples.
     pub period: u64,
-    /// Samples for which the table had no room.
+    /// Samples that did not fit into the table.
     pub overflow_samples: u64,
-    /// The sum of their periods.
+    /// Sum of the periods of these samples.
     pub overflow_period: u64,
 }
 
@@ -114,12 +114,11 @@ impl Aggregator {
     /// Loads the program with two tables of `entries` each. It runs once it is attached.
     ///
     /// # Errors
-    /// When the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's log.
+    /// Fails if the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's log.
     pub fn load(entries: u32, user: UserDetail) -> Result<Aggregator> {
-        let refused = |(source, log)| Error::Load { program: AGGREGATE, source, log };
         let Some(machine) = MACHINE else {
             let unknown = io::Error::new(io::ErrorKind::Unsupported, "not on this architecture");
-            return Err(refused((unknown.into(), String::new())));
+            return Err(Error::libbpf(AGGREGATE)(unknown.into()));
         };
         let (object, tables) = quietly(|| {
             let tables = [table(entries)?, table(entries)?];
@@ -129,7 +128,7 @@ impl Aggregator {
             put(&object, &tables[0])?;
             Ok((object, tables))
         })
-        .map_err(refused)?;
+        .map_err(Error::not_loaded(AGGREGATE))?;
         let room = entries as usize;
         Ok(Aggregator {
             object,
@@ -144,26 +143,18 @@ impl Aggregator {
 
     /// Puts the program on an event: its samples are counted from then on, and none of them reaches a ring.
     pub fn attach(&self, event: BorrowedFd<'_>) -> Result<Attached> {
-        let missing = || Error::Load {
-            program: AGGREGATE,
-            source: io::Error::from_raw_os_error(libc::ENOENT).into(),
-            log: String::new(),
-        };
-        let program = self.object.progs().find(|program| program.name() == AGGREGATE).ok_or_else(missing)?;
+        let program = self.object.progs().find(|program| program.name() == AGGREGATE);
+        let program = program.ok_or_else(missing).map_err(Error::libbpf(AGGREGATE))?;
         Attached::new(program.as_fd(), event, 0)
     }
 
     /// Hands over everything that was counted until now and not handed over before, in no order.
     ///
     /// # Errors
-    /// When the tables cannot be switched or read; what was handed over until then was counted.
+    /// Fails if the tables cannot be switched or read; what was handed over until then was counted.
     pub fn drain(&mut self, mut each: impl FnMut(&Stack<'_>)) -> Result<()> {
         let full = self.active;
-        put(&self.object, &self.tables[1 - full]).map_err(|source| Error::Load {
-            program: AGGREGATE,
-            source,
-            log: String::new(),
-        })?;
+        put(&self.object, &self.tables[1 - full]).map_err(Error::libbpf(AGGREGATE))?;
         self.active = 1 - full;
         for _ in 0..TRIES {
             let (taken, end) =
@@ -196,16 +187,15 @@ impl Aggregator {
     /// Samples that the program saw, by CPU.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn accounts(&self) -> Result<Vec<(u32, PerCpuStats)>> {
         // Values of such a map are those of possible CPUs, whose numbers need not follow each other.
         let cpus = bprec_host::possible_cpus()?;
         let read = || {
-            let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
             let map = self.object.maps().find(|map| map.name() == "per_cpu").ok_or_else(missing)?;
             map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing)
         };
-        let accounts = read().map_err(|source| Error::Load { program: AGGREGATE, source, log: String::new() })?;
+        let accounts = read().map_err(Error::libbpf(AGGREGATE))?;
         let whole = accounts.iter().filter(|bytes| bytes.len() >= STATS_BYTES);
         Ok(cpus.into_iter().zip(whole.map(|bytes| PerCpuStats::parse(bytes))).collect())
     }
@@ -266,7 +256,6 @@ fn configure(open: &mut OpenObject, machine: u32, user: UserDetail, inner: &MapH
 
 /// Puts a table into the slot; when that returns, no run of the program has the one that was there.
 fn put(object: &Object, table: &MapHandle) -> libbpf_rs::Result<()> {
-    let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
     let slot = object.maps().find(|map| map.name() == "tables").ok_or_else(missing)?;
     let fd = std::os::fd::AsRawFd::as_raw_fd(&table.as_fd());
     slot.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)

@@ -14,11 +14,11 @@ mod sampler;
 mod user_object;
 
 pub use aggregate::{Aggregator, PerCpuStats, Stack, UserDetail};
-pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};
+pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, LeaderSlot, Locked, Targets};
 pub use names::{counts_others, lists_references};
-pub use perf_event::{Attached, Way};
+pub use perf_event::{AttachMethod, Attached};
 pub use profiler::{
-    Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, ProbeCost, Profiler, Refusals, Source, StatsCost, StatsProbe,
+    EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, ProbeCost, ProbeCounts, Profiler, Refusals, Source, StatsCost, StatsProbe,
     makes_tail_calls, tail_calls_are_counted,
 };
 pub use refs::{ProgRefs, Refs};
@@ -29,10 +29,10 @@ use crate::error::Result;
 use crate::inspect::Program;
 
 impl Program {
-    /// True if it is of the kind that we load to count: around others' programs, or at context switches.
+    /// Returns true if it is of the kind that we load to count: around others' programs, or at context switches.
     ///
     /// # Errors
-    /// When the kernel does not tell its name.
+    /// Fails if the kernel does not tell its name.
     pub fn counts(&self) -> Result<bool> {
         let name = self.short_name()?;
         Ok(counts_others(&name) || names::counts_switches(&name))

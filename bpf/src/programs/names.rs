@@ -21,7 +21,7 @@ pub(super) const SAMPLER: &str = "bprec_sampler";
 /// Lists references.
 pub(super) const REFS: &str = "bprec_refs";
 
-/// True if a program goes by the name of one that counts others or finds out what that costs, of this process or another.
+/// Returns true if a program goes by the name of one that counts others or finds out what that costs, of this process or another.
 pub fn counts_others(name: &[u8]) -> bool {
     is_one_of(name, &[ENTER, LEAVE, SESSION, EMPTY])
 }
@@ -31,12 +31,12 @@ pub fn lists_references(name: &[u8]) -> bool {
     is_one_of(name, &[REFS])
 }
 
-/// True if a program goes by the name of one that reads or charges events at context switches.
+/// Returns true if a program goes by the name of one that reads or charges events at context switches.
 pub(super) fn counts_switches(name: &[u8]) -> bool {
     is_one_of(name, &[LEADER, FOLLOWERS[0], FOLLOWERS[1], INHERIT])
 }
 
-/// True if a program goes by the name of any of ours, or of perf's leaders.
+/// Returns true if a program goes by the name of any of ours, or of perf's leaders.
 pub(super) fn is_own(name: &[u8]) -> bool {
     counts_others(name) || counts_switches(name) || lists_references(name) || is_one_of(name, &[AGGREGATE, SAMPLER])
 }

@@ -11,8 +11,8 @@ use crate::privilege;
 use crate::sys;
 use crate::sys::FdInfo;
 
-/// A program on a perf event. Dropping it takes the program off again if it is there [by a link](Way::Link); one that is
-/// there [by ioctl](Way::Ioctl) goes with the event, when the last descriptor of that is closed. Hence it is kept beside
+/// A program on a perf event. Dropping it takes the program off again if it is there [by a link](AttachMethod::Link); one that is
+/// there [by ioctl](AttachMethod::Ioctl) goes with the event, when the last descriptor of that is closed. Hence it is kept beside
 /// the event's descriptor and goes before it.
 #[derive(Debug)]
 #[must_use = "dropping it detaches the program"]
@@ -22,7 +22,7 @@ pub struct Attached {
 
 /// Method by which a program was attached to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum AttachMethod {
     /// A link (Linux 5.15): it has a cookie, others see it, and it can be taken off.
     Link,
     /// `PERF_EVENT_IOC_SET_BPF` (Linux 4.9): no cookie, and it stays as long as the event.
@@ -31,10 +31,10 @@ pub enum Way {
 
 impl Attached {
     /// Puts `program` on `event`: by a link with `cookie`, or by ioctl on a kernel that has no such links, where the cookie
-    /// is lost. [`way`](Attached::way) tells which it was.
+    /// is lost. [`method`](Attached::method) tells which it was.
     ///
     /// # Errors
-    /// When the kernel refuses: EEXIST when the event has a program already, EPROTO when the program takes call stacks
+    /// Fails if the kernel refuses: EEXIST when the event has a program already, EPROTO when the program takes call stacks
     /// that the event does not have, EINVAL when program and event do not fit.
     pub fn new(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> Result<Attached> {
         match Attached::by_link(program, event, cookie) {
@@ -59,8 +59,8 @@ impl Attached {
     }
 
     /// Method of its attachment.
-    pub fn way(&self) -> Way {
-        if self.link.is_some() { Way::Link } else { Way::Ioctl }
+    pub fn method(&self) -> AttachMethod {
+        if self.link.is_some() { AttachMethod::Link } else { AttachMethod::Ioctl }
     }
 
     /// The id of the link, if it is one.

@@ -1,4 +1,4 @@
-//! Loading programs without libbpf writing to the terminal.
+//! Loading of programs without messages of libbpf on the terminal.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,6 +8,11 @@ use libbpf_rs::PrintLevel;
 static LOG: Mutex<String> = Mutex::new(String::new());
 /// Held while libbpf's printing is redirected, which is one switch for the whole process.
 static QUIET: Mutex<()> = Mutex::new(());
+
+/// libbpf's error for a program or map that an object of ours lacks.
+pub(crate) fn missing() -> libbpf_rs::Error {
+    std::io::Error::from_raw_os_error(libc::ENOENT).into()
+}
 
 /// Runs `load` with libbpf's output kept from the terminal; an error comes with what was printed.
 pub(crate) fn quietly<T>(load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T, (libbpf_rs::Error, String)> {

@@ -1,4 +1,4 @@
-//! Number of references of each program, through a small iterator program of our own.
+//! Number of references of each program, read through a BPF iterator of bprec.
 //!
 //! The recorder holds a descriptor of a program as long as others use it, so that the last run counts can be read. It therefore never sees
 //! such a program go; the references say when nobody else holds it any more. Other recorders do the same: each has an iterator of this name
@@ -6,7 +6,7 @@
 //! iterator tells how many references its recorder has on each program.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::fd::AsFd;
 
 use bprec_format::bpf::prog_info::ProgInfoBuf;
@@ -15,7 +15,7 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramMut
 use crate::error::{self, Error, Result};
 use crate::inspect::Program;
 use crate::programs::names::{REFS, lists_references};
-use crate::programs::quiet::quietly;
+use crate::programs::quiet::{missing, quietly};
 use crate::sys::{self, Cursor, Entries, FdInfo, Kind};
 
 const OBJECT: &[u8] = include_bytes!("refs.bpf.o");
@@ -57,16 +57,15 @@ impl Refs {
     /// Loads the iterator. Nothing runs until it is read, and it goes when this is dropped.
     ///
     /// # Errors
-    /// When the kernel refuses it (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON), with libbpf's account.
+    /// Fails if the kernel refuses it (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON), with libbpf's account.
     pub fn load() -> Result<Refs> {
-        let refused = |(source, log)| Error::Load { program: REFS, source, log };
         let (object, link) = quietly(|| {
             let object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
             let link = program_of(&object)?.attach()?;
             Ok((object, link))
         })
-        .map_err(refused)?;
-        let info = FdInfo::of_own(program_of(&object).map_err(|source| refused((source, String::new())))?.as_fd())?;
+        .map_err(Error::not_loaded(REFS))?;
+        let info = FdInfo::of_own(program_of(&object).map_err(Error::libbpf(REFS))?.as_fd())?;
         Ok(Refs { link, object, own_id: info.prog_id.unwrap_or(0) })
     }
 
@@ -77,18 +76,12 @@ impl Refs {
     /// Its entries vanish with its iterator, which recorders therefore do not hold.
     ///
     /// # Errors
-    /// When the iterator cannot be read.
+    /// Fails if the iterator cannot be read.
     pub fn read(&self) -> Result<Vec<ProgRefs>> {
-        let refused = |source: io::Error| Error::Syscall {
-            call: "read",
-            object: error::Object::Named("of the iterator over programs"),
-            errno: source.raw_os_error().unwrap_or(0),
-            remedy: None,
-        };
-        let mut iter =
-            Iter::new(&self.link).map_err(|source| Error::Load { program: REFS, source, log: String::new() })?;
+        let refused = Error::refused("read", error::Object::Named("of the iterator over programs"));
+        let mut iter = Iter::new(&self.link).map_err(Error::libbpf(REFS))?;
         let mut bytes = Vec::new();
-        iter.read_to_end(&mut bytes).map_err(refused)?;
+        iter.read_to_end(&mut bytes).map_err(|source| refused(source.raw_os_error().unwrap_or(0)))?;
         let mut refs: Vec<ProgRefs> = bytes.chunks_exact(RECORD_BYTES).map(ProgRefs::parse).collect();
         self.add_other_recorders(&mut refs);
         Ok(refs)
@@ -123,7 +116,6 @@ impl Refs {
 
 /// The iterator program in its object.
 fn program_of(object: &Object) -> libbpf_rs::Result<ProgramMut<'_>> {
-    let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
     object.progs_mut().find(|program| program.name() == REFS).ok_or_else(missing)
 }
 

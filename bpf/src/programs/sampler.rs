@@ -1,4 +1,4 @@
-//! Samples put together in the kernel, by a small program of our own on an event that samples beside the main one.
+//! Samples that a BPF program of bprec composes in the kernel, on a second sampling event.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, MapImpl, MapMut, Object, ObjectBuilder, OpenO
 use crate::error::{Error, Result};
 use crate::programs::names::SAMPLER;
 use crate::programs::perf_event::Attached;
-use crate::programs::quiet::quietly;
+use crate::programs::quiet::{missing, quietly};
 use crate::sys;
 use crate::sys::FdInfo;
 
@@ -57,19 +57,19 @@ impl SamplerProgram {
     /// Loads the program. It goes when this and everything that it is attached to is dropped.
     ///
     /// # Errors
-    /// When the kernel refuses it (before 5.7, without CAP_BPF and CAP_PERFMON), with libbpf's account; when it is not known
+    /// Fails if the kernel refuses it (before 5.7, without CAP_BPF and CAP_PERFMON), with libbpf's account; when it is not known
     /// where this architecture has its registers.
     pub fn load(recipe: Recipe) -> Result<SamplerProgram> {
         let Some(words) = MACHINE_WORDS else {
             let unknown = io::Error::new(io::ErrorKind::Unsupported, "only on x86-64 and arm64");
-            return Err(refused((unknown.into(), String::new())));
+            return Err(Error::libbpf(SAMPLER)(unknown.into()));
         };
         let object = quietly(|| {
             let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
             configure(&mut open, recipe, words)?;
             open.load()
         })
-        .map_err(refused)?;
+        .map_err(Error::not_loaded(SAMPLER))?;
         let info = with_program(&object, FdInfo::of_own)?;
         Ok(SamplerProgram { object, id: info.prog_id.unwrap_or(0) })
     }
@@ -88,22 +88,22 @@ impl SamplerProgram {
     /// Lets runs on `cpu` write to `output`, a bpf-output event on that CPU, for as long as this lives.
     ///
     /// # Errors
-    /// When the kernel does not take the event, or there is no such CPU.
+    /// Fails if the kernel does not take the event, or there is no such CPU.
     pub fn set_output(&mut self, cpu: u32, output: BorrowedFd<'_>) -> Result<()> {
         let fd = output.as_raw_fd().to_ne_bytes();
         let set = |map: MapMut<'_>| map.update(&cpu.to_ne_bytes(), &fd, MapFlags::ANY);
         let map = self.object.maps_mut().find(|map| map.name() == "sampler_output");
-        map.ok_or_else(missing).and_then(set).map_err(|source| refused((source, String::new())))
+        map.ok_or_else(missing).and_then(set).map_err(Error::libbpf(SAMPLER))
     }
 
     /// Results of all runs until now, on all CPUs.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn counts(&self) -> Result<SamplerCounts> {
         let map = self.object.maps().find(|map| map.name() == "sampler_counts").ok_or_else(missing);
         let read = |map: MapImpl<'_>| map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing);
-        let per_cpu = map.and_then(read).map_err(|source| refused((source, String::new())))?;
+        let per_cpu = map.and_then(read).map_err(Error::libbpf(SAMPLER))?;
         let mut sum = SamplerCounts::default();
         for counts in per_cpu.iter().filter(|counts| counts.len() >= COUNTS_BYTES) {
             sum.runs += sys::get_u64(counts, 0);
@@ -118,15 +118,7 @@ impl SamplerProgram {
 
 fn with_program<T>(object: &Object, act: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
     let found = object.progs().find(|program| program.name() == SAMPLER);
-    act(found.ok_or_else(|| refused((missing(), String::new())))?.as_fd())
-}
-
-fn refused((source, log): (libbpf_rs::Error, String)) -> Error {
-    Error::Load { program: SAMPLER, source, log }
-}
-
-fn missing() -> libbpf_rs::Error {
-    io::Error::from_raw_os_error(libc::ENOENT).into()
+    act(found.ok_or_else(missing).map_err(Error::libbpf(SAMPLER))?.as_fd())
 }
 
 fn configure(open: &mut OpenObject, recipe: Recipe, (ip_word, period_word): (u32, u32)) -> libbpf_rs::Result<()> {

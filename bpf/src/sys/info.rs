@@ -50,7 +50,7 @@ unsafe fn info_of<T>(fd: BorrowedFd<'_>, info: &mut T, bytes: usize) -> Result<u
 }
 
 fn refused(object: Object, errno: i32) -> Error {
-    Error::Syscall { call: CALL, object, errno, remedy: None }
+    Error::refused(CALL, object)(errno)
 }
 
 fn put_u32(info: &mut [u8], at: usize, value: u32) {
@@ -204,12 +204,12 @@ pub(crate) fn prog_summary(fd: BorrowedFd<'_>, id: u32) -> Result<(bpf_prog_info
     Ok((info, known))
 }
 
-/// True if a kernel that knows so many bytes of a program's info counts the runs that its recursion guard refuses (since Linux 5.12).
+/// Returns true if a kernel that knows so many bytes of a program's info counts the runs that its recursion guard refuses (since Linux 5.12).
 pub(crate) fn knows_misses(known: usize) -> bool {
     known >= offset_of!(bpf_prog_info, verified_insns)
 }
 
-/// True if a kernel that knows so many bytes of a program's info says what the program traces (since Linux 6.0).
+/// Returns true if a kernel that knows so many bytes of a program's info says what the program traces (since Linux 6.0).
 pub(crate) fn knows_target(known: usize) -> bool {
     known >= offset_of!(bpf_prog_info, attach_btf_id) + size_of::<u32>()
 }

@@ -18,8 +18,8 @@ pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
     enable_stats(cmd::BPF_STATS_RUN_TIME).map_err(stats_refused)
 }
 
-/// True if [`enable_run_time_stats`] would be allowed, without doing it: statistics of a kind that there is not are refused only when
-/// privilege is there.
+/// Succeeds if [`enable_run_time_stats`] is allowed, without switching: the kernel checks privilege before it checks the kind, so an unknown kind tells
+/// the two apart.
 pub(crate) fn try_run_time_stats() -> Result<()> {
     match enable_stats(u32::MAX) {
         Err(libc::EINVAL) if bprec_host::kernel_version() >= (5, 8) => Ok(()),

@@ -1,4 +1,4 @@
-//! Programs run because we ask for it.
+//! Test runs of programs (`BPF_PROG_TEST_RUN`).
 
 use std::os::fd::BorrowedFd;
 

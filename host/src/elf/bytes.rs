@@ -1,4 +1,4 @@
-//! Bytes of files that others may change, replace or make up.
+//! Reads of files that other users may change, replace or craft.
 
 use std::fs::File;
 use std::io;
@@ -8,9 +8,9 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
-/// Something that bytes are read of at offsets.
+/// Source of bytes that are read at offsets.
 pub trait ReadAt {
-    /// Bytes from an offset on; `None` if not all of them are there, in which case no memory is reserved for them.
+    /// Reads `len` bytes at an offset; `None`, without an allocation, if the source is shorter.
     fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
 }
 
@@ -45,21 +45,21 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Opens a file to be read if it is a regular one. Whatever else is there is not touched: a device acts on being opened, and a FIFO waits.
+/// Opens a regular file for reading. Does not open other types: opening a device can have effects, and opening a FIFO blocks.
 ///
 /// # Errors
-/// When it is no regular file, is not there, or is not for us.
+/// Fails if the path is no regular file, or cannot be opened.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let held = File::from(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
     if !held.metadata()?.is_file() {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // By the descriptor it is the file that was looked at, whatever has the name by now.
+    // Opened by the descriptor, so that another file that took the name is not opened.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(File::from(open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())?))
 }
 
-/// The code that the kernel maps into each process of this one's kind (`[vdso]`), as an ELF file.
+/// ELF image of the `[vdso]`, which the kernel maps into this process.
 pub fn vdso() -> Option<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;

@@ -1,4 +1,4 @@
-//! Sources of a file's symbols: itself, a file of debugging information beside it, or a packed one within it.
+//! Sources of the symbols of an ELF file: its own tables, a separate debug file, or `.gnu_debugdata`.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,11 +11,11 @@ use xz4rust::XzDecoder;
 use super::functions::Search;
 use super::{Elf, ElfFunction, ReadAt, Section, open_regular};
 
-/// Packed symbols beyond this are not looked at.
+/// Limit on `.gnu_debugdata`, compressed.
 const PACKED_MAX_BYTES: u64 = 8 << 20;
-/// Nor are those that unpack to more.
+/// Limit on `.gnu_debugdata`, decompressed.
 const UNPACKED_MAX_BYTES: usize = 64 << 20;
-/// Nor those whose unpacking needs a larger dictionary; `xz -6` has 8 MiB.
+/// Limit on the dictionary of the xz stream; `xz -6` uses 8 MiB.
 const DICTIONARY_MAX_BYTES: usize = 16 << 20;
 /// Directory of debugging information.
 const DEBUG_ROOT: &str = "usr/lib/debug";
@@ -44,7 +44,7 @@ pub fn functions_at<S: ReadAt>(
                     if let Some(table) = of_kind(elf, SHT_DYNSYM) {
                         search.table(elf, table, is_over);
                     }
-                    // It takes time, and often what is exported is all that was hit.
+                    // Decompression is slow, and exported functions often cover all addresses.
                     if !search.is_complete()
                         && let Some(packed) = elf.contents(b".gnu_debugdata", PACKED_MAX_BYTES)
                         && let Some(inner) = unpack(&packed, is_over).and_then(Elf::parse)
@@ -67,7 +67,7 @@ fn of_kind<S>(elf: &Elf<S>, kind: u32) -> Option<&Section> {
     elf.sections.iter().find(|section| section.kind == kind)
 }
 
-/// The file with debugging information of a file: one of the places where such files are, if it has the same build id.
+/// Separate debug file with the same build id, from one of the standard paths.
 fn beside<S: ReadAt>(elf: &Elf<S>, root: &Path, path: &Path) -> Option<Elf<File>> {
     let id = elf.build_id().filter(|id| id.len() > 1)?;
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -92,12 +92,12 @@ fn beside<S: ReadAt>(elf: &Elf<S>, root: &Path, path: &Path) -> Option<Elf<File>
     fitting.next()
 }
 
-/// The name of a file, and no way to another directory.
+/// Returns true if the name has no path to another directory.
 fn is_plain(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/') && name != b".."
 }
 
-/// Content that xz has packed; `None` if it is damaged, or larger than the limit.
+/// Decompresses xz data; `None` if the data are damaged, or exceed the limit.
 fn unpack(packed: &[u8], is_over: &dyn Fn() -> bool) -> Option<Vec<u8>> {
     let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, DICTIONARY_MAX_BYTES);
     let (mut at, mut unpacked, mut piece) = (0, Vec::new(), vec![0; 64 << 10]);

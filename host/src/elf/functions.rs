@@ -11,13 +11,13 @@ use object::read::elf::Sym;
 
 use super::{Elf, ReadAt, Section};
 
-/// A table with more bytes than this is not read: about three million symbols.
+/// Limit on a symbol table: about three million symbols.
 const TABLE_MAX_BYTES: u64 = 64 << 20;
 /// Bytes of a table that are read at once; a multiple of the size of a symbol of either class.
 const PIECE_BYTES: u64 = 3 << 18;
-/// A longer name is none: the longest that compilers make are a few thousand bytes.
+/// Limit on a name; the longest names of compilers have a few thousand bytes.
 const NAME_MAX_BYTES: usize = 16 << 10;
-/// Most names are no longer than this.
+/// Size of the first read of a name, enough for most.
 const SHORT_NAME_BYTES: usize = 256;
 
 /// A function of an ELF file.
@@ -25,7 +25,7 @@ const SHORT_NAME_BYTES: usize = 256;
 pub struct ElfFunction {
     /// First byte, from the start of the file.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len_bytes: u64,
     /// Its name.
     pub name: Vec<u8>,
@@ -40,7 +40,7 @@ struct Candidate {
     rank: Rank,
     /// Offset of its name in the table of strings.
     name_at: u32,
-    /// The name, once it was needed to choose.
+    /// Name, read when it is first compared.
     name: Option<Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ impl Search {
         Search { functions: vec![None; count], labels: vec![None; count], next: vec![u64::MAX; count + 1], addrs }
     }
 
-    /// Goes through a table of symbols, and the names with it. `is_over` may end it.
+    /// Searches a symbol table with its strings until `is_over` returns true.
     pub(super) fn table<S: ReadAt>(&mut self, elf: &Elf<S>, table: &Section, is_over: &dyn Fn() -> bool) -> Option<()> {
         let strings = elf.sections.get(table.link as usize)?;
         if table.bytes > TABLE_MAX_BYTES {
@@ -85,7 +85,7 @@ impl Search {
             }
             at += len;
         }
-        // The next table has its names elsewhere.
+        // The next table has another table of strings.
         let candidates = self.functions.iter_mut().chain(&mut self.labels).flatten();
         candidates.for_each(|candidate| {
             candidate.name(elf, strings);
@@ -166,7 +166,7 @@ impl Search {
         found
     }
 
-    /// True if each address has a function.
+    /// Returns true if each address has a function.
     pub(super) fn is_complete(&self) -> bool {
         let mut function: Option<&Candidate> = None;
         self.addrs.iter().zip(&self.functions).all(|(addr, found)| {
@@ -185,7 +185,7 @@ impl Search {
 }
 
 impl Candidate {
-    /// Its name; empty when the strings do not have it.
+    /// Name of the symbol; empty if the table of strings does not contain it.
     fn name<S: ReadAt>(&mut self, elf: &Elf<S>, strings: &Section) -> &[u8] {
         self.name.get_or_insert_with(|| name(elf, strings, self.name_at).unwrap_or_default())
     }

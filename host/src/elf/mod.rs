@@ -1,7 +1,7 @@
-//! ELF files of others: which file one is, and which functions are at offsets in it.
+//! ELF files: build id, and functions at offsets.
 //!
-//! No part of such a file can be trusted: its maker may have wanted it to be read. So it is never mapped (it may be
-//! made shorter meanwhile), tables and what is unpacked have limits, and whoever asks may end it at any time.
+//! The files are not trusted. They are never mapped (a file can be
+//! truncated during the search), tables and decompressed data have limits, and the caller can end a search at any time.
 
 mod bytes;
 mod debug;
@@ -18,11 +18,11 @@ pub use debug::functions_at;
 pub use functions::ElfFunction;
 pub use notes::{build_id, build_id_in_notes};
 
-/// Program headers beyond this are not looked at.
+/// Limit on program headers; later ones are ignored.
 const SEGMENTS_MAX: u16 = 1024;
-/// Sections beyond this are not looked at: more would need a count that stands elsewhere.
+/// Limit on sections: a file with more keeps their number in another field and is read without sections.
 const SECTIONS_MAX: u16 = 0xff00;
-/// Names of sections beyond this are not looked at.
+/// Limit on the table of section names.
 const SECTION_NAMES_MAX_BYTES: u64 = 4 << 20;
 
 /// The headers of an ELF file.
@@ -56,7 +56,7 @@ struct Section {
     vaddr: u64,
     offset: u64,
     bytes: u64,
-    /// Number of another section that it needs.
+    /// Index of the related section: for symbols, their strings.
     link: u32,
 }
 
@@ -102,7 +102,7 @@ impl<S: ReadAt> Elf<S> {
         Some(Elf { source, endian, is_64, has_marks, segments, sections, names })
     }
 
-    /// The build id, if it has one.
+    /// Build id, if the file has one.
     pub fn build_id(&self) -> Option<Vec<u8>> {
         build_id(&self.source)
     }
@@ -115,13 +115,13 @@ impl<S: ReadAt> Elf<S> {
         })
     }
 
-    /// Content of a section, if that is not more than a limit.
+    /// Contents of a section of at most `bytes_max`.
     fn contents(&self, name: &[u8], bytes_max: u64) -> Option<Vec<u8>> {
         let section = self.section(name).filter(|section| section.bytes <= bytes_max)?;
         self.source.read_at(section.offset, section.bytes as usize)
     }
 
-    /// The part of the file that an offset is in, and as which it would be executed.
+    /// Segment that contains an offset; an executable one if several do.
     fn segment_of(&self, offset: u64) -> Option<Segment> {
         let mut holding = self
             .segments

@@ -21,11 +21,11 @@ pub(crate) struct Workload {
     pid: i32,
     /// Refers to this process and to no other that gets its number later; absent before Linux 5.3.
     pidfd: Option<OwnedFd>,
-    state: State,
+    state: WorkloadState,
 }
 
 #[derive(Debug)]
-enum State {
+enum WorkloadState {
     /// Forked, waiting for a byte before it execs.
     Held {
         go: OwnedFd,
@@ -63,7 +63,7 @@ impl Workload {
             Ok(()) => {
                 let pid = i32::from_ne_bytes(pid);
                 let pidfd = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-                Ok(Workload { name, pid, pidfd, state: State::Held { go, spawning } })
+                Ok(Workload { name, pid, pidfd, state: WorkloadState::Held { go, spawning } })
             }
             Err(error) => {
                 drop(go);
@@ -83,13 +83,14 @@ impl Workload {
     /// # Errors
     /// When there is no such command, or it cannot be executed.
     pub(crate) fn start(&mut self) -> Result<()> {
-        let State::Held { go, spawning } = std::mem::replace(&mut self.state, State::Ended(None)) else {
+        let WorkloadState::Held { go, spawning } = std::mem::replace(&mut self.state, WorkloadState::Ended(None))
+        else {
             return Ok(());
         };
         let failed = |answer| Error::Command { command: self.name.clone(), answer };
         File::from(go).write_all(&[1]).map_err(failed)?;
         let child = spawning.join().map_err(|_| failed(io::Error::other("the thread that starts it failed")))?;
-        self.state = State::Running(child.map_err(failed)?);
+        self.state = WorkloadState::Running(child.map_err(failed)?);
         Ok(())
     }
 
@@ -108,7 +109,7 @@ impl Workload {
     }
 
     fn send(&mut self, signal: Signal) {
-        let State::Running(child) = &mut self.state else { return };
+        let WorkloadState::Running(child) = &mut self.state else { return };
         match &self.pidfd {
             // One that has ended is not to be told anything.
             Some(pidfd) => {
@@ -125,23 +126,23 @@ impl Workload {
 
     /// True if it has ended, be it that nobody can say how any more.
     pub(crate) fn has_ended(&mut self) -> bool {
-        if let State::Running(child) = &mut self.state {
+        if let WorkloadState::Running(child) = &mut self.state {
             match child.try_wait() {
-                Ok(Some(status)) => self.state = State::Ended(Some(status)),
+                Ok(Some(status)) => self.state = WorkloadState::Ended(Some(status)),
                 Ok(None) => (),
                 // Somebody else has waited for it.
-                Err(_) if self.pidfd.as_ref().is_none_or(is_readable) => self.state = State::Ended(None),
+                Err(_) if self.pidfd.as_ref().is_none_or(is_readable) => self.state = WorkloadState::Ended(None),
                 Err(_) => (),
             }
         }
-        matches!(self.state, State::Ended(_))
+        matches!(self.state, WorkloadState::Ended(_))
     }
 
     /// Exit status of the command, once it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.has_ended();
         match &self.state {
-            State::Ended(status) => *status,
+            WorkloadState::Ended(status) => *status,
             _ => None,
         }
     }
@@ -151,13 +152,13 @@ impl Drop for Workload {
     fn drop(&mut self) {
         // The recording ends before the command: it is asked to end too, as perf does.
         self.send(Signal::TERM);
-        match std::mem::replace(&mut self.state, State::Ended(None)) {
+        match std::mem::replace(&mut self.state, WorkloadState::Ended(None)) {
             // Closing the pipe without a byte makes it give up.
-            State::Held { go, spawning } => {
+            WorkloadState::Held { go, spawning } => {
                 drop(go);
                 drop(spawning.join());
             }
-            State::Running(_) | State::Ended(_) => (),
+            WorkloadState::Running(_) | WorkloadState::Ended(_) => (),
         }
     }
 }

@@ -23,7 +23,7 @@ use bprec_format::{Endian, Events, SampleLayout};
 use super::command::Workload;
 use super::liveness::Liveness;
 use super::rotation::Rotation;
-use super::run::{Ends, Purpose, Readings, Turn};
+use super::run::{Ends, Purpose, ReadingSchedule, Turn};
 use super::sources::Sources;
 use crate::drain::{Drain, Rings};
 use crate::events::syntax::{self, EventSpec};
@@ -409,7 +409,7 @@ impl<'a> Recording<'a> {
             stop: options.stop.as_deref().map(AsFd::as_fd),
             failed: Some(&ended),
         };
-        let readings = Readings { every: self.interval, interval: None };
+        let readings = ReadingSchedule { every: self.interval, interval: None };
         ends.run(self, readings)
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct Ends<'a> {
 
 /// Schedule of readings of counts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Readings {
+pub(super) struct ReadingSchedule {
     /// The longest time between two.
     pub(super) every: Duration,
     /// Time between two that are of interest by themselves. They keep to the clock; those that were slept through are left out.
@@ -77,7 +77,7 @@ impl Ends<'_> {
     ///
     /// # Errors
     /// When the output has ended, or a turn fails.
-    pub(super) fn run<P: Purpose>(mut self, purpose: &mut P, readings: Readings) -> Result<(), P::Error> {
+    pub(super) fn run<P: Purpose>(mut self, purpose: &mut P, readings: ReadingSchedule) -> Result<(), P::Error> {
         let started = Instant::now();
         let ends_at = self.duration.map(|duration| started + duration);
         let mut next_reading = started + readings.every;

@@ -13,7 +13,7 @@ use crate::{Error, Level, Result};
 /// The sources, in their order.
 pub(crate) struct Sources {
     /// Go before what they share.
-    all: Vec<Entry>,
+    all: Vec<SourceEntry>,
     /// One that fails is left out from then on, and the others go on.
     goes_on: bool,
     pub(crate) programs: Programs,
@@ -25,7 +25,7 @@ pub(crate) struct Sources {
     notify: fn(Level, &str),
 }
 
-struct Entry {
+struct SourceEntry {
     source: Box<dyn Source>,
     has_failed: bool,
 }
@@ -45,7 +45,7 @@ impl Sources {
 
     /// Adds one behind the others.
     pub(crate) fn add(&mut self, source: impl Source + 'static) {
-        self.all.push(Entry { source: Box::new(source), has_failed: false });
+        self.all.push(SourceEntry { source: Box::new(source), has_failed: false });
     }
 
     /// Errors from here on end no recording, unless they are the output's.
@@ -113,7 +113,7 @@ impl Sources {
     fn each(&mut self, mut call: impl FnMut(&mut dyn Source, &mut Context<'_>) -> Result<()>) -> Result<()> {
         let Sources { all, goes_on, programs, out, statistics, events, notify, .. } = self;
         let mut context = Context { programs, statistics, events, out, notify: *notify };
-        for Entry { source, has_failed } in all.iter_mut().filter(|entry| !entry.has_failed) {
+        for SourceEntry { source, has_failed } in all.iter_mut().filter(|entry| !entry.has_failed) {
             match call(source.as_mut(), &mut context) {
                 Err(error) if *goes_on && !matches!(error, Error::OutputEnded) => {
                     *has_failed = true;

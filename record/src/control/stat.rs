@@ -123,7 +123,7 @@ pub fn stat<E: From<Error>>(options: &StatOptions, take: impl FnMut(Readings) ->
         failed: None,
     };
     let interval = options.interval.map(|interval| interval.max(INTERVAL_MIN));
-    ends.run(&mut counting, run::Readings { every: READ_EVERY, interval })?;
+    ends.run(&mut counting, run::ReadingSchedule { every: READ_EVERY, interval })?;
     let ended = workload.as_mut().and_then(Workload::ended);
     let last = counting.finish()?;
     // A command that has not ended is not waited for before the numbers are out.

@@ -25,11 +25,11 @@ pub(crate) struct CodeRings {
     trailer_bytes: usize,
     /// Id that the file has for events of CPUs that come later; `None` where nothing is written.
     id: Option<u64>,
-    state: Mutex<State>,
+    state: Mutex<CodeRingsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CodeRingsState {
     /// By CPU.
     rings: BTreeMap<u32, CodeRing>,
     /// Records that the watcher has not looked at, while there is a watcher.
@@ -149,7 +149,7 @@ impl CodeRings {
     /// # Errors
     /// When the output has ended.
     pub(crate) fn take(&self, queue: Option<&Queue>) -> Result<()> {
-        let State { rings, unseen, is_watched, overrun_bytes } = &mut *self.state();
+        let CodeRingsState { rings, unseen, is_watched, overrun_bytes } = &mut *self.state();
         let start = unseen.len();
         for CodeRing { ring, id, .. } in rings.values_mut() {
             let unread = ring.unread();
@@ -185,7 +185,7 @@ impl CodeRings {
         std::mem::take(&mut self.state().overrun_bytes)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CodeRingsState> {
         // It is whole at every moment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -130,8 +130,8 @@ impl Drop for Drain {
 impl Drainer {
     /// Drains until nobody asks any more.
     fn drain(&mut self, requests: &Receiver<Request>, waker: &Waker) -> Result<()> {
-        let opened = Arc::clone(&self.opened);
-        let mut writers = self.rings.writers(&opened);
+        let writers_of_rings = self.rings.writers(&self.opened);
+        let mut writers: Vec<_> = writers_of_rings.iter().map(|writers| writers.iter()).collect();
         let mut fds = vec![sys::poll_in(waker)];
         fds.extend(writers.iter_mut().map(|writers| writers.next().map_or(sys::poll_in(waker), sys::poll_in)));
         let mut last = Instant::now();
@@ -179,7 +179,7 @@ impl Drainer {
     /// Adds the last records of a file: samples of rings that are overwritten, and the side band of their time.
     fn end_file(&mut self) -> Result<()> {
         let mut newest = Vec::new();
-        let passed_over_bytes = self.rings.take_newest(&self.opened, &mut newest)?;
+        let passed_over_bytes = self.rings.take_newest(&mut newest)?;
         self.account.add_overrun(passed_over_bytes);
         self.queue.push(Message::Ring(newest))?;
         self.copy_rings(true)?;

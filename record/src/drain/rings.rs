@@ -35,8 +35,8 @@ struct RingSet {
 struct CpuBackwardRing {
     cpu: u32,
     ring: BackwardRing,
-    /// Owner as in a [`CpuRing`].
-    owner: usize,
+    /// Event that owns the ring, as in a [`CpuRing`].
+    owner: Arc<OwnedFd>,
 }
 
 /// A ring and where it belongs.
@@ -44,8 +44,8 @@ struct CpuBackwardRing {
 struct CpuRing {
     cpu: u32,
     ring: Ring,
-    /// Index of the descriptor that owns it: the one to poll and to redirect to.
-    owner: usize,
+    /// Event that owns the ring: the one to poll, and the one that other events of the CPU are redirected to.
+    owner: Arc<OwnedFd>,
 }
 
 impl Rings {
@@ -58,16 +58,15 @@ impl Rings {
         let mut rings = Rings::default();
         let asked = options.ring.bytes();
         let mut bytes = asked;
-        for (index, event_fd) in opened.fds.iter().enumerate() {
+        for event_fd in &opened.fds {
             let Ok(cpu) = u32::try_from(event_fd.cpu) else { continue };
             let is_overwritten = options.overwrite && opened.is_sampling(event_fd.event);
             let owner = match is_overwritten {
-                true => rings.newest.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.owner),
-                false => rings.main.rings.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.owner),
+                true => rings.newest.iter().find(|ring| ring.cpu == cpu).map(|ring| &ring.owner),
+                false => rings.main.rings.iter().find(|ring| ring.cpu == cpu).map(|ring| &ring.owner),
             };
             if let Some(owner) = owner {
-                let owner = opened.fds[owner].fd.as_fd();
-                sys::set_output(event_fd.fd.as_fd(), owner).map_err(|answer| Error::Syscall {
+                sys::set_output(event_fd.fd.as_fd(), owner.as_fd()).map_err(|answer| Error::Syscall {
                     call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
                     object: format!("{} on cpu {cpu}", opened.events[event_fd.event].name),
                     answer,
@@ -77,11 +76,11 @@ impl Rings {
             }
             if is_overwritten {
                 let ring = map_ring(&event_fd.fd, cpu, &mut bytes, BackwardRing::map)?;
-                rings.newest.push(CpuBackwardRing { cpu, ring, owner: index });
+                rings.newest.push(CpuBackwardRing { cpu, ring, owner: Arc::clone(&event_fd.fd) });
                 continue;
             }
             let ring = map_ring(&event_fd.fd, cpu, &mut bytes, Ring::map)?;
-            rings.main.rings.push(CpuRing { cpu, ring, owner: index });
+            rings.main.rings.push(CpuRing { cpu, ring, owner: Arc::clone(&event_fd.fd) });
         }
         if bytes < asked {
             let text = format!(
@@ -100,18 +99,17 @@ impl Rings {
         self.code.as_ref()
     }
 
-    /// By ring: the events that write to it, the owner first. Each can be waited for.
-    pub(super) fn writers<'a>(&self, opened: &'a OpenEvents) -> Vec<std::vec::IntoIter<&'a Arc<OwnedFd>>> {
-        let mut by_cpu: BTreeMap<i32, Vec<&Arc<OwnedFd>>> = BTreeMap::new();
+    /// Events that write to each ring, the owner first. Each of them can be polled.
+    pub(super) fn writers(&self, opened: &OpenEvents) -> Vec<Vec<Arc<OwnedFd>>> {
+        let mut by_cpu: BTreeMap<i32, Vec<Arc<OwnedFd>>> = BTreeMap::new();
         for event_fd in &opened.fds {
-            by_cpu.entry(event_fd.cpu).or_default().push(&event_fd.fd);
+            by_cpu.entry(event_fd.cpu).or_default().push(Arc::clone(&event_fd.fd));
         }
         let of_ring = |ring: &CpuRing| {
-            let owner = &opened.fds[ring.owner].fd;
             let mut writers = by_cpu.remove(&(ring.cpu as i32)).unwrap_or_default();
-            writers.retain(|fd| !Arc::ptr_eq(fd, owner));
-            writers.insert(0, owner);
-            writers.into_iter()
+            writers.retain(|fd| !Arc::ptr_eq(fd, &ring.owner));
+            writers.insert(0, Arc::clone(&ring.owner));
+            writers
         };
         self.main.rings.iter().map(of_ring).collect()
     }
@@ -140,12 +138,11 @@ impl Rings {
     ///
     /// # Errors
     /// When the kernel does not stop to write into them.
-    pub(super) fn take_newest(&mut self, opened: &OpenEvents, records: &mut Vec<u8>) -> Result<u64> {
+    pub(super) fn take_newest(&mut self, records: &mut Vec<u8>) -> Result<u64> {
         let mut passed_over_bytes = 0;
         for CpuBackwardRing { cpu, ring, owner } in &mut self.newest {
-            let owner = opened.fds[*owner].fd.as_fd();
             let pause = |is_paused| {
-                sys::pause_output(owner, is_paused).map_err(|answer| Error::Syscall {
+                sys::pause_output(owner.as_fd(), is_paused).map_err(|answer| Error::Syscall {
                     call: "ioctl(PERF_EVENT_IOC_PAUSE_OUTPUT)",
                     object: format!("ring of cpu {cpu}"),
                     answer,
@@ -215,7 +212,9 @@ mod tests {
         rings[0].set_head(3 * page as u64);
         rings[1].write(0, &record(40, 1));
         rings[1].set_head(40);
-        let rings = rings.into_iter().zip(0..).map(|(ring, cpu)| CpuRing { cpu, ring, owner: 0 }).collect();
+        let owner = Arc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+        let ring_of_cpu = |(ring, cpu)| CpuRing { cpu, ring, owner: Arc::clone(&owner) };
+        let rings = rings.into_iter().zip(0..).map(ring_of_cpu).collect();
         let mut rings = RingSet { rings, at: 0 };
         let mut taken = Vec::new();
         let mut account = DrainAccount::default();

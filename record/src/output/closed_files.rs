@@ -21,14 +21,14 @@ const TIMESTAMP_DIGITS: usize = 16;
 /// The closed files that are there, for whoever writes and for whoever closes.
 #[derive(Debug, Clone)]
 pub(crate) struct ClosedFiles {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FileList>>,
     /// Files that stay; `None` for all.
     max: Option<NonZeroUsize>,
     notify: fn(Level, &str),
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FileList {
     /// Files that are whole, the oldest first.
     files: VecDeque<PathBuf>,
     /// Files that have such a name and are not whole yet.
@@ -41,7 +41,7 @@ impl ClosedFiles {
     /// Files with the name `path` and a time. If `max` of them stay, these are the newest, also of recordings before this one.
     pub(crate) fn of(path: &Path, max: Option<NonZeroUsize>, notify: fn(Level, &str)) -> ClosedFiles {
         let files = if max.is_some() { closed_before(path) } else { VecDeque::new() };
-        let state = State { files, ..State::default() };
+        let state = FileList { files, ..FileList::default() };
         ClosedFiles { state: Arc::new(Mutex::new(state)), max, notify }
     }
 
@@ -116,7 +116,7 @@ impl ClosedFiles {
         false
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FileList> {
         // It is whole at every moment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

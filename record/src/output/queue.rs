@@ -71,18 +71,18 @@ impl DrainAccount {
 /// The end of the queue for whoever sends.
 #[derive(Debug, Clone)]
 pub(crate) struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
 }
 
 /// The end of the queue for the output thread. Dropped, it ends the sending.
 #[derive(Debug)]
 pub(super) struct Received {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedQueue {
+    state: Mutex<QueueState>,
     /// A message came.
     sent: Condvar,
     /// A message of a source was taken.
@@ -92,7 +92,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     /// With whether a source has sent it.
     messages: VecDeque<(Message, bool)>,
     /// Messages of sources among them.
@@ -113,7 +113,7 @@ struct State {
 /// A queue; `drain` is woken when it found no buffer and there is one again.
 pub(super) fn queue(drain: Waker) -> (Queue, Received) {
     let (state, sent, taken) = (Mutex::default(), Condvar::new(), Condvar::new());
-    let shared = Arc::new(Shared { state, sent, taken, drain });
+    let shared = Arc::new(SharedQueue { state, sent, taken, drain });
     (Queue { shared: Arc::clone(&shared) }, Received { shared })
 }
 
@@ -133,7 +133,7 @@ impl Queue {
     /// # Errors
     /// When the output has ended.
     pub(crate) fn send(&self, message: Message) -> Result<()> {
-        let is_full = |state: &mut State| state.of_sources >= MESSAGES_MAX && !state.has_ended;
+        let is_full = |state: &mut QueueState| state.of_sources >= MESSAGES_MAX && !state.has_ended;
         let waited = self.shared.taken.wait_while(self.shared.state(), is_full);
         self.put(waited.unwrap_or_else(PoisonError::into_inner), message, true)
     }
@@ -177,7 +177,7 @@ impl Queue {
         self.shared.sent.notify_one();
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State>, mut message: Message, is_of_source: bool) -> Result<()> {
+    fn put(&self, mut state: MutexGuard<'_, QueueState>, mut message: Message, is_of_source: bool) -> Result<()> {
         if state.has_ended {
             return Err(Error::OutputEnded);
         }
@@ -198,7 +198,7 @@ impl Queue {
 impl Received {
     /// The next message, with whether compression is behind; waits for it. `None` when nobody sends any more.
     pub(super) fn next(&self) -> Option<(Message, bool)> {
-        let is_idle = |state: &mut State| state.messages.is_empty() && !state.is_closed;
+        let is_idle = |state: &mut QueueState| state.messages.is_empty() && !state.is_closed;
         let waited = self.shared.sent.wait_while(self.shared.state(), is_idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         let (message, is_of_source) = state.messages.pop_front()?;
@@ -237,8 +237,8 @@ impl Drop for Received {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedQueue {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         // It is whole at every moment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,7 +13,7 @@ use crate::{Error, Result, sys};
 /// The thread, and what it works on. Dropped, it ends.
 #[derive(Debug)]
 pub(crate) struct Syncer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSyncState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -29,13 +29,13 @@ pub(crate) struct Written {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedSyncState {
+    state: Mutex<SyncState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SyncState {
     written: Option<Arc<Written>>,
     is_over: bool,
     /// First error. The kernel tells it once only: whoever syncs later is told that all is well.
@@ -48,7 +48,7 @@ impl Syncer {
     /// # Errors
     /// When there can be no more threads.
     pub(crate) fn start(every: Duration, written: Written) -> Result<Syncer> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedSyncState::default());
         shared.state().written = Some(Arc::new(written));
         let worker = Arc::clone(&shared);
         let thread = sys::spawn("bprec-sync", move || worker.run(every))?;
@@ -90,8 +90,8 @@ impl Drop for Syncer {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedSyncState {
+    fn state(&self) -> MutexGuard<'_, SyncState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use bprec_bpf::{Attached, Recipe, SamplerProgram, Way};
+use bprec_bpf::{AttachMethod, Attached, Recipe, SamplerProgram};
 use bprec_format::bprec::sampler::{self as layout, Parts};
 use bprec_format::bprec::state::{self, SamplerCounts, State};
 use bprec_format::{AttrFlags, EventAttr, SampleType, event_type, software};
@@ -198,7 +198,7 @@ impl BpfSampler {
                 let attached = self.program.attach(fd.1.as_fd()).map_err(|error| {
                     Error::Other(format!("--bpf-sampler on {} of cpu {}: {error}", carrier.spec.name, fd.0))
                 })?;
-                self.account.links += u32::from(attached.way() == Way::Link);
+                self.account.links += u32::from(attached.method() == AttachMethod::Link);
                 self.attached.push(attached);
                 self.sources.push(fd.1);
             }

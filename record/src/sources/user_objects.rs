@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use bprec_bpf::{Attached, UserObject, Way};
+use bprec_bpf::{AttachMethod, Attached, UserObject};
 use bprec_format::bprec::state::Attachment;
 use bprec_format::{AttrFlags, event_type};
 
@@ -65,12 +65,12 @@ impl UserObjects {
                     let mut link_id = None;
                     for event_fd in &opened.fds[fds] {
                         let attached = Attached::new(program.fd.as_fd(), event_fd.fd.as_fd(), event_fd.id)?;
-                        way = Some(attached.way());
+                        way = Some(attached.method());
                         link_id = link_id.or(attached.link_id());
                         self.attached.push(attached);
                     }
                     let by = match way {
-                        Some(Way::Link) => "by link",
+                        Some(AttachMethod::Link) => "by link",
                         _ => "by ioctl, as this kernel has no links on perf events",
                     };
                     (options.notify)(Level::Detail, &format!("program {} is on event {name} {by}", program.id));

@@ -2,8 +2,11 @@
 
 mod firefox;
 mod folded;
+mod openmetrics;
 mod pprof;
 mod speedscope;
+
+pub use openmetrics::Metrics;
 
 use crate::Error;
 use crate::model::{Profile, Stacks};

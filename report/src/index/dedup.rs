@@ -1,21 +1,21 @@
-//! Side-band facts, each kept once: a stream may repeat them for days, and memory must not grow with that.
+//! Side-band records, each kept once: a stream may repeat them for days, and memory must not grow with that.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
-/// Entries in order. Less than twice as much is kept as there is to know, beyond a constant.
+/// Log of distinct entries, in order. Keeps less than twice the number of distinct entries, beyond a constant.
 #[derive(Debug)]
 pub(crate) struct DedupLog<T> {
-    said: Vec<T>,
-    /// Number of entries from which on repetitions are looked for.
-    room: usize,
-    /// Subject of an undated record. Such records are dropped only when they repeat the one before of the same subject; dated ones (`None`)
-    /// whenever they were seen before.
+    entries: Vec<T>,
+    /// Number of entries at which repetitions are removed.
+    compact_at: usize,
+    /// Returns the subject of an undated entry. An undated entry is dropped only if it repeats the entry before of the same subject; a dated entry
+    /// (`None`) whenever an equal one came before.
     undated_about: fn(&T) -> Option<u64>,
 }
 
-/// Until there is so much, repetitions cost less than looking for them.
-const MIN_ROOM: usize = 1 << 14;
+/// Number of entries below which repetitions are not worth removing.
+const MIN_ENTRIES: usize = 1 << 14;
 
 impl<T> Default for DedupLog<T> {
     fn default() -> Self {
@@ -25,39 +25,39 @@ impl<T> Default for DedupLog<T> {
 
 impl<T> DedupLog<T> {
     pub(crate) fn new(undated_about: fn(&T) -> Option<u64>) -> DedupLog<T> {
-        DedupLog { said: Vec::new(), room: MIN_ROOM, undated_about }
+        DedupLog { entries: Vec::new(), compact_at: MIN_ENTRIES, undated_about }
     }
 }
 
 impl<T: Eq + Hash> DedupLog<T> {
-    pub(crate) fn push(&mut self, said: T) {
-        if self.said.len() >= self.room {
+    pub(crate) fn push(&mut self, entry: T) {
+        if self.entries.len() >= self.compact_at {
             self.compact();
-            self.room = (2 * self.said.len()).max(MIN_ROOM);
+            self.compact_at = (2 * self.entries.len()).max(MIN_ENTRIES);
         }
-        self.said.push(said);
+        self.entries.push(entry);
     }
 
-    /// Drops repetitions.
+    /// Removes repetitions.
     pub(crate) fn compact(&mut self) {
         let (mut all, mut last) = (FxHashSet::default(), FxHashMap::default());
-        let is_new = |said| match (self.undated_about)(said) {
-            None => all.insert(said),
-            Some(subject) => last.insert(subject, said) != Some(said),
+        let is_new = |entry| match (self.undated_about)(entry) {
+            None => all.insert(entry),
+            Some(subject) => last.insert(subject, entry) != Some(entry),
         };
-        let new: Vec<bool> = self.said.iter().map(is_new).collect();
+        let new: Vec<bool> = self.entries.iter().map(is_new).collect();
         let mut new = new.into_iter();
-        self.said.retain(|_| new.next() == Some(true));
+        self.entries.retain(|_| new.next() == Some(true));
     }
 
-    /// Number of entries that are kept.
+    /// Number of kept entries.
     pub(crate) fn len(&self) -> usize {
-        self.said.len()
+        self.entries.len()
     }
 
-    /// All of it, in the order in which it was said.
+    /// Returns the entries in their order.
     pub(crate) fn into_vec(self) -> Vec<T> {
-        self.said
+        self.entries
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn without_a_time_it_is_the_last_word_that_counts() {
-        // It comes, goes and comes again: only the second coming in a row says nothing new.
+        // A subject comes, goes and comes again: only the second coming in a row is dropped.
         let told = told([(0, 1, 1), (0, 2, 1), (0, 1, 1), (0, 1, 0), (0, 1, 1), (0, 2, 1)].into_iter());
         let said: Vec<(u64, u32)> = told.iter().map(|event| (event.about, event.what)).collect();
         assert_eq!(said, [(1, 1), (2, 1), (1, 0), (1, 1)]);
@@ -104,7 +104,7 @@ mod tests {
         for round in 0..100 {
             for at in 0..10_000 {
                 told.push(Event { time_ns: 1 + at, about: 0, what: 0 });
-                assert!(told.len() <= MIN_ROOM + 10_000, "{} in round {round}", told.len());
+                assert!(told.len() <= MIN_ENTRIES + 10_000, "{} in round {round}", told.len());
             }
         }
         told.compact();

@@ -1,5 +1,5 @@
-//! Names of functions as their languages have them. What makes a recording makes its names: they are read to a depth and written to a
-//! length that nothing real reaches.
+//! Demangling of function names. A recording's names are untrusted: they are parsed to a limited depth and written to a limited length, both far
+//! beyond real names.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -7,20 +7,19 @@ use std::fmt::{self, Write};
 use crate::Options;
 use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
-/// A longer name is left as it is.
+/// Limit on the length of a mangled name; a longer name stays as it is.
 const MANGLED_MAX_BYTES: usize = 8 << 10;
-/// A name that becomes longer is left as it is.
+/// Limit on the length of a demangled name; beyond it the mangled name stays.
 const TEXT_MAX_BYTES: usize = 16 << 10;
-/// Parts of C++ names within each other.
+/// Limit on the nesting depth of C++ names.
 const DEPTH_MAX: u32 = 96;
 
-/// The name of a function as its language has it: of Rust without the hash, of C++ without parameters. What is not mangled, or cannot be read, as
-/// it is.
+/// Demangles a function name: Rust without the hash, C++ without parameters. Any other name stays as it is.
 pub(crate) fn demangled(name: &[u8]) -> Cow<'_, [u8]> {
     rust(name).or_else(|| cpp(name)).map_or(Cow::Borrowed(name), |text| Cow::Owned(text.into_bytes()))
 }
 
-/// Name of a function of a file.
+/// Returns the name of a function of a file, demangled unless the options say otherwise.
 pub(crate) fn function_name(name: &[u8], options: &Options) -> String {
     let name = if options.keep_mangled { name.into() } else { demangled(name) };
     String::from_utf8_lossy(&name).into_owned()
@@ -39,7 +38,7 @@ fn cpp(name: &[u8]) -> Option<String> {
     if !name.starts_with(b"_Z") || name.len() > MANGLED_MAX_BYTES {
         return None;
     }
-    // Behind it are suffixes of the compiler: `.cold`, `.constprop.0`.
+    // The compiler appends suffixes: `.cold`, `.constprop.0`.
     let (name, suffix) = name.split_at(name.iter().position(|byte| *byte == b'.').unwrap_or(name.len()));
     let limits = ParseOptions::default().recursion_limit(DEPTH_MAX);
     let (symbol, rest) = BorrowedSymbol::with_tail_and_options(name, &limits).ok()?;
@@ -53,7 +52,7 @@ fn cpp(name: &[u8]) -> Option<String> {
     Some(text.0)
 }
 
-/// Text that does not become longer than [`TEXT_MAX_BYTES`].
+/// Text limited to [`TEXT_MAX_BYTES`].
 #[derive(Default)]
 struct Bounded(String);
 
@@ -95,7 +94,7 @@ mod tests {
         assert_eq!(demangled(b"_Z\xff\0"), &b"_Z\xff\0"[..]);
     }
 
-    /// Depth, length and repetition without end; on the small stack of a thread.
+    /// Extreme depth, length and repetition, on the small stack of a thread.
     #[test]
     fn names_that_are_made_to_hurt_stay_as_they_are_or_short() {
         let deep = |open: &str, inner: &str, close: &str, count: usize| {
@@ -109,7 +108,7 @@ mod tests {
             format!("_RINv{}", "T".repeat(5000)),
             "_Z".to_owned() + &"N".repeat(100_000),
         ];
-        // Each substitution is twice the one before.
+        // Each substitution doubles the length.
         let doubling: String = (0..60).map(|at| format!("1aIS{0}_S{0}_E", char::from(b'0' + at % 10))).collect();
         names.push(format!("_Z1fI1aIiiE{doubling}E"));
         let pairs = (0..200).map(|at| format!("St4pairIS{}_S{}_E", at, at)).collect::<String>();

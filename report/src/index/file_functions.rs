@@ -1,4 +1,4 @@
-//! Functions of files in user space, which whoever recorded has looked up.
+//! Functions of files in user space, which the recorder looked up.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::intervals::Intervals;
 use super::sections::SYMBOLS_MAX;
 use super::symbols::Found;
 
-/// Address at which a mapping puts an offset.
+/// Address in a mapping of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mapped {
     pub(crate) ip: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// The address, as an offset in the file.
+    /// Offset of the address in the file.
     pub(crate) fn offset(self) -> u64 {
         self.ip.wrapping_sub(self.map_start).wrapping_add(self.pgoff)
     }
@@ -29,35 +29,35 @@ impl Mapped {
 /// Functions of one file, by address.
 #[derive(Debug, Clone)]
 pub(crate) struct FileFunctions {
-    /// It says nothing of mappings below.
+    /// Lowest mapping address that the functions apply to.
     lowest_map: u64,
-    /// Names, by offset in the file.
+    /// Names by offset in the file.
     functions: Intervals<Arc<[u8]>>,
 }
 
 impl FileFunctions {
-    /// Functions of a file that our recorder has looked up.
+    /// Makes the functions of a file from the recorder's states.
     fn of_states(path: &[u8], functions: &mut dyn Iterator<Item = &state::FileFunction>) -> FileFunctions {
         let functions = functions.map(|function| {
             let end = function.offset.saturating_add(function.len_bytes);
             (function.offset..end, Arc::from(&function.name[..]))
         });
-        // A process of 32 bits has another one, at lower addresses.
+        // 32-bit processes have another vdso, at lower addresses.
         let lowest_map = if path == b"[vdso]" { 1 << 32 } else { 0 };
         FileFunctions { lowest_map, functions: Intervals::new(functions.take(SYMBOLS_MAX).collect()) }
     }
 
-    /// The same with names as their languages have them.
+    /// Demangles all names.
     fn demangled(self) -> FileFunctions {
         FileFunctions { functions: self.functions.map(|name: Arc<[u8]>| demangled(&name).into()), ..self }
     }
 
-    /// Number of the function at an address.
+    /// Returns the number of the function at an address.
     pub(crate) fn find(&self, at: Mapped) -> Option<u32> {
         self.functions.find(self.offset(at)?)
     }
 
-    /// The function at an address.
+    /// Returns the function at an address.
     pub(crate) fn at(&self, at: Mapped) -> Option<Found<'_>> {
         self.functions.at(self.offset(at)?).map(|(name, offset)| (&**name, offset))
     }
@@ -73,19 +73,19 @@ impl FileFunctions {
     }
 }
 
-/// The functions of all files.
+/// Functions of all files.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Files {
     all: Vec<FileFunctions>,
-    /// By their path, which file each is.
+    /// Identities and numbers of the files with a path.
     by_identity: FxHashMap<Vec<u8>, Vec<(Mmap2File, u32)>>,
 }
 
 impl Files {
-    /// Functions that the recorder looked up.
+    /// Collects the functions that the recorder looked up.
     pub(crate) fn new(states: &[state::FileFunctions]) -> Files {
         let mut files = Files::default();
-        // The functions of a file may be in several states.
+        // A file's functions may be spread over several states.
         let mut parts: Vec<&state::FileFunctions> = states.iter().collect();
         parts.sort_by_key(|part| (&part.path, part.file));
         for parts in parts.chunk_by(|a, b| (&a.path, a.file) == (&b.path, b.file)) {
@@ -98,7 +98,7 @@ impl Files {
         files
     }
 
-    /// The same with names as their languages have them.
+    /// Demangles all names.
     pub(crate) fn demangled(self) -> Files {
         Files { all: self.all.into_iter().map(FileFunctions::demangled).collect(), ..self }
     }
@@ -107,13 +107,13 @@ impl Files {
         self.all.is_empty()
     }
 
-    /// The number of a file, by its path and by which one it is as its mapping says.
+    /// Returns the number of a file by its path and by the identity in its mapping.
     pub(crate) fn find(&self, path: &[u8], file: Option<Mmap2File>) -> Option<u32> {
         let identities = self.by_identity.get(path).into_iter().flatten();
         identities.filter(|(identity, _)| Some(*identity) == file).map(|(_, number)| *number).next()
     }
 
-    /// The functions of a file by its number.
+    /// Functions of a file by its number.
     pub(crate) fn get(&self, number: u32) -> Option<&FileFunctions> {
         self.all.get(number as usize)
     }

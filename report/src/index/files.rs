@@ -1,38 +1,38 @@
-//! Accounts that each file of a recording gives of itself alone: put together, they are those of the recording.
+//! Accounts (losses, cost, samples) that each file of a recording has for itself; their sums are those of the recording.
 
 use super::states::States;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use bprec_format::bprec::state::{Aggregation, Cost, Loss, Sampler, SamplerCounts, Session};
 use std::collections::BTreeMap;
 
-/// From the end of a file to the start of the next one, no more than this is a gap: files of one recording follow each other at once, and without
-/// states only samples say where a file ends.
+/// Largest distance between files that is no gap: files of one recording follow each other at once. Without states, only samples tell where a file
+/// ends.
 const CONTIGUOUS_NS: u64 = 100_000_000;
 const CONTIGUOUS_SAMPLES_NS: u64 = 1_000_000_000;
 
-/// By the wall clock, a machine booted at one time, but for how far its clock was set meanwhile.
+/// Tolerance for boot times by the wall clock, which may have been set meanwhile.
 const CLOCK_SET_NS: u128 = 60_000_000_000;
 
-/// A file of a recording.
+/// Time span of a file.
 #[derive(Debug, Default)]
 struct FileSpan {
-    /// Told by the recorder.
+    /// Start and end as the recorder says, ns.
     start_ns: Option<u64>,
     end_ns: Option<u64>,
     /// Wall clock at boot, ns since 1970.
     booted_unix_ns: Option<i128>,
-    /// It is not the first file of its recording.
+    /// True if the file continues a recording.
     is_continued: bool,
 }
 
-/// Accounts of the files that have ended.
+/// Time spans of the files, and the accounts of the files that have ended.
 #[derive(Debug, Default)]
 pub(super) struct FileAccounts {
     spans: Vec<FileSpan>,
     ended: Option<Accounts>,
 }
 
-/// Accounts of a file, or of several.
+/// Accounts of one file, or the sum of several.
 #[derive(Debug, Default)]
 struct Accounts {
     loss: Option<Loss>,
@@ -42,7 +42,7 @@ struct Accounts {
 }
 
 impl FileAccounts {
-    /// A recorder began this file.
+    /// Takes in the session of a file.
     pub(super) fn begin_session(&mut self, file: usize, session: &Session) {
         let span = self.span(file);
         (span.start_ns, span.is_continued) = (Some(session.start_ns), session.part > 0);
@@ -50,9 +50,9 @@ impl FileAccounts {
         span.booted_unix_ns = Some(i128::from(session.realtime_ns) - since_boot_ns);
     }
 
-    /// Position of a file that was recorded after another boot than the first. Without sessions the recording's clock is taken for one since boot, as
-    /// the wall clock of a file says where it stands.
-    pub(super) fn other_boot(&self, recording: &Recording<'_>) -> Option<usize> {
+    /// Returns the position of a file recorded after another boot than the first. Without sessions, the recording's clock is taken for a clock since
+    /// boot, as the file relates it to the wall clock.
+    pub(super) fn other_boot(&self, recording: &OpenRecording<'_>) -> Option<usize> {
         let files = recording.files();
         let told = |file: usize| self.spans.get(file).and_then(|span| span.booted_unix_ns);
         let by_clock = |file: usize| files[file].clock.map(|(wall_ns, at_ns)| i128::from(wall_ns) - i128::from(at_ns));
@@ -69,7 +69,7 @@ impl FileAccounts {
         &mut self.spans[file]
     }
 
-    /// A file has ended, and another one follows.
+    /// Ends a file that another one follows.
     pub(super) fn end_file(&mut self, states: &mut States, aggregations: &mut BTreeMap<usize, Aggregation>) {
         let file = self.spans.iter().rposition(|span| span.start_ns.is_some() && span.end_ns.is_none());
         if let Some(file) = file {
@@ -87,10 +87,10 @@ impl FileAccounts {
         });
     }
 
-    /// Puts the accounts of all files into `states`. Returns the stretches between files in which nothing was recorded.
+    /// Puts the sums of all files into `states`. Returns the gaps between files.
     pub(super) fn finish(
         mut self,
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         states: &mut States,
         aggregations: &mut BTreeMap<usize, Aggregation>,
     ) -> Vec<(u64, u64)> {
@@ -110,7 +110,7 @@ impl FileAccounts {
             let is_told = spans[0].end_ns.is_some() && spans[1].start_ns.is_some();
             let least_ns = match (is_told, spans[1].is_continued) {
                 (true, true) => CONTIGUOUS_NS,
-                // Counters of another recorder begin anew.
+                // Counters of another recorder start again.
                 (true, false) => 0,
                 (false, _) => CONTIGUOUS_SAMPLES_NS,
             };
@@ -122,7 +122,7 @@ impl FileAccounts {
 }
 
 impl Accounts {
-    /// The accounts of both. What one of them does not tell is unknown of both.
+    /// Adds two accounts. A field unknown in one is unknown in the sum.
     fn merge(self, next: Accounts) -> Accounts {
         let mut aggregations = self.aggregations;
         for (event, account) in next.aggregations {

@@ -1,9 +1,9 @@
-//! Owners of a hook's cost: the kernel functions of a call chain tell the hook, and links and attachments the programs on it.
+//! Hooks: the kernel functions of a call chain identify the hook; links and attachments tell which programs are on it.
 
 use super::States;
 use super::images::{Image, ImageKind, TrampolineKey, TrampolinePrograms};
 use super::kernel::{Candidates, Dispatch, RAW_TRACEPOINTS, TRACEPOINTS, TRACING_EVENTS, UserProbe, XDP_PROGRAMS};
-use super::programs::Program;
+use super::programs::IndexedProgram;
 use super::runners::{HookGroup, Runner, Runners};
 use super::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
@@ -12,21 +12,21 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// An address in a mapped file is as far behind the start of a page as what it maps is in the file.
+/// Mask of an address in its page: a mapping keeps the offset in a page of the file.
 const PAGE_OFFSET: u64 = 0xfff;
 
-/// Meaning of a kernel function on the way to a hook.
+/// Meaning of a kernel function in a call chain for the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
-    /// It is this one.
+    /// The hook.
     Hook(u32),
-    /// It is this one, unless a function further out says more.
+    /// The hook, unless a function further out identifies it better.
     Perhaps(Way, u32),
-    /// It is one of a tracepoint: by how programs are attached.
+    /// A tracepoint's hooks, by the way in which programs are attached.
     Tracepoint { raw: u32, perf: u32 },
 }
 
-/// Way in which a hook runs its programs.
+/// Way in which a hook runs programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Way {
     RawTracepoint,
@@ -34,26 +34,26 @@ enum Way {
     Probe,
 }
 
-/// The hooks of a recording, and who is on them.
+/// Hooks of a recording and the programs on them.
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     runners: Runners,
-    /// By number of a kernel function.
+    /// Leads by number of a kernel function.
     leads: FxHashMap<u32, Lead>,
-    /// By number of a kernel function: the hook of the kprobes on it.
+    /// Hooks of kprobes by number of the probed kernel function.
     probed: FxHashMap<u32, u32>,
-    /// The hook of all uprobes, and those of the ones with an offset in a page.
+    /// The hook of all uprobes, and the hooks of uprobes by offset in a page.
     uprobe: Option<u32>,
     uprobed: FxHashMap<u64, u32>,
-    /// By number of an image.
+    /// Hooks by number of an image.
     images: Vec<u32>,
 }
 
 impl Hooks {
-    /// `images` are those of the recording, and `attached` tells what is attached by trampolines.
+    /// Builds the hooks. `attached` has the programs that trampolines run.
     pub(crate) fn new(
         symbols: &KernelSymbols,
-        programs: &[Program],
+        programs: &[IndexedProgram],
         states: &States,
         images: &[Image],
         attached: &TrampolinePrograms,
@@ -67,12 +67,12 @@ impl Hooks {
         Hooks { runners: builder.runners, leads, probed, uprobe: Some(user_probes[0]), uprobed, images }
     }
 
-    /// The hook that a call chain leads to, by its functions, innermost first.
+    /// Returns the hook that the functions of a call chain lead to, innermost first.
     pub(crate) fn of(&self, functions: impl IntoIterator<Item = u32>) -> Option<u32> {
         self.told(functions).map_or_else(|perhaps| perhaps, Some)
     }
 
-    /// Hook that a function of the call chain identifies; otherwise an error with the hook that it may be.
+    /// Returns the hook that a function of the call chain identifies; otherwise, as an error, the hook that it may be.
     fn told(&self, functions: impl IntoIterator<Item = u32>) -> Result<u32, Option<u32>> {
         let mut last: Option<(Way, u32)> = None;
         for function in functions {
@@ -94,8 +94,8 @@ impl Hooks {
         Err(last.map(|(_, hook)| hook))
     }
 
-    /// Narrows the hook of all uprobes to those at the offset of `user_ip` in its page. Other hooks are returned
-    /// unchanged; `None` if no program's uprobe is there.
+    /// Narrows the hook of all uprobes to the uprobes at the offset of `user_ip` in its page. Returns other hooks unchanged, and `None` if no
+    /// program's uprobe is there.
     pub(crate) fn at_user_ip(&self, hook: u32, user_ip: Option<u64>) -> Option<u32> {
         match user_ip.filter(|_| self.uprobe == Some(hook)) {
             Some(ip) => self.uprobed.get(&(ip & PAGE_OFFSET)).copied(),
@@ -103,18 +103,18 @@ impl Hooks {
         }
     }
 
-    /// The hook that an image exists for.
+    /// Returns the hook of an image.
     pub(crate) fn of_image(&self, image: u32) -> Option<u32> {
         self.images.get(image as usize).copied()
     }
 
-    /// The hook of the event that a call chain leads to, if a program was attached to it at a time: also events without programs are made, for who
-    /// samples them.
+    /// Returns the hook of a trace event that a call chain leads to, if a program was attached to it at the time: the kernel also makes events
+    /// without programs, for perf.
     pub(crate) fn of_event(&self, functions: impl IntoIterator<Item = u32>, time_ns: u64) -> Option<u32> {
         self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }
 
-    /// Program that a hook ran at a time.
+    /// Returns the program or programs that a hook ran at a time.
     pub(crate) fn runner(&self, hook: u32, time_ns: u64) -> Runner {
         self.runners.at(hook, time_ns)
     }
@@ -124,29 +124,29 @@ impl Hooks {
         self.runners.groups()
     }
 
-    /// Returns true if more programs met at hooks than are kept.
+    /// Returns true if hooks had more programs than are kept.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.runners.is_incomplete()
     }
 }
 
 struct Builder<'a> {
-    programs: &'a [Program],
+    programs: &'a [IndexedProgram],
     states: &'a States,
     lifetimes: Vec<Range<u64>>,
     /// Programs with unknown attach points: never queried, or unloaded before the recorder queried them.
     strangers: Vec<u32>,
     multi: MultiPrograms<'a>,
-    /// The sets of them that there are.
+    /// Sets of strangers by their definition.
     sets: FxHashMap<Strangers, u32>,
-    /// Hooks by the kinds of programs that they run.
+    /// Hooks by candidates.
     candidates: FxHashMap<Candidates, u32>,
     /// Hooks by their programs, set of strangers, and `run_together`.
     hooks: FxHashMap<(Vec<u32>, u32, bool), u32>,
     runners: Runners,
 }
 
-/// A set of programs of which it is not known where they are attached.
+/// Definition of a set of strangers: programs with unknown attach points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Strangers {
     /// Programs of these types and programs of unknown type, except those that count other programs.
@@ -158,15 +158,15 @@ enum Strangers {
 /// Programs of `tracing_multi` links (Linux 7.3) that may be on a trampoline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Multi {
-    /// None: it is a program's trampoline, and these links are for functions of the kernel.
+    /// None: the trampoline is a program's, and these links are for kernel functions.
     None,
-    /// Programs of links that are on more functions than the recording lists.
+    /// Programs of links with more functions than the recording lists.
     Unlisted,
-    /// All: the name of the trampoline's function is not known.
+    /// All: the trampoline's function is unknown.
     All,
 }
 
-/// Programs of `tracing_multi` links, which are on many functions and share their trampolines with other programs.
+/// Programs of `tracing_multi` links, which share trampolines with other programs.
 #[derive(Debug, Default)]
 struct MultiPrograms<'a> {
     by_function: FxHashMap<&'a [u8], Vec<u32>>,
@@ -175,15 +175,15 @@ struct MultiPrograms<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(programs: &'a [Program], states: &'a States) -> Builder<'a> {
+    fn new(programs: &'a [IndexedProgram], states: &'a States) -> Builder<'a> {
         let start_ns = states.session.as_ref().map(|session| session.start_ns);
-        let released = |program: &Program| states.released.get(&program.key()?);
-        let lifetime = |program: &Program| {
+        let released = |program: &IndexedProgram| states.released.get(&program.key()?);
+        let lifetime = |program: &IndexedProgram| {
             let unloaded_ns = program.unloaded_ns.unwrap_or(u64::MAX);
             let gone_ns = released(program).map_or(unloaded_ns, |released| unloaded_ns.min(released.before_ns));
             program.loaded_ns.unwrap_or(0)..gone_ns
         };
-        let is_stranger = |program: &Program| {
+        let is_stranger = |program: &IndexedProgram| {
             let has_gone = program.unloaded_ns.is_some() || released(program).is_some();
             let came =
                 start_ns.is_some_and(|start_ns| program.loaded_ns.is_some_and(|loaded_ns| loaded_ns >= start_ns));
@@ -216,7 +216,7 @@ impl<'a> Builder<'a> {
         prog_type.is_none_or(|prog_type| types.contains(&prog_type))
     }
 
-    /// Programs that the recorder puts around others to count them are on nothing else.
+    /// Returns true for a program that the recorder attaches to count other programs: it is on no other hook.
     fn counts_others(&self, program: u32) -> bool {
         let program = &self.programs[program as usize];
         let recorder = self.states.recorder_pid();
@@ -245,7 +245,7 @@ impl<'a> Builder<'a> {
         number
     }
 
-    /// The hook that runs these programs, or strangers of a set; `run_together`: all whenever it is reached.
+    /// Returns the hook of these programs and strangers; `run_together`: the hook runs all of them whenever it is reached.
     fn hook(&mut self, programs: &[u32], strangers: Strangers, run_together: bool) -> u32 {
         let strangers = self.strangers(strangers);
         let programs: Vec<u32> = programs.iter().copied().collect::<BTreeSet<u32>>().into_iter().collect();
@@ -273,14 +273,14 @@ impl<'a> Builder<'a> {
         hook
     }
 
-    /// All probes of a kind.
+    /// Returns the hook of all user probes of a kind.
     fn user_probes(&mut self, way: &'static str) -> u32 {
         let attached = self.attachments().filter(|(_, attachment)| attachment.kind == way);
         let attached: Vec<u32> = attached.map(|(number, _)| number).collect();
         self.hook(&attached, Strangers::OfTypes(&[ProgType::KPROBE]), false)
     }
 
-    /// By offset in a page: the hook of the uprobes there.
+    /// Returns the hooks of uprobes by offset in a page.
     fn uprobed(&mut self) -> FxHashMap<u64, u32> {
         let mut on: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == UserProbe::NAMES[0])
@@ -335,7 +335,7 @@ impl<'a> Builder<'a> {
                 by_event.entry((way, name)).or_default().push(number);
             }
         }
-        // Of an event that has functions of its own name nothing runs through those of a class.
+        // An event with functions of its own name does not use the functions of its class.
         let events: Vec<(Way, &str)> = by_event.keys().copied().collect();
         let mut is_own = vec![false; events.len()];
         for (_, dispatch, subject) in symbols.dispatches() {
@@ -372,12 +372,12 @@ impl<'a> Builder<'a> {
             (function, self.hook(&programs, Strangers::OfTypes(&[ProgType::KPROBE]), false))
         });
         let hooks: FxHashMap<&[u8], u32> = hooks.collect();
-        // Several functions may have one name.
+        // Several functions may have the same name.
         symbols.names().filter_map(|(number, name)| Some((number, *hooks.get(name.as_bytes())?))).collect()
     }
 
     fn images(&mut self, images: &[Image], attached: &TrampolinePrograms) -> Vec<u32> {
-        // The kernel names the image of an operation after its table's type and itself.
+        // The kernel names a struct_ops stub after the type of its table and the operation.
         let mut operations: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "struct_ops") {
             let target = String::from_utf8_lossy(&attachment.target);
@@ -390,9 +390,9 @@ impl<'a> Builder<'a> {
             .map(|(name, programs)| (name, self.hook(&programs, Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false)))
             .collect();
         let no_operation = self.hook(&[], Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false);
-        // The kernel makes a trampoline anew whenever a program comes to its target or goes.
+        // The kernel makes a new trampoline whenever a program is attached or detached.
         let mut trampolines: FxHashMap<(Option<(u32, u32)>, bool), u32> = FxHashMap::default();
-        // A trampoline is named for a number of BTF, links for functions: programs that are on one alone tell which is which.
+        // A trampoline's name has a BTF id, links name functions: programs on one function only relate the two.
         let function_of = |program: &u32| {
             let attachments = self.states.attachments_of(self.programs[*program as usize].id).iter();
             let mut traced = attachments.filter(|it| TRAMPOLINES.contains(&it.kind.as_str()) && !it.target.is_empty());
@@ -425,16 +425,16 @@ impl<'a> Builder<'a> {
 
 /// Hooks of tracepoints.
 struct Tracepoints<'a> {
-    /// By name.
+    /// Hooks by name.
     hooks: FxHashMap<(Way, &'a str), u32>,
-    /// Hooks of events that share their functions with others of a class: raw, and as events.
+    /// Hooks of events that share the functions of a class: raw tracepoints, then perf events.
     of_classes: [u32; 2],
     /// Hooks without a known program.
     nobody: [u32; 2],
 }
 
 impl Tracepoints<'_> {
-    /// The lead of a function that runs the programs of a tracepoint, or of a class of them.
+    /// Returns the lead of a function that runs the programs of a tracepoint or of a class of tracepoints.
     fn of_class(&self, way: Way, name: &str) -> Lead {
         let of_name = self.hooks.get(&(way, name)).copied();
         of_name.map_or(Lead::Perhaps(way, self.of_classes[usize::from(way == Way::Event)]), Lead::Hook)
@@ -453,13 +453,13 @@ impl Way {
 
 /// Kinds of attachment by a trampoline of a kernel function.
 const TRAMPOLINES: [&str; 6] = ["fentry", "fexit", "fsession", "fmod_ret", "lsm", "tp_btf"];
-/// Kinds of attachment by a `tracing_multi` link, and what a recorder calls one that does not know these links.
+/// Kinds of attachment by a `tracing_multi` link; `15` is the name by a recorder that does not know these links.
 const MULTI: [&str; 4] = ["fentry_multi", "fexit_multi", "fsession_multi", "15"];
-/// End of the target of such an attachment that stands for functions beyond those that are listed: `3 more`.
+/// End of a `tracing_multi` target that stands for unlisted functions: `3 more`.
 const MORE_FUNCTIONS: &[u8] = b" more";
 
 impl<'a> MultiPrograms<'a> {
-    fn new(programs: &[Program], states: &'a States) -> MultiPrograms<'a> {
+    fn new(programs: &[IndexedProgram], states: &'a States) -> MultiPrograms<'a> {
         let mut multi = MultiPrograms::default();
         for (number, program) in (0..).zip(programs) {
             let attachments = states.attachments_of(program.id).iter();
@@ -479,12 +479,12 @@ impl<'a> MultiPrograms<'a> {
     }
 }
 
-/// True if it is a tracepoint that is an event of perf.
+/// Returns true for an attachment to a tracepoint as a perf event.
 pub(crate) fn is_tracepoint(attachment: &Attachment) -> bool {
     attachment.kind == "tracepoint"
 }
 
-/// True if it is a probe of user space that is an event of perf.
+/// Returns true for an attachment to a user probe as a perf event.
 pub(crate) fn is_user_probe(attachment: &Attachment) -> bool {
     UserProbe::NAMES.contains(&attachment.kind.as_str())
 }

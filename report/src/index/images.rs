@@ -1,11 +1,11 @@
-//! Images: code that the kernel makes to run programs.
+//! Images: code that the kernel generates to run programs.
 
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
 use rustc_hash::FxHashMap;
 
-/// Code that exists to run programs.
+/// Generated code that runs programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) name: String,
@@ -15,7 +15,7 @@ pub(crate) struct Image {
 /// Kind of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ImageKind {
-    /// Calls what is attached to this function, by its BTF object (or program) and type.
+    /// Calls the programs attached to a function.
     Trampoline(TrampolineKey),
     /// Jumps to a program.
     Dispatcher,
@@ -23,21 +23,21 @@ pub(crate) enum ImageKind {
     StructOps,
 }
 
-/// Target of a trampoline: the number in its name (`bpf_trampoline_compute_key` in the kernel).
+/// Target of a trampoline, by the number in its name (`bpf_trampoline_compute_key` in the kernel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrampolineKey {
     /// A function of a program.
     Program {
-        /// The program.
+        /// Id of the program.
         id: u32,
-        /// The function in the program's BTF.
+        /// Id of the function in the program's BTF.
         btf_id: u32,
     },
     /// A kernel function.
     Kernel {
-        /// BTF of vmlinux or a module.
+        /// Id of the BTF of vmlinux or a module.
         btf_obj_id: u32,
-        /// The function in it.
+        /// Id of the function in the BTF.
         btf_id: u32,
     },
 }
@@ -56,7 +56,7 @@ impl TrampolineKey {
 }
 
 impl Image {
-    /// Kind of a symbol by its name, if it is not a program's function.
+    /// Returns the image that a symbol names; `None` for a program's function.
     pub(super) fn of_symbol(name: &[u8]) -> Option<Image> {
         let kind = if let Some(key) = name.strip_prefix(b"bpf_trampoline_") {
             let key: u64 = std::str::from_utf8(key).ok()?.parse().ok()?;
@@ -72,17 +72,17 @@ impl Image {
     }
 }
 
-/// Functions that programs are attached to by trampolines, for lookup.
+/// Programs that trampolines run, by their targets.
 #[derive(Debug, Default)]
 pub(crate) struct TrampolinePrograms {
-    /// By BTF object and type.
+    /// Programs by BTF object and type id of the target.
     programs: FxHashMap<(u32, u32), Vec<u32>>,
-    /// By program id: the BTF object of the first info that has the id.
+    /// BTF object by program id, of the first info with the id.
     btf_of: FxHashMap<u32, Option<u32>>,
 }
 
 impl TrampolinePrograms {
-    /// `programs` are those that have an info, each with its number.
+    /// Collects the targets of programs with an info; `programs` has each with its number.
     pub(super) fn new<'i>(
         infos: &[ProgInfo<'_>],
         programs: impl Iterator<Item = (u32, &'i ProgInfo<'i>)>,
@@ -94,7 +94,7 @@ impl TrampolinePrograms {
             }
         }
         for (program, info) in programs {
-            // An extension takes the place of a function: no trampoline runs it.
+            // An extension replaces a function: no trampoline runs it.
             if info.prog_type() != Some(ProgType::EXT)
                 && let Some(target) = info.attach_btf_obj_id().zip(info.attach_btf_id())
             {
@@ -104,7 +104,7 @@ impl TrampolinePrograms {
         attached
     }
 
-    /// Programs by BTF object and type that they are attached to; programs' own BTF objects by their id.
+    /// Makes the table from targets with their programs, and BTF objects by program id.
     #[cfg(test)]
     pub(crate) fn of(programs: &[((u32, u32), &[u32])], btf_of: &[(u32, u32)]) -> TrampolinePrograms {
         TrampolinePrograms {
@@ -113,7 +113,7 @@ impl TrampolinePrograms {
         }
     }
 
-    /// BTF object and type of what a trampoline instruments.
+    /// Returns the BTF object and type id of the function that a trampoline instruments.
     pub(super) fn target(&self, key: TrampolineKey) -> Option<(u32, u32)> {
         match key {
             TrampolineKey::Kernel { btf_obj_id, btf_id } => Some((btf_obj_id, btf_id)),
@@ -123,16 +123,16 @@ impl TrampolinePrograms {
         }
     }
 
-    /// The programs that are attached to a target.
+    /// Returns the programs attached to a target.
     pub(super) fn to(&self, target: Option<(u32, u32)>) -> &[u32] {
         target.and_then(|target| self.programs.get(&target)).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The longest name of a symbol that is kept, in bytes. The kernel's longest is 511 (`KSYM_NAME_LEN`), and each function of each view has it again.
+/// Limit on the length of a symbol's name, bytes. The kernel's limit is 511 (`KSYM_NAME_LEN`), and every function of every view has a copy.
 const LONGEST_SYMBOL: usize = 511;
 
-/// Tag and name of a function in `bpf_prog_<tag>_<name>`; what does not look so is all name.
+/// Splits `bpf_prog_<tag>_<name>` into tag and name; any other symbol is all name.
 pub(super) fn symbol_name(symbol: &[u8]) -> (Option<[u8; 8]>, String) {
     let symbol = symbol.get(..LONGEST_SYMBOL).unwrap_or(symbol);
     let split = || {

@@ -1,14 +1,14 @@
-//! The interval search that all names are found with which hold for a whole recording.
+//! Interval search for names that hold for a whole recording.
 
 use std::ops::Range;
 
-/// Values by the addresses that they have. Where several claim an address it is that of the nearest start before it, as long as it
-/// reaches there; of several with one start that of the last.
+/// Values by ranges of addresses. If several ranges have an address, the range with the nearest start before it decides, and of several with one
+/// start the last one.
 #[derive(Debug, Clone)]
 pub(crate) struct Intervals<T> {
-    /// Ascending.
+    /// Starts, ascending.
     starts: Vec<u64>,
-    /// By start: one past the last address, and what is there.
+    /// For each start, one past the last address and the value.
     values: Vec<(u64, T)>,
 }
 
@@ -19,36 +19,36 @@ impl<T> Intervals<T> {
         Intervals { starts, values: intervals.into_iter().map(|(addrs, value)| (addrs.end, value)).collect() }
     }
 
-    /// Number of the interval that has an address, in the order of their starts.
+    /// Returns the number of the interval that has an address, in the order of starts.
     #[inline]
     pub(crate) fn find(&self, addr: u64) -> Option<u32> {
         let below = self.starts.partition_point(|start| *start <= addr).checked_sub(1)?;
         (addr < self.values[below].0).then_some(below as u32)
     }
 
-    /// Code at an address, and the distance from its start.
+    /// Returns the value at an address, and the distance from its start.
     pub(crate) fn at(&self, addr: u64) -> Option<(&T, u64)> {
         let number = self.find(addr)? as usize;
         Some((&self.values[number].1, addr - self.starts[number]))
     }
 
-    /// Addresses and value of an interval by its number.
+    /// Addresses and value of an interval, by its number.
     pub(crate) fn get(&self, number: u32) -> Option<(Range<u64>, &T)> {
         let (end, value) = self.values.get(number as usize)?;
         Some((self.starts[number as usize]..*end, value))
     }
 
-    /// All of them in order: the addresses and the value of each.
+    /// Addresses and values of all intervals, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<u64>, &T)> {
         self.starts.iter().zip(&self.values).map(|(start, (end, value))| (*start..*end, value))
     }
 
-    /// The values in order, to be changed.
+    /// Values in order, for update.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.values.iter_mut().map(|(_, value)| value)
     }
 
-    /// The same with other values.
+    /// Maps each value.
     pub(crate) fn map<U>(self, value: impl Fn(T) -> U) -> Intervals<U> {
         let values = self.values.into_iter().map(|(end, it)| (end, value(it))).collect();
         Intervals { starts: self.starts, values }
@@ -83,7 +83,7 @@ mod tests {
             (0x1000, Some(("wide", 0))),
             (0x10ff, Some(("wide", 0xff))),
             (0x11ff, Some(("within", 0xff))),
-            // Behind what lies within it, the wide one is not looked for.
+            // After the inner range ends, the wide one is not searched for.
             (0x1200, None),
             (0x301f, Some(("same start", 0x1f))),
             (u64::MAX - 1, Some(("end", 0))),

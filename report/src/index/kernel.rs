@@ -1,4 +1,4 @@
-//! Kernel functions that mean something to BPF programs, each with the file it is in (Linux 6.18, and those that older kernels had in its place).
+//! Kernel functions with a role for BPF programs, each with its source file (Linux 6.18, and its predecessors in older kernels).
 
 use Role::{Event, Guard, Hook, Idle, Interpreter, Interrupt, Plain};
 use bprec_format::bpf::names::ProgType;
@@ -6,26 +6,26 @@ use bprec_format::bpf::names::ProgType;
 /// Role of a kernel function in a call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// Function without a meaning of its own.
+    /// No special role.
     Plain,
-    /// The CPU waits in it for something to do.
+    /// The CPU is idle in the function.
     Idle,
-    /// It exists to run BPF programs.
+    /// Runs BPF programs.
     Hook,
-    /// It exists for events of a tracepoint, of which some run BPF programs.
+    /// Makes a trace event, which may run BPF programs.
     Event,
-    /// It exists for probes of user space, of which some run BPF programs.
+    /// Handles user probes, which may run BPF programs.
     UserProbe,
-    /// A trampoline calls it around a program.
+    /// A trampoline calls the function around a program.
     Guard,
-    /// It interprets programs that have no machine code.
+    /// Interprets programs without machine code.
     Interpreter,
-    /// An interrupt enters the kernel through it, whatever ran.
+    /// An interrupt enters the kernel through the function.
     Interrupt,
 }
 
 impl Role {
-    /// Returns true for code that is there to run programs.
+    /// Returns true for roles of code that runs programs.
     pub(crate) fn runs_programs(self) -> bool {
         matches!(self, Hook | Event | Role::UserProbe | Interpreter)
     }
@@ -34,23 +34,23 @@ impl Role {
 /// Programs that a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dispatch {
-    /// No hook, or one that a function further out identifies.
+    /// Unknown: no hook, or one that a function further out identifies.
     NotSaid,
     /// Attachments of a kind.
     Programs(Candidates),
     /// Programs on the probe of a function further out.
     Probe(Candidates),
-    /// Programs on probes of user space of a kind.
+    /// Programs on user probes of a kind.
     UserProbe(UserProbe),
-    /// Programs on events of perf that trace.
+    /// Programs on trace events of perf.
     AnyEvent,
     /// Programs on any raw tracepoint.
     AnyRawTracepoint,
-    /// Programs on the raw tracepoint, or the class of them, that its name has behind the pattern.
+    /// Programs on the raw tracepoint, or class of tracepoints, named by the rest of the function's name.
     RawTracepoint,
-    /// The same of events of perf.
+    /// Programs on the perf event of a tracepoint, or class of tracepoints, named by the rest of the function's name.
     Event,
-    /// Programs on the tracepoint that its name has behind the pattern, raw or as an event of perf.
+    /// Programs on the tracepoint named by the rest of the function's name, raw or as a perf event.
     Tracepoint,
 }
 
@@ -58,11 +58,11 @@ pub(crate) enum Dispatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Candidates {
     pub(crate) types: &'static [ProgType],
-    /// Attachments as `kind` or `kind:target`, each a name or, before `*`, the begin of one. Empty: any but tail calls.
+    /// Attachments as `kind` or `kind:target`, each a name or, before `*`, a prefix. Empty: any kind but tail calls.
     pub(crate) attached_as: &'static [&'static str],
 }
 
-/// Kinds of probes of user space.
+/// Kinds of user probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UserProbe {
     Entry,
@@ -70,7 +70,7 @@ pub(crate) enum UserProbe {
 }
 
 impl UserProbe {
-    /// Names as attachments have them.
+    /// Names of the kinds in attachments.
     pub(crate) const NAMES: [&str; 2] = ["uprobe", "uretprobe"];
 }
 
@@ -94,26 +94,26 @@ const UPROBE_MULTI: Dispatch = attached(&[ProgType::KPROBE], &["uprobe_multi", "
 const SYSCALL_ENTER: Dispatch = attached(&[ProgType::TRACEPOINT], &["tracepoint:syscalls:sys_enter_*"]);
 const SYSCALL_EXIT: Dispatch = attached(&[ProgType::TRACEPOINT], &["tracepoint:syscalls:sys_exit_*"]);
 
-/// Programs on XDP, which dispatchers run too.
+/// Programs on XDP hooks, which dispatchers run too.
 pub(crate) const XDP_PROGRAMS: Candidates = Candidates { types: &[ProgType::XDP], attached_as: &["xdp"] };
 /// Programs on raw tracepoints.
 pub(crate) const RAW_TRACEPOINTS: Candidates = Candidates {
     types: &[ProgType::RAW_TRACEPOINT, ProgType::RAW_TRACEPOINT_WRITABLE, ProgType::TRACING],
     attached_as: &["raw_tracepoint"],
 };
-/// Programs on tracepoints as events of perf.
+/// Programs on tracepoints as perf events.
 pub(crate) const TRACEPOINTS: Candidates = Candidates { types: &[ProgType::TRACEPOINT], attached_as: &["tracepoint"] };
-/// Programs on events of perf that trace.
+/// Programs on trace events of perf.
 pub(crate) const TRACING_EVENTS: Candidates = Candidates {
     types: &[ProgType::TRACEPOINT, ProgType::KPROBE],
     attached_as: &["tracepoint", "kprobe", "kretprobe", "uprobe", "uretprobe"],
 };
 
-/// A function: its name, or before `*` the begin of it; before `#` it ends in a number.
+/// Pattern for a function's name: a whole name, a prefix before `*`, or before `#` a prefix that a number follows.
 type Pattern = (&'static str, Role, Dispatch);
 
-/// By source file. Of several that fit a name the first counts. `bpf_prog_run_xdp` (net/xdp.h), `tcx_run` (net/core/dev.c) and `netkit_run`
-/// (drivers/net/netkit.c) are not among them: they are inlined, and in no call chain.
+/// Functions by source file. The first pattern that matches a name counts. `bpf_prog_run_xdp` (net/xdp.h), `tcx_run` (net/core/dev.c) and
+/// `netkit_run` (drivers/net/netkit.c) are not listed: they are inlined and so in no call chain.
 const FUNCTIONS: [Pattern; 81] = [
     // kernel/bpf/cgroup.c
     ("__cgroup_bpf_check_dev_permission", Hook, of_type(&[ProgType::CGROUP_DEVICE])),
@@ -215,7 +215,7 @@ const FUNCTIONS: [Pattern; 81] = [
     ("io_int_handler*", Interrupt, NOT_SAID),
 ];
 
-/// Role of a function, the programs that it runs, and the part of its name behind the pattern. `name` is without the compiler's suffixes.
+/// Returns the role of a function, the programs that it runs, and the rest of its name after the pattern. `name` is without the compiler's suffixes.
 pub(crate) fn meaning(name: &str) -> (Role, Dispatch, &str) {
     let mut fitting = FUNCTIONS.iter().filter_map(|(pattern, role, runs)| Some((*role, *runs, rest(pattern, name)?)));
     fitting.next().unwrap_or((Plain, NOT_SAID, ""))
@@ -234,21 +234,21 @@ fn rest<'n>(pattern: &str, name: &'n str) -> Option<&'n str> {
     }
 }
 
-/// Name of a function without the compiler's suffixes (`.constprop.0`, `.isra.0`, `.cold`) and its module.
+/// Strips the compiler's suffixes (`.constprop.0`, `.isra.0`, `.cold`) and the module from a function's name.
 pub(crate) fn stem(name: &[u8]) -> &[u8] {
     name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default()
 }
 
-/// Kinds of attachment of which code that is inlined into its caller runs the programs: no sample shows that it was there.
+/// Kinds of attachment whose programs are run by code inlined into its caller: no sample shows that code.
 const INLINED: [&str; 4] = ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"];
 
-/// Returns true if no sample can be in what runs a program with such attachments.
+/// Returns true if the entry code of a program with such attachments is inlined, and so invisible to samples.
 pub(crate) fn is_inlined<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
     let mut kinds = kinds.into_iter().peekable();
     kinds.peek().is_some() && kinds.all(|kind| INLINED.contains(&kind))
 }
 
-/// Tracepoints, and families of them before `*`, that fire with interrupts off.
+/// Prefixes of tracepoints that fire with interrupts off.
 const IRQS_OFF: [&str; 9] = [
     "sched_switch",
     "sched_wakeup",
@@ -266,7 +266,7 @@ pub(crate) fn has_interrupts_off(tracepoint: &str) -> bool {
     IRQS_OFF.iter().any(|prefix| tracepoint.starts_with(prefix))
 }
 
-/// Function from which the kernel counts helpers (kernel/bpf/core.c).
+/// Function relative to which the kernel encodes calls of helpers (kernel/bpf/core.c).
 pub(crate) const CALL_BASE: &str = "__bpf_call_base";
 
 #[cfg(test)]

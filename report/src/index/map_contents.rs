@@ -1,19 +1,19 @@
-//! Contents of a map, from the parts that the recording has.
+//! Contents of a map, joined from the parts in the recording.
 
 use bprec_format::bprec::state::{ContentsEnd, MapContents};
 
-/// The parts of a map's contents, put together.
+/// Contents of a map, joined.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     /// The first part, with the bytes of all.
     pub(crate) whole: MapContents,
     end: Option<ContentsEnd>,
-    /// A part is missing: what came behind it is left out.
+    /// True if a part is missing: the parts after it are left out.
     has_gap: bool,
 }
 
 impl Contents {
-    /// Takes in the next part. One at the start begins anew: the map was read a second time.
+    /// Appends the next part. A part at offset 0 starts again: the map was read a second time.
     pub(crate) fn add(&mut self, mut part: MapContents) {
         if part.offset == 0 && (!self.whole.bytes.is_empty() || self.end.is_some()) {
             *self = Contents::default();
@@ -29,23 +29,23 @@ impl Contents {
         }
     }
 
-    /// When reading it began, ns of the recording's clock.
+    /// Time at which reading began, ns of the recording's clock.
     pub(crate) fn time_ns(&self) -> u64 {
         self.whole.time_ns
     }
 
-    /// Bytes of an entry: its key, and its value on each CPU.
+    /// Bytes of an entry: the key, and the value on each CPU.
     pub(crate) fn stride(&self) -> usize {
         let values = self.whole.cpus.len().max(1);
         (self.whole.value_bytes as usize).saturating_mul(values).saturating_add(self.whole.key_bytes as usize)
     }
 
-    /// Entries that are there whole.
+    /// Number of complete entries.
     pub(crate) fn len(&self) -> usize {
         self.whole.bytes.len().checked_div(self.stride()).unwrap_or(0)
     }
 
-    /// Why there is not more, if something is missing.
+    /// Why entries are missing, if any are.
     pub(crate) fn cut(&self) -> Option<String> {
         match &self.end {
             _ if self.has_gap => Some("a part of it is missing in the recording".to_owned()),
@@ -86,7 +86,7 @@ mod tests {
         let gap = Some("a part of it is missing in the recording".into());
         assert_eq!(of(&[whole[0].clone(), whole[2].clone()]), (0, gap));
         assert_eq!(of(&[part(0, &[1, 2, 3], Some((2, "")))]), (1, Some("it says that it has 2 entries".into())));
-        // Read a second time, it is that which counts.
+        // A second reading replaces the first.
         let again = [&whole[..], &[part(0, &[9, 9, 9], Some((1, "")))]].concat();
         assert_eq!(of(&again), (1, None));
     }

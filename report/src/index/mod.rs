@@ -1,5 +1,4 @@
-//! The first pass: all of the side band, and nothing of the samples but where they are. It knows no filter, so that one index
-//! serves many queries.
+//! The first pass: reads the side band, and of the samples only their positions. It knows no filter, so that one index serves many queries.
 
 pub(crate) mod code;
 pub(crate) mod dedup;
@@ -29,7 +28,7 @@ use self::code::{Code, CodeMap};
 use self::files::FileAccounts;
 use self::hooks::Hooks;
 use self::kernel::Role;
-use self::programs::{Program, Programs, SideEvent, SidebandKind};
+use self::programs::{IndexedProgram, Programs, SideEvent, SidebandKind};
 use self::runs::RunSeries;
 use self::states::{Lost, States, Traces};
 use self::symbols::{KernelMaps, KernelSymbols};
@@ -39,7 +38,7 @@ use self::workload::Workloads;
 use crate::index::dedup::DedupLog;
 use crate::index::file_functions::Files;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::scan::Scanner;
 use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Unit;
@@ -55,74 +54,73 @@ use bprec_format::{
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Everything that samples are looked up in, and everything else that the side band says.
+/// Facts of the side band: everything that samples are looked up in, and all other facts of the recording.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     /// Code at an address at a time.
     pub(crate) code: CodeMap,
     pub(crate) programs: Programs,
-    /// By program: whether it runs under the kernel's guard, so that no program on an event sees it.
+    /// For each program, true if it runs under the kernel's guard against nesting, so that no program on a perf event sees it.
     pub(crate) guarded: Vec<bool>,
     pub(crate) tasks: Tasks,
     pub(crate) cgroups: BTreeMap<u64, String>,
-    /// Containers and units of these; made when asked for.
+    /// Containers and units of the cgroups; made when first asked for.
     pub(crate) workloads: OnceLock<Workloads>,
     /// Functions of files in user space.
     pub(crate) files: Files,
-    /// Files that processes had mapped, if they are wanted.
+    /// Mapped files of processes, if wanted.
     pub(crate) user: UserMaps,
     pub(crate) hooks: Hooks,
     pub(crate) tail_calls: TailCalls,
-    /// Slice and offset of the records that have snapshots of counters.
+    /// Slice and offset of each record with a snapshot of counters.
     pub(crate) snapshots: Vec<(u32, u64)>,
     /// Runs of programs.
     pub(crate) runs: RunSeries,
     pub(crate) states: States,
-    /// Events whose samples were counted in the kernel, by position: the last account of each.
+    /// Latest account of each event whose samples were counted in the kernel.
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
     pub(crate) lost: Lost,
     pub(crate) traces: Traces,
-    /// Position of a file that was recorded after another boot than the first.
+    /// Position of a file that was recorded after another boot than the first file.
     pub(crate) other_boot: Option<usize>,
-    /// Stretches without a recording, from the end of a file to the start of the next one, ns.
+    /// Gaps from the end of a file to the start of the next file, ns.
     pub(crate) gaps: Vec<(u64, u64)>,
-    /// Slice and offset at which a part of the samples starts, about [`PART_BYTES`] apart.
+    /// Slice and offset of the start of each part of the samples, about [`PART_BYTES`] apart.
     pub(crate) parts: Vec<(u32, u64)>,
     /// Problems in reading the recording, in words.
     pub(crate) problems: Vec<String>,
-    /// Records that could not be read, beyond those in `problems`.
+    /// Number of unreadable records beyond those in `problems`.
     pub(crate) bad_records: u64,
 }
 
-/// Problems that are kept in words.
+/// Limit on the problems that are kept in words.
 const MAX_PROBLEMS: usize = 20;
 
-/// Kernel functions that are kept: more than any kernel has.
+/// Limit on kernel functions that are kept: more than any kernel has.
 const MAX_SYMBOLS: usize = 1 << 20;
 
-/// Parts of the side band that are needed.
+/// Parts of the side band that a query needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted {
     /// Names of tasks.
     pub(crate) tasks: bool,
     /// Contents of maps.
     pub(crate) contents: bool,
-    /// Files that processes had mapped.
+    /// Mapped files of processes.
     pub(crate) user_code: bool,
-    /// Threads; as many as there are CPUs when not given.
+    /// Number of threads; by default, that of the CPUs.
     pub(crate) threads: Option<usize>,
 }
 
 impl Index {
-    /// Another tool had run statistics on, at the start or later.
+    /// Returns true if another tool had run statistics on, at the start or later.
     pub(crate) fn were_statistics_on_for_others(&self) -> bool {
         let were_on = self.states.session.as_ref().is_some_and(|session| session.stats_were_on);
         were_on || self.runs.were_on_for_others()
     }
 
-    /// Unit of the weights of an event's samples. Samples of our sampling program have the unit of the event that
-    /// carries it.
-    pub(crate) fn unit(&self, recording: &Recording<'_>, event: usize) -> Unit {
+    /// Unit of the weights of an event's samples. Samples of bprec's sampling program have the unit of the event that carries the program.
+    pub(crate) fn unit(&self, recording: &OpenRecording<'_>, event: usize) -> Unit {
         let attr = &recording.event(event).attr;
         let carrier = self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler);
         let kind = carrier.map_or((attr.kind, attr.config), |carrier| (carrier.event_type, carrier.event_config));
@@ -132,10 +130,10 @@ impl Index {
         }
     }
 
-    /// True if an event's samples have the kernel's call chains.
-    pub(crate) fn has_chains(&self, recording: &Recording<'_>, event: usize) -> bool {
+    /// Returns true if an event's samples have the kernel's call chains.
+    pub(crate) fn has_chains(&self, recording: &OpenRecording<'_>, event: usize) -> bool {
         let attr = &recording.event(event).attr;
-        // Samples of our sampling program are of the event that carries it.
+        // Samples of bprec's sampling program are those of the event that carries it.
         match self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler) {
             Some(carrier) => carrier.parts.contains(Parts::STACK),
             None => {
@@ -145,8 +143,8 @@ impl Index {
         }
     }
 
-    /// Walks all records once.
-    pub(crate) fn build(recording: &Recording<'_>, wanted: Wanted) -> Index {
+    /// Walks all records once and builds the index.
+    pub(crate) fn build(recording: &OpenRecording<'_>, wanted: Wanted) -> Index {
         let mut walk = Walk::new(recording, wanted);
         let mut slice = 0;
         recording.for_each_slice(|of_file| {
@@ -160,7 +158,7 @@ impl Index {
         walk.finish()
     }
 
-    /// Name of code; `None` where the recording has none.
+    /// Name of code; `None` if the recording has none.
     pub(crate) fn code_name(&self, code: Code) -> Option<String> {
         Some(match code {
             Code::Function { program, function } => {
@@ -173,13 +171,13 @@ impl Index {
         })
     }
 
-    /// Length of the recording from one time to another, without what lies between its files, ns.
+    /// Length of the recording between two times without its gaps, ns.
     pub(crate) fn recorded_ns(&self, from_ns: u64, to_ns: u64) -> Option<u64> {
         let gaps = self.gaps.iter().map(|(end_ns, start_ns)| start_ns - end_ns).fold(0, u64::saturating_add);
         to_ns.checked_sub(from_ns)?.checked_sub(gaps).filter(|length_ns| *length_ns > 0)
     }
 
-    /// When the recording started, if it says so.
+    /// Start of the recording, ns, if known.
     pub(crate) fn start_ns(&self) -> Option<u64> {
         self.states.session.as_ref().map(|session| session.start_ns)
     }
@@ -198,17 +196,17 @@ impl Index {
     }
 }
 
-/// Start, end and name of what the kernel has mapped: itself, a module.
+/// Start, end and name of a kernel mapping: the kernel itself or a module.
 type KernelMap = (u64, u64, String);
 
 struct Walk<'r, 'a> {
-    recording: &'r Recording<'a>,
-    /// The file that is walked.
+    recording: &'r OpenRecording<'a>,
+    /// Position of the current file.
     file: usize,
-    /// When it began, ns, where others come before it: time of what it lists without one.
+    /// Time of undated records of the current file, ns: after the end of the files before it.
     listed_at_ns: u64,
     files: FileAccounts,
-    /// The slice that is walked.
+    /// Number of the current slice.
     slice: u32,
     wanted: Wanted,
     threads: usize,
@@ -226,7 +224,7 @@ struct Walk<'r, 'a> {
 }
 
 impl<'r, 'a> Walk<'r, 'a> {
-    fn new(recording: &'r Recording<'a>, wanted: Wanted) -> Walk<'r, 'a> {
+    fn new(recording: &'r OpenRecording<'a>, wanted: Wanted) -> Walk<'r, 'a> {
         Walk {
             recording,
             file: 0,
@@ -234,7 +232,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             files: FileAccounts::default(),
             slice: 0,
             wanted,
-            // Asked once: the system takes its time to say.
+            // Asked once, as the system call is slow.
             threads: wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS),
             has_state: recording.kinds.contains(&EventKind::State),
             side: DedupLog::new(SideEvent::undated_about),
@@ -256,7 +254,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let recording = self.recording;
         let (has_state, needs_tasks, needs_user_code) = (self.has_state, self.wanted.tasks, self.wanted.user_code);
         let is_wanted = |kind, record: &[u8]| match kind {
-            // Samples that carry no state are told by their id alone, where they have one.
+            // The id of a sample tells that it carries no state.
             RecordType::SAMPLE => has_state && recording.may_hold_state(record),
             RecordType::KSYMBOL
             | RecordType::BPF_EVENT
@@ -266,7 +264,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             | RecordType::THROTTLE
             | RecordType::AUXTRACE_INFO
             | RecordType::AUXTRACE => true,
-            // The kernel's own maps have its mode.
+            // The kernel's own maps have kernel mode.
             RecordType::MMAP | RecordType::MMAP2 => {
                 needs_user_code
                     || endian.u16_at(record, 4).is_some_and(|flags| flags & misc::CPUMODE_MASK == misc::KERNEL)
@@ -289,7 +287,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         self.index.problem(self.recording.problem_of(self.file, problem));
     }
 
-    /// Goes on in a file. What it lists at its start had come by the end of the one before it.
+    /// Continues with the next file. Undated records at its start hold from the end of the files before.
     fn follow(&mut self, file: usize) {
         if file > self.file {
             self.files.end_file(&mut self.index.states, &mut self.index.aggregations);
@@ -299,7 +297,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
     }
 
-    /// Records of the side band are few beside samples.
+    /// Takes in a record of the side band.
     fn side_band(&mut self, record: &Record<'_>) {
         let events = &self.recording.events;
         let event = events.index_of(record).unwrap_or(0);
@@ -332,7 +330,7 @@ impl<'r, 'a> Walk<'r, 'a> {
                 name: symbol.name.to_vec(),
             }),
             Payload::BpfEvent(it) => side(SidebandKind::Program { kind: it.kind, id: it.id, tag: it.tag, pid }),
-            // The idle task neither takes a name nor starts: that is one of another pid namespace, which comes as 0 too.
+            // The idle task neither changes its name nor forks: thread 0 is a task of another pid namespace.
             Payload::Comm(comm) if comm.tid == 0 && !is_listed => {}
             Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
@@ -371,14 +369,14 @@ impl<'r, 'a> Walk<'r, 'a> {
             (Some(event), false) => lost.samples.entry(event).or_default(),
             (None, false) => &mut lost.samples_of_any,
             (None, true) => {
-                return self.problem(format!("a filter dropped {} samples of an unknown event", record.lost));
+                return self.problem(format!("a BPF filter dropped {} samples of an unknown event", record.lost));
             }
         };
         *samples = samples.saturating_add(record.lost);
     }
 
     fn kernel_map(&mut self, addr: u64, len_bytes: u64, name: &[u8]) {
-        // If addresses are withheld, the kernel's map starts at 0 and says nothing.
+        // If addresses are hidden, the kernel's map starts at 0 and is useless.
         if addr != 0 && self.maps.len() < MAX_SYMBOLS {
             self.maps.push((addr, addr.saturating_add(len_bytes), String::from_utf8_lossy(name).into_owned()));
         }
@@ -410,7 +408,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Session(session) => {
                 states.boot_times.begin(&session);
                 self.files.begin_session(self.file, &session);
-                // The first file says whose counts a recording has.
+                // The session of the first file holds for the recording.
                 if self.file == 0 || states.session.is_none() {
                     states.session = Some(session);
                 }
@@ -452,7 +450,7 @@ impl<'r, 'a> Walk<'r, 'a> {
 
     fn aggregation(&mut self, aggregation: state::Aggregation) {
         let Some(event) = self.recording.events.index_of_id(aggregation.event_id) else { return };
-        // Without that field nothing says how many samples a record is.
+        // Without the weight field, the number of samples in a record is unknown.
         if self.recording.event(event).layout.sample_type().contains(SampleType::WEIGHT) {
             let last = self.index.aggregations.entry(event).or_insert(aggregation);
             if last.time_ns <= aggregation.time_ns {
@@ -469,7 +467,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let infos = self.infos();
         let btf = self.btf();
         let mut index = self.index;
-        // Each file lists what there is.
+        // Each file lists the same facts again.
         if !is_one_file {
             self.missed.compact();
             self.attachments.compact();
@@ -482,7 +480,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
         let mut programs = Programs::join(self.side.into_vec(), &infos, &btf, &index.states);
         let mut kernel = KernelSymbols::new(self.symbols.into_vec());
-        // Without programs on tracepoints or on probes of user space, what is there is no program's.
+        // Without programs on tracepoints or user probes, their kernel functions run no program.
         if !index.states.attachments.iter().any(hooks::is_tracepoint) {
             kernel.ignore(Role::Event);
         }
@@ -499,17 +497,18 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.tasks = self.tasks.build();
         if index.hooks.is_incomplete() {
             index.problems.push(
-                "more programs meet at hooks than are kept: of some hooks it is not known whose their cost is".into(),
+                "hooks have more programs than the report keeps: the cost of some hooks is charged to no program"
+                    .into(),
             );
         }
-        let maps_of = |program: &Program| {
+        let maps_of = |program: &IndexedProgram| {
             let info = program.info.and_then(|info| infos.get(info.at));
             info.and_then(ProgInfo::map_ids).into_iter().flat_map(|ids| ids.iter())
         };
         index.tail_calls = TailCalls::new(&programs.list, maps_of, &index.states);
         let start_ns = index.start_ns().or(index.runs.moments_ns().next());
         for program in &programs.list {
-            // A load before the recording's start is that of a program which was there.
+            // Programs loaded before the recording's start were already running.
             if let (Some(key), Some(loaded_ns)) = (program.key(), program.loaded_ns)
                 && start_ns.is_some_and(|start_ns| start_ns <= loaded_ns)
             {
@@ -582,7 +581,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 }
 
-/// True if a state is a snapshot of counters, or says how to read those.
+/// Returns true if a state is a snapshot of counters or describes them.
 fn is_snapshot(state: &State) -> bool {
     matches!(state, State::StatsOff(_) | State::CounterEvents(_) | State::ProgramCounters(_) | State::SharedCounters(_))
 }

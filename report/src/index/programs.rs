@@ -1,8 +1,8 @@
 //! Programs of the recording: their lifetimes, and the addresses of their code.
 //!
-//! Three sources that each may lack what the others have: KSYMBOL (a function's addresses come and go), BPF_EVENT (the
-//! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
-//! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
+//! Three sources complete each other: KSYMBOL (addresses of functions, with load and unload), BPF_EVENT (the id of the program that the symbols
+//! before it belong to) and `bpf_prog_info` (all other facts). KSYMBOLs of the kernel and of perf name a program differently: records are joined by
+//! id and address, never by name.
 
 mod side_event;
 mod traits;
@@ -19,48 +19,48 @@ use bprec_format::records::{BpfEventKind, KsymbolKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A function of a program.
+/// Function of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Function {
+pub(crate) struct ProgramFunction {
     pub(crate) name: String,
-    /// Addresses of its code, if known.
+    /// Address of the function's code, if known.
     pub(crate) addr: Option<u64>,
 }
 
-/// A program of the recording.
+/// Program of the recording.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Program {
+pub(crate) struct IndexedProgram {
     pub(crate) id: Option<u32>,
     pub(crate) tag: Option<[u8; 8]>,
-    /// Facts of its `bpf_prog_info`, if the recording has it.
+    /// Facts of the program's `bpf_prog_info`, if the recording has it.
     pub(crate) info: Option<ProgInfoSummary>,
-    /// Entry function first.
-    pub(crate) functions: Vec<Function>,
-    /// When it was loaded, if that was seen.
+    /// Functions, the entry function first.
+    pub(crate) functions: Vec<ProgramFunction>,
+    /// Load time, ns, if the recording has it.
     pub(crate) loaded_ns: Option<u64>,
-    /// When it was unloaded, if that was seen.
+    /// Unload time, ns, if the recording has it.
     pub(crate) unloaded_ns: Option<u64>,
-    /// It has no machine code: the interpreter runs it.
+    /// True if the interpreter runs the program, which has no machine code.
     pub(crate) interpreted: bool,
-    /// The process that loaded it, if that was seen.
+    /// Process that loaded the program, if the recording has it.
     pub(crate) loader_pid: Option<u32>,
-    /// Maps that it uses.
+    /// Maps that the program uses.
     pub(crate) map_ids: Vec<u32>,
 }
 
-impl Program {
+impl IndexedProgram {
     /// Id and load time, if both are known.
     pub(crate) fn key(&self) -> Option<(u32, u64)> {
         self.id.zip(self.info.map(|info| info.load_time_ns))
     }
 
-    /// Name of its entry function.
+    /// Name of the entry function.
     pub(crate) fn name(&self) -> &str {
         self.functions.first().map_or("", |function| &function.name)
     }
 }
 
-/// Facts of a `bpf_prog_info` that the report shows beside functions.
+/// Facts of a `bpf_prog_info`, without its functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProgInfoSummary {
     /// Position among the infos.
@@ -70,7 +70,7 @@ pub(crate) struct ProgInfoSummary {
     pub(crate) uid: Option<u32>,
 }
 
-/// A program of which a recording has the BPF_EVENT alone: no info, no code, no place that it is attached to.
+/// A program with nothing but a BPF_EVENT: no info, no code, no attach point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Announced {
     pub(crate) id: u32,
@@ -79,21 +79,21 @@ pub(crate) struct Announced {
     pub(crate) loader_pid: Option<u32>,
 }
 
-/// The programs of a recording, their images, and where all of it was.
+/// Programs of a recording, their images, and the address ranges of both.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    pub(crate) list: Vec<Program>,
-    /// Programs that are not in the list, as nothing can be charged to them.
+    pub(crate) list: Vec<IndexedProgram>,
+    /// Programs outside of the list: nothing can be charged to them.
     pub(crate) announced: Vec<Announced>,
-    /// Position of a program by its key.
+    /// Number of a program by id and load time.
     pub(crate) by_key: FxHashMap<(u32, u64), u32>,
     pub(crate) images: Vec<Image>,
-    /// Functions that programs are attached to by trampolines.
+    /// Programs that trampolines run.
     pub(crate) attached: TrampolinePrograms,
     pub(crate) ranges: Vec<Range>,
 }
 
-/// A symbol's range before it is known whose it is.
+/// Range of a symbol, and its program once known.
 #[derive(Debug, Clone)]
 struct CodeSymbol {
     addr: u64,
@@ -104,38 +104,38 @@ struct CodeSymbol {
     program: Option<u32>,
 }
 
-/// Walks the side band in the order of time.
+/// Joins side-band records in the order of time.
 #[derive(Debug, Default)]
 struct SideBandWalk {
     symbols: Vec<CodeSymbol>,
     images: Vec<(CodeSymbol, Image)>,
-    known: Vec<Program>,
-    /// Latest program of an id.
+    known: Vec<IndexedProgram>,
+    /// Latest program with an id.
     by_id: FxHashMap<u32, u32>,
-    /// Symbols there now, by address.
+    /// Currently loaded symbols by address.
     here: FxHashMap<u64, u32>,
     images_here: FxHashMap<u64, u32>,
-    /// Symbols that came, or went, and whose BPF_EVENT has not come yet.
+    /// Symbols loaded (`false`) or unloaded (`true`) on a CPU and thread, whose BPF_EVENT has not come yet.
     pending: FxHashMap<((u32, u32), bool), Vec<u32>>,
-    /// Entries of the interpreter: programs without machine code say they are there.
+    /// Entries of the interpreter, which programs without machine code give as their address.
     interpreters: Vec<u64>,
-    /// Code of kprobes and ftrace, which is no program's.
+    /// Code of kprobes and ftrace, which belongs to no program.
     out_of_line: Vec<Range>,
-    /// Names that came again for symbols that were listed at the start, by symbol.
+    /// Repeated names of symbols that were listed at the start, by symbol.
     again: FxHashMap<u32, Vec<u8>>,
-    /// By place: the symbols that came for the next program had no machine code.
+    /// True, by CPU and thread, if the symbols for the next BPF_EVENT had no machine code.
     interpreted: FxHashMap<(u32, u32), bool>,
 }
 
 impl Programs {
-    /// Joins the side band with the program infos and their BTF. `states` has what load times mean, and where programs are attached.
+    /// Joins the side band with the program infos and their BTF. `states` relates load times to the recording's clock and has the attach points.
     pub(crate) fn join(
         mut side: Vec<SideEvent>,
         infos: &[ProgInfo<'_>],
         btf: &BTreeMap<u32, Btf<'_>>,
         states: &States,
     ) -> Programs {
-        // Records that a tool synthesized have no time and come first, in each file. The sort keeps the order of records of one time.
+        // Synthesized records have no time and come first in each file. The sort is stable: records of one time keep their order.
         side.sort_by_key(|event| (event.file, !event.is_listed, event.time_ns));
         let mut timeline = SideBandWalk::default();
         for event in side {
@@ -199,8 +199,8 @@ impl SideBandWalk {
             return;
         }
         let index = match self.here.get(&symbol.addr) {
-            // Listed by a tool at the start of a file, and announced by the kernel; or another program's, where the record that the first one's code
-            // went was lost. The BPF_EVENT tells, see `bind`.
+            // Listed at the start of a file and announced by the kernel; or the symbol of another program, if the record of the first one's unload
+            // was lost. The BPF_EVENT tells, see `bind`.
             Some(before)
                 if self.symbols[*before as usize].len_bytes == symbol.len_bytes
                     && (is_listed || self.symbols[*before as usize].from_ns == 0) =>
@@ -226,7 +226,7 @@ impl SideBandWalk {
                 self.symbols[index as usize].to_ns = symbol.from_ns;
                 index
             }
-            // It was there before the recording, and nothing said so.
+            // Loaded before the recording, and not listed.
             None => {
                 self.symbols.push(CodeSymbol { from_ns: 0, to_ns: symbol.from_ns, ..symbol });
                 self.symbols.len() as u32 - 1
@@ -252,7 +252,7 @@ impl SideBandWalk {
         let known = &mut self.known[program as usize];
         known.interpreted |= interpreted && symbols.is_empty();
         known.loader_pid = known.loader_pid.or(loader_pid);
-        // A program that was there before has been announced without a time.
+        // An undated event announces a program loaded before the recording.
         known.loaded_ns.get_or_insert(if is_listed { 0 } else { time_ns });
         self.bind(symbols, program, time_ns);
     }
@@ -270,12 +270,12 @@ impl SideBandWalk {
 
     fn add(&mut self, id: u32, tag: [u8; 8]) -> u32 {
         let program = self.known.len() as u32;
-        self.known.push(Program { id: Some(id), tag: Some(tag), ..Program::default() });
+        self.known.push(IndexedProgram { id: Some(id), tag: Some(tag), ..IndexedProgram::default() });
         self.by_id.insert(id, program);
         program
     }
 
-    /// Gives symbols that came at `came_ns`, if that is known, to a program. Where another one has them, it had gone unseen.
+    /// Assigns symbols, loaded at `came_ns` if known, to a program. If another program has a symbol, that program's unload was lost.
     fn bind(&mut self, symbols: Vec<u32>, program: u32, came_ns: u64) {
         for index in symbols {
             let again = self.again.remove(&index);
@@ -307,8 +307,7 @@ impl SideBandWalk {
         let owners = self.match_infos(infos);
         let mut ranges = Vec::new();
         let mut symbol_functions: Vec<Option<(u32, u32)>> = vec![None; self.symbols.len()];
-        // Programs that come and go have the same addresses one after the other: a function looks at the symbols of its own program, and at those of
-        // none.
+        // Addresses are reused: a function only matches symbols of its own program and symbols without a program.
         let mut of_program: Vec<(u64, u32, u32)> = Vec::with_capacity(self.symbols.len());
         let mut of_none: FxHashMap<(u64, u64), Vec<u32>> = FxHashMap::default();
         for (index, symbol) in (0..).zip(&self.symbols) {
@@ -330,7 +329,7 @@ impl SideBandWalk {
                 let name = function.type_id.and_then(|id| types?.func_name(id)).map(lossy);
                 self.known[program as usize]
                     .functions
-                    .push(Function { name: name.unwrap_or_default(), addr: function.addr });
+                    .push(ProgramFunction { name: name.unwrap_or_default(), addr: function.addr });
                 let Some(range) = function.range() else { continue };
                 let at = (program, function.index as u32);
                 let mut announced = false;
@@ -340,7 +339,7 @@ impl SideBandWalk {
                     symbol_functions[*index as usize] = Some(at);
                     announced = true;
                 }
-                // A symbol that no BPF_EVENT followed is the first program's that is the same code.
+                // A symbol without a BPF_EVENT belongs to the first program with the same code.
                 for index in of_none.remove(&(range.start, range.end - range.start)).unwrap_or_default() {
                     self.symbols[index as usize].program = Some(program);
                     symbol_functions[index as usize] = Some(at);
@@ -366,14 +365,14 @@ impl SideBandWalk {
         self.sort(&mut ranges);
         ranges.extend(interpreter_ranges(self.interpreters));
         ranges.extend(self.out_of_line);
-        let keyed = |(at, program): (usize, &Program)| Some((program.key()?, at as u32));
+        let keyed = |(at, program): (usize, &IndexedProgram)| Some((program.key()?, at as u32));
         let by_key = self.known.iter().enumerate().filter_map(keyed).collect();
         let mut programs = Programs { list: self.known, announced, by_key, ranges, ..Programs::default() };
         programs.place_images(self.images, infos);
         programs
     }
 
-    /// Takes the programs out that are known by their BPF_EVENT alone: there may be many, and a program takes far more memory.
+    /// Moves programs with nothing but a BPF_EVENT out of the list: there may be many, and a full program takes far more memory.
     fn set_announced_apart(&mut self, ranges: &mut [Range], states: &States) -> Vec<Announced> {
         let mut announced = Vec::new();
         let mut numbers = Vec::with_capacity(self.known.len());
@@ -386,7 +385,7 @@ impl SideBandWalk {
                 || !states.attachments_of(known.id).is_empty();
             match known.id.filter(|_| !is_known) {
                 Some(id) => {
-                    let Program { tag, loaded_ns, loader_pid, .. } = *known;
+                    let IndexedProgram { tag, loaded_ns, loader_pid, .. } = *known;
                     announced.push(Announced { id, tag, loaded_ns, loader_pid });
                     false
                 }
@@ -416,10 +415,9 @@ impl SideBandWalk {
         renumber(ranges, &numbers);
     }
 
-    /// The program of each info: one of its id that is not taken, the one that has its code if there are several.
+    /// Returns the program of each info: a free one with the same id, preferably with the same code.
     fn match_infos(&mut self, infos: &[ProgInfo<'_>]) -> Vec<u32> {
-        // Matched entries leave from the front: however often an id or an address comes again, each entry is passed
-        // over once.
+        // Matched entries leave the queues at the front, so each entry is visited once, however often an id or an address repeats.
         let mut by_id: FxHashMap<u32, VecDeque<u32>> = FxHashMap::default();
         for (program, known) in self.known.iter().enumerate() {
             by_id.entry(known.id.unwrap_or(0)).or_default().push_back(program as u32);
@@ -434,7 +432,7 @@ impl SideBandWalk {
             by_code.entry((id, addr)).or_default().push_back(program);
         }
         let mut owners = Vec::with_capacity(infos.len());
-        // Each file of a recording has the infos of its programs.
+        // Each file repeats the infos of its programs.
         let mut by_key: FxHashMap<(u32, u64), u32> = FxHashMap::default();
         for (index, info) in infos.iter().enumerate() {
             let id = info.id().unwrap_or(0);
@@ -455,7 +453,7 @@ impl SideBandWalk {
             let program = match same_code.or_else(|| first_free(by_id.get_mut(&id))) {
                 Some(program) => program,
                 None => {
-                    self.known.push(Program { id: Some(id), ..Program::default() });
+                    self.known.push(IndexedProgram { id: Some(id), ..IndexedProgram::default() });
                     self.known.len() as u32 - 1
                 }
             };
@@ -474,9 +472,9 @@ impl SideBandWalk {
         owners
     }
 
-    /// Gives every symbol its function: one of its program's, a new one, or one of a program that is not known otherwise.
+    /// Assigns each symbol to a function: an existing one, a new one of its program, or one of a new program.
     fn place_symbols(&mut self, functions: &[Option<(u32, u32)>], ranges: &mut Vec<Range>) {
-        // Functions by program and address, of programs that a symbol adds one to.
+        // Functions by program and address, for programs that get new functions.
         let mut places: FxHashMap<(u32, u64), u32> = FxHashMap::default();
         let mut placed: FxHashSet<u32> = FxHashSet::default();
         for (index, symbol) in self.symbols.iter().enumerate() {
@@ -491,11 +489,11 @@ impl SideBandWalk {
                 }
                 None => {
                     let program = symbol.program.unwrap_or_else(|| {
-                        let known = Program {
+                        let known = IndexedProgram {
                             tag,
                             loaded_ns: (symbol.from_ns > 0).then_some(symbol.from_ns),
                             unloaded_ns: (symbol.to_ns < u64::MAX).then_some(symbol.to_ns),
-                            ..Program::default()
+                            ..IndexedProgram::default()
                         };
                         self.known.push(known);
                         self.known.len() as u32 - 1
@@ -507,9 +505,9 @@ impl SideBandWalk {
                         }
                     }
                     let at = *places.entry((program, symbol.addr)).or_insert_with(|| {
-                        // Most programs have one.
+                        // Most programs have one function.
                         known.reserve_exact(usize::from(known.is_empty()));
-                        known.push(Function { name, addr: Some(symbol.addr) });
+                        known.push(ProgramFunction { name, addr: Some(symbol.addr) });
                         known.len() as u32 - 1
                     });
                     (program, at)
@@ -526,13 +524,13 @@ impl SideBandWalk {
         }
     }
 
-    /// The entry function has the program's name, cut to 15 characters, where there is no better one.
+    /// Names functions without a name: the entry function gets the program's name, which is cut to 15 characters.
     fn name_functions(&mut self, infos: &[ProgInfo<'_>]) {
         for known in &mut self.known {
             let info_name =
                 known.info.and_then(|info| infos[info.at].name()).map(lossy).filter(|name| !name.is_empty());
             for (index, function) in known.functions.iter_mut().enumerate() {
-                // `F` is what the kernel calls a function without BTF.
+                // The kernel calls a function without BTF `F`.
                 if function.name.is_empty() || (index > 0 && function.name == "F") {
                     function.name = match (index, &info_name) {
                         (0, Some(name)) => name.clone(),
@@ -542,20 +540,20 @@ impl SideBandWalk {
                 }
             }
             if known.functions.is_empty() {
-                known.functions = vec![Function { name: info_name.unwrap_or_default(), addr: None }];
+                known.functions = vec![ProgramFunction { name: info_name.unwrap_or_default(), addr: None }];
             }
         }
     }
 }
 
 impl Programs {
-    /// The program of an id and load time.
-    pub(crate) fn by_key(&self, id: u32, load_time_ns: u64) -> Option<&Program> {
+    /// Returns the program with an id and load time.
+    pub(crate) fn by_key(&self, id: u32, load_time_ns: u64) -> Option<&IndexedProgram> {
         self.list.get(*self.by_key.get(&(id, load_time_ns))? as usize)
     }
 
     fn place_images(&mut self, images: Vec<(CodeSymbol, Image)>, infos: &[ProgInfo<'_>]) {
-        let info_of = |(program, known): (usize, &Program)| Some((program as u32, infos.get(known.info?.at)?));
+        let info_of = |(program, known): (usize, &IndexedProgram)| Some((program as u32, infos.get(known.info?.at)?));
         self.attached = TrampolinePrograms::new(infos, self.list.iter().enumerate().filter_map(info_of));
         for (symbol, image) in images {
             self.ranges.push(Range {
@@ -571,7 +569,7 @@ impl Programs {
     }
 }
 
-/// Gives the programs of ranges the numbers that stand at their old ones.
+/// Replaces program numbers in ranges; `numbers` has the new number of each old one.
 fn renumber(ranges: &mut [Range], numbers: &[u32]) {
     for range in ranges {
         if let Code::Function { program, .. } = &mut range.code {

@@ -1,79 +1,79 @@
-//! Programs that a hook runs, from time to time.
+//! Programs that a hook runs, by time.
 
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Program that a hook runs at a time.
+/// Program or programs that a hook runs at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
-    /// This one alone.
+    /// One program.
     One(u32),
-    /// Each of a group, by its number among [`Runners::groups`], and perhaps some of so many strangers.
+    /// Programs of a group, by its number in [`Runners::groups`], and perhaps some of this number of strangers.
     Several { group: u32, strangers: u32 },
-    /// It cannot be told.
+    /// The program is unknown.
     Unknown,
 }
 
-/// Programs that are on one hook at one time.
+/// Programs that are on one hook at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct HookGroup {
-    /// Their numbers, ascending.
+    /// Numbers of the programs, ascending.
     pub(crate) programs: Box<[u32]>,
-    /// The hook runs all of them whenever it is reached.
+    /// True if the hook runs all of them whenever it is reached.
     pub(crate) run_together: bool,
 }
 
-/// Programs of hooks, for lookup.
+/// Programs of hooks by time.
 #[derive(Debug, Default)]
 pub(crate) struct Runners {
     hooks: Vec<Hook>,
-    /// Programs of which it is not known where they are attached, by set: how many there are, and which if it is one.
+    /// For each set of strangers (programs with unknown attach points), their number by time, and the program if it is one.
     strangers: Vec<Timeline<(u32, Option<u32>)>>,
-    /// Each once.
+    /// Distinct groups.
     groups: Vec<HookGroup>,
     numbers: FxHashMap<HookGroup, u32>,
-    /// Programs in all groups together.
+    /// Number of programs in all groups.
     members: usize,
-    /// Programs that were there at all changes of all hooks together.
+    /// Number of programs examined at all changes of all hooks.
     looked_at: usize,
-    /// Some hooks had more programs than are kept.
+    /// True if hooks had more programs than are kept.
     is_incomplete: bool,
 }
 
 #[derive(Debug)]
 struct Hook {
     attached: Timeline<OnHook>,
-    /// The set of those that may be on it, too.
+    /// Number of the set of strangers that may be on the hook.
     strangers: u32,
 }
 
-/// Programs that are attached to a hook.
+/// Programs attached to a hook at a time.
 #[derive(Debug, Clone, Copy)]
 enum OnHook {
     Nothing,
     Group(u32),
-    /// More than groups may come to.
+    /// More programs than groups can hold.
     TooMany,
 }
 
-/// From when on what is there, ascending.
+/// Values with the times from which they hold, ns, ascending.
 type Timeline<T> = Vec<(u64, T)>;
 
-/// Most programs in all groups together, for memory. Recordings of machines have a few thousand.
+/// Limit on the programs in all groups, for memory. Recordings of machines have a few thousand.
 const MAX_MEMBERS: usize = 1 << 20;
-/// Most programs to look at, for time: all that are on a hook at each change of it.
+/// Limit on the programs examined at all changes of all hooks, for time.
 const MAX_LOOKED_AT: usize = 1 << 27;
 
 impl Runners {
-    /// Adds a set of programs of which it is not known where they are attached, each with its number and the time it was there.
+    /// Adds a set of strangers, each with its number and lifetime. Returns the number of the set.
     pub(super) fn add_strangers(&mut self, programs: impl IntoIterator<Item = (u32, Range<u64>)>) -> u32 {
         self.strangers.push(timeline(programs, |here| (here.len() as u32, here.first().copied())));
         (self.strangers.len() - 1) as u32
     }
 
-    /// Adds a hook with the programs that are attached to it, each with its number and the time it was there. `strangers` is the set of those
-    /// that may be on it, too. The number of the hook.
+    /// Adds a hook with its attached programs, each with its number and lifetime. `strangers` is the number of the set that may be on the hook as
+    /// well. Returns the number of the hook.
     pub(super) fn add(
         &mut self,
         attached: impl IntoIterator<Item = (u32, Range<u64>)>,
@@ -109,17 +109,16 @@ impl Runners {
         OnHook::Group(number)
     }
 
-    /// Program that a hook ran at a time.
+    /// Returns the program or programs that a hook ran at a time.
     pub(crate) fn at(&self, hook: u32, time_ns: u64) -> Runner {
         let Some(hook) = self.hooks.get(hook as usize) else { return Runner::Unknown };
         let strangers = self.strangers.get(hook.strangers as usize).and_then(|strangers| at(strangers, time_ns));
         match (at(&hook.attached, time_ns).unwrap_or(OnHook::Nothing), strangers.unwrap_or_default()) {
-            // The hook ran a program: if only one can have been there, it is that one.
+            // The hook ran a program: if only one was possible, it is that one.
             (OnHook::Nothing, (1, Some(stranger))) => Runner::One(stranger),
             (OnHook::Group(number), (strangers, _)) => match &self.groups[number as usize] {
                 HookGroup { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
-                // Run counts of strangers are unknown; the hook can be shared only if each of its programs runs
-                // whenever it is reached.
+                // The run counts of strangers are unknown; the hook can be shared only if each of its programs runs whenever it is reached.
                 HookGroup { run_together: false, .. } if strangers > 0 => Runner::Unknown,
                 HookGroup { .. } => Runner::Several { group: number, strangers },
             },
@@ -127,7 +126,7 @@ impl Runners {
         }
     }
 
-    /// True if it is known of a program that it was attached to a hook at a time.
+    /// Returns true if a program is known to be attached to the hook at a time.
     pub(crate) fn has_any(&self, hook: u32, time_ns: u64) -> bool {
         let attached = self.hooks.get(hook as usize).and_then(|hook| at(&hook.attached, time_ns));
         attached.is_some_and(|attached| !matches!(attached, OnHook::Nothing))
@@ -138,7 +137,7 @@ impl Runners {
         &self.groups
     }
 
-    /// Returns true if more programs met at hooks than are kept: of some hooks it is not known then who is on them.
+    /// Returns true if hooks had more programs than are kept: the programs of some hooks are then unknown.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }

@@ -1,15 +1,15 @@
-//! Runs of a program between two moments, their time, and the margin of both: everyone asks here.
+//! Runs of a program between two moments, their time, and the margins of both, for all views.
 //!
-//! Counts are read at moments, and each moment tells for how long statistics had been on. From one moment to the next:
-//! - On (for 98 % of it): what grew is what happened. Statistics were on for a part of it, a *window*: what grew, by that part, is a rate.
-//! - Off, a *gap*: what grew was counted for somebody else, nobody knows in how much of it, and is not used. Its rate is the mean of those of the
-//!   windows beside it, by their lengths, of which none counts for more than a usual window's; before the first window and behind the last it is theirs.
-//! - So each window `w` stands for a time `Λ`, of which `o` was seen: `runs = Σ rate·Λ`. Nothing is pooled: a busy time weighs as much as it is long,
-//!   however little of it was seen. A part of a stretch has its part of the runs, so that parts add up to the whole, wherever it is cut.
-//! - Windows that follow each other are alike but for chance. Of their difference `d`, `v = d²·o'/(o + o')` is the variance of the rate of the
-//!   one that saw `o`, the other having seen `o'`; the mean of two neighbours. The variance of the runs is `Σ v·Λ·(Λ − o)`: none where all was seen.
-//! - The margin is Student's quantile of 95 % times the root of that, by the degrees of freedom of this sum of squares. Of fewer than five
-//!   windows it is not less than chance alone would have it, and where no run was seen there may have been three for all that was seen.
+//! Counts are read at moments, each with the time for which statistics had been on. Between two moments, statistics are:
+//! - On (for 98 % of the time): the growth of counts is exact. On for a part of the time, a *window*: growth by that part is a rate.
+//! - Off, a *gap*: growth was counted for other tools for an unknown time, and is not used. The rate in a gap is the mean of the rates of the two
+//!   windows beside it, weighted by their lengths up to the usual length of a window; before the first window and after the last, it is theirs.
+//! - Each window `w` therefore stands for a time `Λ`, of which `o` was seen: `runs = Σ rate·Λ`. Windows are not pooled: a busy time counts by its
+//!   length, however little of it was seen. A part of a stretch has its part of the runs, so that parts add up to the whole, however it is cut.
+//! - Neighbouring windows differ only by chance. From their difference `d`, `v = d²·o'/(o + o')` is the variance of the rate of the window that
+//!   saw `o`, if the other saw `o'`; it is averaged over both neighbours. The variance of the runs is `Σ v·Λ·(Λ − o)`: 0 if all was seen.
+//! - The margin is Student's 95 % quantile times the root of the variance, with the degrees of freedom of this sum of squares. With fewer than five
+//!   windows it is at least the margin by chance alone, and without a seen run it is three runs per seen time.
 
 mod margin;
 mod slowing;
@@ -25,119 +25,118 @@ use slowing::Slowing;
 /// Id and load time of a program.
 pub(crate) type ProgramKey = (u32, u64);
 
-/// Statistics that are on for less than this part of the time are on in windows.
+/// Part of the time from which on statistics count as always on; below it, they are on in windows.
 const ALWAYS: f64 = 0.98;
-/// Windows that a program loaded during the recording has to have met: it may have been there for a moment only.
+/// Least number of windows for a program loaded during the recording: it may have been loaded only for a moment.
 const FEW_WINDOWS: usize = 3;
-/// With more moments, or more points of all programs together, every other moment is dropped: its neighbours bound one stretch then.
+/// Limits on moments and on points of all programs. Beyond them, every other moment is dropped, and its neighbours bound one interval.
 const MOST_MOMENTS: usize = 1 << 13;
 const MOST_POINTS: usize = 1 << 20;
-/// Fewer moments are not dropped, however many programs there are.
+/// Number of moments that are always kept, however many programs there are.
 const LEAST_MOMENTS: usize = 64;
-/// Intervals that facts of the time are kept for, or a few more.
+/// Approximate limit on the intervals of [`RunSeries::cuts`].
 const MOST_CUTS: usize = 256;
 
-/// The kernel's counts of all programs, at moments that they share.
+/// Run counts of all programs at common moments.
 #[derive(Debug, Default)]
 pub(crate) struct RunSeries {
     moments: Vec<Moment>,
     programs: FxHashMap<ProgramKey, ProgramSeries>,
-    /// Points of all programs.
+    /// Number of points of all programs.
     points: usize,
-    /// Time, ns, for which statistics had been on at the last reading, for us and for others, by the recorder.
+    /// Time, ns, for which statistics had been on at the last reading: for the recorder, and for other tools.
     told: Option<(u64, u64)>,
     windows: Vec<StatsWindow>,
-    /// Moments that all of the time is cut at.
+    /// Moments that cut the time into intervals.
     cuts: Vec<u64>,
-    /// Median length of the windows beside gaps.
+    /// Median length of the windows beside gaps, ns.
     usual_ns: f64,
-    /// Slowdown of programs by counting, where it is known.
+    /// Slowdown of programs by counting, if known.
     slowing: FxHashMap<ProgramKey, Slowing>,
 }
 
-/// When counts were read.
+/// Moment at which counts were read.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     time_ns: u64,
-    /// For how long statistics had been on since the first moment.
+    /// Time for which statistics had been on since the first moment, ns.
     on_ns: u64,
-    /// Number of programs read: those that go are read by themselves.
+    /// Number of programs read: a program that is unloaded is read alone.
     read: usize,
 }
 
-/// A stretch in which statistics were on.
+/// Window: an interval in which statistics were on.
 #[derive(Debug, Clone, Copy)]
 struct StatsWindow {
-    /// The moment that it ends at.
+    /// Position of the moment at the window's end.
     until: u32,
     from_ns: u64,
     to_ns: u64,
-    /// Part of it that was seen: all of it where they were on throughout.
+    /// Time in the window for which statistics were on, ns.
     on_ns: f64,
 }
 
-/// The counts of a program.
+/// Counts of a program.
 #[derive(Debug, Default)]
 struct ProgramSeries {
-    /// Begin of the series before its first reading: the program's load, with counts of zero, or the moment it was
-    /// found.
+    /// Start of the series before its first reading: the program's load, with counts of zero, or the moment it was found.
     began: Option<Began>,
-    /// Moments at which it was seen first and last.
+    /// First and last moment at which the program was read.
     first: u32,
     last: u32,
-    /// Runs and time as the kernel had them at last.
+    /// Latest runs and time of the kernel.
     told: (u64, u64),
-    /// The first, and those at which a count had changed.
+    /// First reading, and readings with changed counts.
     points: Vec<Point>,
-    /// The kernel tells what its recursion guard refused.
+    /// True if the kernel counts runs refused by its recursion guard.
     has_misses: bool,
     fell: Option<SnapshotFault>,
 }
 
-/// When the counts of a program began, and what they were then.
+/// Start of a program's counts, with their values.
 #[derive(Debug, Clone, Copy, Default)]
 struct Began {
     time_ns: u64,
     counts: ProgramRuns,
 }
 
-/// Counts while statistics were on.
+/// Counts at a moment, without those made while statistics were off.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     moment: u32,
-    /// The moment that the program had been seen at before.
+    /// Moment of the program's reading before.
     since: u32,
     runs: u64,
     time_ns: u64,
     misses: u64,
 }
 
-/// Runs of a program in a time.
+/// Runs of a program in a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Stretch {
     pub(crate) runs: f64,
     pub(crate) time_ns: f64,
-    /// Runs that the kernel's recursion guard kept from happening: those are counted always.
+    /// Runs that the kernel's recursion guard refused, which are always counted.
     pub(crate) misses: Option<f64>,
-    /// Runs that were seen, and the time in them.
+    /// Counted runs, and the time in them, ns.
     pub(crate) counted: f64,
     pub(crate) counted_time_ns: f64,
-    /// For how long runs were counted.
+    /// Time for which runs were counted, ns.
     pub(crate) counted_ns: f64,
-    /// Length in all.
+    /// Length of the stretch, ns.
     pub(crate) length_ns: f64,
-    /// From when to when, ns of the recording's clock.
+    /// Start and end, ns of the recording's clock.
     pub(crate) span: (u64, u64),
-    /// Statistics were on for a part of the time only, or it begins or ends between two readings.
+    /// True if statistics were on for a part of the time only, or if the stretch starts or ends between two readings.
     pub(crate) is_estimate: bool,
-    /// Half of the 95 % confidence interval of the runs; `None` when there were too few windows to tell.
+    /// Half of the 95 % confidence interval of the runs; `None` with too few windows.
     pub(crate) margin: Option<f64>,
-    /// The same of the time in them, ns; `None` of no runs as well.
+    /// Half of the 95 % confidence interval of the time in runs, ns; `None` without runs or with too few windows.
     pub(crate) time_margin_ns: Option<f64>,
 }
 
 impl Stretch {
-    /// Runs of stretches that follow each other, as whole runs, which add up to those of all of them.
+    /// Rounds the runs of successive stretches to whole runs, which add up to the rounded sum.
     pub(crate) fn counts(steps: &[Stretch]) -> Vec<u64> {
         let (mut sum, mut counted) = (0.0, 0);
         let counts = steps.iter().map(|step| {
@@ -148,19 +147,19 @@ impl Stretch {
         counts.collect()
     }
 
-    /// Runs, as a count.
+    /// Runs, rounded.
     pub(crate) fn count(&self) -> u64 {
         self.runs.round() as u64
     }
 
-    /// Time per run, ns; `None` of no runs.
+    /// Time per run, ns; `None` without runs.
     pub(crate) fn ns_per_run(&self) -> Option<f64> {
         (self.runs > 0.0).then(|| self.time_ns / self.runs)
     }
 }
 
 impl RunSeries {
-    /// Takes in a reading, or a part of one. What is earlier than one before it is how programs began that had not been seen.
+    /// Takes in a reading, or a part of one. A reading with an earlier time than the one before tells how newly found programs began.
     pub(crate) fn add(&mut self, stats: &RunStats) {
         let last = self.moments.last().copied();
         if last.is_some_and(|last| stats.time_ns < last.time_ns) {
@@ -177,7 +176,7 @@ impl RunSeries {
             let last = last.unwrap_or(Moment { time_ns: stats.time_ns, on_ns: 0, read: 0 });
             let passed_ns = stats.time_ns - last.time_ns;
             let told = stats.on_ns.map(|on_ns| (on_ns, stats.others_ns.unwrap_or(0)));
-            // Without a word of it they are on all the time.
+            // Without this time, statistics are taken to be always on.
             let on_ns = self.told.zip(told).map_or(passed_ns, |(from, to)| on_between(from, to, passed_ns));
             self.told = told;
             self.moments.push(Moment { time_ns: stats.time_ns, on_ns: last.on_ns.saturating_add(on_ns), read: 0 });
@@ -196,7 +195,7 @@ impl RunSeries {
         }
     }
 
-    /// Drops every other moment, but for the last.
+    /// Drops every other moment except the last.
     fn thin(&mut self) {
         let last = self.moments.len() - 1;
         let kept = |moment: usize| moment.div_ceil(2);
@@ -208,7 +207,7 @@ impl RunSeries {
             for point in &mut program.points {
                 (point.moment, point.since) = (kept(point.moment as usize) as u32, point.since / 2);
             }
-            // The last of several points at one moment has all that had been counted by then.
+            // The last of several points at one moment has the counts by then.
             program.points.reverse();
             program.points.dedup_by_key(|point| point.moment);
             program.points.reverse();
@@ -217,8 +216,8 @@ impl RunSeries {
         }
     }
 
-    /// A program came at that time: it began with nothing. One that came while counts were read may be among them: what it had run by then
-    /// was before they were read.
+    /// Takes in the load time of a program, whose counts start at zero. A program loaded while counts were read may be among them: its load is put
+    /// before the reading.
     pub(crate) fn loaded(&mut self, key: ProgramKey, loaded_ns: u64) {
         if let Some(program) = self.programs.get_mut(&key).filter(|program| !program.points.is_empty()) {
             let time_ns = loaded_ns.min(self.moments[program.first as usize].time_ns.saturating_sub(1));
@@ -226,12 +225,12 @@ impl RunSeries {
         }
     }
 
-    /// Forgets a program of which nothing more will be asked.
+    /// Forgets a program that will not be asked for again.
     pub(crate) fn forget(&mut self, key: ProgramKey) {
         self.points -= self.programs.remove(&key).map_or(0, |program| program.points.len());
     }
 
-    /// All that has been taken in can be asked for.
+    /// Finds windows and intervals: must be called after the last reading and before questions.
     pub(crate) fn settle(&mut self) {
         let windows = self.moments.windows(2).zip(1..).filter_map(|(pair, until)| window(pair[0], pair[1], until));
         self.windows = windows.collect();
@@ -242,17 +241,17 @@ impl RunSeries {
         self.cuts = self.cut_at(MOST_CUTS);
     }
 
-    /// Statistics had been on for others than the recorder.
+    /// Returns true if statistics had been on for other tools.
     pub(super) fn were_on_for_others(&self) -> bool {
         self.told.is_some_and(|(_, others_ns)| others_ns > 0)
     }
 
-    /// When counts were read, ns of the recording's clock, upwards.
+    /// Moments at which counts were read, ns of the recording's clock, ascending.
     pub(crate) fn moments_ns(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
         self.moments.iter().map(|moment| moment.time_ns)
     }
 
-    /// Returns true if something was read in the selected time.
+    /// Returns true if counts were read in the selected time.
     pub(crate) fn is_in(&self, selected: &Selected) -> bool {
         self.moments_ns().any(|time_ns| selected.contains(time_ns))
     }
@@ -264,12 +263,12 @@ impl RunSeries {
         keys
     }
 
-    /// Moments that cut the time into intervals, not too many of them.
+    /// Moments that cut the time into a limited number of intervals.
     pub(crate) fn cuts(&self) -> &[u64] {
         &self.cuts
     }
 
-    /// Number of the interval between two cuts that a time is in; `None` before the first and behind the last.
+    /// Returns the number of the interval between cuts that has a time; `None` before the first and after the last cut.
     pub(crate) fn interval(&self, time_ns: u64) -> Option<u32> {
         let begun = self.cuts.partition_point(|cut_ns| *cut_ns <= time_ns);
         (begun < self.cuts.len()).then(|| begun.checked_sub(1).map(|interval| interval as u32)).flatten()
@@ -283,7 +282,7 @@ impl RunSeries {
         }
     }
 
-    /// Moments to cut the time at, not many more than `most`: the ends of windows, so that each stretch between them has what was seen in it.
+    /// Returns about `most` moments that cut the time, at the ends of windows, so that each interval has its own windows.
     pub(crate) fn cut_at(&self, most: usize) -> Vec<u64> {
         let (Some(first), Some(last)) = (self.moments.first(), self.moments.last()) else { return Vec::new() };
         let all = usual(self.moments.iter().map(|moment| moment.read).collect());
@@ -297,24 +296,24 @@ impl RunSeries {
         cuts
     }
 
-    /// Runs of a program from one moment to another, where its counts are known.
+    /// Returns the runs of a program between two times, as far as its counts reach.
     pub(crate) fn between(&self, key: ProgramKey, from_ns: u64, to_ns: u64) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let (began_ns, ended_ns) = self.life(program);
         self.over(key, program, &[(from_ns.max(began_ns), to_ns.min(ended_ns))])
     }
 
-    /// Runs of a program in the selected time: in each part of it from the first reading to the last, or from when it came.
+    /// Returns the runs of a program in the selected time: in each part from the first reading, or from the load, to the last reading.
     pub(crate) fn within(&self, key: ProgramKey, selected: &Selected) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         self.over(key, program, &self.readings_in(program, selected))
     }
 
-    /// The same from each of `cuts` to the next. Together that is what it did in all of the selected time.
+    /// Returns the runs between successive `cuts`, which together are the runs in the selected time.
     pub(crate) fn steps(&self, key: ProgramKey, selected: &Selected, cuts: &[u64]) -> Known<Vec<Stretch>> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let ranges = self.readings_in(program, selected);
-        // Parts of an unknown whole are unknown.
+        // If the whole is unknown, so are its parts.
         self.over(key, program, &ranges).map(|_| {
             let mut steps = Vec::new();
             for (from_ns, to_ns) in ranges {
@@ -335,13 +334,13 @@ impl RunSeries {
         self.programs.get(&key).filter(|program| !program.points.is_empty())
     }
 
-    /// From when to when the counts of a program are known.
+    /// Returns the first and last time of a program's counts.
     fn life(&self, program: &ProgramSeries) -> (u64, u64) {
         let at = |moment: u32| self.moments[moment as usize].time_ns;
         (program.began.map_or_else(|| at(program.first), |began| began.time_ns), at(program.last))
     }
 
-    /// In each part of the selected time from the first reading of a program to the last.
+    /// Returns the times from the first to the last reading of a program in each part of the selected time.
     fn readings_in(&self, program: &ProgramSeries, selected: &Selected) -> Vec<(u64, u64)> {
         let seen = &self.moments[program.first as usize..=program.last as usize];
         let readings = |(from_ns, to_ns): &(u64, u64)| {
@@ -387,7 +386,7 @@ impl RunSeries {
         }
     }
 
-    /// Runs of a program in these times, and the number of windows that stand for them.
+    /// Returns the runs of a program in these times, and the number of windows that they are based on.
     fn measure(&self, program: &ProgramSeries, ranges: &[(u64, u64)]) -> (usize, Stretch) {
         let (from_ns, to_ns) = (ranges[0].0, ranges[ranges.len() - 1].1);
         let strata = self.strata(program, from_ns, to_ns);
@@ -429,7 +428,7 @@ impl RunSeries {
         (stands.iter().filter(|stands| **stands > 0.0).count(), stretch)
     }
 
-    /// The windows that stand for a time of a program's, and those beside them, with what it did in each.
+    /// Returns the windows in and beside a time, with a program's runs in each.
     fn strata(&self, program: &ProgramSeries, from_ns: u64, to_ns: u64) -> Vec<WindowStratum> {
         let own = self.windows.partition_point(|it| it.until <= program.first)
             ..self.windows.partition_point(|it| it.until <= program.last);
@@ -437,7 +436,7 @@ impl RunSeries {
         let behind = self.windows.partition_point(|it| it.from_ns < to_ns) + 2;
         let came = program.began.filter(|_| before <= own.start).and_then(|began| {
             let (first, seen) = (self.moments[program.first as usize], program.points.first()?);
-            // Before the first reading they had been on.
+            // Before the first reading, statistics had been on.
             let lead_ns = self.moments[0].time_ns.saturating_sub(began.time_ns);
             let from = Moment { time_ns: began.time_ns, on_ns: self.on_at(began.time_ns), read: 0 };
             let window = window(from, Moment { on_ns: first.on_ns + lead_ns, ..first }, program.first)?;
@@ -450,7 +449,7 @@ impl RunSeries {
             let now = program.points.get(at).filter(|point| point.since < window.until);
             let Some((now, before)) = now.zip(at.checked_sub(1)) else { return WindowStratum::new(window, 0.0, 0.0) };
             let (runs, time_ns) = now.since(&program.points[before]);
-            // Readings of other programs alone cut its time as well.
+            // A moment with readings of only other programs cuts this program's time as well.
             let on_ns =
                 |from: u32, to: u32| (self.moments[to as usize].on_ns - self.moments[from as usize].on_ns) as f64;
             let part = on_ns(window.until - 1, window.until) / on_ns(now.since, now.moment);
@@ -460,7 +459,7 @@ impl RunSeries {
         came.into_iter().chain(self.windows.get(range).unwrap_or_default().iter().map(of)).collect()
     }
 
-    /// For how long statistics had been on at a time, as if they had been evenly from one moment to the next.
+    /// Returns the time for which statistics had been on, interpolated between moments, ns.
     fn on_at(&self, time_ns: u64) -> u64 {
         let behind = self.moments.partition_point(|moment| moment.time_ns <= time_ns);
         let Some(before) = behind.checked_sub(1).map(|at| self.moments[at]) else { return 0 };
@@ -469,7 +468,7 @@ impl RunSeries {
         before.on_ns.saturating_add(((next.on_ns - before.on_ns) as f64 * part) as u64)
     }
 
-    /// Runs that had been refused by then.
+    /// Returns the runs refused by a time, interpolated between readings.
     fn misses_by(&self, program: &ProgramSeries, time_ns: u64) -> f64 {
         let at = |moment: u32| self.moments[moment as usize].time_ns;
         let next = program.points.partition_point(|point| at(point.moment) <= time_ns);
@@ -485,8 +484,8 @@ impl RunSeries {
     }
 }
 
-/// Number of programs in a usual reading of all: the square-weighted median. Many readings of one program that goes do not move it, nor does
-/// one reading of very many.
+/// Returns the number of programs in a usual reading: the square-weighted median. Many readings of single programs do not change it, nor does one
+/// reading of very many.
 fn usual(mut read: Vec<usize>) -> usize {
     read.sort_unstable();
     let square = |read: usize| (read as u64).pow(2);
@@ -499,15 +498,15 @@ fn usual(mut read: Vec<usize>) -> usize {
     up_to.next().copied().unwrap_or(0)
 }
 
-/// For how long statistics were on between two moments that lie `passed_ns` apart. What was counted for others alone counts where they are known to have
-/// had them on all the time.
+/// Returns the time for which statistics were on between two moments `passed_ns` apart. Time for other tools alone counts only if they had statistics
+/// on all of the time.
 fn on_between(from: (u64, u64), to: (u64, u64), passed_ns: u64) -> u64 {
     let (ours_ns, others_ns) = (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1));
     let on_ns = ours_ns.saturating_add(others_ns).min(passed_ns);
     if ours_ns > 0 || on_ns as f64 >= passed_ns as f64 * ALWAYS { on_ns } else { 0 }
 }
 
-/// The window from one moment to the next; `None` where statistics were off.
+/// Returns the window between two moments; `None` if statistics were off.
 fn window(from: Moment, to: Moment, until: u32) -> Option<StatsWindow> {
     let (length_ns, on_ns) = ((to.time_ns - from.time_ns) as f64, to.on_ns.saturating_sub(from.on_ns) as f64);
     let on_ns = if on_ns >= length_ns * ALWAYS { length_ns } else { on_ns };
@@ -535,7 +534,7 @@ impl ProgramSeries {
                 return;
             }
         }
-        // Counts while the recording has statistics off are somebody else's.
+        // Counts made while the recorder has statistics off were made for other tools.
         let grown = if is_on { (told.0 - self.told.0, told.1 - self.told.1) } else { (0, 0) };
         let since = self.last;
         (self.last, self.told) = (moment, told);
@@ -547,7 +546,7 @@ impl ProgramSeries {
 }
 
 impl Point {
-    /// Runs and time since an earlier one.
+    /// Runs and time since an earlier point.
     fn since(&self, before: &Point) -> (u64, u64) {
         (self.runs - before.runs, self.time_ns - before.time_ns)
     }

@@ -1,4 +1,4 @@
-//! Names of code in the feature sections: functions in `bpf_prog_info`.
+//! BTF and program infos in the feature sections.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,17 @@ use bprec_format::bpf::prog_info::{BpfProgInfoSection, Function, OLDEST_INFO_LEN
 use bprec_format::feature::Feature;
 use bprec_format::{Endian, FeatureSection};
 
-/// The most functions of each kind that are kept: more than any kernel has.
+/// Limit on functions of each kind: more than any kernel has.
 pub(super) const SYMBOLS_MAX: usize = 1 << 20;
 
-/// Types by their id.
+/// Returns the BTF of the sections by id.
 pub(crate) fn btf_of<'s>(sections: &'s [FeatureSection<'_>], endian: Endian) -> BTreeMap<u32, Btf<'s>> {
     let sections = sections.iter().filter(|section| section.feature == Feature::BPF_BTF);
     let blobs = sections.flat_map(|section| BpfBtfSection::new(&section.bytes, section.offset, endian));
     blobs.flatten().flatten().filter_map(|(id, blob)| Some((id, Btf::parse(blob).ok()?))).collect()
 }
 
-/// The same, of some ids only.
+/// Returns the BTF with these ids.
 pub(crate) fn btf_with<'s>(
     sections: &'s [FeatureSection<'_>],
     endian: Endian,
@@ -30,26 +30,26 @@ pub(crate) fn btf_with<'s>(
     blobs.filter_map(|(id, blob)| Some((id, Btf::parse(blob).ok()?))).collect()
 }
 
-/// All programs' `bpf_prog_info` that can be read, in the order in which [`super::programs::ProgInfoSummary::at`] counts them.
+/// Returns all readable `bpf_prog_info`, in the order in which [`super::programs::ProgInfoSummary::at`] counts them.
 pub(crate) fn prog_infos<'s>(sections: &'s [FeatureSection<'_>], endian: Endian) -> impl Iterator<Item = ProgInfo<'s>> {
     let sections = sections.iter().filter(|section| section.feature == Feature::BPF_PROG_INFO);
     let infos = sections.flat_map(move |section| BpfProgInfoSection::new(&section.bytes, section.offset, endian));
     infos.flatten().flatten().filter(is_whole)
 }
 
-/// True for an info of the length that the oldest kernel with BPF_EVENT gives. Shorter ones are left out, as no recorder writes them and a
-/// section of nothing else would make far more programs than its bytes can stand for.
+/// Returns true for an info that is at least as long as the info of the oldest kernel with BPF_EVENT. Shorter infos are left out: no recorder writes
+/// them, and a section of nothing else would make far more programs than its bytes can hold.
 pub(crate) fn is_whole(info: &ProgInfo<'_>) -> bool {
     info.info().len() >= OLDEST_INFO_LEN
 }
 
-/// The symbol of a function as perf makes it up: `bpf_prog_<tag>_<name>`, with the function's own tag.
+/// Returns the symbol of a function as perf synthesizes it: `bpf_prog_<tag>_<name>`, with the function's own tag.
 pub(crate) fn symbol_of(info: &ProgInfo<'_>, function: &Function<'_>, btf: &BTreeMap<u32, Btf<'_>>) -> Vec<u8> {
     let types = info.btf_id().and_then(|id| btf.get(&id));
     let name = function.type_id.and_then(|id| types?.func_name(id));
     let name = name.or(info.name().filter(|_| function.index == 0)).unwrap_or(b"F");
     let tag = function.tag.or(info.tag()).unwrap_or(Tag([0; 8]));
-    // The kernel has no underscore where there is no name.
+    // The kernel omits the underscore if the name is empty.
     let separator: &[u8] = if name.is_empty() { b"" } else { b"_" };
     [format!("bpf_prog_{tag}").as_bytes(), separator, name].concat()
 }

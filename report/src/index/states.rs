@@ -1,4 +1,4 @@
-//! Facts that a recording states of itself: the states that only our own have, and its losses.
+//! Facts from the states of bprec's recordings, and losses.
 
 use super::map_contents::Contents;
 use bprec_format::bprec::state;
@@ -7,18 +7,18 @@ use bprec_format::records::user::AuxtraceInfo;
 use bprec_format::records::{Payload, UserPayload};
 use std::collections::BTreeMap;
 
-/// Target of a recording of everything, in the words of the recorder.
+/// Target text of a recording of the whole machine, as the recorder writes it.
 pub(crate) const SYSTEM_WIDE: &str = "system wide";
 
-/// States of our own recordings.
+/// States of a recording made by bprec.
 #[derive(Debug, Default)]
 pub(crate) struct States {
     pub(crate) session: Option<state::Session>,
-    /// Meaning of load times.
+    /// Offset of load times from the recording's clock.
     pub(crate) boot_times: BootTimes,
     pub(crate) programs: BTreeMap<(u32, u64), state::Program>,
     pub(crate) missed: Vec<state::Missed>,
-    /// By program id.
+    /// Attachments, sorted by program id.
     pub(crate) attachments: Vec<state::Attachment>,
     pub(crate) released: BTreeMap<(u32, u64), state::Released>,
     pub(crate) loss: Option<state::Loss>,
@@ -26,18 +26,18 @@ pub(crate) struct States {
     pub(crate) sampler: Option<state::Sampler>,
     pub(crate) cost: Option<state::Cost>,
     pub(crate) maps: BTreeMap<u32, state::Map>,
-    /// Contents of program arrays, in the order of the readings.
+    /// Contents of program arrays, in the order of reading.
     pub(crate) prog_arrays: Vec<state::ProgArray>,
-    /// Contents of maps by id, if they are wanted.
+    /// Contents of maps by id, if wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
-    /// Run statistics are not kept, or no longer.
+    /// Since when and why run statistics are not recorded.
     pub(crate) stats_off: Option<state::StatsOff>,
-    /// Functions of user space that were named.
+    /// Summary of the named functions of user space.
     pub(crate) user_symbols: Option<state::UserSymbols>,
 }
 
 impl States {
-    /// Takes in who a program belongs to. Each file of a recording tells it, and only the first that the program came during the recording.
+    /// Takes in the state of a program. Each file repeats it, but only the first says that the program was loaded during the recording.
     pub(crate) fn program(&mut self, mut program: state::Program) {
         let key = (program.id, program.load_time_ns);
         program.loaded_during |= self.programs.get(&key).is_some_and(|before| before.loaded_during);
@@ -52,28 +52,28 @@ impl States {
         &of_id[..of_id.partition_point(|attachment| attachment.prog_id == id)]
     }
 
-    /// The process that recorded.
+    /// Process id of the recorder.
     pub(crate) fn recorder_pid(&self) -> Option<u32> {
         self.session.as_ref()?.recorder_pid
     }
 
-    /// CPUs of the machine, on which runs are counted.
+    /// Number of online CPUs, on which runs are counted.
     pub(crate) fn cpus_online(&self) -> Option<u32> {
         self.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0)
     }
 
-    /// Returns true if run statistics were kept then.
+    /// Returns true if run statistics were recorded at a time.
     pub(crate) fn has_run_stats_at(&self, time_ns: u64) -> bool {
         self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
     }
 
-    /// Why not more is counted.
+    /// Why counters are missing or limited.
     pub(crate) fn counters_note(&self) -> Option<String> {
         counters_note(self.session.as_ref(), self.stats_off.as_ref())
     }
 }
 
-/// Why not more is counted: what the session says, and until when there were run statistics.
+/// Why counters are missing or limited: the session's note, and the end of run statistics.
 pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state::StatsOff>) -> Option<String> {
     let said = session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty());
     let start_ns = session.map_or(0, |session| session.start_ns);
@@ -85,23 +85,23 @@ pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state
     (!notes.is_empty()).then(|| notes.join("; "))
 }
 
-/// Losses of a recording, by the three ways in which they are reported.
+/// Losses of a recording, as three kinds of records report them.
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
-    /// Records, of any event: LOST.
+    /// Number of lost records of any event (LOST).
     pub(crate) records: u64,
-    /// Samples by event: LOST_SAMPLES.
+    /// Number of lost samples by event (LOST_SAMPLES).
     pub(crate) samples: BTreeMap<usize, u64>,
-    /// Samples of LOST_SAMPLES that name no event of the recording, where there are several.
+    /// Number of lost samples in LOST_SAMPLES records that identify no event, if there are several.
     pub(crate) samples_of_any: u64,
-    /// Samples that a BPF filter dropped, by event.
+    /// Number of samples dropped by a BPF filter, by event.
     pub(crate) filtered: BTreeMap<usize, u64>,
-    /// THROTTLE records by event.
+    /// Number of THROTTLE records by event.
     pub(crate) throttled: BTreeMap<usize, u64>,
 }
 
 impl Lost {
-    /// At most so much is lost of an event whose losses are not known.
+    /// Upper limit on the losses of an event with unknown losses.
     pub(crate) fn of_any_event(&self) -> u64 {
         let named = if self.samples_of_any > 0 { self.samples.values().copied().collect() } else { Vec::new() };
         let all = [self.records, self.samples_of_any].into_iter().chain(named);
@@ -109,7 +109,7 @@ impl Lost {
     }
 }
 
-/// Hardware traces (AUX area data), which are in a recording beside its samples and are not decoded here.
+/// Hardware traces (AUX area data), which the report does not decode.
 #[derive(Debug, Default)]
 pub(crate) struct Traces {
     info: Option<AuxtraceInfo>,
@@ -127,23 +127,22 @@ impl Traces {
         }
     }
 
-    /// Hardware that made them, if the recording says so.
+    /// Hardware that made the traces, if the recording says so.
     pub(crate) fn kind(&self) -> Option<String> {
         let info = self.info.as_ref()?;
         Some(info.kind_name().map_or_else(|| format!("type {}", info.kind), str::to_owned))
     }
 }
 
-/// Distance of times since boot with suspends (`CLOCK_BOOTTIME`), which load times of programs are, from the clock of the recording. A suspend makes
-/// it more.
+/// Offset of `CLOCK_BOOTTIME`, the clock of programs' load times, from the recording's clock. A suspend increases it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BootTimes {
-    /// Offsets that are added to times of the recording, with the times from which they hold, ns; the earliest first. The first one holds for all times before, too.
+    /// Offsets, each with the time on the recording's clock from which it holds, ns, ascending. The first also holds for all times before.
     offsets: Vec<(u64, i64)>,
 }
 
 impl BootTimes {
-    /// A file of the recording begins with this offset.
+    /// Takes in the offset at the start of a file.
     pub(crate) fn begin(&mut self, session: &state::Session) {
         let state::Session { start_ns, to_boottime_ns, .. } = *session;
         match self.offsets.is_empty() {
@@ -152,17 +151,15 @@ impl BootTimes {
         }
     }
 
-    /// The offset was found to be another one.
+    /// Takes in a changed offset.
     pub(crate) fn changed(&mut self, to: &BootClock) {
         let at = self.offsets.partition_point(|(from_ns, _)| *from_ns <= to.time_ns);
         self.offsets.insert(at, (to.time_ns, to.to_boottime_ns));
     }
 
-    /// A time since boot on the clock of the recording, ns; `None` when nothing is known of the clocks. A time from before the
-    /// recording's clock began is 0.
+    /// Converts a time since boot to the recording's clock, ns; `None` if no offset is known. A time before the recording's clock began is 0.
     ///
-    /// A change was noticed a little after the suspend that made it: what happened in between is told by the offset that puts it
-    /// before that moment.
+    /// The recorder notices a change shortly after the suspend: a time in between is converted with the offset that puts it before that moment.
     pub(crate) fn to_recording(&self, boottime_ns: u64) -> Option<u64> {
         let (_, first) = self.offsets.first()?;
         let mut time_ns = boottime_ns.saturating_sub_signed(*first);

@@ -1,5 +1,5 @@
-//! Names of code while a recording is read in order: as they are at the place that was reached. What is gone there is forgotten,
-//! so that a stream may go on for ever; [`super::symbolizer::Symbolizer`] keeps all of a recording with its times instead.
+//! Names of code at the current place in a stream. Unloaded code is forgotten, so that a stream may be endless; [`super::symbolizer::Symbolizer`] has
+//! all code of a recording with its times instead.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,30 +16,29 @@ use super::intervals::Intervals;
 use super::sections::{SYMBOLS_MAX, btf_of, symbol_of};
 use super::symbols::{Found, KernelSymbols};
 
-/// The most announced symbols that are remembered.
+/// Limit on announced symbols that are kept.
 const ANNOUNCED_MAX: usize = 1 << 17;
 
-/// Names that hold for all of the recording, as far as its sections say.
+/// Names from feature sections and states, which hold for all of the recording.
 #[derive(Debug, Default)]
 pub(crate) struct SectionSymbols {
-    /// BPF functions by `bpf_prog_info`, which says where a function was, but not when. `None` where several programs had an
-    /// address, each at its time: it cannot be told which.
+    /// BPF functions from `bpf_prog_info`, which has addresses without times; `None` if several programs had an address at different times.
     programs: Intervals<Option<Arc<[u8]>>>,
     kernel: KernelSymbols,
     files: Files,
 }
 
-/// Functions that states name, which stand at the end of a recording.
+/// Functions from states, which a file has at its end.
 #[derive(Debug, Default)]
 pub(crate) struct SymbolsAhead {
     pub(crate) kernel: Vec<KernelSymbol>,
     pub(crate) files: Vec<FileFunctions>,
-    /// Functions of files are called as the files have them.
+    /// True if names of functions of files stay mangled.
     pub(crate) keeps_mangled: bool,
 }
 
 impl SectionSymbols {
-    /// Symbols of the sections, and symbols already known from elsewhere.
+    /// Collects the symbols of the sections and of `ahead`.
     pub(crate) fn new(sections: &[FeatureSection<'_>], endian: Endian, ahead: &SymbolsAhead) -> SectionSymbols {
         let files = Files::new(&ahead.files);
         let kernel = ahead.kernel.iter().take(SYMBOLS_MAX).cloned();
@@ -51,10 +50,10 @@ impl SectionSymbols {
     }
 }
 
-/// Range of a BPF function, and its name unless that is unknown.
-type ProgramFunction = (Range<u64>, Option<Arc<[u8]>>);
+/// Range of a BPF function, and its name if unambiguous.
+type NamedRange = (Range<u64>, Option<Arc<[u8]>>);
 
-fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<ProgramFunction> {
+fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<NamedRange> {
     let btf = btf_of(sections, endian);
     let infos = sections.iter().filter(|section| section.feature == Feature::BPF_PROG_INFO);
     let infos = infos.flat_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian));
@@ -70,8 +69,8 @@ fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<Pro
     found
 }
 
-/// Takes the names off all that overlap.
-fn without_shared(mut functions: Vec<ProgramFunction>) -> Vec<ProgramFunction> {
+/// Removes the names of all functions that overlap.
+fn without_shared(mut functions: Vec<NamedRange>) -> Vec<NamedRange> {
     functions.sort_by_key(|(range, _)| (range.start, range.end));
     let mut reaches = 0;
     for at in 1..functions.len() {
@@ -86,23 +85,23 @@ fn without_shared(mut functions: Vec<ProgramFunction>) -> Vec<ProgramFunction> {
     functions
 }
 
-/// The names that code has at the place that was reached.
+/// Names of code at the current place in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSymbols {
-    /// By start, what KSYMBOL has announced and not taken back: one past the last address, and the name.
+    /// Symbols that KSYMBOL has registered and not unregistered, by start: one past the last address, and the name.
     announced: BTreeMap<u64, (u64, Arc<[u8]>)>,
     sections: Arc<SectionSymbols>,
-    /// Some were forgotten because there were too many.
+    /// True if symbols were dropped because there were too many.
     pub(crate) has_forgotten: bool,
 }
 
 impl StreamSymbols {
-    /// Takes what sections say, in place of what was taken before.
+    /// Replaces the names from sections.
     pub(crate) fn set_sections(&mut self, sections: Arc<SectionSymbols>) {
         self.sections = sections;
     }
 
-    /// Code came, or went.
+    /// Takes in a KSYMBOL record.
     pub(crate) fn announce(&mut self, symbol: &Ksymbol<'_>) {
         if symbol.is_unregister() {
             self.announced.remove(&symbol.addr);
@@ -116,13 +115,13 @@ impl StreamSymbols {
         }
     }
 
-    /// BPF code as KSYMBOL names it, and as perf would; where none says so, by `bpf_prog_info`.
+    /// Returns the BPF code at an address as KSYMBOL names it, or else by `bpf_prog_info`.
     pub(crate) fn bpf(&self, ip: u64) -> Option<Found<'_>> {
         let announced = self.announced.range(..=ip).next_back().filter(|(_, (end, _))| ip < *end);
         let announced = announced.map(|(start, (_, name))| (&**name, ip - start));
         match announced {
             Some((name, offset)) if name.starts_with(b"bpf_prog_") => Some((name, offset)),
-            // An image claims a whole page, and programs may lie behind it.
+            // An image claims a whole page, in which programs may follow.
             Some((name, offset)) => match self.program(ip) {
                 Some((program, nearer)) if nearer < offset => Some((program, nearer)),
                 _ => Some((name, offset)),
@@ -131,18 +130,18 @@ impl StreamSymbols {
         }
     }
 
-    /// The BPF function at an address, if `bpf_prog_info` tells.
+    /// Returns the BPF function at an address by `bpf_prog_info`.
     fn program(&self, ip: u64) -> Option<Found<'_>> {
         let (name, offset) = self.sections.programs.at(ip)?;
         Some((name.as_deref()?, offset))
     }
 
-    /// The kernel function at an address, and its module if it is a module's.
+    /// Returns the kernel function at an address, and its module, if any.
     pub(crate) fn kernel(&self, ip: u64) -> Option<(Found<'_>, Option<&[u8]>)> {
         self.sections.kernel.at(ip)
     }
 
-    /// The function of a mapped file at an address.
+    /// Returns the function of a mapped file at an address.
     pub(crate) fn file(&self, path: &[u8], file: Option<Mmap2File>, at: Mapped) -> Option<Found<'_>> {
         let files = &self.sections.files;
         if files.is_empty() {

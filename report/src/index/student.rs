@@ -1,42 +1,41 @@
-//! Quantiles of Student's distribution, by additions, products and square roots alone: those are the same to the last bit on every
-//! machine, where logarithms and powers of the C library are not.
+//! Quantiles of Student's t-distribution, computed with additions, products and square roots only: these give the same bits on every machine, unlike
+//! logarithms and powers of the C library.
 
 use std::f64::consts::PI;
 use std::sync::OnceLock;
 
-/// Quantiles are kept up to so many degrees of freedom; what has more is taken to have as many, which makes intervals a little wider.
+/// Limit on the degrees of freedom; more are treated as this many, which makes intervals slightly wider.
 const MOST_DEGREES: usize = 200;
 
-/// The least part of the distribution that is told apart from none.
+/// Lower limit on the tail of the distribution.
 const LEAST_TAIL: f64 = 1e-12;
 
-/// Deviations that hold 95 % to both sides of a normal distribution: where the deviation itself is known.
+/// Standard deviations on both sides of the mean that hold 95 % of a normal distribution.
 pub(crate) const NORMAL_95: f64 = 1.96;
 
-/// Quantiles of one tail.
+/// One-sided quantiles.
 #[derive(Debug, Clone)]
 pub struct Quantiles {
-    /// Quantiles of 1, 2, 3 … degrees of freedom.
+    /// Quantiles for 1, 2, 3 … degrees of freedom.
     by_degrees: Vec<f64>,
 }
 
 impl Quantiles {
-    /// Quantiles beyond which the part `tail` of the distribution lies, less than a half of it.
+    /// Makes the quantiles beyond which the part `tail` of the distribution lies, less than a half.
     pub fn new(tail: f64) -> Quantiles {
         let tail = tail.clamp(LEAST_TAIL, 0.499);
         Quantiles { by_degrees: (1..=MOST_DEGREES).map(|degrees| quantile(tail, degrees)).collect() }
     }
 
-    /// Quantiles that hold 95 % of the distribution between them.
+    /// Quantiles of a two-sided 95 % interval.
     pub(crate) fn two_sided_95() -> &'static Quantiles {
         static QUANTILES: OnceLock<Quantiles> = OnceLock::new();
         QUANTILES.get_or_init(|| Quantiles::new(0.025))
     }
 
-    /// The quantile for so many degrees of freedom; `None` for less than one, where there is no telling.
+    /// Returns the quantile for these degrees of freedom; `None` for less than one.
     ///
-    /// Between whole numbers it is interpolated by the inverse of the degrees, which is never less than the quantile itself by more than a
-    /// thousandth of it.
+    /// Between whole numbers it is interpolated by the inverse of the degrees. The result is at most a thousandth below the exact quantile.
     pub fn of(&self, degrees: f64) -> Option<f64> {
         if degrees.is_nan() || degrees < 1.0 {
             return None;
@@ -63,8 +62,9 @@ fn quantile(tail: f64, degrees: usize) -> f64 {
     0.5 * (low + high)
 }
 
-/// The part of the distribution beyond `t`. With `tan θ = t/√n`, for an even number `n` of degrees `(1 − sin θ·(1 + c/2 + c²·1·3/(2·4) + …)) / 2` of
-/// `n/2` terms in `c = cos² θ`; for an odd one `(1 − (θ + sin θ·cos θ·(1 + c·2/3 + c²·2·4/(3·5) + …))·2/π) / 2` of `(n − 1)/2` terms.
+/// Returns the part of the distribution beyond `t`. With `tan θ = t/√n`, it is for an even number `n` of degrees
+/// `(1 − sin θ·(1 + c/2 + c²·1·3/(2·4) + …)) / 2` with `n/2` terms in `c = cos² θ`, and for an odd number
+/// `(1 − (θ + sin θ·cos θ·(1 + c·2/3 + c²·2·4/(3·5) + …))·2/π) / 2` with `(n − 1)/2` terms.
 fn beyond(t: f64, degrees: usize) -> f64 {
     let n = degrees as f64;
     let cos_squared = n / (n + t * t);
@@ -80,7 +80,7 @@ fn beyond(t: f64, degrees: usize) -> f64 {
     (1.0 - inside) / 2.0
 }
 
-/// The angle in the first quarter that has this sine: of an angle that is halved often enough, the first terms of the series are all of it.
+/// Returns the angle in the first quadrant with this sine: after enough halvings, the first terms of the series suffice.
 fn arc(sin: f64) -> f64 {
     const HALVINGS: i32 = 6;
     let mut sin = sin;
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Parts of a degree lie between whole ones.
+    /// Quantiles of fractional degrees lie between those of whole degrees.
     #[test]
     fn what_is_interpolated_lies_between() {
         let quantiles = Quantiles::new(0.0005);

@@ -1,4 +1,4 @@
-//! Functions by address and time: programs, what runs them, and the kernel.
+//! Functions by address and time: of programs, images and the kernel.
 
 use super::Index;
 use super::code::Code;
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 pub enum SymbolKind {
     /// A function of a BPF program.
     Program {
-        /// Its id, if the recording has it.
+        /// Id of the program, if the recording has it.
         id: Option<u32>,
     },
     /// A trampoline, dispatcher or struct_ops stub.
@@ -18,18 +18,18 @@ pub enum SymbolKind {
     Kernel,
 }
 
-/// A function.
+/// Function at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol<'i> {
-    /// Its name.
+    /// Name of the function.
     pub name: Cow<'i, str>,
-    /// Distance from its first address; `None` if the first address is not known.
+    /// Distance of the address from the function's start; `None` if the start is unknown.
     pub offset: Option<u64>,
     /// Owner of the function.
     pub kind: SymbolKind,
 }
 
-/// Looks up addresses of the kernel as they were at a time. May be shared by threads.
+/// Looks up kernel addresses at a time. Threads may share it.
 #[derive(Debug, Clone, Copy)]
 pub struct Symbolizer<'i> {
     index: &'i Index,
@@ -40,7 +40,7 @@ impl<'i> Symbolizer<'i> {
         Symbolizer { index }
     }
 
-    /// The function that an instruction at `addr` was in at `time_ns` of the recording's clock.
+    /// Returns the function of the instruction at `addr`, at `time_ns` of the recording's clock.
     pub fn find(&self, addr: u64, time_ns: u64) -> Option<Symbol<'i>> {
         let index = self.index;
         let (start, name, kind) = match index.code.at(addr, time_ns) {
@@ -61,7 +61,7 @@ impl<'i> Symbolizer<'i> {
         Some(Symbol { name, offset: start.and_then(|start| addr.checked_sub(start)), kind })
     }
 
-    /// The function that a call returns to `addr` in: the instruction before it is asked for, as a call may be the last one.
+    /// Returns the function that made the call returning to `addr`: the byte before `addr` is looked up, as the call may be the last instruction.
     pub fn find_caller(&self, addr: u64, time_ns: u64) -> Option<Symbol<'i>> {
         let mut symbol = self.find(addr.checked_sub(1)?, time_ns)?;
         symbol.offset = symbol.offset.map(|offset| offset + 1);

@@ -1,34 +1,34 @@
-//! The kernel's own code: what the recording names of it, and where its text and modules are.
+//! The kernel's own code: named functions, and the ranges of its text and modules.
 
 use super::intervals::Intervals;
 use super::kernel::{Dispatch, Role, meaning, stem};
 use bprec_format::bprec::state::KernelSymbol;
 use std::borrow::Cow;
 
-/// Name of a function, and how far behind its start an address is.
+/// Name of a function, and the distance of an address from its start.
 pub(crate) type Found<'n> = (&'n [u8], u64);
 
 /// Kernel functions by address.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct KernelSymbols {
-    /// One per address.
+    /// Functions, one per address.
     functions: Intervals<KernelFunction>,
 }
 
 #[derive(Debug, Clone)]
 struct KernelFunction {
-    /// With the compiler's suffixes, and its module behind a space.
+    /// Name with the compiler's suffixes, and after a space the module.
     name: Vec<u8>,
     role: Role,
-    /// It runs programs, or leads to what does.
+    /// True if the function runs programs or identifies a hook.
     dispatches: bool,
 }
 
-/// A symbol without a length reaches no further than this.
+/// Length of a symbol without a length, bytes.
 const LEN_LIMIT: u64 = 1 << 20;
 
 impl KernelSymbols {
-    /// Sorts the names of each address by their bytes, and keeps the first, in whatever order the recording has them.
+    /// Sorts the symbols. Of several names for an address, the first by its bytes is kept, whatever their order in the recording.
     pub(crate) fn new(mut symbols: Vec<KernelSymbol>) -> KernelSymbols {
         symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
         symbols.dedup_by_key(|symbol| symbol.addr);
@@ -45,12 +45,12 @@ impl KernelSymbols {
         self.functions.is_empty()
     }
 
-    /// Number of the function at an address.
+    /// Returns the number of the function at an address.
     pub(crate) fn find(&self, addr: u64) -> Option<u32> {
         self.functions.find(addr)
     }
 
-    /// The function at an address, how far behind its start that is, and its module if it is a module's.
+    /// Returns the function at an address with the distance from its start, and its module, if any.
     pub(crate) fn at(&self, addr: u64) -> Option<(Found<'_>, Option<&[u8]>)> {
         let (function, offset) = self.functions.at(addr)?;
         let name = function.name.as_slice();
@@ -71,7 +71,7 @@ impl KernelSymbols {
         self.functions.get(number).map(|(addrs, _)| addrs.start)
     }
 
-    /// All functions by number, without the compiler's suffixes and the module.
+    /// Numbers and names of all functions, without the compiler's suffixes and the module.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
         self.functions
             .iter()
@@ -79,7 +79,7 @@ impl KernelSymbols {
             .map(|(number, (_, function))| (number as u32, String::from_utf8_lossy(stem(&function.name))))
     }
 
-    /// Functions that run programs, or lead to what does: number, programs, and the part of the name that says which.
+    /// Functions that run programs or identify a hook: number, programs, and the part of the name that identifies the hook.
     pub(super) fn dispatches(&self) -> impl Iterator<Item = (u32, Dispatch, String)> {
         let functions = (0..).zip(self.functions.iter().map(|(_, function)| function));
         functions.filter(|(_, function)| function.dispatches).map(|(number, function)| {
@@ -99,12 +99,12 @@ impl KernelSymbols {
         self.find(addr).map_or(Role::Plain, |number| self.role(number))
     }
 
-    /// Takes a role for nothing special, where no program runs by it.
+    /// Resets a role to plain, if no program uses it.
     pub(crate) fn ignore(&mut self, role: Role) {
         self.functions.values_mut().filter(|function| function.role == role).for_each(|it| it.role = Role::Plain);
     }
 
-    /// First and one past the last address of each function that runs programs, which ends where the next function starts.
+    /// Ranges of the functions that run programs: each ends at the latest where the next function starts.
     pub(super) fn that_run_programs(&self) -> impl Iterator<Item = (u64, u64)> {
         let next = self.functions.iter().skip(1).map(|(addrs, _)| addrs.start).chain([u64::MAX]);
         let functions = self.functions.iter().zip(next).filter(|((_, function), _)| function.role.runs_programs());
@@ -119,24 +119,24 @@ pub(crate) struct KernelMaps {
 }
 
 impl KernelMaps {
-    /// Maps by start, end and name.
+    /// Collects maps given by start, end and name.
     pub(crate) fn new(mut maps: Vec<(u64, u64, String)>) -> KernelMaps {
         maps.sort();
         maps.dedup();
         KernelMaps { maps: Intervals::new(maps.into_iter().map(|(start, end, name)| (start..end, name)).collect()) }
     }
 
-    /// True when the recorder was not allowed to see where the kernel is.
+    /// Returns true if the recorder was not allowed to see the kernel's addresses.
     pub(crate) fn is_empty(&self) -> bool {
         self.maps.is_empty()
     }
 
-    /// The map that an address is in: `[kernel.kallsyms]`, `[module]`.
+    /// Returns the map that has an address: `[kernel.kallsyms]`, `[module]`.
     pub(crate) fn find(&self, addr: u64) -> Option<&str> {
         self.maps.at(addr).map(|(name, _)| name.as_str())
     }
 
-    /// From the first module to the end of the last.
+    /// Range from the first module to the end of the last.
     pub(crate) fn module_area(&self) -> Option<(u64, u64)> {
         let modules = self.maps.iter().filter(|(_, name)| !name.starts_with("[kernel.kallsyms]"));
         let areas = modules.map(|(addrs, _)| (addrs.start, addrs.end));

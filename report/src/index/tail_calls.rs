@@ -1,42 +1,42 @@
-//! Targets of tail calls, and the programs that lead to them.
+//! Tail calls: their targets, and the programs that lead to them.
 //!
-//! A tail call replaces the caller's frame. The caller is inferred from the program arrays that programs use; if
-//! several programs can reach the target, from the hook in the call chain.
+//! A tail call replaces the caller's frame. The caller is inferred from the program arrays that programs use and, if several programs can reach the
+//! target, from the hook in the call chain.
 
 use super::States;
 use super::hooks::Hooks;
-use super::programs::Program;
+use super::programs::IndexedProgram;
 use super::runners::Runner;
 use bprec_format::bpf::names::MapType;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Slots of program arrays that are followed, over all ways: a recording with more is from no machine, and of it no origin is told.
+/// Limit on the slots of program arrays that are followed. Beyond it (no real recording), origins are unknown.
 const MAX_STEPS: usize = 1 << 22;
 
-/// Programs of one id that are looked at: kernels do not give an id again so soon.
+/// Limit on programs with one id: kernels do not reuse an id so soon.
 const MAX_OF_ID: usize = 64;
 
-/// Stands for the slots of any array that were not looked at: no map has this id.
+/// Stands for the unread slots of any array: no map has this id.
 const UNREAD: u32 = 0;
 
-/// Programs that tail calls can reach, by number of a program.
+/// Programs that tail calls can reach.
 #[derive(Debug, Default)]
 pub(crate) struct TailCalls {
     reached: Vec<bool>,
-    /// The programs that are run by something else than a tail call, and from which tail calls lead to this one; itself too, if it is one.
+    /// For each program, the programs run by a hook from which tail calls lead to it; itself included if a hook runs it.
     origins: Vec<Vec<u32>>,
-    /// When each was there.
+    /// Lifetime of each program, ns.
     lifetimes: Vec<std::ops::Range<u64>>,
 }
 
-/// Contents of program arrays, by map: numbers of programs.
+/// Numbers of the programs in each program array, by map id.
 type Arrays = FxHashMap<u32, Vec<u32>>;
 
 impl TailCalls {
-    /// `maps_of` gives the ids of the maps that a program uses.
+    /// Follows tail calls. `maps_of` returns the ids of the maps that a program uses.
     pub(crate) fn new<M: IntoIterator<Item = u32>>(
-        programs: &[Program],
-        maps_of: impl Fn(&Program) -> M,
+        programs: &[IndexedProgram],
+        maps_of: impl Fn(&IndexedProgram) -> M,
         states: &States,
     ) -> TailCalls {
         let arrays = arrays(programs, states);
@@ -47,7 +47,7 @@ impl TailCalls {
         arrays.values().flatten().for_each(|program| reached[*program as usize] = true);
         let unread: FxHashSet<u32> =
             states.prog_arrays.iter().filter(|array| array.unread_slots > 0).map(|array| array.map_id).collect();
-        let arrays_of = |program: &Program| {
+        let arrays_of = |program: &IndexedProgram| {
             let maps = maps_of(program).into_iter();
             let maps = maps.flat_map(|map| [Some(map), unread.contains(&map).then_some(UNREAD)]).flatten();
             maps.filter(|map| arrays.contains_key(map)).collect()
@@ -57,21 +57,21 @@ impl TailCalls {
             let mut attachments = states.attachments_of(programs[number].id).iter();
             !reached[number] || attachments.any(|attachment| attachment.kind != "tail_call")
         };
-        // One that is reached is a start of its own where a hook runs it, whatever it uses itself.
+        // A reachable program is also a start if a hook runs it.
         let matters = |number: &usize| reached[*number] || !used[*number].is_empty();
         let starts = (0..programs.len()).filter(|number| matters(number) && is_run_otherwise(*number));
         let origins = origins(starts, &used, &arrays, &reached).unwrap_or_else(|| vec![Vec::new(); programs.len()]);
-        let lifetime = |it: &Program| it.loaded_ns.unwrap_or(0)..it.unloaded_ns.unwrap_or(u64::MAX);
+        let lifetime = |it: &IndexedProgram| it.loaded_ns.unwrap_or(0)..it.unloaded_ns.unwrap_or(u64::MAX);
         TailCalls { reached, origins, lifetimes: programs.iter().map(lifetime).collect() }
     }
 
-    /// True if tail calls can reach a program.
+    /// Returns true if tail calls can reach a program.
     pub(crate) fn reach(&self, program: u32) -> bool {
         self.reached.get(program as usize) == Some(&true)
     }
 
-    /// The program that was run when this one, which tail calls can reach, ran at a time; `None` where several can be the one, or none is known.
-    /// `hook` is what the call chain leads to.
+    /// Returns the program that a hook ran before tail calls led to `program`, at a time; `None` if several are possible or none is known. `hook` is
+    /// the hook of the call chain.
     pub(crate) fn origin(&self, program: u32, hooks: &Hooks, hook: Option<u32>, time_ns: u64) -> Option<u32> {
         let there = |origin: &u32| self.lifetimes[*origin as usize].contains(&time_ns);
         let mut origins: Vec<u32> = self.origins[program as usize].iter().copied().filter(there).collect();
@@ -90,8 +90,8 @@ impl TailCalls {
     }
 }
 
-/// Contents of each program array, by any of its readings.
-fn arrays(programs: &[Program], states: &States) -> Arrays {
+/// Returns the programs of each program array, in any of its readings.
+fn arrays(programs: &[IndexedProgram], states: &States) -> Arrays {
     let mut by_id: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     for (number, program) in (0..).zip(programs) {
         let of_id = program.id.map(|id| by_id.entry(id).or_default());
@@ -106,7 +106,7 @@ fn arrays(programs: &[Program], states: &States) -> Arrays {
         array.slots.iter().for_each(|slot| add(array.map_id, slot.prog_id));
     }
     if states.prog_arrays.is_empty() {
-        // Older recordings have the name of the array alone, which several may share.
+        // Older recordings have only the array's name, which several arrays may share.
         let is_array = |map: &&bprec_format::bprec::state::Map| map.map_type == MapType::PROG_ARRAY.0;
         let mut named: FxHashMap<&[u8], Vec<u32>> = FxHashMap::default();
         states.maps.values().filter(is_array).for_each(|map| named.entry(&map.name).or_default().push(map.id));
@@ -116,7 +116,7 @@ fn arrays(programs: &[Program], states: &States) -> Arrays {
         }
     }
     if states.prog_arrays.iter().any(|array| array.unread_slots > 0) {
-        // Any of them may be there.
+        // An unread slot may have any program.
         let all: FxHashSet<u32> = held.values().flatten().copied().collect();
         held.insert(UNREAD, all);
     }
@@ -125,7 +125,7 @@ fn arrays(programs: &[Program], states: &States) -> Arrays {
     arrays
 }
 
-/// By program that is reached, the starts that lead to it; `None` where there are too many ways.
+/// Returns, for each reachable program, the starts that lead to it; `None` if the limit is exceeded.
 fn origins(
     starts: impl Iterator<Item = usize>,
     used: &[Vec<u32>],
@@ -165,9 +165,9 @@ mod tests {
     use bprec_format::bpf::names::ProgType;
     use bprec_format::bprec::state::{Attachment, KernelSymbol, ProgArray, Session, TailCall};
 
-    fn program(id: u32) -> Program {
+    fn program(id: u32) -> IndexedProgram {
         let info = ProgInfoSummary { at: 0, prog_type: Some(ProgType::RAW_TRACEPOINT), load_time_ns: 0, uid: None };
-        Program { id: Some(id), info: Some(info), ..Program::default() }
+        IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() }
     }
 
     fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
@@ -184,7 +184,7 @@ mod tests {
     /// Program that a program was tail-called from, by a tracepoint that the call chain leads to. Programs have the ids
     /// 10, 11 … in their order; `maps` are those that each uses.
     fn origin(
-        programs: &[Program],
+        programs: &[IndexedProgram],
         maps: &[&[u32]],
         states: &States,
         of: u32,
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_chain_begins_where_a_hook_runs_a_program() {
         // 10 on sys_enter → 12 → 13; 11 on sys_exit → 13; 13 also on sys_exit itself.
-        let programs: Vec<Program> = (10..14).map(program).collect();
+        let programs: Vec<IndexedProgram> = (10..14).map(program).collect();
         let maps: [&[u32]; 4] = [&[1], &[2], &[2, 9], &[]];
         let mut at = [attached(10, "raw_tracepoint", "sys_enter"), attached(11, "raw_tracepoint", "sys_exit")].to_vec();
         at.push(attached(12, "tail_call", "jumps[0]"));
@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn only_programs_that_were_there_jump() {
         // Both jump to 12 and are on no hook that is known.
-        let gone = Program { unloaded_ns: Some(300), ..program(10) };
-        let came = Program { loaded_ns: Some(400), ..program(11) };
+        let gone = IndexedProgram { unloaded_ns: Some(300), ..program(10) };
+        let came = IndexedProgram { loaded_ns: Some(400), ..program(11) };
         let programs = [gone, came, program(12)];
         let known = states(&[], &[array(1, &[12])]);
         let of = |at_ns| origin(&programs, &[&[1], &[1], &[]], &known, 2, None, at_ns);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn slots_that_were_not_looked_at_hold_any_of_the_programs() {
-        let programs: Vec<Program> = (10..13).map(program).collect();
+        let programs: Vec<IndexedProgram> = (10..13).map(program).collect();
         let long = ProgArray { unread_slots: 1, ..array(2, &[]) };
         let of = |arrays: &[ProgArray]| origin(&programs, &[&[1], &[2], &[]], &states(&[], arrays), 2, None, 500);
         assert_eq!(of(&[array(1, &[12]), array(2, &[])]), Some(0));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn ways_in_a_circle_end() {
-        let programs: Vec<Program> = (10..13).map(program).collect();
+        let programs: Vec<IndexedProgram> = (10..13).map(program).collect();
         let known = states(&[attached(10, "raw_tracepoint", "sys_enter")], &[array(1, &[11, 12])]);
         let of = |number| origin(&programs, &[&[1], &[1], &[1]], &known, number, None, 500);
         assert_eq!((of(1), of(2)), (Some(0), Some(0)));

@@ -3,19 +3,19 @@
 use crate::index::dedup::DedupLog;
 use rustc_hash::FxHashMap;
 
-/// Event of a task.
+/// Event of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TaskEvent {
-    /// It has this name, by its number in [`Tasks::name`].
+    /// The thread takes a name, by its number in [`Tasks::name`].
     Named(u32),
-    /// It was started by this thread.
+    /// The thread is started by another one.
     Forked(u32),
 }
 
-/// When, and to which thread.
+/// Time, thread and event.
 type TaskAt = (u64, u32, TaskEvent);
 
-/// Collects events of tasks in any order.
+/// Builder of [`Tasks`]: collects events in any order.
 #[derive(Debug)]
 pub(crate) struct TasksBuilder {
     names: Vec<String>,
@@ -31,13 +31,13 @@ impl Default for TasksBuilder {
 }
 
 impl TasksBuilder {
-    /// COMM.
+    /// Takes in a COMM record.
     pub(crate) fn named(&mut self, time_ns: u64, tid: u32, comm: &[u8]) {
         let number = self.number(&String::from_utf8_lossy(comm));
         self.events.push((time_ns, tid, TaskEvent::Named(number)));
     }
 
-    /// FORK.
+    /// Takes in a FORK record.
     pub(crate) fn forked(&mut self, time_ns: u64, tid: u32, parent_tid: u32) {
         self.events.push((time_ns, tid, TaskEvent::Forked(parent_tid)));
     }
@@ -52,7 +52,7 @@ impl TasksBuilder {
         number
     }
 
-    /// Orders the events by time; a new task has its parent's name until it gets its own.
+    /// Sorts the events by time. A new thread has its parent's name until it gets its own.
     pub(crate) fn build(mut self) -> Tasks {
         let idle = self.number("swapper");
         let mut events = self.events.into_vec();
@@ -64,7 +64,7 @@ impl TasksBuilder {
                 TaskEvent::Named(name) => Some(name),
                 TaskEvent::Forked(parent) => tasks.at(parent, time_ns),
             };
-            // A new task of an unknown parent ends the name of the one that had its number.
+            // A new thread of an unknown parent ends the name of the earlier thread with the same id.
             if name.is_some() || tasks.by_tid.contains_key(&tid) {
                 tasks.by_tid.entry(tid).or_default().push((time_ns, name));
             }
@@ -74,28 +74,28 @@ impl TasksBuilder {
     }
 }
 
-/// The name of every task at every time.
+/// Names of threads by time.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     names: Vec<String>,
-    /// By thread: since when which name, ascending; `None` where it is not known.
+    /// Names of each thread with the times from which they hold, ascending; `None` if unknown.
     by_tid: FxHashMap<u32, Vec<(u64, Option<u32>)>>,
 }
 
 impl Tasks {
-    /// Number of the name that a thread had at a time.
+    /// Returns the number of a thread's name at a time.
     pub(crate) fn at(&self, tid: u32, time_ns: u64) -> Option<u32> {
         let names = self.by_tid.get(&tid)?;
         let since = names.partition_point(|(since, _)| *since <= time_ns).saturating_sub(1);
         names.get(since).and_then(|(_, name)| *name)
     }
 
-    /// Number of the last name that a thread had.
+    /// Returns the number of a thread's last name.
     pub(crate) fn last(&self, tid: u32) -> Option<u32> {
         self.at(tid, u64::MAX)
     }
 
-    /// A name by its number.
+    /// Returns a name by its number.
     pub(crate) fn name(&self, number: u32) -> &str {
         self.names.get(number as usize).map_or("", String::as_str)
     }

@@ -1,14 +1,13 @@
-//! Container, pod and runtime, or systemd unit, that a cgroup's path names.
+//! Workloads: the container, pod and runtime, or the systemd unit, that a cgroup's path names.
 //!
-//! Paths are what runtimes and systemd make of them: Docker, containerd, CRI-O and Podman with the cgroupfs and the systemd driver, the
-//! kubelet's QoS classes, LXC, systemd-nspawn and machined, Amazon ECS, Garden; one inside another, too. Of a path that has none of these
-//! the name is the path.
+//! Known paths are those of Docker, containerd, CRI-O and Podman with the cgroupfs and the systemd driver, the kubelet's QoS classes, LXC,
+//! systemd-nspawn and machined, Amazon ECS and Garden, also nested. Any other path is its own name.
 
 use crate::model::Workload;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Containers and units of a recording's cgroups. Cgroups of one container are one.
+/// Workloads of a recording's cgroups. Cgroups of one container share a workload.
 #[derive(Debug, Default)]
 pub(crate) struct Workloads {
     list: Vec<Workload>,
@@ -16,7 +15,7 @@ pub(crate) struct Workloads {
 }
 
 impl Workloads {
-    /// Workloads of cgroups, by their paths.
+    /// Finds the workloads of cgroups by their paths.
     pub(crate) fn new(cgroups: &BTreeMap<u64, String>) -> Workloads {
         let mut numbers: BTreeMap<Workload, u32> = BTreeMap::new();
         let mut workloads = Workloads::default();
@@ -31,23 +30,23 @@ impl Workloads {
         workloads
     }
 
-    /// Number of the workload that a cgroup is of.
+    /// Returns the number of a cgroup's workload.
     pub(crate) fn of_cgroup(&self, id: u64) -> Option<u32> {
         self.by_cgroup.get(&id).copied()
     }
 
-    /// A workload by its number.
+    /// Returns a workload by its number.
     pub(crate) fn get(&self, number: u32) -> Option<&Workload> {
         self.list.get(number as usize)
     }
 }
 
-/// Names of cgroups that runtimes make of a prefix and the container's id.
+/// Prefixes of cgroup names before the container's id, with the runtime.
 const PREFIXES: [(&str, &str); 8] = [
     ("docker-", "docker"),
     ("cri-containerd-", "containerd"),
     ("nerdctl-", "containerd"),
-    // The monitor of a container is not in it.
+    // The monitor of a container runs outside of it.
     ("crio-conmon-", "conmon"),
     ("libpod-conmon-", "conmon"),
     ("crio-", "cri-o"),
@@ -55,7 +54,7 @@ const PREFIXES: [(&str, &str); 8] = [
     ("containerd-", "containerd"),
 ];
 
-/// Parents of cgroups that are named by the container's id alone.
+/// Parents of cgroups that are named by the container's id, with the runtime.
 const PARENTS: [(&str, &str); 5] = [
     ("docker", "docker"),
     ("buildkit", "buildkit"),
@@ -64,33 +63,33 @@ const PARENTS: [(&str, &str); 5] = [
     ("k8s.io", "containerd"),
 ];
 
-/// Parents of cgroups that are named by the container's name.
+/// Parents of cgroups that are named by the container's name, with the runtime.
 const NAMED_PARENTS: [(&str, &str); 2] = [("lxc", "lxc"), ("lxc.payload", "lxc")];
 
 /// Suffixes of systemd units that processes run in; slices only hold other units.
 const UNITS: [&str; 5] = [".service", ".scope", ".mount", ".socket", ".swap"];
 
-/// Digits of a container's id that are shown, as runtimes do.
+/// Number of digits of a container's id that are shown, as in runtimes.
 const SHORT_ID: usize = 12;
 
 #[derive(Default)]
 struct CgroupWalk {
     pod: Option<String>,
     container: Option<(String, String)>,
-    /// Containers that the innermost one runs in, outermost first.
+    /// Containers around the innermost one, outermost first.
     inside: Vec<String>,
     unit: Option<String>,
     slice: Option<String>,
     user: Option<u32>,
 }
 
-/// Container or unit of a cgroup with this path.
+/// Returns the workload of a cgroup's path.
 fn of_path(path: &str) -> Workload {
     let mut walk = CgroupWalk::default();
     let mut parents = ["", ""];
     for component in path.split('/').filter(|component| !component.is_empty()) {
         match component.split(':').collect::<Vec<_>>()[..] {
-            // A container started with the systemd driver's syntax by a runc whose cgroupfs driver took it literally.
+            // A runc with the cgroupfs driver took the systemd driver's syntax literally.
             [slice, prefix, id] if slice.is_empty() || slice.ends_with(".slice") => {
                 walk.component(slice, ["", ""]);
                 walk.component(&format!("{prefix}-{id}"), ["", ""]);
@@ -110,7 +109,7 @@ impl CgroupWalk {
             if let Some((runtime, id)) = self.container.replace((runtime.to_owned(), id)) {
                 self.inside.push(format!("{runtime}:{}", short(&id)));
             }
-            // Units from here on are of the container's own systemd.
+            // Units from here on belong to the container's own systemd.
             (self.unit, self.slice, self.user) = (None, None, None);
         } else if UNITS.iter().any(|suffix| name.ends_with(suffix)) {
             self.unit = Some(unescaped(name));
@@ -140,7 +139,7 @@ impl CgroupWalk {
     }
 }
 
-/// Id of a pod by its cgroup: the uid (Kubernetes) or the id (Podman).
+/// Returns the id of a pod by its cgroup's name: the uid (Kubernetes) or the id (Podman).
 fn pod_of(name: &str) -> Option<String> {
     let slice = name.strip_suffix(".slice");
     if let Some((parent, id)) = slice.and_then(|slice| slice.split_once("-libpod_pod_")) {
@@ -151,12 +150,12 @@ fn pod_of(name: &str) -> Option<String> {
         Some(_) => return None,
         None => name.strip_prefix("pod").filter(|uid| uid.len() >= 32)?,
     };
-    // Systemd has no place for `-` in the last part of a slice's name. Static pods have a hash for a uid.
+    // Systemd cannot have a `-` in the last part of a slice's name. Static pods have a hash instead of a uid.
     let is_uid = !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || b"-_".contains(&byte));
     is_uid.then(|| uid.replace('_', "-"))
 }
 
-/// Runtime and id of a container that a cgroup is made for.
+/// Returns the runtime and id of a cgroup's container.
 fn container_of<'n>(name: &'n str, [grandparent, parent]: [&str; 2]) -> Option<(&'static str, String)> {
     let stem: &'n str = name.strip_suffix(".scope").unwrap_or(name);
     if let Some((runtime, id)) =
@@ -186,17 +185,17 @@ fn container_of<'n>(name: &'n str, [grandparent, parent]: [&str; 2]) -> Option<(
     (is_build || is_garden || is_whole_id).then(|| (of(&PARENTS).unwrap_or("container"), name.to_owned()))
 }
 
-/// True if it may be a container's id: hexadecimal, and of such a length that no word is.
+/// Returns true if the text may be a container's id: hexadecimal, and too long for a word.
 fn is_id(text: &str) -> bool {
     (SHORT_ID..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Part of an id that people read; a name is not cut.
+/// Shortens an id for display; a name stays whole.
 fn short(id: &str) -> &str {
     if is_id(id) { &id[..SHORT_ID] } else { id }
 }
 
-/// A unit's name without systemd's escapes: `\x2d` is a `-`.
+/// Decodes systemd's escapes in a unit's name: `\x2d` is a `-`.
 fn unescaped(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.as_bytes();

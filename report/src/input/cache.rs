@@ -1,12 +1,12 @@
-//! Filling the processor's cache ahead of what is read, with the instruction that does only that. The `unsafe` of it is here.
+//! Prefetching: fills the processor's cache ahead of the reader. This module holds the `unsafe` of the prefetch instruction.
 
-/// Records are brought into the cache when the one this many bytes before them is looked at,
+/// Distance of the prefetch ahead of the reader.
 const READ_AHEAD_BYTES: usize = 2048;
-/// and so many lines: what a record of usual size takes.
+/// Cache lines per prefetch: the size of a usual record.
 const READ_AHEAD_LINES: usize = 3;
 
-/// Asks for bytes that will be read soon: where the next record starts is known only when this one has been read, so that the
-/// processor cannot do it by itself.
+/// Prefetches the bytes that the reader needs soon. The processor cannot do so by itself, as the start of the next record is known only after this
+/// record was read.
 #[inline]
 pub(crate) fn read_ahead(rest: &[u8]) {
     const LINE_BYTES: usize = 64;
@@ -15,17 +15,17 @@ pub(crate) fn read_ahead(rest: &[u8]) {
     }
 }
 
-/// Asks for what will be read soon, without waiting for it. On other processors this does nothing.
+/// Prefetches a value without waiting for it. Does nothing on processors other than x86-64 and aarch64.
 #[inline]
 pub(crate) fn prefetch<T>(soon: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 has it, and it changes nothing but what the cache holds.
+        // SAFETY: every x86-64 processor has the instruction, and it changes nothing but the cache.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(soon).cast()) };
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
+    // SAFETY: every aarch64 processor has the instruction, and it changes nothing but the cache.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{}]", in(reg) soon, options(nostack, preserves_flags, readonly));
     }

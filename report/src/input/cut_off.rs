@@ -1,4 +1,4 @@
-//! A recording that lacks its end: the one place that decides it, and says it.
+//! Recordings that lack their end: the one place that decides this and puts it into words.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use bprec_format::{Error, File, Metadata, Problem, bprec};
 /// End of a recording that was cut off, and the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CutOff {
-    /// End of its records: an offset in the input.
+    /// End of the records, as an offset in the input.
     pub(crate) offset: u64,
     pub(crate) cause: Cause,
 }
@@ -17,27 +17,27 @@ pub(crate) struct CutOff {
 /// Cause that cut a recording off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The recorder did not come to its end: there are no feature sections but those in its journal.
+    /// The recorder ended before it wrote the feature sections; only its journal has some.
     Recorder(Journal),
-    /// The file was made shorter than its header says: what stood behind is lost.
+    /// The file is shorter than its header says: its end is lost.
     File,
-    /// The stream ended inside of a record, or of what belongs to one.
+    /// The stream ended within a record or within the data of one.
     Stream(Error),
 }
 
-/// State of the journal of a recorder that did not come to its end.
+/// State of the journal of a recorder that did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Journal {
-    /// There is none.
+    /// No journal exists.
     None,
-    /// Sections that the recorder had put aside, but for those that are damaged.
+    /// The journal was read. Has the features whose sections are damaged.
     Read(Vec<(Feature, Error)>),
-    /// It cannot be read.
+    /// The journal cannot be read.
     Unusable(Error),
 }
 
 impl CutOff {
-    /// Finds the cut of a file that was cut off. Adds the contents of `journal` to `metadata`.
+    /// Returns where and why a file was cut off, if it was. Adds the contents of `journal` to `metadata`.
     pub(crate) fn of_file(file: &File<'_>, journal: Option<&[u8]>, metadata: &mut Metadata<'_>) -> Option<CutOff> {
         let (data, there) = (file.data(), file.records().rest().len() as u64);
         let cause = if bprec::is_unfinished(file) {
@@ -54,13 +54,13 @@ impl CutOff {
         Some(CutOff { offset: data.offset.saturating_add(there), cause })
     }
 
-    /// Cut of a stream in which nothing more can be read, if that is for want of bytes.
+    /// Returns the cut of a stream that cannot be read further, if it lacks bytes.
     pub(crate) fn of_stream(error: &Error) -> Option<CutOff> {
         let is_short = matches!(error.problem, Problem::Truncated { .. });
         is_short.then(|| CutOff { offset: error.offset, cause: Cause::Stream(error.clone()) })
     }
 
-    /// The recorder did not come to its end.
+    /// Returns true if the recorder did not finish.
     pub(crate) fn is_unfinished(&self) -> bool {
         matches!(self.cause, Cause::Recorder(_))
     }
@@ -98,7 +98,7 @@ impl fmt::Display for CutOff {
     }
 }
 
-/// Each feature with the first thing that is wrong with it.
+/// Writes each damaged feature once, with its first error.
 fn write_features(f: &mut fmt::Formatter<'_>, damaged: &[(Feature, Error)]) -> fmt::Result {
     let mut named = Vec::new();
     for (feature, error) in damaged {
@@ -116,7 +116,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::Input;
-    use crate::input::recording::Recording;
+    use crate::input::recording::OpenRecording;
     use bprec_format::{ATTR_SIZES, FILE_HEADER_BYTES, PIPE_HEADER_BYTES};
 
     /// A stream with one event and two COMM records of 32 bytes.
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// The same as a file whose header says `data_bytes`.
+    /// A file with one event and two COMM records, whose header says `data_bytes`.
     fn file(data_bytes: u64) -> Vec<u8> {
         let entry_bytes = u64::from(ATTR_SIZES[0]) + 16;
         let header = FILE_HEADER_BYTES as u64;
@@ -163,7 +163,7 @@ mod tests {
 
     fn cut_off(bytes: Vec<u8>) -> Option<(u64, Cause)> {
         let input = Input::from_bytes("test", bytes);
-        let recording = Recording::open(&input).unwrap();
+        let recording = OpenRecording::open(&input).unwrap();
         recording.cut_off().map(|cut_off| (cut_off.offset, cut_off.cause.clone()))
     }
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(cut_off(file(64)), None);
     }
 
-    /// The recorder never wrote how much it recorded: the records go on to the end of the file.
+    /// A header without a data size: the records reach to the end of the file.
     #[test]
     fn a_recorder_that_was_killed_is_told_from_a_file_that_lost_its_end() {
         let len = file(0).len() as u64;

@@ -1,4 +1,4 @@
-//! Kinds of an event's samples.
+//! Kinds of events, by the contents of their samples.
 
 use bprec_format::{
     AttrFlags, Callchain, EventAttr, Events, Sample,
@@ -6,27 +6,27 @@ use bprec_format::{
     event_type, software,
 };
 
-/// Kind of an event's samples.
+/// Kind of an event, by the contents of its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// The processor was there.
+    /// Samples of the instruction that the CPU executed.
     Pmu,
-    /// The same, as [`bprec_format::bprec::sampler`] payloads.
+    /// Such samples, as [`bprec_format::bprec::sampler`] payloads.
     BpfSampler,
     /// [`bprec_format::bprec::state`] payloads.
     State,
-    /// Neither: the event is there for its side band, or carries another tool's payloads.
+    /// Other samples: the event has only side-band records, or carries payloads of another tool.
     Other,
 }
 
 impl EventKind {
-    /// Kind of the samples of an event with this name.
+    /// Returns the kind of an event with this name.
     pub(crate) fn of(attr: &EventAttr, name: &str) -> EventKind {
         match (attr.kind, attr.config) {
             (event_type::SOFTWARE, software::DUMMY) => EventKind::Other,
             (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME => EventKind::State,
             (event_type::SOFTWARE, software::BPF_OUTPUT) if name == sampler::EVENT_NAME => EventKind::BpfSampler,
-            // A recording without names was cut off; of the bpf-output events that we write only this one is never enabled.
+            // A recording that was cut off has no names. Of the bpf-output events that bprec writes, only this event is never enabled.
             (event_type::SOFTWARE, software::BPF_OUTPUT)
                 if name == attr.default_name() && attr.flags.contains(AttrFlags::DISABLED) =>
             {
@@ -37,15 +37,15 @@ impl EventKind {
         }
     }
 
-    /// The same of each event of a recording.
+    /// Returns the kind of each event of a recording.
     pub(crate) fn of_all(events: &Events, names: &[String]) -> Vec<EventKind> {
         events.all().iter().zip(names).map(|(event, name)| EventKind::of(&event.attr, name)).collect()
     }
 
-    /// The call chain of a sample of an event with this kind, which is in a record at `offset`.
+    /// Returns the call chain of a sample of this kind, whose record is at `offset`.
     ///
     /// # Errors
-    /// When it, or what is in front of it, overruns the record.
+    /// Fails if the record is too short for the chain or for the fields before it.
     #[inline]
     pub(crate) fn callchain<'s>(self, sample: &Sample<'s>, offset: u64) -> bprec_format::Result<Option<Callchain<'s>>> {
         match self {
@@ -55,7 +55,7 @@ impl EventKind {
     }
 }
 
-/// Payload of our sampling program in a sample.
+/// Returns the payload of bprec's sampling program in a sample.
 pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::SamplerPayload<'s>> {
     sampler::SamplerPayload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
 }

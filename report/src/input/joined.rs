@@ -1,7 +1,7 @@
-//! Several files as one recording: which belong together, in which order, and which of them a part of the wall clock needs.
+//! Several files as one recording: which files belong together, in which order, and which of them a range of the wall clock needs.
 
 use super::{GZIP_MAGIC, Input, io_error};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::options::wall_clock::{self, WallRange};
 use crate::{Error, Result, TimeRange};
 use bprec_format::feature::Feature;
@@ -10,20 +10,21 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The rings of CPUs are read one after the other, at most so far apart: by this, samples of a file may be later than the first of the next one.
+/// Limit on the overlap of two files. The recorder reads the rings of CPUs one after the other, so samples of a file may be later than the first
+/// sample of the next file.
 const OVERLAP_MAX_NS: u64 = 250_000_000;
 
-/// Facts by which files are put in order and told from those of other machines.
+/// Facts that order files and tell machines apart.
 struct FileFacts {
     first_ns: u64,
     last_ns: u64,
-    /// Name of the fact, and its value.
+    /// Names and values of facts about the machine.
     machine: [(&'static str, Option<String>); 3],
 }
 
 impl FileFacts {
     fn of(input: &Input) -> Result<FileFacts> {
-        let recording = Recording::open_file(input)?;
+        let recording = OpenRecording::open_file(input)?;
         let span = input.checked(Ok(recording.sampled_span()))?;
         let Some((first_ns, last_ns)) = span else {
             let problem = "has no samples with times, by which files of one recording are put in order";
@@ -39,10 +40,10 @@ impl FileFacts {
 }
 
 impl Input {
-    /// Puts files in the order of time: together they are read as one recording.
+    /// Joins files in the order of time: they are read as one recording.
     ///
     /// # Errors
-    /// When there is none, when one cannot be read or has no times, and when two are of different machines or of the same time.
+    /// Fails if `inputs` is empty, if a file cannot be read or has no times, or if two files are of different machines or of the same time.
     pub fn join(inputs: Vec<Input>) -> Result<Input> {
         if inputs.len() == 1 {
             return inputs.into_iter().next().ok_or_else(nothing);
@@ -72,12 +73,12 @@ impl Input {
             let (latest, of_latest) = latest.map_or((facts, input), |(facts, input)| (facts, input));
             let overlap_ns = latest.last_ns.min(next.last_ns).saturating_sub(next.first_ns);
             if (facts.first_ns, facts.last_ns) == (next.first_ns, next.last_ns) {
-                return Err(failed(input, "the same recording twice, or two of the same time".to_owned()));
+                return Err(failed(input, "the same recording twice, or two recordings of the same time".to_owned()));
             }
             if overlap_ns > OVERLAP_MAX_NS {
                 let overlap = overlap_ns as f64 / 1e9;
                 let problem =
-                    format!("both have samples of the same {overlap:.3} s: files of one recording follow each other");
+                    format!("both have samples of the same {overlap:.3} s; files of one recording do not overlap");
                 return Err(failed(of_latest, problem));
             }
         }
@@ -87,14 +88,14 @@ impl Input {
         Ok(first)
     }
 
-    /// Keeps the files that have something of a range of the wall clock, and gives the part of their time that is asked for. Of the others only
-    /// headers are read.
+    /// Keeps the files that overlap a range of the wall clock, and returns them with the part of their time that the range selects. Reads only the
+    /// headers of the other files.
     ///
     /// # Errors
-    /// When a file does not say where it is on the wall clock, or none has something of the range.
+    /// Fails if a file does not relate its clock to the wall clock, or if no file overlaps the range.
     pub fn within(inputs: Vec<Input>, range: &WallRange) -> Result<(Vec<Input>, TimeRange)> {
         let spanned = |input: Input| {
-            let recording = Recording::open_file(&input)?;
+            let recording = OpenRecording::open_file(&input)?;
             let clock = recording.files().first().and_then(|file| file.clock);
             let (Some((wall_ns, clock_ns)), Some(span)) = (clock, recording.sampled_span()) else {
                 let path = input.path().display().to_string();
@@ -117,7 +118,7 @@ impl Input {
         });
         let (Some((from, (first, _), _)), Some((to, (_, last), _))) = (files.first(), files.last()) else {
             let (start, end) = (wall_clock::text(start_ns), wall_clock::text(end_ns));
-            let problem = format!("no file has samples of that time: they go from {start} to {end}");
+            let problem = format!("no file has samples in this range; the samples are from {start} to {end}");
             return Err(Error::option("--since/--until", range.to_string(), problem));
         };
         let on_clock = |offset: i128, time_ns: u64| u64::try_from(i128::from(time_ns) - offset).unwrap_or(0);
@@ -135,11 +136,11 @@ fn nothing() -> Error {
     Error::option("FILE", "", "no recording is given")
 }
 
-/// The recordings that a path names: itself, or, of a directory that is no recording (`perf record --threads` makes those), the recordings in
-/// it.
+/// Returns the recordings that a path names: the path itself or, if it is a directory of recordings (as `perf record --switch-output` leaves), those
+/// files.
 ///
 /// # Errors
-/// When the directory cannot be read, or has no recording.
+/// Fails if the directory cannot be read or has no recording.
 pub fn recordings_of(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() || path.join("data").is_file() {
         return Ok(vec![path.to_owned()]);
@@ -158,7 +159,7 @@ pub fn recordings_of(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// True for a file that begins as a recording.
+/// Returns true if a file begins as a recording.
 fn is_recording(path: &Path) -> bool {
     let mut head = [0; PIPE_HEADER_BYTES];
     let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok();

@@ -1,8 +1,8 @@
-//! Files in memory, read-only. `unsafe` is that of mapping them.
+//! Files mapped read-only into memory. This module holds the `unsafe` of the mapping.
 //!
-//! A file may get shorter while it is mapped, and its disk may fail: touching what is no longer there raises SIGBUS, which would end the
-//! process. A handler puts zeros in place of it instead, which no reader takes for a record, and remembers where: whoever has read asks
-//! [`Mapping::lost_from`] before it believes what it found. Nothing is done on the way: reading costs what it did.
+//! A file may become shorter while it is mapped, and its disk may fail. An access to a lost page raises SIGBUS, which would end the process. A
+//! handler maps zeros in place of the lost pages instead, which no reader takes for a record, and remembers their offset. A reader asks
+//! [`FileMapping::lost_from`] before it trusts its results. Reading itself costs nothing more.
 
 use std::fs::File;
 use std::io;
@@ -12,17 +12,17 @@ use std::ops::{Deref, Range};
 use memmap2::UncheckedAdvice;
 use memmap2::{Mmap, MmapOptions};
 
-/// The bytes of a file.
+/// Bytes of a file, mapped.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(super) struct FileMapping {
     #[cfg(unix)]
     guard: sigbus::Guard,
     bytes: Mmap,
 }
 
-impl Mapping {
-    /// `None` for an empty file, which cannot be mapped.
-    pub(super) fn new(file: &File) -> io::Result<Option<Mapping>> {
+impl FileMapping {
+    /// Maps a file; `None` for an empty file, which cannot be mapped.
+    pub(super) fn new(file: &File) -> io::Result<Option<FileMapping>> {
         let len = length(file)?;
         if len == 0 {
             return Ok(None);
@@ -31,14 +31,14 @@ impl Mapping {
         // change under us, which all readers bear since they check every value they use and keep no assumption about bytes
         // read before. If it is truncated, touching the lost pages raises SIGBUS, upon which they become zeros.
         let bytes = unsafe { MmapOptions::new().len(len).map(file) }?;
-        Ok(Some(Mapping {
+        Ok(Some(FileMapping {
             #[cfg(unix)]
             guard: sigbus::Guard::new(&bytes)?,
             bytes,
         }))
     }
 
-    /// From where on the file could no longer be read when that was tried, as an offset; `None` if all that was touched was there.
+    /// Returns the lowest offset that could not be read; `None` if every access succeeded.
     pub(super) fn lost_from(&self) -> Option<u64> {
         #[cfg(unix)]
         return self.guard.lost_from();
@@ -46,11 +46,11 @@ impl Mapping {
         None
     }
 
-    /// Lets go of the memory of a part of a file that nobody writes any more. It can be read again.
+    /// Releases the memory of a part of a file that nobody writes any more. The part can be read again.
     pub(super) fn release(&self, part: Range<u64>) {
         #[cfg(unix)]
         {
-            // Whole pages, of any size that machines have.
+            // The largest page size of the supported machines.
             const PAGE_BYTES: u64 = 64 << 10;
             let from = part.start.next_multiple_of(PAGE_BYTES);
             let to = part.end.min(self.bytes.len() as u64) / PAGE_BYTES * PAGE_BYTES;
@@ -59,7 +59,7 @@ impl Mapping {
                 // SAFETY: the mapping is read-only, and of a file of our own that has no name and that nobody writes any
                 // more: pages that are let go come back from it with the same bytes. The range lies within the mapping.
                 let released = unsafe { self.bytes.unchecked_advise_range(UncheckedAdvice::DontNeed, from, len) };
-                // Memory that cannot be let go of is merely used.
+                // Memory that cannot be released merely stays in use.
                 drop(released);
             }
         }
@@ -68,9 +68,9 @@ impl Mapping {
     }
 }
 
-/// Bytes of a file.
+/// Returns the length of a file in bytes.
 fn length(file: &File) -> io::Result<usize> {
-    // The standard library asks by a call that takes a path as well, which a confined reader no longer has.
+    // The standard library uses a system call that also takes a path, which the sandbox forbids.
     #[cfg(unix)]
     let bytes = rustix::fs::fstat(file)?.st_size;
     #[cfg(not(unix))]
@@ -78,7 +78,7 @@ fn length(file: &File) -> io::Result<usize> {
     usize::try_from(bytes).map_err(io::Error::other)
 }
 
-impl Deref for Mapping {
+impl Deref for FileMapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -86,7 +86,7 @@ impl Deref for Mapping {
     }
 }
 
-/// The handler, and the mappings that it is for.
+/// The SIGBUS handler, and the mappings that it covers.
 #[cfg(unix)]
 mod sigbus {
     use std::io;
@@ -95,9 +95,9 @@ mod sigbus {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A mapping that the handler knows. Only the guard that took it writes addresses; the handler writes `lost_from`.
-    struct Slot {
-        /// First address; `FREE`, or `TAKEN` while its guard fills it in.
+    /// A mapping that the handler covers. Only its guard writes the addresses; the handler writes `lost_from`.
+    struct MappingSlot {
+        /// First address; `FREE`, or `TAKEN` until the guard has filled in the slot.
         start: AtomicUsize,
         end: AtomicUsize,
         /// Lowest offset that could not be read; `NOTHING` if all could.
@@ -105,25 +105,25 @@ mod sigbus {
     }
 
     const FREE: usize = 0;
-    /// Behind every end, so that no address lies in such a slot.
+    /// Beyond every end, so that no address lies in a taken slot.
     const TAKEN: usize = usize::MAX;
     const NOTHING: usize = usize::MAX;
-    /// Files at once. A directory has one for each CPU.
+    /// Limit on files mapped at once. A directory has a file for each CPU.
     const SLOTS: usize = 1 << 13;
 
-    static MAPPINGS: [Slot; SLOTS] = [const {
-        Slot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), lost_from: AtomicUsize::new(NOTHING) }
+    static MAPPINGS: [MappingSlot; SLOTS] = [const {
+        MappingSlot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), lost_from: AtomicUsize::new(NOTHING) }
     }; SLOTS];
     static INSTALLED: OnceLock<Result<Installed, i32>> = OnceLock::new();
 
-    /// Facts that the handler needs and cannot ask for itself.
+    /// Facts that the handler needs but cannot ask the system for.
     struct Installed {
         page_bytes: usize,
-        /// Earlier handler of SIGBUS, which stays for all other addresses.
+        /// Earlier handler of SIGBUS, which still handles all other addresses.
         before: libc::sigaction,
     }
 
-    /// Keeps SIGBUS away from a mapping for as long as it lives.
+    /// Protects a mapping from SIGBUS until it is dropped.
     #[derive(Debug)]
     pub(super) struct Guard(usize);
 
@@ -131,8 +131,9 @@ mod sigbus {
         pub(super) fn new(bytes: &[u8]) -> io::Result<Guard> {
             INSTALLED.get_or_init(install).as_ref().map_err(|errno| io::Error::from_raw_os_error(*errno))?;
             let start = bytes.as_ptr() as usize;
-            let take =
-                |slot: &Slot| slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            let take = |slot: &MappingSlot| {
+                slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            };
             let taken = MAPPINGS.iter().position(take);
             let taken = taken.ok_or_else(|| io::Error::other(format!("more than {SLOTS} files at once")))?;
             let slot = &MAPPINGS[taken];
@@ -151,8 +152,8 @@ mod sigbus {
 
     impl Drop for Guard {
         fn drop(&mut self) {
-            // ATOMICS: pairs with the exchange of the next guard that takes it. The mapping is still there, and nobody reads it any
-            // more: it is dropped together with its guard.
+            // ATOMICS: pairs with the exchange of the next guard that takes the slot. The mapping still exists, and nobody reads it any more: it is
+            // dropped together with its guard.
             MAPPINGS[self.0].start.store(FREE, Ordering::Release);
         }
     }
@@ -164,7 +165,7 @@ mod sigbus {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_sigbus as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: asks the system for its page size, and for what is done upon the signal now; it writes `before` when it returns 0.
+        // SAFETY: asks for the page size and for the present action of the signal; `sigaction` writes `before` if it returns 0.
         let page_bytes = unsafe {
             if libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) != 0 {
                 return Err(errno());
@@ -172,23 +173,23 @@ mod sigbus {
             libc::sysconf(libc::_SC_PAGESIZE)
         };
         let page_bytes = usize::try_from(page_bytes).map_err(|_| errno())?;
-        // SAFETY: the call above has filled it in.
+        // SAFETY: the call above has filled in `before`.
         let installed = Installed { page_bytes, before: unsafe { before.assume_init() } };
-        // SAFETY: the handler has the form that SA_SIGINFO asks for and does only what a handler may: see there. Until INSTALLED is set
-        // no mapping has a slot, and the handler does what was done before.
+        // SAFETY: the handler has the form that SA_SIGINFO asks for and makes only calls that a handler may make. Until INSTALLED is set no mapping
+        // has a slot, and the handler restores the default action.
         if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } != 0 {
             return Err(errno());
         }
         Ok(installed)
     }
 
-    /// Puts zeros in place of what a file no longer has. It calls nothing but `mmap`, `sigaction` and `raise`, takes no lock and
-    /// allocates nothing: it may run at any instruction of any thread.
+    /// Maps zeros over the lost pages of a file. It calls nothing but `mmap`, `sigaction` and `raise`, takes no lock and allocates nothing: it may
+    /// run at any instruction of any thread.
     extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
         // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO.
         let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
         let Some(Ok(Installed { page_bytes, before })) = INSTALLED.get() else {
-            // SAFETY: all zeros is the default action; setting it makes the access that faulted end the process, as ever.
+            // SAFETY: all zeros is the default action, with which the faulting access ends the process.
             unsafe { libc::sigaction(signal, &std::mem::zeroed(), ptr::null_mut()) };
             return;
         };
@@ -202,9 +203,9 @@ mod sigbus {
                 continue;
             }
             let page = addr / page_bytes * page_bytes;
-            // SAFETY: `__errno_location` is not portable; `mmap` changes errno only when it fails, and then the process ends below.
-            // From the page that faulted to the end lies our own read-only mapping, which stays for as long as its slot is taken. All
-            // behind the page is gone from the file as well, or is shown as gone.
+            // SAFETY: `mmap` changes errno only if it fails, and then the process ends below. From the faulting page to the end lies our own
+            // read-only mapping, which stays for as long as its slot is taken. All pages after the faulting page are lost as well, or are reported as
+            // lost.
             let zeros = unsafe {
                 libc::mmap(
                     page as *mut libc::c_void,
@@ -220,7 +221,7 @@ mod sigbus {
                 return;
             }
         }
-        // SAFETY: what was done before is put back. A fault happens again when this returns; a signal that was sent is sent again.
+        // SAFETY: the earlier action is restored. A fault happens again when this returns; a signal that a process sent is sent again.
         unsafe {
             libc::sigaction(signal, before, ptr::null_mut());
             if !is_fault {

@@ -16,7 +16,7 @@ pub(crate) mod window;
 use crate::{Error, Result};
 use bprec_format::{Container, PIPE_HEADER_BYTES};
 pub use joined::recordings_of;
-use mapping::Mapping;
+use mapping::FileMapping;
 pub use progress::Progress;
 use spool::{Spool, spool};
 use std::fs::File;
@@ -28,16 +28,16 @@ use std::sync::Arc;
 /// First bytes of files that gzip wrote.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Limit on threads that look at a recording: more gain nothing, and each holds a sink.
+/// Limit on threads that read a recording: more gain nothing, and each holds a sink.
 pub(crate) const MAX_THREADS: usize = 16;
 
-/// Number of threads that can run side by side.
+/// Returns the number of threads that can run at the same time.
 pub(crate) fn threads_there_are() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// An input that was opened: a file, mapped, with what belongs to it. What cannot be mapped (a pipe, a gzip file) is
-/// spooled into an unlinked temporary file first.
+/// An opened input: a mapped file with its journal and the files of its directory. An input that cannot be mapped (a pipe, a gzip file) is first
+/// copied into an unlinked temporary file.
 #[derive(Debug)]
 pub struct Input {
     path: PathBuf,
@@ -45,37 +45,37 @@ pub struct Input {
     parts: Vec<Input>,
     /// Files of the same recording that follow this one.
     later: Vec<Input>,
-    journal: Option<Mapping>,
-    /// The map is of a temporary copy of ours.
+    journal: Option<FileMapping>,
+    /// True if the mapped file is a temporary copy.
     spooled: bool,
     progress: Arc<Progress>,
 }
 
-/// Place of the bytes.
+/// Storage of the bytes.
 #[derive(Debug)]
 enum Content {
-    /// In a file; `None` when it is empty, which cannot be mapped.
-    Mapped(Option<Mapping>),
-    /// In memory.
+    /// A mapped file; `None` if the file is empty, which cannot be mapped.
+    Mapped(Option<FileMapping>),
+    /// Bytes in memory.
     Owned(Vec<u8>),
 }
 
 impl Input {
     /// Opens `path`: a file, a directory as `perf record --threads` writes it, or `-` for standard input.
     ///
-    /// The first file that is opened installs a handler for SIGBUS, which reading a file raises that has become shorter: it acts on the
-    /// files of inputs alone and leaves all else to what was installed before.
+    /// The first opened file installs a handler for SIGBUS, which an access raises if the file has become shorter. The handler acts on the files of
+    /// inputs alone and leaves all other addresses to the earlier handler.
     ///
     /// # Errors
-    /// When it cannot be read, or the spool not be written.
+    /// Fails if the input cannot be read or the temporary file cannot be written.
     pub fn open(path: impl AsRef<Path>) -> Result<Input> {
         Input::open_with(path, &Arc::default())
     }
 
-    /// The same; how far copying and reading come is told from the start.
+    /// Opens `path` and reports the progress of copying and reading to `progress`.
     ///
     /// # Errors
-    /// Errors of [`Input::open`].
+    /// Fails as [`Input::open`] does.
     pub fn open_with(path: impl AsRef<Path>, progress: &Arc<Progress>) -> Result<Input> {
         let path = path.as_ref();
         let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
@@ -104,7 +104,7 @@ impl Input {
         Ok(input)
     }
 
-    /// A recording that is in memory, called `name` in messages.
+    /// Makes an input of a recording in memory, called `name` in messages.
     pub fn from_bytes(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Input {
         Input {
             path: name.into(),
@@ -117,29 +117,28 @@ impl Input {
         }
     }
 
-    /// Everything that `from` has, called `path` in messages.
+    /// Copies all of `from` into a temporary file and maps that; called `path` in messages.
     pub(crate) fn spooled(path: &Path, from: &mut dyn Read, progress: &Arc<Progress>) -> Result<Input> {
         let file = copy("spool", path, &mut progress.of_copy(from, 0), &[&GZIP_MAGIC], u64::MAX)?;
         Ok(Input { spooled: true, ..Input::of_file(path, &file, progress)? })
     }
 
-    /// Input from a spool, called `path` in messages.
+    /// Makes an input of a temporary file, called `path` in messages.
     pub(crate) fn of_spool(path: &Path, spool: &Spool) -> Result<Input> {
         Ok(Input { spooled: true, ..Input::of_file(path, spool.file(), &Arc::default())? })
     }
 
-    /// Passes `found` on, unless a part of the input could not be read meanwhile: then nothing found in it can be
-    /// trusted.
+    /// Returns `found`, unless a part of the input could not be read meanwhile: then `found` cannot be trusted.
     ///
     /// # Errors
-    /// When a part of it could not be read; and what `found` is.
+    /// Fails if a part of the input could not be read, or with the error of `found`.
     pub(crate) fn checked<T>(&self, found: Result<T>) -> Result<T> {
         self.check_whole()?;
         found
     }
 
     fn check_whole(&self) -> Result<()> {
-        let lost_from = |map: &Mapping| map.lost_from();
+        let lost_from = |map: &FileMapping| map.lost_from();
         let content = match &self.content {
             Content::Mapped(map) => map.as_ref().and_then(lost_from),
             Content::Owned(_) => None,
@@ -150,7 +149,7 @@ impl Input {
         self.parts.iter().chain(&self.later).try_for_each(Input::check_whole)
     }
 
-    /// Standard input, if it is a file from its start: that needs no copy.
+    /// Maps standard input if it is a file at its start: that needs no copy.
     #[cfg(unix)]
     pub(crate) fn of_redirected_stdin(path: &Path, progress: &Arc<Progress>) -> Result<Option<Input>> {
         use std::io::{IsTerminal, Seek};
@@ -174,7 +173,7 @@ impl Input {
     }
 
     fn of_file(path: &Path, file: &File, progress: &Arc<Progress>) -> Result<Input> {
-        let mut map = Mapping::new(file).map_err(io_error("map", path))?;
+        let mut map = FileMapping::new(file).map_err(io_error("map", path))?;
         if let Some(packed) = &map
             && packed.starts_with(&GZIP_MAGIC)
         {
@@ -184,7 +183,7 @@ impl Input {
             if let Some(offset) = packed.lost_from() {
                 return Err(Error::Truncated { path: path.to_owned(), offset });
             }
-            map = Mapping::new(&inflated?).map_err(io_error("map", path))?;
+            map = FileMapping::new(&inflated?).map_err(io_error("map", path))?;
         }
         let content = Content::Mapped(map);
         Ok(Input {
@@ -198,17 +197,17 @@ impl Input {
         })
     }
 
-    /// Its path.
+    /// Path of the input, as messages call it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Progress of reading it.
+    /// Progress of reading the input.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// All of it, decompressed; of a directory, the file with the header.
+    /// Bytes of the input, decompressed; of a directory, those of the file with the header.
     pub fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::Mapped(map) => map.as_deref().unwrap_or_default(),
@@ -216,12 +215,12 @@ impl Input {
         }
     }
 
-    /// True if it came through a pipe, which may be longer than memory is large: whoever reads it lets go of what was read.
+    /// Returns true if the input came through a pipe, which may be longer than the memory is large: readers release the parts that they have read.
     pub(crate) fn is_spooled(&self) -> bool {
         self.spooled
     }
 
-    /// Lets go of the memory of a part that was read. It can be read again.
+    /// Releases the memory of a part that was read. The part can be read again.
     pub(crate) fn release(&self, part: Range<u64>) {
         if let Content::Mapped(Some(map)) = &self.content
             && self.spooled
@@ -231,7 +230,7 @@ impl Input {
         }
     }
 
-    /// The files of a directory that hold records only.
+    /// Files of a directory that hold only records.
     pub(crate) fn parts(&self) -> &[Input] {
         &self.parts
     }
@@ -241,13 +240,13 @@ impl Input {
         &self.later
     }
 
-    /// The journal beside the file: what a recorder that did not come to its end had put aside for the features.
+    /// Journal beside the file: feature data of a recorder that did not finish.
     pub(crate) fn journal(&self) -> Option<&[u8]> {
         self.journal.as_deref()
     }
 }
 
-/// Copies what begins as a recording, or with one of `others`, into a temporary file. Anything else is not read on: it may have no end.
+/// Copies a recording, or an input that begins with one of `others`, into a temporary file. Any other input is not read further: it may have no end.
 fn copy(call: &'static str, path: &Path, from: &mut dyn Read, others: &[&[u8]], limit_bytes: u64) -> Result<File> {
     let failed = io_error(call, path);
     let mut head = [0; PIPE_HEADER_BYTES];
@@ -267,7 +266,7 @@ fn copy(call: &'static str, path: &Path, from: &mut dyn Read, others: &[&[u8]], 
     spool(&mut head.chain(from), limit_bytes).map_err(failed)
 }
 
-/// The files `data.<number>` of a directory, in the order of their numbers.
+/// Returns the files `data.<number>` of a directory, in the order of their numbers.
 fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut parts = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -282,15 +281,15 @@ fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parts.into_iter().map(|(_, path)| path).collect())
 }
 
-/// No journal is longer: it has the programs and types of a machine, and each that came and went.
+/// Limit on the size of a journal, which has the programs and types of a machine, and each that came and went.
 const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 
-/// The journal beside the file that a path leads to; not where a link in its place leads to. What is no journal, or not for us, is as good as
-/// none: the recording is reported without.
+/// Opens the journal beside the file that a path leads to; a symbolic link is resolved first. A file that is no journal, or that may not be read,
+/// counts as none: the recording is reported without it.
 ///
 /// # Errors
-/// When there is one that the system cannot give us: without it a recording would be recovered that lacks its programs.
-fn journal(path: &Path) -> Result<Option<Mapping>> {
+/// Fails if the system cannot open an existing journal: without the journal, the recording would lack its programs.
+fn journal(path: &Path) -> Result<Option<FileMapping>> {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     let place = if is_link { std::fs::canonicalize(path) } else { Ok(path.to_owned()) };
     let Ok(mut name) = place.map(PathBuf::into_os_string) else { return Ok(None) };
@@ -301,23 +300,22 @@ fn journal(path: &Path) -> Result<Option<Mapping>> {
         return Ok(None);
     }
     match ordinary(name) {
-        Ok(file) => Ok(Mapping::new(&file).ok().flatten()),
-        // It has gone, is something else now, or belongs to somebody else.
+        Ok(file) => Ok(FileMapping::new(&file).ok().flatten()),
+        // The file has gone, is no ordinary file any more, or belongs to another user.
         Err(error) if error.raw_os_error().is_none() => Ok(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(None),
         Err(error) => Err(io_error("open", name)(error)),
     }
 }
 
-/// Opens what has to be an ordinary file, since nobody has asked for it by its name: opening a FIFO would wait for a writer, and reading
-/// a device never end.
+/// Opens an ordinary file that the user did not name. Opening a FIFO would wait for a writer, and reading a device might never end.
 fn ordinary(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
-    let refused = || io::Error::other("is no ordinary file");
-    // Opening a device may do something.
+    let refused = || io::Error::other("not an ordinary file");
+    // Opening a device may have side effects.
     if !std::fs::metadata(path)?.is_file() {
         return Err(refused());
     }

@@ -1,10 +1,9 @@
-//! Progress of reading, for another thread.
+//! Progress of reading, which another thread displays.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Progress of reading an input. An input that cannot be mapped is copied first. Then it is read in passes, as many as
-/// the command needs.
+/// Progress of reading an input. An input that cannot be mapped is copied first. The command then reads it in one or more passes.
 #[derive(Debug, Default)]
 pub struct Progress {
     is_copying: AtomicBool,
@@ -13,24 +12,24 @@ pub struct Progress {
     total_bytes: AtomicU64,
 }
 
-// The numbers are for people alone: none of them orders anything, and one may be ahead of another.
+// The numbers are only displayed: nothing depends on their order, and one may be ahead of another.
 impl Progress {
-    /// The pass that goes on, from 1 on; 0 before the first.
+    /// Number of the current pass, from 1; 0 before the first.
     pub fn pass(&self) -> u32 {
         self.pass.load(Ordering::Relaxed)
     }
 
-    /// True if it is being copied into a temporary file.
+    /// Returns true while the input is copied into a temporary file.
     pub fn is_copying(&self) -> bool {
         self.is_copying.load(Ordering::Relaxed)
     }
 
-    /// Bytes that this pass, or the copy, has read; of a gzip file packed ones.
+    /// Bytes that this pass, or the copy, has read; for a gzip file, compressed bytes.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// The part that this pass, or the copy, has read; `None` where it does not tell: the length of a pipe is not known.
+    /// Part of the input that this pass, or the copy, has read, from 0 to 1; `None` if the length is unknown, as for a pipe.
     pub fn share(&self) -> Option<f64> {
         let (read, total) = (self.read_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed));
         (read > 0 && total > 0).then(|| (read as f64 / total as f64).min(1.0))
@@ -41,7 +40,7 @@ impl Progress {
         self.pass.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts what is read for a copy; `total_bytes` is 0 where that is not known.
+    /// Counts the bytes that a copy reads; `total_bytes` is 0 if unknown.
     pub(super) fn of_copy<R: Read>(&self, from: R, total_bytes: u64) -> CountedReader<'_, R> {
         self.begin(total_bytes, true);
         CountedReader { from, progress: self }
@@ -58,7 +57,7 @@ impl Progress {
     }
 }
 
-/// A reader that counts.
+/// Reader that counts its bytes.
 pub(super) struct CountedReader<'p, R> {
     from: R,
     progress: &'p Progress,

@@ -1,8 +1,8 @@
-//! A recording that was opened: its events, what they are for, its features, its records.
+//! An opened recording: its events and their kinds, its feature sections, its records.
 
 use crate::input::cut_off::CutOff;
 use crate::input::event_kind::EventKind;
-use crate::input::unpacked::{RELEASE_BYTES, RecordBytes, Slice, Unpacked};
+use crate::input::unpacked::{RELEASE_BYTES, RecordBytes, RecordSlice, Unpacked};
 use crate::{Error, Input, Result};
 use bprec_format::feature::{ClockData, Compression, Feature, SampleTime, SectionContent, Text};
 use bprec_format::{
@@ -12,56 +12,55 @@ use bprec_format::{
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// A recording: of one file, or of several that follow each other.
+/// An opened recording, of one file or of several that follow each other.
 #[derive(Debug)]
-pub(crate) struct Recording<'a> {
+pub(crate) struct OpenRecording<'a> {
     input: &'a Input,
-    /// Its files, in the order of time.
+    /// Files in the order of time.
     files: Vec<RecordedFile<'a>>,
     endian: Endian,
     sections: Vec<FeatureSection<'a>>,
     streams: Vec<RecordBytes<'a>>,
-    /// Records unpacked from compressed ones, if there are any.
+    /// Unpacked records, if any are compressed.
     unpacked: Option<Unpacked<'a>>,
     cut_off: Option<CutOff>,
     problems: Vec<String>,
     pub(crate) events: Events,
-    /// By event.
+    /// Name of each event.
     pub(crate) names: Vec<String>,
-    /// By event.
     pub(crate) kinds: Vec<EventKind>,
-    /// Position of the event id in samples, if they have one.
+    /// Offset of the event id in sample records, if they have one.
     id_at: Option<usize>,
-    /// Time of the first and last sample, once it has been looked for.
+    /// Time of the first and last sample, ns, found by a walk; set when first asked for.
     sampled: OnceLock<Option<(u64, u64)>>,
 }
 
-/// Facts of one file of a recording.
+/// A file of a recording.
 #[derive(Debug)]
 pub(crate) struct RecordedFile<'a> {
     pub(crate) path: &'a Path,
-    /// Time of the first and last sample, where the file says so.
+    /// Time of the first and last sample, ns, if the file says so.
     pub(crate) span: Option<(u64, u64)>,
-    /// Wall clock at a time of the recording's clock, ns.
+    /// Wall clock, ns since 1970, and the time on the recording's clock that it was read at.
     pub(crate) clock: Option<(u64, u64)>,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> OpenRecording<'a> {
     /// Opens the files of an input as one recording.
     ///
     /// # Errors
-    /// When one of them cannot be read at all, or their records cannot be told apart.
-    pub(crate) fn open(input: &'a Input) -> Result<Recording<'a>> {
-        let mut recording = Recording::open_file(input)?;
-        input.later().iter().try_for_each(|later| recording.append(Recording::open_file(later)?))?;
+    /// Fails if one of the files is no recording, or if the files do not belong together.
+    pub(crate) fn open(input: &'a Input) -> Result<OpenRecording<'a>> {
+        let mut recording = OpenRecording::open_file(input)?;
+        input.later().iter().try_for_each(|later| recording.append(OpenRecording::open_file(later)?))?;
         Ok(recording)
     }
 
     /// Opens an input without the files that follow it.
     ///
     /// # Errors
-    /// When it cannot be read at all.
-    pub(crate) fn open_file(input: &'a Input) -> Result<Recording<'a>> {
+    /// Fails if the file is no recording.
+    pub(crate) fn open_file(input: &'a Input) -> Result<OpenRecording<'a>> {
         let failed = |source| Error::Format { path: input.path().to_owned(), source };
         let mut problems = Vec::new();
         let stream = |bytes, offset| RecordBytes { file: 0, bytes, offset };
@@ -87,8 +86,7 @@ impl<'a> Recording<'a> {
         let is_unfinished = cut_off.as_ref().is_some_and(CutOff::is_unfinished);
         let mut compressed = metadata.sections().iter().any(|section| section.feature == Feature::COMPRESSED);
         if is_stream || is_unfinished {
-            // A stream describes itself in its records, and only the records of a file that was cut off say that it is
-            // compressed.
+            // A stream describes itself in its records. Of a file that was cut off, only the records tell that they are compressed.
             let mut released = 0;
             for record in streams.iter().flat_map(|it| Records::new(it.bytes, it.offset, endian)) {
                 let record = match record {
@@ -122,7 +120,7 @@ impl<'a> Recording<'a> {
         });
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
         let sampled = OnceLock::new();
-        let mut recording = Recording {
+        let mut recording = OpenRecording {
             input,
             files: Vec::new(),
             endian,
@@ -145,8 +143,8 @@ impl<'a> Recording<'a> {
         Ok(recording)
     }
 
-    /// Adds the file that follows. Ids of events are unique while a machine runs: events of the same attr are one event, with all ids.
-    fn append(&mut self, next: Recording<'a>) -> Result<()> {
+    /// Appends the next file. Event ids are unique while a machine runs: events of the same attr become one event with all ids.
+    fn append(&mut self, next: OpenRecording<'a>) -> Result<()> {
         let failed = |problem: String| Error::Files {
             first: self.files[0].path.to_owned(),
             second: next.input.path().to_owned(),
@@ -160,7 +158,7 @@ impl<'a> Recording<'a> {
         let mut is_taken = vec![false; attrs.len()];
         for (event, name) in next.events.all().iter().zip(&next.names) {
             let same = (0..is_taken.len()).find(|at| {
-                // A file that was cut off has no names.
+                // A file that was cut off has no event names.
                 let is_same = || names[*at] == *name || attrs[*at].ids.iter().any(|id| event.ids.contains(id));
                 !is_taken[*at] && attrs[*at].attr == event.attr && is_same()
             });
@@ -180,7 +178,9 @@ impl<'a> Recording<'a> {
         let events = Events::new(&attrs, self.endian).map_err(|error| failed(error.to_string()))?;
         let is_own = |(at, attr): (usize, &FileAttr)| attr.ids.iter().all(|id| events.index_of_id(*id) == Some(at));
         if !attrs.iter().enumerate().all(is_own) {
-            return Err(failed("an event id has another event in each: these are not of one boot".to_owned()));
+            return Err(failed(
+                "an event id names different events in the two files, so they are not of one boot".to_owned(),
+            ));
         }
         let file = self.files.len();
         let of_next = next.problems.iter().map(|problem| format!("{}: {problem}", next.input.path().display()));
@@ -200,12 +200,12 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// The files, in the order of time.
+    /// Files in the order of time.
     pub(crate) fn files(&self) -> &[RecordedFile<'a>] {
         &self.files
     }
 
-    /// A problem, with its file where there are several.
+    /// Prefixes a problem with its file if the recording has several.
     pub(crate) fn problem_of(&self, file: usize, problem: String) -> String {
         match self.files.get(file).filter(|_| self.files.len() > 1) {
             Some(file) => format!("{}: {problem}", file.path.display()),
@@ -213,9 +213,9 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// A recording whose records can be read: without an event none of the kernel's can.
-    pub(crate) fn open_with_events(input: &'a Input) -> Result<Recording<'a>> {
-        let recording = Recording::open(input)?;
+    /// Opens a recording and requires an event: without an event, no record of the kernel can be read.
+    pub(crate) fn open_with_events(input: &'a Input) -> Result<OpenRecording<'a>> {
+        let recording = OpenRecording::open(input)?;
         if recording.events.all().is_empty() {
             let source = bprec_format::Error::other(0, "attrs", "no event");
             return Err(Error::Format { path: input.path().to_owned(), source });
@@ -223,7 +223,7 @@ impl<'a> Recording<'a> {
         Ok(recording)
     }
 
-    /// Passes `found` on, unless a part of the input could not be read: see [`Input::checked`].
+    /// Returns `found` unless a part of the input could not be read: see [`Input::checked`].
     pub(crate) fn checked<T>(&self, found: Result<T>) -> Result<T> {
         self.input.checked(found)
     }
@@ -232,12 +232,12 @@ impl<'a> Recording<'a> {
         self.endian
     }
 
-    /// Place where the file was cut off, if it was.
+    /// Where and why the recording was cut off, if it was.
     pub(crate) fn cut_off(&self) -> Option<&CutOff> {
         self.cut_off.as_ref()
     }
 
-    /// Damage of the container.
+    /// Problems of the container, in words.
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -246,35 +246,35 @@ impl<'a> Recording<'a> {
         &self.events.all()[index]
     }
 
-    /// All feature sections.
+    /// All feature sections, of all files.
     pub(crate) fn sections(&self) -> &[FeatureSection<'a>] {
         &self.sections
     }
 
-    /// The sections of a feature: a stream may have several.
+    /// Sections of a feature: a stream may have several.
     pub(crate) fn sections_of(&self, feature: Feature) -> impl Iterator<Item = &FeatureSection<'a>> {
         self.sections.iter().filter(move |section| section.feature == feature)
     }
 
-    /// A feature section, as far as it can be read.
+    /// Returns the first section of a feature, as far as it can be read.
     pub(crate) fn feature<'s, T: SectionContent<'s>>(&'s self, feature: Feature) -> Option<T> {
         let section = self.sections_of(feature).next()?;
         T::parse(&section.bytes, section.offset, self.endian).ok().map(|partial| partial.value)
     }
 
-    /// A feature section that is one text.
+    /// Returns the text of a feature section that is one text.
     pub(crate) fn text(&self, feature: Feature) -> Option<String> {
         let Text(text) = self.feature(feature)?;
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Time of the first and last sample, where the file says so.
+    /// Time of the first and last sample, ns, if all files say so.
     pub(crate) fn told_span(&self) -> Option<(u64, u64)> {
         let spans = self.files.iter().map(|file| file.span);
         spans.reduce(|all, next| all.zip(next).map(|((a, b), (c, d))| (a.min(c), b.max(d))))?
     }
 
-    /// The same, where it does not say so by a walk over all samples, which is made once.
+    /// Time of the first and last sample, ns. If the files do not say so, a walk over all samples finds out, once.
     pub(crate) fn sampled_span(&self) -> Option<(u64, u64)> {
         self.told_span().or_else(|| *self.sampled.get_or_init(|| self.walk_for_span()))
     }
@@ -296,8 +296,7 @@ impl<'a> Recording<'a> {
         span
     }
 
-    /// A part of the input was read: it counts as progress, and its memory is let go of if it came through a pipe, which may be longer
-    /// than memory is large.
+    /// Counts a part of the input as read, and releases its memory if the input came through a pipe.
     pub(crate) fn finish_part(&self, part: std::ops::Range<u64>) {
         if self.unpacked.is_none() {
             self.input.progress().add_read(part.end.saturating_sub(part.start));
@@ -305,7 +304,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// True if a sample, header included, may be of an event that carries states: where samples have ids, they tell.
+    /// Returns true if a sample record, header included, may be of an event that carries states. Samples with ids tell; others may be.
     #[inline]
     pub(crate) fn may_hold_state(&self, record: &[u8]) -> bool {
         match self.id_at.and_then(|at| self.endian.u64_at(record, at)) {
@@ -314,19 +313,19 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Hands over the records, in the order of the input: whole files, or, where records are compressed, run by run. What is
-    /// wrong on the way comes as an error; what is behind it still follows where that is possible.
-    pub(crate) fn for_each_slice(&self, mut visit: impl FnMut(Slice<'_>)) {
+    /// Calls `visit` with the records in the order of the input: with whole files or, if records are compressed, with blocks. Damage comes as an
+    /// error; records after it follow if they can be found.
+    pub(crate) fn for_each_slice(&self, mut visit: impl FnMut(RecordSlice<'_>)) {
         self.for_each_run(&mut |slices| slices.iter().cloned().for_each(&mut visit));
     }
 
-    /// The same, several slices at once where they are at hand.
-    pub(crate) fn for_each_run(&self, visit: &mut dyn FnMut(&[Slice<'_>])) {
+    /// Calls `visit` with all slices that are ready at once.
+    pub(crate) fn for_each_run(&self, visit: &mut dyn FnMut(&[RecordSlice<'_>])) {
         self.input.progress().begin_pass(self.streams.iter().map(|stream| stream.bytes.len() as u64).sum());
         match &self.unpacked {
             Some(unpacked) => unpacked.for_each(visit),
             None => {
-                let slice = |stream: &RecordBytes<'a>| Slice {
+                let slice = |stream: &RecordBytes<'a>| RecordSlice {
                     file: stream.file,
                     records: Ok(Records::new(stream.bytes, stream.offset, self.endian)),
                 };

@@ -1,6 +1,5 @@
-//! Finds the few records that the first pass looks at among the samples that it does not, with several threads: a thread that
-//! starts in the middle guesses where a record begins, and what it found counts only if the thread before it arrives at the
-//! same place.
+//! Finds, with several threads, the few records that the first pass needs among the many samples that it skips. A thread that starts in the middle
+//! guesses where a record begins; its findings count only if the thread before it arrives at the same place.
 
 use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
 
@@ -8,35 +7,35 @@ use crate::input::cache::read_ahead;
 use std::sync::mpsc::sync_channel;
 use std::thread::Builder;
 
-/// Samples are handed to threads in parts of about this many bytes.
+/// Size of the parts of samples that are given to threads, about.
 const PART_BYTES: usize = 1 << 20;
-/// A thread is started for so many bytes at least, and tells after so many: what it has found is kept until then.
+/// Bytes per stretch: a thread scans a stretch, keeps its findings and then hands them over.
 const STRETCH_BYTES: usize = 8 << 20;
-/// Number of plausible records in a row that make a place the start of a record.
+/// Number of plausible records in a row that confirm a guess.
 const PLAUSIBLE_RECORDS: usize = 32;
-/// Records are at most this large: one begins within so many bytes.
+/// Limit on the size of a record, and so on the distance from a place to the next start of a record.
 const GUESS_BYTES: usize = 1 << 16;
 
-/// Findings in a stretch of records. Offsets count from the start of the slice.
+/// Findings in a stretch of records, as offsets in the slice.
 #[derive(Default)]
 struct ScanStretch {
     wanted: Vec<usize>,
     parts: Vec<usize>,
-    /// Offset of the next record; before the stretch's end if that one cannot be read.
+    /// Offset of the next record; less than the stretch's end if that record cannot be read.
     end: usize,
 }
 
-/// Reader of the records of a slice.
+/// Scanner of the records of a slice.
 pub(crate) struct Scanner<'w, W> {
     pub(crate) endian: Endian,
     pub(crate) threads: usize,
-    /// True if a record, header included, is to be looked at.
+    /// Returns true if the caller needs a record, header included.
     pub(crate) is_wanted: &'w W,
 }
 
 impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
-    /// Calls `visit` with every wanted record of a slice, in order, and with what is wrong with the one that the walk ends at,
-    /// if it does not reach the end; `done` with each part that was read. Returns where parts of about [`PART_BYTES`] start, as offsets in the input.
+    /// Calls `visit` with every wanted record of a slice, in order, and with the error if the walk ends at a damaged record. Calls `done` with each
+    /// part that was read. Returns the offsets in the input at which parts of about [`PART_BYTES`] start.
     pub(crate) fn scan(
         &self,
         records: &Records<'_>,
@@ -48,7 +47,7 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
         let threads = self.threads.min(stretches);
         let bound = |number: usize| number.saturating_mul(STRETCH_BYTES).min(bytes.len());
         std::thread::scope(|scope| {
-            // Each thread looks at every so many-th stretch, and waits with one until the one before it is taken.
+            // Each thread scans every `threads`-th stretch, and holds its result until the result before it is taken.
             let start = |first: usize| {
                 let (found, taken) = sync_channel(1);
                 let work = move || {
@@ -65,7 +64,7 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
             let found: Vec<_> = (0..threads).filter(|_| threads > 1).map_while(start).collect();
             let (mut parts, mut at) = (Vec::new(), 0);
             for number in 0..stretches {
-                // This thread looks at what others cannot be had for, and where one has guessed wrong.
+                // This thread scans the stretch itself if no thread could start or the guess was wrong.
                 let guessed = found.get(number % threads).and_then(|found| found.recv().ok().flatten());
                 let stretch = match guessed {
                     Some((start, stretch)) if start == at => stretch,
@@ -77,7 +76,7 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
                 }
                 done(offset + at as u64..offset + stretch.end as u64);
                 at = stretch.end;
-                // Behind a record that cannot be read nothing is known.
+                // After a damaged record, the start of the next record is unknown.
                 if at < bound(number + 1) {
                     if let Err(error) = Record::parse(&bytes[at..], offset + at as u64, self.endian) {
                         visit(Err(error));
@@ -89,7 +88,7 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
         })
     }
 
-    /// Walks records from one start to the first that is not before `to`, or that cannot be read.
+    /// Walks records from `from` to the first one that starts at or after `to`, or that cannot be read.
     fn stretch(&self, bytes: &[u8], from: usize, to: usize) -> ScanStretch {
         let mut found = ScanStretch { end: from, ..ScanStretch::default() };
         let mut next_part = from;
@@ -118,7 +117,7 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
     }
 }
 
-/// The type and all bytes of the record at the start of `rest`.
+/// Returns the type and all bytes of the record at the start of `rest`.
 #[inline]
 fn header(rest: &[u8], endian: Endian) -> Option<(RecordType, &[u8])> {
     let [t0, t1, t2, t3, _, _, s0, s1] = *rest.first_chunk::<RECORD_HEADER_BYTES>()?;
@@ -127,7 +126,7 @@ fn header(rest: &[u8], endian: Endian) -> Option<(RecordType, &[u8])> {
     Some((RecordType(endian.u32([t0, t1, t2, t3])), record))
 }
 
-/// A place from `from` on where a record seems to start.
+/// Returns the first offset from `from` on where a record seems to start.
 fn guess(bytes: &[u8], from: usize, endian: Endian) -> Option<usize> {
     let from = from.next_multiple_of(8);
     (from..(from + GUESS_BYTES).min(bytes.len())).step_by(8).find(|start| is_plausible(&bytes[*start..], endian))
@@ -151,7 +150,7 @@ fn is_plausible(mut rest: &[u8], endian: Endian) -> bool {
 mod tests {
     use super::*;
 
-    /// Records of sizes that repeat late, in which one of a hundred is a COMM; bodies look like headers here and there.
+    /// Makes records of many sizes, of which each hundredth is a COMM; some bodies look like headers.
     fn records(bytes: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let mut number = 0u64;
@@ -182,7 +181,7 @@ mod tests {
         (wanted, parts, problem)
     }
 
-    /// The same by a plain walk.
+    /// Finds the COMM records by a plain walk.
     fn walked(bytes: &[u8]) -> (Vec<u64>, Option<String>) {
         let mut wanted = Vec::new();
         for record in Records::new(bytes, 1000, Endian::Little) {
@@ -200,7 +199,7 @@ mod tests {
         let mut bytes = records(20 << 20);
         for damage in [None, Some(19 << 20), Some(9 << 20)] {
             if let Some(at) = damage {
-                // A record whose size is too small, somewhere behind this place.
+                // Makes the size of a record after this place too small.
                 let start =
                     walked(&bytes).0.into_iter().find(|offset| *offset > at).unwrap_or_default() as usize - 1000;
                 bytes[start + 6..start + 8].fill(0);
@@ -217,7 +216,7 @@ mod tests {
 
     #[test]
     fn guesses_that_are_wrong_do_no_harm() {
-        // Bodies that are themselves runs of records.
+        // Bodies that are sequences of plausible records.
         let inner = [3u32.to_le_bytes(), [1, 0, 8, 0]].concat();
         let mut bytes = Vec::new();
         while bytes.len() < 18 << 20 {

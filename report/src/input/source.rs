@@ -1,4 +1,4 @@
-//! Any container, one piece at a time: what a reader needs that looks at every record once and keeps little.
+//! Reads any container record by record, for readers that look at every record once and keep little.
 
 use std::fs::File as OsFile;
 use std::io::{self, Read};
@@ -16,10 +16,10 @@ use crate::input::GZIP_MAGIC;
 use crate::input::cut_off::CutOff;
 use crate::{Error, Input, Progress, Result};
 
-/// Bytes that are read from a pipe at a time.
+/// Bytes per read from a pipe.
 const READ_BYTES: usize = 256 << 10;
 
-/// A recording, opened: a file, a directory of files, or a stream.
+/// An opened recording: a file, a directory of files, or a stream.
 pub struct Source {
     path: PathBuf,
     kind: SourceKind,
@@ -27,18 +27,18 @@ pub struct Source {
 }
 
 enum SourceKind {
-    /// At hand as a whole.
+    /// A file or directory, mapped.
     Input(Input),
-    /// Read as it arrives.
+    /// A stream, read as it arrives.
     Stream(Box<dyn Read>),
 }
 
-/// One record on its way through.
+/// A record on its way to the visitor.
 pub(crate) struct Arrival<'a> {
     pub(crate) record: Record<'a>,
-    /// The mapped file that the record lies in, if it lies in one: an index into [`Source::mapped`].
+    /// Index in [`Visitor::mapped`] of the mapped file that the record lies in, if it lies in one.
     pub(crate) mapped: Option<usize>,
-    /// It describes the recording, and [`Metadata`] has it.
+    /// True if the record describes the recording: [`Metadata`] has taken it in.
     pub(crate) is_description: bool,
 }
 
@@ -47,15 +47,15 @@ impl Source {
     /// Anything that cannot be mapped is read as it arrives.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails if the recording cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Source> {
         Source::open_with(path, &Arc::default())
     }
 
-    /// The same; how far copying and reading come is told from the start.
+    /// Opens a recording and reports the progress of copying and reading to `progress`.
     ///
     /// # Errors
-    /// Errors of [`Source::open`].
+    /// Fails as [`Source::open`] does.
     pub fn open_with(path: impl AsRef<Path>, progress: &Arc<Progress>) -> Result<Source> {
         let (path, progress) = (path.as_ref().to_owned(), Arc::clone(progress));
         let failed = |call| {
@@ -78,37 +78,37 @@ impl Source {
         Ok(Source { path, kind, progress })
     }
 
-    /// A recording that is in memory, called `name` in messages.
+    /// Makes a source of a recording in memory, called `name` in messages.
     pub fn from_bytes(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Source {
         Source::of(Input::from_bytes(name, bytes))
     }
 
-    /// A recording that was opened before.
+    /// Makes a source of an opened input.
     pub fn of(input: Input) -> Source {
         Source { path: input.path().to_owned(), progress: Arc::clone(input.progress()), kind: SourceKind::Input(input) }
     }
 
-    /// A stream from anywhere, called `name` in messages.
+    /// Makes a source of a stream, called `name` in messages.
     pub fn from_reader(name: impl Into<PathBuf>, reader: impl Read + 'static) -> Source {
         Source { path: name.into(), kind: SourceKind::Stream(Box::new(reader)), progress: Arc::default() }
     }
 
-    /// Its path.
+    /// Path of the recording, as messages call it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Progress of reading it.
+    /// Progress of reading the recording.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// True if it is read as it arrives. It may yet have to be kept in a temporary file.
+    /// Returns true for a stream. A stream may yet have to be copied into a temporary file.
     pub fn is_stream(&self) -> bool {
         matches!(self.kind, SourceKind::Stream(_))
     }
 
-    /// Input that can be read again; `None` for a stream.
+    /// Returns the input, which can be read again; `None` for a stream.
     pub(crate) fn lasting(&self) -> Option<&Input> {
         match &self.kind {
             SourceKind::Input(input) => Some(input),
@@ -116,10 +116,10 @@ impl Source {
         }
     }
 
-    /// All of it, to be read more than once: what arrives as a stream goes into a temporary file first.
+    /// Returns an input that can be read more than once; a stream is copied into a temporary file first.
     ///
     /// # Errors
-    /// When it cannot be read, or the temporary file not be written.
+    /// Fails if the stream cannot be read or the temporary file cannot be written.
     pub(crate) fn whole(&mut self) -> Result<&Input> {
         if let SourceKind::Stream(reader) = &mut self.kind {
             self.kind = SourceKind::Input(Input::spooled(&self.path, reader, &self.progress)?);
@@ -130,7 +130,7 @@ impl Source {
         }
     }
 
-    /// Finds out what arrives: a recording that is no stream can only be read as a whole.
+    /// Detects the container of a stream: one that is not perf's pipe format is copied, as it can be read only as a whole.
     fn settle(&mut self) -> Result<()> {
         let SourceKind::Stream(reader) = &mut self.kind else { return Ok(()) };
         let mut head = Vec::new();
@@ -145,12 +145,11 @@ impl Source {
         Ok(())
     }
 
-    /// Shows `visitor` every record, in the order of the input, together with what the recording has said about itself so
-    /// far. Returns what is wrong with the input, in words. With [`Care::Repair`] the records behind damaged ones are found,
-    /// unless the input can be read only once.
+    /// Shows `visitor` every record, in the order of the input, together with the metadata so far. Returns the problems of the input, in words. With
+    /// [`Care::Repair`], records after damaged ones are found, unless the input is a stream that can be read only once.
     ///
     /// # Errors
-    /// When it is no recording at all, or the visitor says so.
+    /// Fails if the input is no recording, or with the visitor's error.
     pub(crate) fn for_each<'a>(&'a mut self, care: Care, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
         self.settle()?;
         let (path, progress) = (&self.path, &self.progress);
@@ -167,7 +166,7 @@ impl Source {
         let read = match files[..] {
             [(_, bytes)] if matches!(Container::detect(bytes), Ok(Container::Pipe(_))) => {
                 let damage = if care == Care::Repair { damage_of_stream(bytes) } else { Vec::new() };
-                read_stream(path, &mut Around { bytes, at: 0, damage: &damage }, progress, visitor)
+                read_stream(path, &mut WithoutDamage { bytes, at: 0, damage: &damage }, progress, visitor)
                     .map(|problems| skipped(&damage).into_iter().chain(problems).collect())
             }
             _ => read_files(path, &files, input.journal(), care, progress, visitor),
@@ -176,20 +175,20 @@ impl Source {
     }
 }
 
-/// Looks at records as they come.
+/// Visitor of the records of a recording.
 pub(crate) trait Visitor<'a> {
-    /// The mapped files, before the first record; none for a stream.
+    /// Receives the mapped files before the first record; none for a stream.
     fn mapped(&mut self, files: Vec<&'a [u8]>);
 
-    /// A record. `Break` ends the walk.
+    /// Receives a record. `Break` ends the walk.
     fn record(&mut self, arrival: &Arrival<'_>, metadata: &Metadata<'_>) -> Result<ControlFlow<()>>;
 
-    /// The input has ended.
+    /// Receives the end of the input.
     fn end(&mut self, metadata: &Metadata<'_>) -> Result<()>;
 }
 
-/// Reads the file with the header, which comes first, and the files of a directory that hold records only. A journal has
-/// what the header of a file that was cut off lacks.
+/// Reads the file with the header, which comes first, and the files of a directory that hold only records. The journal completes the header of a file
+/// that was cut off.
 fn read_files<'a>(
     path: &Path,
     files: &[(&Path, &'a [u8])],
@@ -203,7 +202,7 @@ fn read_files<'a>(
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
     let cut_off = CutOff::of_file(&file, journal, &mut metadata);
-    // A file that is shorter than its header says has that among its problems.
+    // The problems of the file already say that it is shorter than its header says.
     problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| cut_off.to_string()));
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let others = files.iter().skip(1).map(|(_, bytes)| (*bytes, 0));
@@ -211,7 +210,7 @@ fn read_files<'a>(
         std::iter::once((file.records().rest(), file.data().offset)).chain(others).collect();
     let events = (care == Care::Repair).then(|| Events::new(metadata.attrs(), file.endian()).ok()).flatten();
     let mut streams: Vec<Option<Chunks<'a>>> = Vec::new();
-    // By file: up to where its bytes are in the progress.
+    // Offset in each file up to which progress has counted its bytes.
     let mut counted: Vec<u64> = Vec::new();
     for (index, (bytes, offset)) in parts.into_iter().enumerate() {
         let damage = events.as_ref().map_or_else(Vec::new, |events| Resync::new(events, false).damage(bytes, offset));
@@ -220,7 +219,7 @@ fn read_files<'a>(
         streams.push(Some(chunks.around(damage)));
         counted.push(offset);
     }
-    // Files of a directory are read side by side, so that what happened at a time is at hand at one time.
+    // The files of a directory are read in turns, so that records of about the same time come together.
     while streams.iter().any(Option::is_some) {
         for (index, slot) in streams.iter_mut().enumerate() {
             let Some(chunks) = slot else { continue };
@@ -241,7 +240,7 @@ fn read_files<'a>(
     Ok(problems)
 }
 
-/// A problem, with its file where there are several.
+/// Prefixes a problem with its file if there are several.
 fn named(files: &[(&Path, &[u8])], index: usize, problem: &str) -> String {
     match files.get(index) {
         Some((path, _)) if files.len() > 1 => format!("{}: {problem}", path.display()),
@@ -249,23 +248,23 @@ fn named(files: &[(&Path, &[u8])], index: usize, problem: &str) -> String {
     }
 }
 
-/// The stretches that are told one by one.
-const TOLD_STRETCHES: usize = 10;
+/// Limit on damaged stretches that are reported one by one.
+const REPORTED_STRETCHES: usize = 10;
 
-/// Message about bytes that are skipped because of damage.
+/// Returns messages about the bytes skipped because of damage.
 fn skipped(damage: &[Range<u64>]) -> Vec<String> {
-    let told = damage.iter().take(TOLD_STRETCHES);
-    let mut lines: Vec<String> = told
+    let reported = damage.iter().take(REPORTED_STRETCHES);
+    let mut lines: Vec<String> = reported
         .map(|Range { start, end }| format!("damaged at offset {start:#x}: {} bytes skipped", end - start))
         .collect();
-    if damage.len() > TOLD_STRETCHES {
+    if damage.len() > REPORTED_STRETCHES {
         let bytes: u64 = damage.iter().map(|Range { start, end }| end - start).sum();
         lines.push(format!("{} damaged stretches in all: {bytes} bytes skipped", damage.len()));
     }
     lines
 }
 
-/// Finds the damage in a stream that is in memory as a whole. The records in front of the damage name its events.
+/// Finds the damage in a stream that is in memory as a whole. The records before the damage name its events.
 fn damage_of_stream(bytes: &[u8]) -> Vec<Range<u64>> {
     let Ok(Container::Pipe(endian)) = Container::detect(bytes) else { return Vec::new() };
     let offset = PIPE_HEADER_BYTES as u64;
@@ -281,14 +280,14 @@ fn damage_of_stream(bytes: &[u8]) -> Vec<Range<u64>> {
     }
 }
 
-/// The bytes of an input, without those of damaged stretches.
-struct Around<'a, 'd> {
+/// Reader of the bytes of an input without the damaged stretches.
+struct WithoutDamage<'a, 'd> {
     bytes: &'a [u8],
     at: u64,
     damage: &'d [Range<u64>],
 }
 
-impl Read for Around<'_, '_> {
+impl Read for WithoutDamage<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while let Some((next, behind)) = self.damage.split_first()
             && next.start <= self.at
@@ -343,7 +342,7 @@ fn read_stream<'a>(
         Err(error) => problems.push(CutOff::of_stream(&error).map_or_else(|| error.to_string(), |cut| cut.to_string())),
         Ok(()) => {}
     }
-    // A stream may have ended behind its header.
+    // A stream may end after its header.
     let metadata = metadata.or_else(|| stream.endian().map(Metadata::of_stream));
     if let Some(metadata) = &metadata {
         visitor.end(metadata)?;
@@ -360,7 +359,7 @@ fn visit<'a>(
 ) -> Result<ControlFlow<()>> {
     let mapped = file.filter(|_| chunk.origin == Origin::Input);
     for record in chunk.records() {
-        // All records of a chunk are whole.
+        // A chunk has only complete records.
         let Ok(record) = record else { break };
         let is_description = metadata.absorb(&record).unwrap_or_else(|error| {
             problems.push(error.to_string());

@@ -1,30 +1,29 @@
-//! A temporary copy of what cannot be mapped: a pipe, and what a gzip file unpacks to.
+//! Temporary copies of inputs that cannot be mapped: of a pipe, and of the contents of a gzip file.
 //!
-//! Recordings tell what a machine does. The copy has no name that others could open or put something in place of, is its owner's alone,
-//! and goes when it is closed, however the process ends. It lies in the directory that `TMPDIR` names, else in `/tmp`.
+//! Recordings are sensitive. The copy has no name that others could open or replace, belongs to its owner alone, and disappears when it is closed,
+//! however the process ends. It lies in the directory that `TMPDIR` names, or else in `/tmp`.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// Bytes that are read and written at a time.
+/// Bytes per read and write.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Bytes between two looks at the free space. They bound by how much a copy goes beyond its limit.
+/// Bytes between two checks of the free space: they bound how far a copy exceeds its limit.
 const CHECK_BYTES: u64 = 16 << 20;
-/// The space that a copy leaves to others, or a tenth of a file system that is smaller than ten times this.
+/// Space that a copy leaves free, or a tenth of a file system that is smaller than ten times this.
 #[cfg(any(unix, test))]
 const LEFT_FREE_BYTES: u64 = 1 << 30;
-/// By how much gzip may have made a recording smaller. Recordings get ten or twenty times smaller; nothing but repetition gets near 1000
-/// times, which is what gzip can do.
+/// Limit on the compression ratio of a gzip file. Recordings compress ten or twenty times; only repetition reaches the 1000 times that gzip can do.
 const INFLATE_TIMES: u64 = 200;
-/// Bytes that may be unpacked from the smallest of files.
+/// Bytes that any gzip file may unpack to.
 const INFLATE_MIN_BYTES: u64 = 64 << 20;
 
-/// Limit on the size that a gzip file unpacks to.
+/// Returns the limit on the size that a gzip file unpacks to.
 pub(super) fn inflated_limit_bytes(packed_bytes: u64) -> u64 {
     packed_bytes.saturating_mul(INFLATE_TIMES).max(INFLATE_MIN_BYTES)
 }
 
-/// Copies everything into a file without a name; at most `limit_bytes`, and only as long as the file system has space left.
+/// Copies all of `from` into a file without a name; at most `limit_bytes`, and only while the file system has space left.
 pub(super) fn spool(from: &mut dyn Read, limit_bytes: u64) -> io::Result<File> {
     let mut to = Spool::create(limit_bytes)?;
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -38,7 +37,7 @@ pub(super) fn spool(from: &mut dyn Read, limit_bytes: u64) -> io::Result<File> {
     }
 }
 
-/// A file without a name that is being written.
+/// A file without a name, while it is written.
 pub(crate) struct Spool {
     file: File,
     limit_bytes: u64,
@@ -47,12 +46,12 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Begins one that may get `limit_bytes` long.
+    /// Creates a file that may become `limit_bytes` long.
     pub(crate) fn create(limit_bytes: u64) -> io::Result<Spool> {
         Ok(Spool { file: unnamed()?, limit_bytes, written_bytes: 0, check_at_bytes: 0 })
     }
 
-    /// Bytes that were written.
+    /// File with the written bytes.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
@@ -89,7 +88,7 @@ impl Seek for Spool {
 #[cfg(target_os = "linux")]
 fn unnamed() -> io::Result<File> {
     use std::os::unix::fs::PermissionsExt;
-    // It never had a name; where a file system cannot do that, a random one that had to be new, for a moment.
+    // The file never has a name; on a file system that cannot do that it has a random new name for a moment.
     let file = tempfile::tempfile()?;
     file.set_permissions(PermissionsExt::from_mode(0o600))?;
     Ok(file)
@@ -97,13 +96,13 @@ fn unnamed() -> io::Result<File> {
 
 #[cfg(not(target_os = "linux"))]
 fn unnamed() -> io::Result<File> {
-    // Made with a random name that had to be new, readable by its owner alone, and unlinked at once.
+    // The file has a random new name, is readable by its owner alone, and is unlinked at once.
     tempfile::tempfile()
 }
 
 #[cfg(unix)]
 fn check_free_space(file: &File, copied_bytes: u64) -> io::Result<()> {
-    // A file system that does not tell ends the copy when it is full.
+    // Without an answer, the copy ends when the file system is full.
     let Ok(space) = rustix::fs::fstatvfs(file) else { return Ok(()) };
     let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
     let left_bytes = LEFT_FREE_BYTES.min(bytes(space.f_blocks) / 10);

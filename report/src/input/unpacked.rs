@@ -1,5 +1,5 @@
-//! Contents of compressed records, unpacked once: by a thread of its own, block by block, while the blocks before are read.
-//! Contents of a short recording are kept for the passes that follow; a long one is unpacked again.
+//! Contents of compressed records. A thread unpacks them block by block while the blocks before are read. The contents of a short recording are kept
+//! for the following passes; a long one is unpacked again.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,36 +10,37 @@ use bprec_format::{Chunks, Endian, Error, Origin, Records};
 
 use crate::Input;
 
-/// The most bytes of a block, or a little more.
+/// Upper limit on the bytes of a block; a block exceeds it by less than a chunk.
 const BLOCK_BYTES: usize = 2 << 20;
-/// The least.
+/// Lower limit on the bytes of a block.
 const BLOCK_MIN_BYTES: usize = 64 << 10;
-/// A block is this part of the input. Four exist at a time: one is filled, two wait and one is read, together at most twice the input.
+/// Divisor of the input's size that gives a block's size. Four blocks exist at a time: one is filled, two wait and one is read, together at most
+/// twice the input.
 const BLOCK_PART: usize = 2;
-/// Blocks that wait to be looked at.
+/// Number of filled blocks that wait for the reader.
 const WAITING_BLOCKS: usize = 2;
-/// The most that is kept.
+/// Limit on the bytes that are kept between passes.
 const KEPT_BYTES: usize = 40 << 20;
-/// Memory goes with the input: of what unpacks to more than so many times its size, as damaged input may, nothing is kept.
+/// Limit on the kept bytes as a multiple of the input's size: damaged input may unpack to far more.
 const KEPT_TIMES: usize = 8;
-/// Size that may always be kept.
+/// Bytes that may always be kept.
 const KEPT_MIN_BYTES: usize = 1 << 20;
-/// Size of the pieces in which an input that may be larger than memory is released.
+/// Step in which an input that may be larger than memory is released.
 pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
 
-/// Progress counts parts of so many bytes.
+/// Step in which progress is counted.
 const PROGRESS_BYTES: u64 = 256 << 10;
 
-/// Records of one file that follow each other.
+/// Consecutive records of one file.
 #[derive(Clone)]
-pub(crate) struct Slice<'r> {
+pub(crate) struct RecordSlice<'r> {
     /// Position of the file among those of the recording.
     pub(crate) file: usize,
-    /// The records, or why there are none.
+    /// The records, or the error in their place.
     pub(crate) records: Result<Records<'r>, Error>,
 }
 
-/// Bytes that are records.
+/// Bytes of records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordBytes<'a> {
     /// Position of the file among those of the recording.
@@ -49,11 +50,11 @@ pub(crate) struct RecordBytes<'a> {
     pub(crate) offset: u64,
 }
 
-/// A part of a recording, in slices: what lies in its files as it is, and what was unpacked.
+/// A block of records, in slices: plain records that lie in their files, and unpacked records.
 #[derive(Debug, Default)]
 struct UnpackedBlock {
     unpacked: Vec<u8>,
-    /// Each with its stream, by position.
+    /// Slices, each with the position of its stream.
     slices: Vec<(usize, Result<BlockSlice, Error>)>,
     /// Size that all unpacked data will have, extrapolated from the part unpacked so far.
     expected_bytes: u64,
@@ -68,28 +69,28 @@ enum BlockSlice {
 }
 
 impl UnpackedBlock {
-    /// It, to be filled anew.
+    /// Empties the block for reuse.
     fn emptied(mut self) -> UnpackedBlock {
         self.unpacked.clear();
         self.slices.clear();
         UnpackedBlock { expected_bytes: 0, ..self }
     }
 
-    /// The memory that it takes.
+    /// Memory of the block in bytes.
     fn bytes(&self) -> usize {
         self.unpacked.len() + self.slices.len() * size_of::<(usize, Result<BlockSlice, Error>)>()
     }
 }
 
-/// The files of a recording some of whose records are compressed.
+/// Files of a recording with compressed records.
 #[derive(Debug)]
 pub(crate) struct Unpacked<'a> {
     input: &'a Input,
     streams: Vec<RecordBytes<'a>>,
     endian: Endian,
-    /// The most that a compressed record may hold.
+    /// Limit on the bytes that a compressed record unpacks to.
     limit_bytes: Option<u64>,
-    /// All of it, once it was unpacked; `None` when that is too much.
+    /// All blocks, once they were unpacked; `None` if they are too large to keep.
     kept: OnceLock<Option<Vec<UnpackedBlock>>>,
 }
 
@@ -103,16 +104,16 @@ impl<'a> Unpacked<'a> {
         Unpacked { input, streams, endian, limit_bytes, kept: OnceLock::new() }
     }
 
-    /// The most that a compressed record may hold; `None` where that is unknown.
+    /// Limit on the bytes that a compressed record unpacks to; `None` if unknown.
     pub(crate) fn limit_bytes(&self) -> Option<u64> {
         self.limit_bytes
     }
 
-    /// Hands over slices, in the order of the input: all that there are when they are kept, some of them otherwise.
-    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[Slice<'_>])) {
+    /// Calls `visit` with slices in the order of the input: with all at once if they are kept, else block by block.
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[RecordSlice<'_>])) {
         match self.kept.get() {
             Some(Some(blocks)) => {
-                let slices: Vec<Slice<'_>> = blocks.iter().flat_map(|block| self.slices(block)).collect();
+                let slices: Vec<RecordSlice<'_>> = blocks.iter().flat_map(|block| self.slices(block)).collect();
                 visit(&slices);
             }
             Some(None) => self.unpack(&mut |block| {
@@ -137,7 +138,7 @@ impl<'a> Unpacked<'a> {
                         None => Some(block),
                     }
                 });
-                // If another thread was first, what it keeps is the same.
+                // Another thread that was first keeps the same blocks.
                 let _ = self.kept.set(kept);
             }
         }
@@ -147,7 +148,7 @@ impl<'a> Unpacked<'a> {
         self.streams.iter().map(|stream| stream.bytes.len()).sum()
     }
 
-    fn slices<'r>(&'r self, block: &'r UnpackedBlock) -> Vec<Slice<'r>> {
+    fn slices<'r>(&'r self, block: &'r UnpackedBlock) -> Vec<RecordSlice<'r>> {
         let slice = |(stream, slice): &(usize, Result<BlockSlice, Error>)| {
             let RecordBytes { file, bytes, offset } = self.streams[*stream];
             let records = match slice {
@@ -159,19 +160,19 @@ impl<'a> Unpacked<'a> {
                 }
                 Err(error) => Err(error.clone()),
             };
-            Slice { file, records }
+            RecordSlice { file, records }
         };
         block.slices.iter().map(slice).collect()
     }
 
-    /// Unpacks everything, and hands it over while it goes on, if there can be a thread for that. Blocks that come back are used again.
+    /// Unpacks all records and hands blocks over meanwhile, in a thread of its own if one can start. Reuses the blocks that `visit` returns.
     fn unpack(&self, visit: &mut dyn FnMut(UnpackedBlock) -> Option<UnpackedBlock>) {
         let has_thread = std::thread::scope(|scope| {
             let (done, blocks) = sync_channel(WAITING_BLOCKS);
             let (free, used) = channel();
             let unpacking = Builder::new().spawn_scoped(scope, move || {
                 self.produce(&mut |block| {
-                    // A receiver that is gone has panicked, and ends this as well.
+                    // A receiver that is gone has panicked; this thread ends as well.
                     done.send(block).ok()?;
                     Some(used.try_recv().unwrap_or_default())
                 });
@@ -181,7 +182,7 @@ impl<'a> Unpacked<'a> {
             }
             for block in blocks {
                 if let Some(block) = visit(block) {
-                    // At the end the receiver is gone, and the block is dropped.
+                    // At the end the receiver is gone and drops the block.
                     let _ = free.send(block.emptied());
                 }
             }
@@ -192,7 +193,7 @@ impl<'a> Unpacked<'a> {
         }
     }
 
-    /// Makes blocks: `exchange` takes one that is full for one that is empty.
+    /// Fills blocks: `exchange` takes a full block and returns an empty one.
     fn produce(&self, exchange: &mut dyn FnMut(UnpackedBlock) -> Option<UnpackedBlock>) {
         let total_bytes = self.packed_bytes();
         let block_bytes = (total_bytes / BLOCK_PART).clamp(BLOCK_MIN_BYTES, BLOCK_BYTES);
@@ -224,7 +225,7 @@ impl<'a> Unpacked<'a> {
                             BlockSlice::Unpacked(start..block.unpacked.len(), chunk.offset)
                         }
                         _ => {
-                            // A chunk of the input is a part of the file's bytes.
+                            // A plain chunk is a part of the file's bytes.
                             let start = (chunk.offset - offset) as usize;
                             BlockSlice::Plain(start..start + chunk.bytes.len())
                         }

@@ -1,33 +1,33 @@
-//! The part of the recording's time that is looked at.
+//! The selected part of the recording's time.
 
 use std::ops::RangeInclusive;
 
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::options::PARTS;
 use crate::{Error, Result, TimeRange};
 
-/// Parts of time, each from and to, both included, in ns of the recording's clock.
+/// Selected time: parts from and to, both inclusive, ns of the recording's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Window {
     parts: Vec<(u64, u64)>,
-    /// All of the recording.
+    /// True if all of the recording is selected.
     pub(crate) whole: bool,
 }
 
 impl Window {
-    /// All of the time.
+    /// Selects all of the time.
     pub(crate) fn everything() -> Window {
         Window { parts: vec![(0, u64::MAX)], whole: true }
     }
 
-    /// Works out `range` in a recording that started at `start_ns`, where it says so. Nothing was recorded in `gaps`, from the end of a file
-    /// to the start of the next one: their time counts for nothing.
+    /// Resolves `range` in a recording that started at `start_ns`, if it says so. The time of `gaps`, from the end of a file to the start of the next
+    /// file, does not count.
     ///
     /// # Errors
-    /// When a part of its time is asked of a recording without times, or a time that it does not have.
+    /// Fails if a recording without times is asked for a part of its time, or if the recording does not have the time.
     pub(crate) fn of(
         range: &TimeRange,
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         start_ns: Option<u64>,
         gaps: &[(u64, u64)],
     ) -> Result<Window> {
@@ -44,7 +44,7 @@ impl Window {
         window.map(|window| window.without(gaps))
     }
 
-    /// Takes stretches out, but for their ends, which are moments of the parts beside them. They come in order.
+    /// Removes gaps, which come in order. The two ends of a gap stay, as moments of the parts beside it.
     fn without(self, gaps: &[(u64, u64)]) -> Window {
         let cut = |parts: Vec<(u64, u64)>, (gap_from, gap_to): &(u64, u64)| {
             let beside = |(from, to): (u64, u64)| [(from, to.min(*gap_from)), (from.max(*gap_to), to)];
@@ -54,10 +54,10 @@ impl Window {
         Window { parts: gaps.iter().fold(self.parts, cut), ..self }
     }
 
-    /// Works out `range` in a recording whose samples go from `first` to `last`.
+    /// Resolves `range` in a recording whose samples go from `first` to `last`.
     ///
     /// # Errors
-    /// When percentages are asked of a recording without times.
+    /// Fails if a recording without times is asked for percentages.
     pub(crate) fn new(range: &TimeRange, span: Option<(u64, u64)>) -> Result<Window> {
         let parts = match range {
             TimeRange::All => return Ok(Window::everything()),
@@ -72,7 +72,7 @@ impl Window {
                     let length = u128::from(last.saturating_sub(first)) * u128::from(part) / u128::from(PARTS);
                     first.saturating_add(length as u64)
                 };
-                // A part ends before the next begins, so that parts add up; the last one holds the last sample.
+                // A part ends 1 ns before the next begins, so that parts add up; the last part includes the last sample.
                 let end = |to: u64| if to == PARTS { at(to) } else { at(to).saturating_sub(1) };
                 parts.iter().map(|(from, to)| (at(*from), end(*to))).collect()
             }
@@ -80,37 +80,37 @@ impl Window {
         Ok(Window { parts: merged(parts), whole: false })
     }
 
-    /// True if a time is in it.
+    /// Returns true if a time is selected.
     #[inline]
     pub(crate) fn contains(&self, time_ns: u64) -> bool {
         self.whole || self.parts.iter().any(|(from, to)| (*from..=*to).contains(&time_ns))
     }
 
-    /// The parts, in order: from and to, both included.
+    /// Selected parts in order: from and to, both inclusive.
     pub(crate) fn parts(&self) -> &[(u64, u64)] {
         &self.parts
     }
 
-    /// True if all of the time between two moments is in it.
+    /// Returns true if all of the time between two moments is selected.
     pub(crate) fn holds(&self, from_ns: u64, to_ns: u64) -> bool {
         let has_both = |(from, to): &(u64, u64)| (*from..=*to).contains(&from_ns) && (*from..=*to).contains(&to_ns);
         self.parts.iter().any(has_both)
     }
 
-    /// Its parts from `first` to `last`; none where that is all of the time.
+    /// Selected parts between `first` and `last`; empty if all of the time is selected.
     pub(crate) fn selected(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let parts = self.parts.iter().filter(|_| !self.whole);
         parts.map(move |(from, to)| (first.max(*from), last.min(*to))).filter(|(from, to)| from <= to)
     }
 
-    /// Part of the time from `first` to `last` that is in it.
+    /// Length of the selected time between `first` and `last`.
     pub(crate) fn length_ns(&self, first: u64, last: u64) -> u64 {
         let lengths = self.parts.iter().map(|(from, to)| last.min(*to).saturating_sub(first.max(*from)));
         lengths.fold(0, u64::saturating_add)
     }
 }
 
-/// From one time to another, ns; as far as such a number goes, as times of a damaged recording may be anything.
+/// Difference of two times, ns, saturating: times of a damaged recording may have any value.
 pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
     match time_ns.checked_sub(start_ns) {
         Some(after_ns) => i64::try_from(after_ns).unwrap_or(i64::MAX),
@@ -118,8 +118,8 @@ pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
     }
 }
 
-/// A range in ns of the recording's clock, of a recording that started at the first of these times and has samples between the others. Plain
-/// seconds count from its start, unless they fit its clock alone.
+/// Converts a range to ns of the recording's clock. The recording started at the first of these times and has samples between the other two. Plain
+/// seconds count from the start, unless only the clock has these times.
 fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
     let (from, to, is_of_clock) = match *range {
         TimeRange::Absolute(from, to) => (from, to, true),
@@ -139,7 +139,7 @@ fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<
         let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
         let asked = [from, to].map(|time| time.map(seconds).unwrap_or_default()).join(",");
         let problem = format!(
-            "outside of the recording, which has samples from {} s to {} s after its start ({} s to {} s of its clock)",
+            "outside the recording, which has samples from {} s to {} s after its start ({} s to {} s of its clock)",
             seconds(first.saturating_sub(start)),
             seconds(last.saturating_sub(start)),
             seconds(first),
@@ -150,7 +150,7 @@ fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<
     Ok(TimeRange::Absolute(from_ns, to_ns))
 }
 
-/// Parts that overlap, or touch, as one: no time counts twice.
+/// Merges parts that overlap or touch, so that no time counts twice.
 fn merged(mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     parts.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(of(Some(105 * S), Some(500 * S)).unwrap(), absolute(105 * S, 500 * S));
     }
 
-    /// A machine that had been up for 30 s when a recording of a minute began: its first 60 s and its clock have seconds in common.
+    /// A machine had been up for 30 s when a recording of a minute began: its first 60 s and its clock have seconds in common.
     #[test]
     fn seconds_that_fit_both_count_from_the_start() {
         const S: u64 = 1_000_000_000;

@@ -90,7 +90,7 @@ impl FromStr for Confidence {
     fn from_str(text: &str) -> Result<Confidence> {
         let number = text.trim().strip_suffix('%').unwrap_or(text).trim();
         let percent = number.parse::<f64>().ok().filter(|percent| (50.0..=99.999_999).contains(percent));
-        let problem = "expected per cent from 50 to 99.999999, like 99.9%";
+        let problem = "expected a percentage from 50 to 99.999999, like 99.9%";
         percent.map(Confidence).ok_or_else(|| Error::option("--confidence", text, problem))
     }
 }

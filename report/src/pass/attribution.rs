@@ -1,9 +1,9 @@
-//! The ledger: every sample is charged once.
+//! Attribution: every sample is charged once.
 //!
-//! A sample belongs to the innermost program of its kernel call chain, as `self` (the leaf is in the program's own code),
-//! `helper` (it is in kernel code that the program called, or in an interrupt that came while it ran) or `entry` (it is in
-//! the code that exists to run the program). Programs further out get it in `total`, as does the one that is charged. A
-//! chain that has no program but looks as if there should be one goes to a line of its own.
+//! A sample is charged to the innermost program of its kernel call chain, as `self` (the leaf is in the program's own code), `helper` (the leaf is in
+//! kernel code that the program called, or in an interrupt that came while it ran) or `entry` (the leaf is in code that exists to run the program).
+//! The charged program and those further out count the sample in `total`. A chain without a program that passes BPF entry code or unknown code is
+//! charged to a line of its own.
 
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache, KernelFrame};
@@ -16,12 +16,12 @@ use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 
 /// Columns of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
+pub enum ChargeColumn {
     /// The program's own code.
     Own,
-    /// Code that it called.
+    /// Code that the program called.
     Helper,
-    /// Code that runs it.
+    /// Code that runs the program.
     Entry,
 }
 
@@ -32,43 +32,43 @@ pub enum Charge {
     Elsewhere,
     /// To a program.
     Program {
-        /// Its number in the index.
+        /// Number of the program in the index.
         program: u32,
-        /// The function that ran; `None` when the sample is in what runs the program.
+        /// Function that ran; `None` if the sample is in code that runs the program.
         function: Option<u32>,
         /// Column of the ledger.
-        column: Column,
-        /// The frame that the program called.
+        column: ChargeColumn,
+        /// Address of the frame that the program called.
         called: Option<u64>,
     },
-    /// To what runs several programs, which share it: [`Attribution::sharers`].
+    /// To entry code of several programs, which share the cost: [`Attribution::sharers`].
     SharedEntry {
-        /// The group of the programs, by its number in the index.
+        /// Number of the group of programs in the index.
         group: u32,
         /// Number of further programs that may be on the hook: their attach points are unknown.
         strangers: u32,
-        /// Number of the interval between two readings of run statistics, if it was in one.
+        /// Number of the interval between two readings of run statistics, if the sample is in one.
         interval: Option<u32>,
     },
-    /// To what runs programs, no telling which.
+    /// To entry code of unknown programs.
     Entry,
-    /// To a program that the interpreter ran.
+    /// To an unknown program that the interpreter ran.
     Interpreted,
-    /// To no known program: to code that nothing accounts for, where BPF code could be.
+    /// To unknown code, where BPF code can be.
     UnknownCode,
 }
 
 /// Attribution of a sample, and the programs that its chain goes through.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribution<'a> {
-    /// Place where the sample is charged.
+    /// Charge of the sample.
     pub charge: Charge,
     inside: &'a Inside,
     index: &'a Index,
 }
 
 impl Attribution<'_> {
-    /// Numbers of the programs that share a [`Charge::SharedEntry`]; none of any other charge. Which of them ran is not known.
+    /// Numbers of the programs that share a [`Charge::SharedEntry`]; empty for any other charge.
     pub fn sharers(&self) -> &[u32] {
         match self.charge {
             Charge::SharedEntry { group, .. } => {
@@ -78,47 +78,46 @@ impl Attribution<'_> {
         }
     }
 
-    /// Numbers of the programs that the chain goes through, each once, innermost first.
+    /// Numbers of the programs in the chain, each once, innermost first.
     pub fn programs(&self) -> &[u32] {
         &self.inside.programs
     }
 
-    /// Address in the function that is charged: of the leaf, or of the frame, where a call returns to or an interrupt
-    /// came; `None` where no function of a program is charged.
+    /// Address in the charged function: of the leaf, or of a return or an interrupt; `None` if no function is charged.
     pub fn frame(&self) -> Option<u64> {
         self.inside.frame
     }
 
-    /// Number of frames of the chain in functions of programs.
+    /// Number of frames in functions of programs.
     pub(crate) fn program_frames(&self) -> usize {
         self.inside.program_frames
     }
 
-    /// Program and function of each frame that is in a program, each once, innermost first.
+    /// Program and function of each frame in a program, each once, innermost first.
     pub fn functions(&self) -> &[(u32, u32)] {
         &self.inside.functions
     }
 
-    /// True if the chain goes through a program that runs under the kernel's guard.
+    /// Returns true if the chain has a program that runs under the kernel's guard against nesting.
     #[inline]
     pub(crate) fn is_guarded(&self) -> bool {
         self.functions().iter().any(|(program, _)| self.index.guarded.get(*program as usize) == Some(&true))
     }
 }
 
-/// Programs that a chain goes through, each once, innermost first.
+/// Programs of a chain, each once, innermost first.
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     programs: Vec<u32>,
     functions: Vec<(u32, u32)>,
-    /// Frames that are in these.
+    /// Number of frames in functions of programs.
     program_frames: usize,
-    /// The innermost frame that is in a program, where that is charged.
+    /// Address of the innermost frame in a program, if that frame is charged.
     frame: Option<u64>,
 }
 
 impl Inside {
-    /// Programs do not nest deeper than this; a chain that says so is from no kernel.
+    /// Limit on nested programs: no kernel writes a deeper chain.
     const MAX: usize = 64;
 
     fn clear(&mut self) {
@@ -141,11 +140,11 @@ impl Inside {
     }
 }
 
-/// Decides where samples belong.
+/// Attributes samples to programs.
 pub(crate) struct Attributor<'i> {
     index: &'i Index,
     codes: CodeCache<'i>,
-    /// Programs of the last chain.
+    /// Programs of the latest chain.
     inside: Inside,
 }
 
@@ -154,7 +153,7 @@ impl<'i> Attributor<'i> {
         Attributor { index, codes: CodeCache::new(&index.code), inside: Inside::default() }
     }
 
-    /// The attribution on a sample whose leaf in the kernel is `leaf`, if it was there, and whose chain is `chain`.
+    /// Returns the attribution of a sample with this chain; `leaf` is its address if it was taken in the kernel.
     #[inline]
     pub(crate) fn attribution(
         &mut self,
@@ -164,7 +163,7 @@ impl<'i> Attributor<'i> {
     ) -> Attribution<'_> {
         self.inside.clear();
         let charge = match leaf {
-            // In parts, which are in registers: what is put together in memory and read at once is waited for.
+            // Passed in parts, which stay in registers: the processor would wait for a value just written to memory.
             Some(leaf) => match chain {
                 Some(chain) => self.walk(leaf, chain.bytes(), chain.endian(), time_ns),
                 None => self.walk(leaf, &[], Endian::NATIVE, time_ns),
@@ -183,10 +182,10 @@ impl<'i> Attributor<'i> {
         if !is_plain(leaf) {
             found = self.frame(found, KernelFrame { addr: leaf, is_exact: true }, None, time_ns);
         }
-        // An address in the instruction that ran, or that called what did.
+        // Address in the instruction that ran, or in the call instruction.
         let mut inner = leaf;
         let mut words = kernel_words(&chain);
-        // Nearly all chains begin with the leaf; they are walked once.
+        // Nearly all chains begin with the leaf and are walked once.
         if words.next().is_some_and(|first| first != leaf) {
             let skipped = words_of_leaf(self.index, leaf, &chain, time_ns);
             words = kernel_words(&chain);
@@ -215,8 +214,7 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Charges a chain inside `perf_trace_X`, which fills an event's fields, but not inside its BPF dispatch: to the
-    /// programs on X, if it has any.
+    /// Charges a chain in `perf_trace_X`, which fills the fields of an event, but not in the BPF dispatch, to the programs on X, if any.
     fn event(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
         match index.hooks.of_event(self.functions(leaf, &chain, time_ns), time_ns) {
@@ -225,20 +223,20 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// The attribution on a chain through a hook: its functions lead to one, which says whose it is.
+    /// Charges a chain through a hook, which its kernel functions identify.
     fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
         match index.hooks.of(self.functions(leaf, &chain, time_ns)) {
             None => self.entry(None, None, time_ns),
             Some(hook) => match index.hooks.at_user_ip(hook, user_ip(&chain)) {
-                // A probe of somebody else's, without a program.
+                // A user probe without a BPF program.
                 None => Charge::Elsewhere,
                 hook => self.entry(hook, None, time_ns),
             },
         }
     }
 
-    /// Numbers of the kernel functions of a chain, innermost first.
+    /// Returns the numbers of the kernel functions of a chain, innermost first.
     fn functions<'s>(
         &'s mut self,
         leaf: u64,
@@ -249,12 +247,12 @@ impl<'i> Attributor<'i> {
         frames.filter_map(move |frame| self.codes.of_frame(frame, time_ns).kernel_function())
     }
 
-    /// The attribution on what a hook does for its programs.
+    /// Charges entry code of a hook to its programs.
     fn entry(&mut self, hook: Option<u32>, called: Option<u64>, time_ns: u64) -> Charge {
         match hook.map_or(Runner::Unknown, |hook| self.index.hooks.runner(hook, time_ns)) {
             Runner::One(program) => {
                 self.inside.add(program, None);
-                Charge::Program { program, function: None, column: Column::Entry, called }
+                Charge::Program { program, function: None, column: ChargeColumn::Entry, called }
             }
             Runner::Several { group, strangers } => {
                 let interval = self.index.runs.interval(time_ns);
@@ -264,7 +262,7 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Goes one frame out. `called` is the frame before, which this one called; `None` for the leaf.
+    /// Takes in the next frame outwards. `called` is the frame before, which this frame called; `None` for the leaf.
     fn frame(&mut self, found: Walked, frame: KernelFrame, called: Option<u64>, time_ns: u64) -> Walked {
         let code = self.codes.of_frame(frame, time_ns);
         let Walked::Open(clue) = found else {
@@ -277,7 +275,7 @@ impl<'i> Attributor<'i> {
             Code::Function { program, function } => {
                 self.inside.add(program, Some(function));
                 self.inside.frame = Some(frame.addr);
-                let column = if called.is_some() { Column::Helper } else { Column::Own };
+                let column = if called.is_some() { ChargeColumn::Helper } else { ChargeColumn::Own };
                 Walked::Settled(Charge::Program { program, function: Some(function), column, called })
             }
             Code::Image(image) => self.image(clue, image, called, time_ns),
@@ -289,16 +287,16 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// A frame in an image. The image also calls what it instruments: only what it does for its programs is entry.
+    /// Takes in a frame in an image. An image also calls the function that it instruments: only its own work for programs is entry code.
     fn image(&mut self, clue: Clue, image: u32, called: Option<u64>, time_ns: u64) -> Walked {
         let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,
-            // A trampoline of a program: the program would have been met before it.
+            // A trampoline of a program: the walk would have met the program before.
             (Some(_), ImageKind::Trampoline(TrampolineKey::Program { .. })) => true,
             (Some(called), ImageKind::Trampoline(TrampolineKey::Kernel { .. })) => {
                 self.index.code.kernel.role_at(called) == Role::Guard
             }
-            // It calls nothing but what enters and leaves the program, and that.
+            // A struct_ops stub calls only the program and the functions that enter and leave it.
             (Some(_), ImageKind::StructOps) => true,
             (Some(_), ImageKind::Dispatcher) => false,
         };
@@ -309,29 +307,29 @@ impl<'i> Attributor<'i> {
     }
 }
 
-/// Address in user space at which the task came into the kernel, if the chain says so.
+/// Returns the address in user space at which the task entered the kernel, if the chain has it.
 fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
     let mut words = chain.as_ref()?.iter().skip_while(|word| *word != context::USER);
     words.nth(1).filter(|word| *word < CONTEXT_MAX)
 }
 
-/// Progress of a walk through the frames of a sample.
+/// State of the walk through the frames of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walked {
     /// No program yet.
     Open(Clue),
-    /// The attribution.
+    /// The charge is decided.
     Settled(Charge),
 }
 
-/// Clue that decides the attribution of a sample, unless a frame further out is a program's.
+/// Clue that decides the charge unless a frame further out is in a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clue {
     Elsewhere,
     UnknownCode,
-    /// It is in what makes an event, for programs or for others.
+    /// A frame makes a trace event, for programs or for other users.
     Event,
-    /// It is in what runs programs.
+    /// A frame runs programs.
     Hook,
 }
 

@@ -1,15 +1,15 @@
-//! Kernel frames of a sample: the one place that knows which addresses of a call chain are exact and which are return addresses.
+//! Kernel frames of a sample. Only this module knows which addresses of a call chain are exact and which are return addresses.
 //!
-//! The first frame is SAMPLE.ip. For most events the chain repeats it behind its marker. For precise events (PEBS, IBS) it does not: the
-//! processor recorded ip, and the kernel unwinds from the registers of the interrupt, which came some instructions later
-//! (`intel_pmu_pebs_event_update` and `perf_ibs_handle_irq`, Linux 6.18: "We must however always use iregs for the unwinder to stay sane").
-//! The chain then begins with one more exact address.
+//! The first frame is SAMPLE.ip. For most events the chain repeats it after its marker. For precise events (PEBS, IBS) it does not: the processor
+//! recorded ip, but the kernel unwinds from the registers of the interrupt, which came some instructions later (`intel_pmu_pebs_event_update` and
+//! `perf_ibs_handle_irq`, Linux 6.18: "We must however always use iregs for the unwinder to stay sane"). The chain then begins with a second exact
+//! address.
 
 use crate::index::Index;
 use crate::index::code::KernelFrame;
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 
-/// The kernel frames of a sample: `leaf`, which is its ip, and those of its chain further out.
+/// Returns the kernel frames of a sample: `leaf`, which is its ip, and the frames of its chain further out.
 pub(crate) fn kernel_frames<'c>(
     index: &Index,
     leaf: u64,
@@ -17,26 +17,26 @@ pub(crate) fn kernel_frames<'c>(
     time_ns: u64,
 ) -> impl Iterator<Item = KernelFrame> + use<'c> {
     let skipped = words_of_leaf(index, leaf, chain, time_ns);
-    // All further ones are return addresses.
+    // All further addresses are return addresses.
     let mut is_exact = skipped == 0;
     let outer = kernel_words(chain).skip(skipped);
     let outer = outer.map(move |addr| KernelFrame { addr, is_exact: std::mem::take(&mut is_exact) });
     std::iter::once(KernelFrame { addr: leaf, is_exact: true }).chain(outer)
 }
 
-/// The addresses of the kernel's part of a chain.
+/// Returns the addresses of the kernel part of a chain.
 #[inline]
 pub(crate) fn kernel_words<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u64> + use<'c> {
     let mut words = chain.unwrap_or(Callchain::new(&[], Endian::Little)).iter();
-    // The kernel's part is the first in nearly all chains.
+    // The kernel part comes first in nearly all chains.
     let has_kernel = words.any(|word| word == context::KERNEL);
     words.take_while(move |word| has_kernel && *word < CONTEXT_MAX)
 }
 
-/// Number of a chain's first frames that stand for the leaf's own.
+/// Returns the number of first addresses in the chain that stand for the leaf's own frame.
 ///
-/// Usually the first is the leaf. Else the interrupt came in the leaf's function, or in a function that it has called since, or, with no frame of
-/// the leaf's function left, in the one that it returned to.
+/// Usually the first address is the leaf. Otherwise the interrupt of a precise event came in the leaf's function (1), in a function that it has
+/// called since (2) or, if no frame of the leaf's function is left, in the function that it returned to (0).
 #[inline]
 pub(crate) fn words_of_leaf(index: &Index, leaf: u64, chain: &Option<Callchain<'_>>, time_ns: u64) -> usize {
     let mut words = kernel_words(chain);
@@ -52,7 +52,7 @@ pub(crate) fn words_of_leaf(index: &Index, leaf: u64, chain: &Option<Callchain<'
 
 #[inline(never)]
 fn words_of_precise_leaf(index: &Index, leaf: u64, first: u64, second: Option<u64>, time_ns: u64) -> usize {
-    // Two addresses without a name are taken for one function's.
+    // Two addresses without a name count as one function.
     let code = |addr| Some(index.code.at(addr, time_ns)).filter(|code| code.is_named());
     let of_leaf = code(leaf);
     if code(first) == of_leaf {

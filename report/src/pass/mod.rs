@@ -1,4 +1,4 @@
-//! The second pass: every sample that is asked for is attributed and handed to a sink, in parallel.
+//! The second pass: attributes every selected sample and hands it to a sink, with several threads.
 
 pub(crate) mod attribution;
 pub(crate) mod frames;
@@ -6,11 +6,11 @@ pub(crate) mod readings;
 pub(crate) mod sinks;
 
 use crate::index::Index;
-use crate::index::programs::Program;
+use crate::index::programs::IndexedProgram;
 use crate::input::cache::read_ahead;
 use crate::input::event_kind::{EventKind, payload};
-use crate::input::recording::Recording;
-use crate::input::unpacked::Slice;
+use crate::input::recording::OpenRecording;
+use crate::input::unpacked::RecordSlice;
 use crate::input::window::Window;
 use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Count;
@@ -23,25 +23,25 @@ use readings::Readings;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, ScopedJoinHandle};
 
-/// Consumer of a pass.
+/// Consumer of the samples of a pass.
 ///
-/// Samples come in no particular order, and from several threads: each thread has a sink of its own, which is merged into the first at the
-/// end. A sink that needs the order of the file keeps [`SampleView::offset`] with what it makes.
+/// Samples come in no particular order, and from several threads: each thread has its own sink, which is merged into the first at the end. A sink
+/// that needs the order of the file keeps [`SampleView::offset`] with its results.
 pub trait Sink: Sized + Send {
-    /// An empty sink of the same kind, for another thread.
+    /// Returns an empty sink of the same kind for another thread.
     fn fork(&self) -> Self;
 
-    /// Takes a sample in.
+    /// Takes in a sample.
     ///
     /// # Errors
-    /// When a part of the sample that the sink needs cannot be read: the sample counts as unreadable.
+    /// Fails if a part of the sample that the sink needs cannot be read: the sample counts as unreadable.
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()>;
 
-    /// Adds what another thread's sink has taken in.
+    /// Adds the results of another thread's sink.
     fn merge(&mut self, other: Self);
 }
 
-/// Takes nothing in.
+/// A sink that ignores all samples.
 impl Sink for () {
     fn fork(&self) {}
 
@@ -52,7 +52,7 @@ impl Sink for () {
     fn merge(&mut self, (): ()) {}
 }
 
-/// Two in one pass. What the first cannot take in, the second does not see.
+/// Two sinks in one pass. A sample that the first sink rejects does not reach the second.
 impl<A: Sink, B: Sink> Sink for (A, B) {
     fn fork(&self) -> (A, B) {
         (self.0.fork(), self.1.fork())
@@ -70,7 +70,7 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     }
 }
 
-/// Several in one pass. What one cannot take in, those behind it do not see.
+/// Several sinks in one pass. A sample that a sink rejects does not reach the sinks after it.
 impl<S: Sink> Sink for Vec<S> {
     fn fork(&self) -> Vec<S> {
         self.iter().map(Sink::fork).collect()
@@ -86,50 +86,50 @@ impl<S: Sink> Sink for Vec<S> {
     }
 }
 
-/// A sample that is asked for.
+/// A selected sample.
 pub struct SampleView<'s> {
-    /// Position of its event among those of the recording. Of a group that is read with its leader's samples (`{a,b}:S`), each event that
-    /// has moved since the sample before gets the record as a sample of its own.
+    /// Position of the event in the recording. If samples read all counters of a group (`{a,b}:S`), each event that has grown since the sample before
+    /// gets the record as a sample of its own.
     pub event: usize,
-    /// Number of samples in the record, and number of events they stand for.
+    /// Number of samples in the record, and number of events that they stand for.
     pub count: Count,
-    /// When it was taken, ns of the recording's clock.
+    /// Time of the sample, ns of the recording's clock.
     pub time_ns: Option<u64>,
-    /// On which CPU.
+    /// CPU of the sample.
     pub cpu: Option<u32>,
-    /// Process and thread; `u32::MAX` where samples do not tell.
+    /// Process and thread; `u32::MAX` if samples do not have them.
     pub pid_tid: (u32, u32),
-    /// Its address, if it was taken in the kernel.
+    /// Address of the sample, if it was taken in the kernel.
     pub kernel_ip: Option<u64>,
-    /// Position of its record in the file.
+    /// Offset of the record in the file.
     pub offset: u64,
-    /// Its record.
+    /// Record of the sample.
     pub record: &'s Record<'s>,
-    /// Its fields, decoded as they are asked for.
+    /// Fields of the sample, decoded when asked for.
     pub fields: &'s Sample<'s>,
-    /// Number of the task's name, where names are kept.
+    /// Number of the task's name, if names are kept.
     pub(crate) comm: Option<u32>,
     pub(crate) kind: EventKind,
 }
 
 impl<'s> SampleView<'s> {
-    /// Instruction pointer.
+    /// Instruction pointer of the sample.
     pub fn ip(&self) -> Option<u64> {
         self.fields.ip()
     }
 
-    /// The call chain, innermost first.
+    /// Call chain, innermost first.
     ///
     /// # Errors
-    /// When the sample cannot be read up to there.
+    /// Fails if the record is too short for the chain or for the fields before it.
     pub fn callchain(&self) -> bprec_format::Result<Option<Callchain<'s>>> {
         self.kind.callchain(self.fields, self.offset)
     }
 
-    /// The cgroup that the sample was taken in.
+    /// Cgroup that the sample was taken in.
     ///
     /// # Errors
-    /// When the sample cannot be read up to there.
+    /// Fails if the record is too short for the cgroup or for the fields before it.
     pub fn cgroup(&self) -> bprec_format::Result<Option<u64>> {
         match self.kind {
             EventKind::BpfSampler => Ok(payload(self.fields, self.offset)?.cgroup),
@@ -138,12 +138,12 @@ impl<'s> SampleView<'s> {
     }
 }
 
-/// Samples that could not be read.
+/// Unreadable samples.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable {
-    /// Number of them.
+    /// Number of unreadable samples.
     pub(crate) samples: u64,
-    /// Offset of the first, and the reason why it could not be read.
+    /// Offset of the first unreadable sample, and the error.
     pub(crate) first: Option<(u64, String)>,
 }
 
@@ -154,29 +154,29 @@ impl Unreadable {
     }
 }
 
-/// Plan for reading the samples of an event: made once for all of them.
+/// Plan for reading the samples of an event, made once for all samples.
 #[derive(Debug, Clone, Copy)]
 struct EventPlan {
     kind: EventKind,
     weight: Weight,
-    /// The record says how many samples it is: they were counted in the kernel.
+    /// True if a record stands for many samples, which were counted in the kernel.
     is_aggregated: bool,
 }
 
-/// Number of its event that a sample stands for.
+/// Source of the number of events that a sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
-    /// Its period, or without one this many.
+    /// Period of the sample, or this number without one.
     Period { without: u64 },
-    /// Number in the payload of our sampling program, or without one this many.
+    /// Period in the payload of bprec's sampling program, or this number without one.
     Payload { without: u64 },
-    /// Growth of the counters that it reads, each a sample of the counter's own event.
+    /// Growth of the counters that the sample reads; each counter that has grown makes a sample of its own event.
     Readings,
 }
 
 impl EventPlan {
-    /// `None` for events whose samples are not needed.
-    fn new(recording: &Recording<'_>, index: &Index, event: usize, is_asked: bool) -> Option<EventPlan> {
+    /// Returns the plan for an event; `None` if its samples are not needed.
+    fn new(recording: &OpenRecording<'_>, index: &Index, event: usize, is_asked: bool) -> Option<EventPlan> {
         let kind = recording.kinds[event];
         let attr = &recording.event(event).attr;
         let weight = match kind {
@@ -191,17 +191,17 @@ impl EventPlan {
             EventKind::State | EventKind::Other => return None,
         };
         let is_aggregated = index.aggregations.contains_key(&event);
-        // Readings are differences: also those that are not asked for have to be known.
+        // Readings are differences, so each is needed even if its event is not selected.
         (is_asked || weight == Weight::Readings).then_some(EventPlan { kind, weight, is_aggregated })
     }
 
-    /// Number of samples in a record, and number of events they stand for.
+    /// Returns the number of samples in a record, and the number of events that they stand for.
     #[inline(always)]
     fn count(&self, sample: &Sample<'_>, offset: u64) -> bprec_format::Result<Count> {
         let weight = match self.weight {
             Weight::Period { without } => sample.period().unwrap_or(without),
             Weight::Payload { without } => payload(sample, offset)?.period.unwrap_or(without),
-            // Not asked of these: their samples are counted one by one.
+            // Never asked for: such samples are counted reading by reading.
             Weight::Readings => 0,
         };
         let samples = if self.is_aggregated { sample.decode()?.weight.unwrap_or(0) } else { 1 };
@@ -209,50 +209,50 @@ impl EventPlan {
     }
 }
 
-/// Programs that are asked for.
+/// Programs that the user asks for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked(Option<Vec<bool>>);
 
 impl Asked {
-    /// Without filters all are asked for.
-    pub(crate) fn new(filters: &[ProgFilter], programs: &[Program]) -> Asked {
+    /// Matches programs with filters; without filters, all programs match.
+    pub(crate) fn new(filters: &[ProgFilter], programs: &[IndexedProgram]) -> Asked {
         let filters: Vec<ProgMatcher> = filters.iter().map(ProgMatcher::new).collect();
-        let is_asked = |known: &Program| filters.iter().any(|it| it.matches(known.id, known.tag, known.name()));
+        let is_asked = |known: &IndexedProgram| filters.iter().any(|it| it.matches(known.id, known.tag, known.name()));
         Asked((!filters.is_empty()).then(|| programs.iter().map(is_asked).collect()))
     }
 
-    /// Returns true if nothing is left out.
+    /// Returns true if all programs are asked for.
     pub(crate) fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Returns true if a program is asked for, by its number.
+    /// Returns true if the program with this number is asked for.
     pub(crate) fn has(&self, program: u32) -> bool {
         self.0.as_ref().is_none_or(|asked| asked.get(program as usize) == Some(&true))
     }
 }
 
-/// Selection of the samples that count.
+/// Selection of samples.
 #[derive(Clone)]
 pub(crate) struct Selection<'o> {
     pub(crate) window: Window,
     pub(crate) options: &'o Options,
-    /// Programs that are asked for. Samples of others count as well.
+    /// Programs that the user asks for. Samples of other programs count as well.
     pub(crate) asked: Asked,
-    /// By event: whether it is asked for.
+    /// For each event, true if it is selected.
     pub(crate) events: Vec<bool>,
-    /// By number of a task's name: whether it is asked for; empty when all are.
+    /// For each number of a task's name, true if it is selected; empty if all are.
     pub(crate) comms: Vec<bool>,
-    /// The names of tasks are needed, for this or by the sink.
+    /// True if the selection or the sink needs the names of tasks.
     pub(crate) needs_comm: bool,
 }
 
 impl<'o> Selection<'o> {
-    /// Works out `options` for a recording.
+    /// Resolves `options` for a recording.
     ///
     /// # Errors
-    /// When they name an event or a time that the recording does not have.
-    pub(crate) fn new(recording: &Recording<'_>, index: &Index, options: &'o Options) -> Result<Selection<'o>> {
+    /// Fails if the options name an event or a time that the recording does not have.
+    pub(crate) fn new(recording: &OpenRecording<'_>, index: &Index, options: &'o Options) -> Result<Selection<'o>> {
         let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
         let has_samples = |event: &usize| matches!(recording.kinds[*event], EventKind::Pmu | EventKind::BpfSampler);
         let is_asked = |event: usize| {
@@ -263,7 +263,7 @@ impl<'o> Selection<'o> {
             if !recording.names.iter().zip(&events).any(|(known, asked)| *asked && known == name) {
                 let known = (0..recording.names.len()).filter(has_samples).map(|event| recording.names[event].as_str());
                 let known = known.collect::<Vec<_>>().join(", ");
-                let answer = format!("no samples of it in this recording, which has samples of {known}");
+                let answer = format!("no samples of this event; the recording has samples of {known}");
                 return Err(Error::option("--event", name, answer));
             }
         }
@@ -279,7 +279,7 @@ impl<'o> Selection<'o> {
         Ok(Selection { window, options, asked, events, comms, needs_comm })
     }
 
-    /// True if a sample counts.
+    /// Returns true if a sample is selected.
     #[inline]
     pub(crate) fn admits(&self, time_ns: Option<u64>, cpu: Option<u32>, comm: Option<u32>) -> bool {
         (self.window.whole || time_ns.is_some_and(|time| self.window.contains(time)))
@@ -290,14 +290,14 @@ impl<'o> Selection<'o> {
 
 #[cfg(test)]
 thread_local! {
-    /// Number of passes that this thread began.
+    /// Number of passes that this thread started.
     pub(crate) static PASSES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Hands every sample that is asked for to a sink. `each_slice` sees the number and the records of every slice, in order, while other
-/// threads take in their samples.
+/// Hands every selected sample to a sink. Calls `each_slice` with the number and the records of every slice, in order, while other threads work on
+/// their samples.
 pub(crate) fn run<S: Sink>(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     selection: &Selection<'_>,
     sink: S,
@@ -307,13 +307,13 @@ pub(crate) fn run<S: Sink>(
     PASSES.set(PASSES.get() + 1);
     let plan = |event| EventPlan::new(recording, index, event, selection.events[event]);
     let plans: Vec<Option<EventPlan>> = (0..recording.events.all().len()).map(plan).collect();
-    // Growth of a counter can only be told in the order of the file.
+    // The growth of a counter needs the order of the file.
     let needs_order = plans.iter().flatten().any(|plan| plan.weight == Weight::Readings);
     let threads = if needs_order { 1 } else { selection.options.threads.unwrap_or_else(threads_there_are) };
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
     let mut slice = 0;
-    recording.for_each_run(&mut |slices: &[Slice<'_>]| {
-        // Damage was found, and told, in the first pass.
+    recording.for_each_run(&mut |slices: &[RecordSlice<'_>]| {
+        // The first pass has reported the damage.
         let readable =
             || (slice..).zip(slices).filter_map(|(number, slice)| Some((number, slice.records.as_ref().ok()?)));
         let cut_up = readable().flat_map(|(number, records)| cut(records, number, &index.parts, recording.endian()));
@@ -325,7 +325,7 @@ pub(crate) fn run<S: Sink>(
     (worker.sink, worker.unreadable)
 }
 
-/// The parts of a slice that start at these offsets, which are in order.
+/// Cuts a slice at the given offsets, which are in order.
 fn cut<'a>(records: &Records<'a>, slice: u32, starts: &[(u32, u64)], endian: Endian) -> Vec<Records<'a>> {
     let (bytes, offset) = (records.rest(), records.offset());
     let end = offset + bytes.len() as u64;
@@ -338,15 +338,15 @@ fn cut<'a>(records: &Records<'a>, slice: u32, starts: &[(u32, u64)], endian: End
     cuts.windows(2).map(|pair| part(pair[0], pair[1])).collect()
 }
 
-/// One thread's work.
+/// Worker of one thread.
 struct Worker<'i, S> {
-    recording: &'i Recording<'i>,
+    recording: &'i OpenRecording<'i>,
     index: &'i Index,
     selection: &'i Selection<'i>,
     plans: &'i [Option<EventPlan>],
     attributor: Attributor<'i>,
     readings: Readings,
-    /// By event: what the last sample's counters have grown by.
+    /// Events of the latest sample's counters, and how far each has grown.
     growth: Vec<(usize, u64)>,
     sink: S,
     unreadable: Unreadable,
@@ -354,7 +354,7 @@ struct Worker<'i, S> {
 
 impl<'i, S: Sink> Worker<'i, S> {
     fn new(
-        recording: &'i Recording<'_>,
+        recording: &'i OpenRecording<'_>,
         index: &'i Index,
         selection: &'i Selection<'_>,
         plans: &'i [Option<EventPlan>],
@@ -365,7 +365,7 @@ impl<'i, S: Sink> Worker<'i, S> {
         Worker { recording, index, selection, plans, attributor, readings, growth, sink, unreadable }
     }
 
-    /// Lets several threads take in these parts. This one does something else first.
+    /// Shares the parts among several threads. This thread calls `first` and then takes part.
     fn share(&mut self, parts: &[Records<'_>], threads: usize, first: impl FnOnce()) {
         let (recording, index, selection, plans) = (self.recording, self.index, self.selection, self.plans);
         let next = AtomicUsize::new(0);
@@ -379,7 +379,7 @@ impl<'i, S: Sink> Worker<'i, S> {
         };
         let work = &work;
         let sinks = std::thread::scope(|scope| {
-            // This thread works as well: with those of the others that can be had.
+            // This thread works as well, with as many others as could be started.
             let start = |sink| Builder::new().spawn_scoped(scope, move || work(sink)).ok();
             let handles: Vec<_> = forks.into_iter().map_while(start).collect();
             first();
@@ -394,7 +394,7 @@ impl<'i, S: Sink> Worker<'i, S> {
                     self.sink.merge(sink);
                     self.unreadable.merge(unreadable);
                 }
-                // Panics of a thread are passed on.
+                // A panic of a thread goes on in this thread.
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -434,8 +434,8 @@ impl<'i, S: Sink> Worker<'i, S> {
         }
     }
 
-    /// Takes in the counters that a sample reads: each that has grown makes a sample of its own event. One that cannot be right does not
-    /// keep the others from being counted.
+    /// Takes in the counters that a sample reads: each counter that has grown makes a sample of its own event. An invalid value does not prevent the
+    /// others from being counted.
     #[cold]
     fn readings(
         &mut self,
@@ -457,7 +457,7 @@ impl<'i, S: Sink> Worker<'i, S> {
         taken
     }
 
-    /// Takes in a sample. `count` is for one whose plan does not tell.
+    /// Takes in a sample. `count` replaces the count of the plan.
     #[inline(always)]
     fn sample(
         &mut self,

@@ -1,39 +1,39 @@
-//! Samples that read counters (`PERF_SAMPLE_READ`): what each counter has grown by since it was read before.
+//! Samples that read counters (`PERF_SAMPLE_READ`): growth of each counter since the reading before.
 
 use bprec_format::{AttrFlags, Error, Events, ReadFormat, SampleFields};
 use rustc_hash::FxHashMap;
 
-/// Event id and, where each thread has a counter of its own, thread.
+/// Event id and, if each thread has its own counter, the thread.
 pub(crate) type Counter = (u64, u32);
 
 /// Growth of a counter from one sample to the next.
 pub(crate) struct Growth {
-    /// Position among the values of the sample.
+    /// Position in the values of the sample.
     pub(crate) nr: usize,
     pub(crate) counter: Counter,
     pub(crate) event: usize,
     pub(crate) grown: u64,
 }
 
-/// The values that were read last.
+/// Latest value of each counter.
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
     last: FxHashMap<Counter, u64>,
-    /// The first value of a counter is its growth in any case.
+    /// True if the first value of a counter always counts as growth.
     counts_from_zero: bool,
 }
 
 impl Readings {
-    /// Readings as perf has them: counts from before the recording are growth in its first sample.
+    /// Readings as perf counts them: counts from before the recording are growth in the first sample.
     pub(crate) fn like_perf() -> Readings {
         Readings { counts_from_zero: true, ..Readings::default() }
     }
 
-    /// Puts the events that have moved since they were read before, and by how much, into `growth`. Samples must come in the order in which the kernel
-    /// wrote them, whether they are asked for or not.
+    /// Fills `growth` with the events whose counters have grown, and by how much. Samples must come in the order in which the kernel wrote them,
+    /// selected or not.
     ///
     /// # Errors
-    /// When a value is of no event, or smaller than the one before. The sample's other values are taken in all the same.
+    /// Fails if a value belongs to no event or is smaller than the value before. The other values of the sample still count.
     pub(crate) fn take(
         &mut self,
         events: &Events,
@@ -50,14 +50,14 @@ impl Readings {
         })
     }
 
-    /// Hands the growth of each counter of a sample to `visit`.
+    /// Calls `visit` with the growth of each counter of a sample.
     ///
     /// Counters start at 0, so that the first value of a counter is its growth, unless the recording lacks its beginning (later files of
-    /// `--switch-output`): the sampled counter then stands beyond the period after which it first overflows. It has grown by its
-    /// period since the sample before, wherever that is, and the growth of the others is not known until their second value.
+    /// `--switch-output`): the sampled counter is then already past the period at which it first overflows. That counter has grown by its period
+    /// since the sample before, in whichever file that is; the growth of the others is unknown until their second value.
     ///
     /// # Errors
-    /// As [`Readings::take`].
+    /// Fails as [`Readings::take`] does.
     pub(crate) fn each(
         &mut self,
         events: &Events,
@@ -75,7 +75,7 @@ impl Readings {
         let period = fields.period.or(always).filter(|period| *period > 0);
         let values = || fields.read.iter().flat_map(|values| values.iter());
         let id_of = |id: Option<u64>| id.or(fields.id.filter(|_| !is_group));
-        // Interrupts come late now and then, by less than a period.
+        // Interrupts are sometimes late, by less than a period.
         let is_beyond = |value: u64| period.is_some_and(|period| value > period.saturating_mul(2));
         let lacks_beginning = values().filter(|_| !self.counts_from_zero).any(|read| {
             id_of(read.id).is_some_and(|id| {

@@ -1,4 +1,4 @@
-//! From what the index knows and what a pass counted to the answer to each question: one folder a question.
+//! Queries: answers made from the index and from the counts of a pass, one folder for each question.
 
 pub(crate) mod annotate;
 pub(crate) mod by_prog;

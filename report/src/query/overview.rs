@@ -1,4 +1,4 @@
-//! The first screen of a page: the costliest programs and payers, all others folded together.
+//! First screen of a page: the costliest programs and payers, with all others folded.
 
 use crate::model::{
     Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, FrameKind, MachineParts, Overview, PayerSlice,
@@ -6,17 +6,17 @@ use crate::model::{
 };
 use rustc_hash::FxHashMap;
 
-/// Rows that are shown of programs and of payers, the last of them for all others.
+/// Limit on the rows of programs and of payers; the last row is for all others.
 const MAX_ROWS: usize = 7;
-/// Smaller shares, in per cent, would be shown as 0.00.
+/// Share, per cent, below which a row would show 0.00.
 const LEAST_PERCENT: f64 = 0.005;
-/// Hottest lines of a program.
+/// Limit on the lines of a program.
 const MAX_LINES: usize = 9;
 
-/// A program, or the name of what no program could be told for.
-type Charged<'p> = (Option<usize>, &'p str);
+/// Position of a program, or the name of another row.
+type ProgramOrName<'p> = (Option<usize>, &'p str);
 
-/// Models that the overview sums up, of one event.
+/// Reports of one event that the overview summarizes.
 pub(super) struct Parts<'p> {
     pub(super) report: &'p Report,
     pub(super) event: &'p EventReport,
@@ -24,12 +24,12 @@ pub(super) struct Parts<'p> {
     pub(super) over_time: &'p EventOverTime,
     pub(super) interval_ns: u64,
     pub(super) lines: &'p EventLines,
-    /// Call chains of all samples; `None` if only those of some programs were counted.
+    /// Call chains of all samples; `None` if only chains of some programs were counted.
     pub(super) stacks: Option<&'p Stacks>,
 }
 
 impl Parts<'_> {
-    /// Puts the overview together.
+    /// Makes the overview.
     pub(super) fn overview(&self) -> Overview {
         let (event, recording) = (self.event, &self.report.recording);
         let elapsed_ns = recording.elapsed_ns.unwrap_or(0);
@@ -66,7 +66,7 @@ impl Parts<'_> {
         Slice { count, percent: self.event.percent(count), bpf_percent, folded }
     }
 
-    /// Number of the first rows that stand for themselves, of which these are the costs in descending order.
+    /// Returns the number of rows with an own slice, from their costs in descending order.
     fn shown(&self, counts: impl Iterator<Item = Count>) -> usize {
         let counts: Vec<Count> = counts.collect();
         let is_seen = |count: &&Count| self.event.percent(**count).is_some_and(|percent| percent >= LEAST_PERCENT);
@@ -74,9 +74,9 @@ impl Parts<'_> {
         if counts.len() <= MAX_ROWS && seen == counts.len() { seen } else { seen.min(MAX_ROWS - 1) }
     }
 
-    /// Programs, and by program and name the row that each is in.
-    fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<Charged<'_>, usize>) {
-        let mut charged: Vec<(Charged<'_>, Count)> = Vec::new();
+    /// Returns the slices of programs, and the slice of each program or name.
+    fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<ProgramOrName<'_>, usize>) {
+        let mut charged: Vec<(ProgramOrName<'_>, Count)> = Vec::new();
         for cell in &self.payers.rows {
             let key = (cell.program, cell.name.as_str());
             match charged.last_mut().filter(|(last, _)| *last == key) {
@@ -110,7 +110,7 @@ impl Parts<'_> {
         self.event.rows.iter().find(|row| Some(row.program) == program)
     }
 
-    fn program(&self, key: Charged<'_>, count: Count) -> ProgramSlice {
+    fn program(&self, key: ProgramOrName<'_>, count: Count) -> ProgramSlice {
         let (program, name) = key;
         let row = self.row(program);
         let of_program = |weight: u64| weight as f64 * 100.0 / count.weight.max(1) as f64;
@@ -135,7 +135,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Self, helper and entry of these rows together; `None` for what is known of none.
+    /// Returns the sums of self, helper and entry of these rows; `None` for unknown columns.
     fn columns(&self, rows: &[Option<&Row>]) -> [Option<f64>; 3] {
         let mut sums = [None; 3];
         for columns in rows.iter().flatten().filter_map(|row| row.line.as_ref()?.columns.as_ref()) {
@@ -148,14 +148,14 @@ impl Parts<'_> {
         sums.map(|sum| self.event.percent(sum?))
     }
 
-    fn intervals(&self, (program, name): Charged<'_>) -> impl Iterator<Item = (u64, Count)> {
+    fn intervals(&self, (program, name): ProgramOrName<'_>) -> impl Iterator<Item = (u64, Count)> {
         let is_it =
             move |row: &&crate::model::RowOverTime| row.program == program && (program.is_some() || row.name == name);
         let row = self.over_time.rows.iter().find(is_it);
         row.into_iter().flat_map(|row| &row.intervals).map(|interval| (interval.interval, interval.count))
     }
 
-    /// Share of an interval; the last one may be short, and one behind the end has no length.
+    /// Returns the share of an interval. The last interval may be short; an interval after the end has no share.
     fn of_interval(&self, interval: u64, count: Count) -> Option<(u64, f64)> {
         let elapsed_ns = self.report.recording.elapsed_ns?;
         let length_ns = elapsed_ns.saturating_sub(interval.saturating_mul(self.interval_ns)).min(self.interval_ns);
@@ -163,7 +163,7 @@ impl Parts<'_> {
         (length_ns > 0).then(|| (interval, percent * elapsed_ns as f64 / length_ns as f64))
     }
 
-    /// Payers, and by position among all the row that each is in.
+    /// Returns the slices of payers, and the slice of each payer.
     fn payers(&self) -> (Vec<PayerSlice>, Vec<usize>) {
         let all = &self.payers.payers;
         let paying = all.iter().take_while(|payer| payer.count.weight > 0).count();
@@ -210,7 +210,7 @@ impl Parts<'_> {
         (whole > 0).then_some(parts)
     }
 
-    /// By the number of samples: each is in BPF or not.
+    /// Returns the margin of the BPF share by the number of samples, each of which is in BPF or not.
     fn margin(&self) -> Option<f64> {
         let (samples, bpf) = (self.event.samples.samples, self.event.total.count.samples);
         let all = self.event.percent(self.event.samples)?;

@@ -1,4 +1,4 @@
-//! Reports of several kinds by one pass.
+//! Several reports by one pass.
 
 use super::annotate::{self, frames, lines};
 use super::by_prog::advice;
@@ -8,25 +8,25 @@ use super::by_prog::{payers, tree};
 use super::counters;
 use super::overview::Parts;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
-use crate::pass::sinks::stacks::{Kept, StacksSink};
+use crate::pass::sinks::stacks::{KeptDetails, StacksSink};
 use crate::pass::sinks::tree::TreeSink;
 use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Call chains of an event with source lines of programs, the programs and their counters; with `keeps_samples` also each sample.
+/// Reads call chains of an event with source lines of programs, the programs and their counters; with `keeps_samples`, also each sample.
 pub(crate) fn profile(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
     keeps_samples: bool,
 ) -> Result<Profile> {
     let wanted = WantedFacts { comm: true, intervals: keeps_samples, ..WantedFacts::default() };
-    let kept = Kept { samples: keeps_samples, addresses: !keeps_samples };
+    let kept = KeptDetails { samples: keeps_samples, addresses: !keeps_samples };
     let stacks = |selection: &Selection<'_>| StacksSink::new(index, selection.asked.clone(), kept);
     let (facts, stacks) = Facts::gather(recording, index, options, wanted, stacks)?;
     let lines = frames::lines(recording, index, stacks.addresses());
@@ -35,26 +35,26 @@ pub(crate) fn profile(
     Ok(Profile { samples, report: facts.report(), counters })
 }
 
-/// Parts of a program's tree with less of its cost are put together.
+/// Share of a program's cost, per cent, below which parts of its tree are folded.
 const LEAST_PART_PERCENT: f64 = 0.5;
 
-/// Everything that a page shows of an event: of the first that is asked for and has samples.
-pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Page> {
+/// Makes everything that a page shows of the first selected event that has samples.
+pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Page> {
     let events = recording.events.all().len();
     let intervals = IntervalQuery::new(recording, index, options, None)?;
     let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
     let keys = vec![Payer::Comm];
     wanted.pivots.push(payers::key(keys.clone()));
-    // Advice is about helpers.
+    // Advice needs costs by helper.
     let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
-        let stacks = StacksSink::new(index, asked.clone(), Kept::default());
+        let stacks = StacksSink::new(index, asked.clone(), KeptDetails::default());
         (stacks, (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events)))
     };
     let (mut facts, (stacks, (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
     let stacks = stacks.named(recording, &facts.selection.events, options, &FxHashMap::default())?.stacks;
-    // All of it is of this event: others there may be thousands of.
+    // The page shows only this event, as there may be thousands.
     let named = |event: &usize| recording.names[*event] == stacks.event;
     let same_name: Vec<usize> = facts.events().filter(named).collect();
     let event = same_name.first().copied();
@@ -76,7 +76,7 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
     };
     let of_event = Options { by: None, limit: None, ..options.clone() };
     let query = AnnotateOptions { query: of_event, ..AnnotateOptions::default() };
-    // Without samples in any program, the page would list the code of all.
+    // Without samples in programs, the page would list the code of all.
     let code = match report.events.iter().any(|event| event.total.count.samples > 0) {
         true => Some(annotate::of_first(&facts, &sites, same_name.into_iter(), &query)?),
         false => None,

@@ -5,7 +5,7 @@ pub(crate) mod rewrite;
 pub(crate) mod script;
 
 use crate::index::{Index, Wanted};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::source::Source;
 use crate::input::window::Window;
 use crate::{Result, TimeRange};
@@ -20,7 +20,7 @@ fn window(source: &mut Source, range: &TimeRange) -> Result<Window> {
         TimeRange::All | TimeRange::Absolute(..) => Window::new(range, None),
         TimeRange::Percent(_) | TimeRange::Plain(..) => {
             let input = source.whole()?;
-            let window = Recording::open_with_events(input).and_then(|recording| {
+            let window = OpenRecording::open_with_events(input).and_then(|recording| {
                 let counts_from_start = matches!(range, TimeRange::Plain(..));
                 let index = counts_from_start.then(|| Index::build(&recording, Wanted::default()));
                 Window::of(range, &recording, index.and_then(|index| index.start_ns()), &[])

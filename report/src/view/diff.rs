@@ -171,8 +171,9 @@ fn changed(change: &Change) -> String {
     }
 }
 
-fn signed(percent: f64) -> String {
-    // Changes that round to zero have no sign.
+/// A percentage with its sign.
+pub(super) fn signed(percent: f64) -> String {
+    // Numbers that round to nothing have no sign.
     let text = format!("{percent:+.1}");
     if text == "-0.0" { "+0.0".to_owned() } else { text }
 }

@@ -2,7 +2,7 @@
 
 use super::json;
 use crate::model::Header;
-use crate::query::maps::{Entry, Frame, Map, MapsReport, Shown};
+use crate::query::maps::{EntryValue, Map, MapEntry, MapsReport, StackTraceFrame};
 use bprec_format::bpf::btf::Value;
 use bprec_format::bpf::names::map_flags;
 use serde::ser::{Error as _, SerializeMap};
@@ -148,7 +148,7 @@ fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument
     }
 }
 
-struct EntryDocument<'d>(&'d MapsReport<'d>, Entry<'d>);
+struct EntryDocument<'d>(&'d MapsReport<'d>, MapEntry<'d>);
 
 impl Serialize for EntryDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -174,8 +174,8 @@ impl Serialize for EntryDocument<'_> {
         }
         let is_whole = entry.key.as_ref().is_none_or(Value::is_whole)
             && entry.values.iter().all(|(_, value)| match value {
-                Shown::Value(value) => value.is_whole(),
-                Shown::Program(_) | Shown::Map(_) | Shown::Stack(_) => true,
+                EntryValue::Value(value) => value.is_whole(),
+                EntryValue::Program(_) | EntryValue::Map(_) | EntryValue::Stack(_) => true,
             });
         if !is_whole {
             map.serialize_entry("cut", &true)?;
@@ -184,7 +184,7 @@ impl Serialize for EntryDocument<'_> {
     }
 }
 
-struct ShownDocument<'d>(&'d MapsReport<'d>, &'d Shown<'d>);
+struct ShownDocument<'d>(&'d MapsReport<'d>, &'d EntryValue<'d>);
 
 impl Serialize for ShownDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -196,26 +196,26 @@ impl Serialize for ShownDocument<'_> {
             map.end()
         };
         match shown {
-            Shown::Value(it) => ValueDocument(it).serialize(serializer),
-            Shown::Program(id) => object(serializer, "program", *id, report.program_name(*id)),
-            Shown::Map(id) => object(serializer, "map", *id, report.map_name(*id)),
-            Shown::Stack(frames) => serializer.collect_seq(frames.iter().map(FrameDocument)),
+            EntryValue::Value(it) => ValueDocument(it).serialize(serializer),
+            EntryValue::Program(id) => object(serializer, "program", *id, report.program_name(*id)),
+            EntryValue::Map(id) => object(serializer, "map", *id, report.map_name(*id)),
+            EntryValue::Stack(frames) => serializer.collect_seq(frames.iter().map(FrameDocument)),
         }
     }
 }
 
-struct FrameDocument<'d>(&'d Frame);
+struct FrameDocument<'d>(&'d StackTraceFrame);
 
 impl Serialize for FrameDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match self.0 {
-            Frame::Address { addr, symbol } => {
+            StackTraceFrame::Address { addr, symbol } => {
                 map.serialize_entry("addr", &format!("{addr:#x}"))?;
                 map.serialize_entry("symbol", &symbol.as_ref().map(|(symbol, _)| symbol))?;
                 map.serialize_entry("offset", &symbol.as_ref().map(|(_, offset)| offset))?;
             }
-            Frame::File { build_id, offset } => {
+            StackTraceFrame::File { build_id, offset } => {
                 map.serialize_entry("build_id", build_id)?;
                 map.serialize_entry("file_offset", offset)?;
             }

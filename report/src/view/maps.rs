@@ -4,7 +4,7 @@ use super::line::TonedLine;
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, grouped, seconds};
 use crate::options::Tone;
-use crate::query::maps::{Frame, Map, MapsReport, Shown};
+use crate::query::maps::{EntryValue, Map, MapsReport, StackTraceFrame};
 use bprec_format::bpf::names::map_flags;
 use std::io;
 
@@ -85,7 +85,7 @@ fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io:
     for entry in report.entries(map) {
         let key = entry.key.map(|key| format!("{}: ", key)).unwrap_or_default();
         match &entry.values[..] {
-            [(None, Shown::Stack(frames))] => {
+            [(None, EntryValue::Stack(frames))] => {
                 writeln!(out, "    {key}{} frames", frames.len())?;
                 frames.iter().try_for_each(|frame| writeln!(out, "      {}", self::frame(frame)))?;
             }
@@ -105,25 +105,25 @@ fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io:
     }
 }
 
-fn shown(report: &MapsReport<'_>, value: &Shown<'_>) -> String {
+fn shown(report: &MapsReport<'_>, value: &EntryValue<'_>) -> String {
     let name = |name: Option<&str>| name.map(|name| format!(" {}", name)).unwrap_or_default();
     match value {
-        Shown::Value(value) => value.to_string(),
-        Shown::Stack(frames) => frames.iter().map(frame).collect::<Vec<_>>().join(" "),
-        Shown::Program(id) => format!("program {id}{}", name(report.program_name(*id))),
-        Shown::Map(id) => format!("map {id}{}", name(report.map_name(*id))),
+        EntryValue::Value(value) => value.to_string(),
+        EntryValue::Stack(frames) => frames.iter().map(frame).collect::<Vec<_>>().join(" "),
+        EntryValue::Program(id) => format!("program {id}{}", name(report.program_name(*id))),
+        EntryValue::Map(id) => format!("map {id}{}", name(report.map_name(*id))),
     }
 }
 
-fn frame(frame: &Frame) -> String {
+fn frame(frame: &StackTraceFrame) -> String {
     match frame {
-        Frame::Address { addr, symbol: None } => format!("{addr:#x}"),
-        Frame::Address { addr, symbol: Some((symbol, offset)) } => {
-            // A module follows the name of its function.
+        StackTraceFrame::Address { addr, symbol: None } => format!("{addr:#x}"),
+        StackTraceFrame::Address { addr, symbol: Some((symbol, offset)) } => {
+            // The module stands behind the name of its function.
             let (function, module) = symbol.split_once(' ').unwrap_or((symbol, ""));
             let module = if module.is_empty() { String::new() } else { format!(" {module}") };
             format!("{addr:#x} {function}+{offset:#x}{module}")
         }
-        Frame::File { build_id, offset } => format!("{build_id}+{offset:#x}"),
+        StackTraceFrame::File { build_id, offset } => format!("{build_id}+{offset:#x}"),
     }
 }

@@ -11,6 +11,7 @@ mod cells;
 mod columns;
 mod counters;
 mod diff;
+mod diff_short;
 mod flame;
 mod grid;
 mod html;
@@ -126,6 +127,17 @@ impl Interval {
     /// Fails if the output cannot be written.
     pub fn write_json_line(&self, out: &mut dyn Write) -> Result<()> {
         Ok(json::line(self, out)?)
+    }
+}
+
+impl Diff {
+    /// Writes all of it in three lines: the cost of all BPF, programs that are shown to be more expensive, and the others that changed.
+    ///
+    /// # Errors
+    /// Fails if `out` cannot be written.
+    pub fn write_short(&self, out: &mut dyn Write) -> Result<()> {
+        let mut out = Screen::new(out);
+        Ok(diff_short::lines(self).iter().try_for_each(|line| writeln!(out, "{line}"))?)
     }
 }
 

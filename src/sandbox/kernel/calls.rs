@@ -1,4 +1,4 @@
-//! The system calls that a reader may make, as filters for the kernel.
+//! Seccomp filters with the system calls that a reader may make.
 //!
 //! A filter lists the allowed calls. All others fail with EPERM, including calls that newer kernels add: callers can handle the error, and a
 //! refused call does no harm. A call by the numbers of another instruction set (`int 0x80`) ends the process.
@@ -17,7 +17,7 @@ use super::Needs;
 
 /// Allows the calls of every reader and those in `needs`. Calls that an earlier filter refuses stay refused.
 pub(super) fn allow_only(needs: Needs) -> Result<()> {
-    // Filters accumulate, and the newest that refuses a call chooses the error. So the lists allow `clone3`, and this filter refuses it.
+    // Filters accumulate, and the newest filter that refuses a call chooses the error. So the lists allow `clone3`, and this filter alone refuses it.
     if needs.confining {
         let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         apply(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
@@ -32,7 +32,7 @@ fn apply(calls: BTreeMap<i64, Vec<SeccompRule>>, otherwise: SeccompAction, liste
     Ok(apply_filter_all_threads(&filter)?)
 }
 
-/// Calls of every reader, whatever their arguments: on descriptors that are open, its own memory, threads, signals and time.
+/// Calls of every reader, with any arguments: on open descriptors, its own memory, threads, signals and time.
 const ALWAYS: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_readv,
@@ -132,24 +132,23 @@ const THREAD: i32 = libc::CLONE_VM
     | libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID;
-/// Last harmless advice; higher numbers include `MADV_HWPOISON`, which affects the machine.
+/// Highest number of the advice values that only affect the own process; `MADV_HWPOISON` is above.
 const LAST_OLD_ADVICE: i32 = libc::MADV_DONTNEED;
-/// Guards of stacks (Linux 6.13): `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
+/// Guard pages of thread stacks (Linux 6.13): `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
 const GUARDS: [i32; 2] = [102, 103];
 const FUTEX_OPERATIONS: [i32; 5] =
     [libc::FUTEX_WAIT, libc::FUTEX_WAKE, libc::FUTEX_REQUEUE, libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAKE_BITSET];
-/// The flag of `O_TMPFILE` alone.
+/// `O_TMPFILE` without `O_DIRECTORY`, which it includes.
 const WITHOUT_NAME: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 /// Mode bits of a new file: neither executable nor set-user-ID.
 const MODE: i32 = 0o666;
-/// Rights of a temporary file.
+/// Mode of a temporary file.
 const OWNER_ONLY: i32 = 0o600;
 
-/// A condition: the number of an argument, how it is compared, and with which value. All are compared in their lower half, as the kernel
-/// takes no more of them.
+/// Condition on an argument: its number, the comparison, and the value. Compares the lower 32 bits, as the kernel uses only these.
 type Condition = (u8, SeccompCmpOp, i32);
 
-/// System calls, each with its rules: one of them has to match. Without rules, all arguments are allowed.
+/// System calls with their rules. A call is allowed if one of its rules matches, or if it has none.
 #[derive(Default)]
 struct Allowed(BTreeMap<i64, Vec<SeccompRule>>);
 
@@ -157,7 +156,7 @@ impl Allowed {
     fn of(needs: Needs) -> Result<Allowed> {
         let mut allowed = Allowed::default();
         allowed.whatever(&[ALWAYS, old::ALWAYS]);
-        // No code is made at run time.
+        // Readers map no executable memory.
         for call in [libc::SYS_mmap, libc::SYS_mprotect] {
             allowed.when(call, &[(2, within(libc::PROT_EXEC), 0)])?;
         }
@@ -207,7 +206,7 @@ impl Allowed {
         self.0.extend(calls.iter().copied().flatten().map(|call| (*call, Vec::new())));
     }
 
-    /// Adds a rule: allows a call if all conditions hold.
+    /// Adds a rule that allows a call if all conditions hold.
     fn when(&mut self, call: c_long, conditions: &[Condition]) -> Result<()> {
         let condition = |(argument, operator, value): &Condition| {
             SeccompCondition::new(*argument, Dword, operator.clone(), u64::from(value.cast_unsigned()))
@@ -221,7 +220,7 @@ impl Allowed {
         values.iter().try_for_each(|value| self.when(call, &[(argument, Eq, *value)]))
     }
 
-    /// Allows opening with certain flags, and if files are created with no more than certain rights.
+    /// Allows opening files if the flags compare equal to `flags`, and if the mode has no bits outside of `mode`.
     fn open(&mut self, compared: SeccompCmpOp, flags: i32, mode: Option<i32>) -> Result<()> {
         for (call, argument) in [Some((libc::SYS_openat, 2)), old::OPEN.map(|call| (call, 1))].into_iter().flatten() {
             let mode = mode.map(|mode| (argument + 1, within(!mode), 0));
@@ -232,7 +231,7 @@ impl Allowed {
     }
 }
 
-/// Compares these bits of an argument.
+/// Compares only these bits of an argument.
 fn within(bits: i32) -> SeccompCmpOp {
     MaskedEq(u64::from(bits.cast_unsigned()))
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::leader::{self, Found, Leader};
+use super::leader::{self, Leader};
 use crate::error::{Error, Object, Result};
 use crate::sys::{self, Entries};
 
@@ -49,15 +49,15 @@ pub struct AttrMap {
 #[derive(Debug)]
 pub struct Locked(Option<AttrMap>);
 
-/// Leader and map of an event.
+/// State of the entry of one event in the map of leaders.
 #[derive(Debug)]
-pub enum Place {
-    /// A leader, kept alive from now on.
+pub enum LeaderSlot {
+    /// Leader that this session holds from now on.
     Leader(Leader),
-    /// No leader, or one that is gone.
+    /// No leader, or a leader that has ended.
     Free,
-    /// A leader that cannot be followed, and why not.
-    Strange(String),
+    /// Leader of another tool that followers cannot read, with the reason.
+    Foreign(String),
 }
 
 impl AttrMap {
@@ -65,7 +65,7 @@ impl AttrMap {
     /// nobody else has its lock.
     ///
     /// # Errors
-    /// When `path` is not in a bpf file system, is something else than such a map, or the lock is not given back.
+    /// Fails if `path` is not in a bpf file system, is something else than such a map, or the lock is not given back.
     pub fn lock(path: &Path, key_bytes: usize) -> Result<Locked> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -150,14 +150,13 @@ impl AttrMap {
                     return Err(unfit(&self.path, problem));
                 }
                 Err(errno) => {
-                    let object = Object::Path(self.path.clone());
-                    return Err(Error::Syscall { call: "flock", object, errno, remedy: None });
+                    return Err(Error::refused("flock", Object::Path(self.path.clone()))(errno));
                 }
             }
         }
     }
 
-    /// True if it is this map that is pinned at its path.
+    /// Returns true if it is this map that is pinned at its path.
     fn is_pinned(&self) -> bool {
         let pinned = sys::obj_get(&self.path).and_then(|fd| sys::FdInfo::of_own(fd.as_fd()));
         pinned.is_ok_and(|info| info.map_id == Some(self.id))
@@ -227,26 +226,23 @@ impl Locked {
     /// Looks for the leader of the event that `key` describes, and takes hold of it.
     ///
     /// # Errors
-    /// When it cannot be looked at, for another reason than that it is gone.
-    pub fn find(&self, key: &[u8]) -> Result<Place> {
+    /// Fails if it cannot be looked at, for another reason than that it is gone.
+    pub fn find(&self, key: &[u8]) -> Result<LeaderSlot> {
         let mut value = Vec::new();
         if !self.entries()?.lookup(key, &mut value)? {
-            return Ok(Place::Free);
+            return Ok(LeaderSlot::Free);
         }
         match Leader::find(sys::get_u32(&value, 0), sys::get_u32(&value, 4)) {
-            Ok(Found::Leader(leader)) => Ok(Place::Leader(leader)),
-            Ok(Found::Stale) => Ok(Place::Free),
-            Ok(Found::Strange(problem)) => Ok(Place::Strange(problem)),
-            // Its last session has ended just now.
-            Err(error) if error.is_gone() => Ok(Place::Free),
-            Err(error) => Err(error),
+            // The last session of the leader ended during the lookup.
+            Err(error) if error.is_gone() => Ok(LeaderSlot::Free),
+            found => found,
         }
     }
 
     /// Makes a leader known as the one for the event that `key` describes.
     ///
     /// # Errors
-    /// When the map is full of leaders that are alive.
+    /// Fails if the map is full of leaders that are alive.
     pub fn publish(&self, key: &[u8], leader: &Leader) -> Result<()> {
         let entries = self.entries()?;
         let value = [leader.link_id().to_ne_bytes(), leader.differences_id().to_ne_bytes()].concat();

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, Object as Loaded, ObjectBuilder, OpenObject};
 use super::leader::{self, Leader};
 use crate::error::{Error, Object, Result};
 use crate::programs::names::{FOLLOW, INHERIT};
-use crate::programs::quiet::quietly;
+use crate::programs::quiet::{missing, quietly};
 use crate::sys::memory::SharedWords;
 
 /// Events that one follower charges at most (`EVENTS_MAX` of its source).
@@ -80,7 +80,7 @@ impl Follower {
     /// Loads a follower of these leaders, at most [`FOLLOWED_MAX`] of them, and attaches it behind them. It charges nothing yet.
     ///
     /// # Errors
-    /// When the kernel refuses it: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
+    /// Fails if the kernel refuses it: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
     pub fn load(leaders: &[&Leader], targets: &Targets) -> Result<Follower> {
         let cpus = bprec_host::possible_cpus()?.last().map_or(1, |last| last + 1);
         let object = quietly(|| {
@@ -114,7 +114,7 @@ impl Follower {
     /// too, if it is to `inherit`. A thread that is charged already stays as it is; whether this one was new.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// Fails if there is no room for it.
     pub fn add_task(&self, tid: u32, account: u32, inherit: Inherit) -> Result<bool> {
         // `struct followed`: `process u64 · target u32 · inherit u32`.
         let mut value = [0; 16];
@@ -124,14 +124,14 @@ impl Follower {
         match put {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == libbpf_rs::ErrorKind::AlreadyExists => Ok(false),
-            Err(source) => Err(Error::Load { program: FOLLOW, source, log: String::new() }),
+            Err(source) => Err(Error::libbpf(FOLLOW)(source)),
         }
     }
 
     /// Charges the slice in progress on `cpu` as far as its leaders have read it; false when that CPU is not online.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn charge_now(&self, cpu: u32) -> Result<bool> {
         for _ in 0..ASK_AGAIN {
             match leader::run_on_cpu(self.program.as_fd(), cpu, FOLLOW)? {
@@ -152,7 +152,7 @@ impl Follower {
     /// Counts of an account: value, time enabled and time running of each event.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn read(&self, account: u32) -> Result<Vec<[u64; 3]>> {
         let mut sums = vec![[0u64; 3]; self.events];
         for cpu in 0..self.cpus {
@@ -225,7 +225,7 @@ fn refused((source, log): (libbpf_rs::Error, String)) -> Error {
             "counting by cgroup needs Linux 5.14 or later; count processes (-p) or the whole machine (-a) here",
         );
     }
-    Error::Load { program: FOLLOW, source, log }
+    Error::not_loaded(FOLLOW)((source, log))
 }
 
 /// The flags of the table of tasks, before the kernel is asked to make it.
@@ -242,21 +242,15 @@ fn constants(leaders: usize, targets: &Targets, cpus: u32) -> Vec<u8> {
 fn mapped(object: &Loaded, name: &'static str, words: usize) -> Result<SharedWords> {
     let map = object.maps().find(|map| map.name() == name).ok_or_else(|| unfit("it lacks a map"))?;
     let words = NonZeroUsize::new(words).unwrap_or(NonZeroUsize::MIN);
-    SharedWords::map(map.as_fd(), words).map_err(|errno| Error::Syscall {
-        call: "mmap",
-        object: Object::Named(name),
-        errno,
-        remedy: None,
-    })
+    SharedWords::map(map.as_fd(), words).map_err(Error::refused("mmap", Object::Named(name)))
 }
 
 fn put(object: &Loaded, map: &str, key: &[u8], value: &[u8], flags: MapFlags) -> libbpf_rs::Result<()> {
-    let missing = || libbpf_rs::Error::from(std::io::Error::from_raw_os_error(libc::ENOENT));
     object.maps().find(|it| it.name() == map).ok_or_else(missing)?.update(key, value, flags)
 }
 
 fn unfit(problem: &str) -> Error {
-    Error::Answer { call: "our program", object: Object::Named(FOLLOW), problem: problem.to_owned() }
+    Error::own_program(FOLLOW, problem)
 }
 
 #[cfg(test)]

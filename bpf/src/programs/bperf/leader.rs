@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use bprec_format::bpf::names::LinkType;
 use libbpf_rs::{MapCore, ObjectBuilder};
 
+use super::attr_map::LeaderSlot;
 use crate::error::{ENOTSUPP, Error, Object, Result};
 use crate::programs::names::LEADER;
 use crate::programs::quiet::quietly;
@@ -47,24 +48,12 @@ pub struct EventReading {
     pub running_ns: u64,
 }
 
-/// Meaning of an entry of the map of leaders.
-#[derive(Debug)]
-pub(super) enum Found {
-    /// A leader that can be followed.
-    Leader(Leader),
-    /// Unused: another may take its place.
-    Stale,
-    /// Somebody's, and not of a kind that we can follow.
-    Strange(String),
-}
-
 impl Leader {
     /// Loads a leader of our own over an event that is open on these CPUs, and lets it read. The events stay as long as it does.
     ///
     /// # Errors
-    /// When the kernel refuses: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
+    /// Fails if the kernel refuses: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
     pub fn load(cpus: u32, events: &[(u32, BorrowedFd<'_>)]) -> Result<Leader> {
-        let refused = |(source, log)| Error::Load { program: LEADER, source, log };
         let object = quietly(|| {
             let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
             for mut map in object.maps_mut().filter(|map| map.name() == "events") {
@@ -72,7 +61,7 @@ impl Leader {
             }
             object.load()
         })
-        .map_err(refused)?;
+        .map_err(Error::not_loaded(LEADER))?;
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name);
             map.and_then(|map| map.as_fd().try_clone_to_owned().ok()).ok_or_else(|| unfit("it lacks a map"))
@@ -82,12 +71,8 @@ impl Leader {
         let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
         let program = program.ok_or_else(|| unfit("it is not there"))?;
         for (cpu, event) in events {
-            load::put_event(array.as_fd(), *cpu, *event).map_err(|errno| Error::Syscall {
-                call: "bpf(BPF_MAP_UPDATE_ELEM)",
-                object: Object::Named("events"),
-                errno,
-                remedy: None,
-            })?;
+            load::put_event(array.as_fd(), *cpu, *event)
+                .map_err(Error::refused("bpf(BPF_MAP_UPDATE_ELEM)", Object::Named("events")))?;
         }
         let link = attach(program.as_fd(), TRACEPOINT)?;
         let (info, _) = sys::link_info(link.as_fd(), 0)?;
@@ -103,15 +88,11 @@ impl Leader {
     }
 
     /// Takes hold of the leader that a link and a map of differences belong to.
-    pub(super) fn find(link_id: u32, differences_id: u32) -> Result<Found> {
-        let link = match sys::fd_by_id(Kind::Link, link_id) {
-            Ok(link) => link,
-            Err(error) if error.is_gone() => return Ok(Found::Stale),
-            Err(error) => return Err(error),
-        };
+    pub(super) fn find(link_id: u32, differences_id: u32) -> Result<LeaderSlot> {
+        let link = sys::fd_by_id(Kind::Link, link_id)?;
         let (info, arrays) = sys::link_info(link.as_fd(), link_id)?;
         if info.link_type() != LinkType::RAW_TRACEPOINT.0 || arrays.name.as_deref() != Some(TRACEPOINT.to_bytes()) {
-            return Ok(Found::Stale);
+            return Ok(LeaderSlot::Free);
         }
         let program_id = info.prog_id();
         let program = sys::fd_by_id(Kind::Prog, program_id)?;
@@ -129,13 +110,21 @@ impl Leader {
         }
         // Ids are given again: the link is another's by now, or the map is.
         if !has_differences {
-            return Ok(Found::Stale);
+            return Ok(LeaderSlot::Free);
         }
         let Some((readings_id, readings)) = readings else {
             let problem = format!("program {program_id} reads it, and keeps no readings in a map `prev_readings`");
-            return Ok(Found::Strange(problem));
+            return Ok(LeaderSlot::Foreign(problem));
         };
-        Ok(Found::Leader(Leader { _link: link, program, readings, link_id, program_id, readings_id, differences_id }))
+        Ok(LeaderSlot::Leader(Leader {
+            _link: link,
+            program,
+            readings,
+            link_id,
+            program_id,
+            readings_id,
+            differences_id,
+        }))
     }
 
     /// Has it read the event on `cpu` now; false when that CPU is not online.
@@ -143,7 +132,7 @@ impl Leader {
     /// When it is at work there at this moment, the kernel leaves it at that.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn read_now(&self, cpu: u32) -> Result<bool> {
         run_on_cpu(self.program.as_fd(), cpu, LEADER).map(|ran| ran.is_some())
     }
@@ -151,7 +140,7 @@ impl Leader {
     /// The last readings of each possible CPU.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if the file cannot be read.
     pub fn readings(&self) -> Result<Vec<EventReading>> {
         let entries = sys::Entries::of(&self.readings, self.readings_id)?;
         let mut values = Vec::new();
@@ -185,18 +174,14 @@ impl Leader {
     }
 }
 
-/// True if a link with this id is there.
+/// Returns true if a link with this id is there.
 pub(super) fn link_is_there(id: u32) -> bool {
     !sys::fd_by_id(Kind::Link, id).is_err_and(|error| error.is_gone())
 }
 
 pub(super) fn attach(program: BorrowedFd<'_>, tracepoint: &'static std::ffi::CStr) -> Result<OwnedFd> {
-    sys::attach_raw_tracepoint(program, tracepoint).map_err(|errno| Error::Syscall {
-        call: "bpf(BPF_RAW_TRACEPOINT_OPEN)",
-        object: Object::Named(tracepoint.to_str().unwrap_or_default()),
-        errno,
-        remedy: None,
-    })
+    let object = Object::Named(tracepoint.to_str().unwrap_or_default());
+    sys::attach_raw_tracepoint(program, tracepoint).map_err(Error::refused("bpf(BPF_RAW_TRACEPOINT_OPEN)", object))
 }
 
 /// Return value of a run of the program on a CPU; None if that CPU is not online.
@@ -219,5 +204,5 @@ fn id_of(map: &OwnedFd) -> Result<u32> {
 }
 
 fn unfit(problem: &str) -> Error {
-    Error::Answer { call: "our program", object: Object::Named(LEADER), problem: problem.to_owned() }
+    Error::own_program(LEADER, problem)
 }

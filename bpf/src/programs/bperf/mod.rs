@@ -13,6 +13,6 @@ mod attr_map;
 mod follower;
 mod leader;
 
-pub use attr_map::{AttrMap, Locked, Place};
+pub use attr_map::{AttrMap, LeaderSlot, Locked};
 pub use follower::{FOLLOWED_MAX, Follower, Inherit, Targets};
 pub use leader::{EventReading, Leader};

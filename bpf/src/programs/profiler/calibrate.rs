@@ -4,7 +4,7 @@
 
 use super::empty::unfit;
 use super::load::Profiler;
-use super::per_cpu::Counted;
+use super::per_cpu::ProbeCounts;
 use super::probe::Probe;
 use crate::error::Result;
 
@@ -40,7 +40,7 @@ impl Profiler {
     /// Finds out what a pair adds, with run statistics as they are. Takes some milliseconds, and runs nothing but programs of our own.
     ///
     /// # Errors
-    /// When these cannot be run.
+    /// Fails if these cannot be run.
     pub fn calibrate(&self) -> Result<ProbeCost> {
         for _ in 0..TRIES {
             let counted = self.empty.counted_runs()?;
@@ -56,10 +56,10 @@ impl Profiler {
         Err(unfit("run statistics were switched on and off meanwhile".to_owned()))
     }
 
-    /// True if run statistics are on, whoever switched them on.
+    /// Returns true if run statistics are on, whoever switched them on.
     ///
     /// # Errors
-    /// When a program of our own cannot be run.
+    /// Fails if a program of our own cannot be run.
     pub fn stats_are_on(&self) -> Result<bool> {
         let counted = self.empty.counted_runs()?;
         self.empty.run_bare(1)?;
@@ -108,12 +108,12 @@ impl Profiler {
 }
 
 /// Counts of a probe around a program that runs no more at this moment.
-fn read(probe: &Probe) -> Result<Counted> {
+fn read(probe: &Probe) -> Result<ProbeCounts> {
     probe.read().ok_or_else(|| unfit("its counts never stop changing".to_owned()))
 }
 
 /// Count of an event between two readings; none if it was not on the hardware.
-fn scaled(before: &Counted, now: &Counted, event: usize) -> Option<u64> {
+fn scaled(before: &ProbeCounts, now: &ProbeCounts, event: usize) -> Option<u64> {
     let (before, now) = (before.readings.get(event)?, now.readings.get(event)?);
     let [value, enabled_ns, running_ns] = [0, 1, 2].map(|part| u128::from(now[part] - before[part]));
     if enabled_ns == running_ns {

@@ -1,4 +1,4 @@
-//! A program that does nothing, and runs only when it is asked to.
+//! An empty program, which runs only in test runs.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -20,7 +20,7 @@ pub(super) struct EmptyProgram {
     bare: BareProgram,
 }
 
-/// A program that does nothing, and that nothing is ever put around.
+/// An empty program that is never traced.
 #[derive(Debug)]
 pub(super) struct BareProgram(OwnedFd);
 
@@ -46,8 +46,7 @@ impl BareProgram {
 }
 
 fn load() -> Result<OwnedFd> {
-    let refused = |(source, log)| Error::Load { program: EMPTY, source, log };
-    let object = quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(refused)?;
+    let object = quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(Error::not_loaded(EMPTY))?;
     let program = object.progs().find(|program| program.name() == EMPTY);
     let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
     program.ok_or_else(|| unfit("it is not there".to_owned()))
@@ -88,14 +87,10 @@ impl EmptyProgram {
 
 /// Runs a program; the mean time of a run.
 fn run(program: BorrowedFd<'_>, runs: u32) -> Result<u64> {
-    sys::run::run_socket_filter(program, runs).map(u64::from).map_err(|errno| Error::Syscall {
-        call: "bpf(BPF_PROG_TEST_RUN)",
-        object: Object::Named(EMPTY),
-        errno,
-        remedy: None,
-    })
+    let refused = Error::refused("bpf(BPF_PROG_TEST_RUN)", Object::Named(EMPTY));
+    sys::run::run_socket_filter(program, runs).map(u64::from).map_err(refused)
 }
 
 pub(super) fn unfit(problem: String) -> Error {
-    Error::Answer { call: "our program", object: Object::Named(EMPTY), problem }
+    Error::own_program(EMPTY, problem)
 }

@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, ObjectBuilder};
 
 use super::empty::EmptyProgram;
 use super::insn::{source_register, word_of};
-use super::per_cpu::{self, EVENTS_MAX, PerCpuStats};
+use super::per_cpu::{self, EVENTS_MAX, FunctionStats};
 use super::probe::{End, Probe};
 use super::refusal;
 use super::source::{self, Source};
@@ -24,7 +24,7 @@ const LEAVE: (&str, u32) = (names::LEAVE, 25);
 const SESSION: (&str, u32) = (names::SESSION, 58);
 /// A pair, in the order in which it is attached: what is in between when only one of them is there is left out.
 const PAIR: [(&str, u32); 2] = [LEAVE, ENTER];
-/// The section that is the map of [`PerCpuStats`].
+/// The section that is the map of [`FunctionStats`].
 const PER_CPU: &str = ".bss.per_cpu";
 /// The section with the word that says what counting itself adds to the time of a run.
 const OVERHEAD: &str = ".bss.overhead";
@@ -68,7 +68,7 @@ impl Profiler {
     /// have numbers below `cpus`.
     ///
     /// # Errors
-    /// When the kernel has no trampolines or does not allow them; with libbpf's account.
+    /// Fails if the kernel has no trampolines or does not allow them; with libbpf's account.
     pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         let session = Profiler::load_as(&[SESSION], events, partial_events, cpus);
         // If the lack of sessions is not the cause, the pair fails too, with a familiar message.
@@ -88,7 +88,6 @@ impl Profiler {
     ) -> Result<Profiler> {
         let empty = EmptyProgram::load()?;
         let name = programs.first().map_or("", |(name, _)| name);
-        let refused = |(source, log)| Error::Load { program: name, source, log };
         let constants = constants(events, partial_events, cpus);
         let (object, target) = (ObjectBuilder::default().open_memory(OBJECT), empty.program());
         let loaded = quietly(|| {
@@ -108,12 +107,8 @@ impl Profiler {
             }
             object.load()
         })
-        .map_err(refused)?;
-        let unfit = |problem: &str| Error::Answer {
-            call: "our program",
-            object: Object::Named(name),
-            problem: problem.to_owned(),
-        };
+        .map_err(Error::not_loaded(name))?;
+        let unfit = |problem: &str| Error::own_program(name, problem);
         let template = |(name, attach_type): &(&'static str, u32)| {
             let program = loaded.progs().find(|program| program.name() == *name);
             let insns = program.map(|program| program.insns().iter().map(word_of).collect()).unwrap_or_default();
@@ -148,12 +143,12 @@ impl Profiler {
         refusal::kernel_reason()
     }
 
-    /// True if one session is attached to each function, and not a pair.
+    /// Returns true if one session is attached to each function, and not a pair.
     pub fn has_sessions(&self) -> bool {
         self.templates.iter().any(|template| template.name == names::SESSION)
     }
 
-    /// Takes so much from the times of runs before they are put into [`Counted::buckets`](super::Counted::buckets): from here on, of all
+    /// Takes so much from the times of runs before they are put into [`ProbeCounts::buckets`](super::ProbeCounts::buckets): from here on, of all
     /// probes. [`Profiler::calibrate`] does it with what it finds.
     pub fn subtract(&self, overhead_ns: u64) {
         self.overhead.set(0, overhead_ns);
@@ -162,24 +157,20 @@ impl Profiler {
     /// Has the events' `event` on `cpu` read from `fd`, which may be closed only after the last pair is gone.
     ///
     /// # Errors
-    /// When the kernel refuses: the event is inherited, or not on that CPU.
+    /// Fails if the kernel refuses: the event is inherited, or not on that CPU.
     pub fn set_event(&self, event: usize, cpu: u32, fd: BorrowedFd<'_>) -> Result<()> {
         let index = cpu * EVENTS_MAX as u32 + event as u32;
-        load::put_event(self.events_map.as_fd(), index, fd).map_err(|errno| Error::Syscall {
-            call: "bpf(BPF_MAP_UPDATE_ELEM)",
-            object: Object::Named("events"),
-            errno,
-            remedy: None,
-        })
+        load::put_event(self.events_map.as_fd(), index, fd)
+            .map_err(Error::refused("bpf(BPF_MAP_UPDATE_ELEM)", Object::Named("events")))
     }
 
     /// Attaches a session or a pair to a function of the program `id`, by the type that `func_info` has for it; one in `every` runs is
     /// measured.
     ///
     /// # Errors
-    /// When the kernel refuses: with the verifier's last words, where it has any.
+    /// Fails if the kernel refuses: with the verifier's last words, where it has any.
     pub fn attach(&self, target: BorrowedFd<'_>, id: u32, function_type_id: u32, every: u64) -> Result<Probe> {
-        let stats = PerCpuStats::new(self.cpus, every)?;
+        let stats = FunctionStats::new(self.cpus, every)?;
         let end = |template: &Template| {
             let insns = self.relocated(&template.insns, stats.map().as_raw_fd());
             let Template { name, attach_type, .. } = *template;

@@ -21,7 +21,7 @@ mod statistics;
 
 pub use calibrate::ProbeCost;
 pub use load::Profiler;
-pub use per_cpu::{Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS};
+pub use per_cpu::{EVENTS_MAX, HISTOGRAM_SUB_BITS, ProbeCounts};
 pub use probe::Probe;
 pub use refusal::{Refusals, makes_tail_calls, tail_calls_are_counted};
 pub use source::Source;

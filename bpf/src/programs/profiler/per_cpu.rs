@@ -12,7 +12,7 @@ use crate::sys::{load, memory::SharedWords};
 
 /// `EVENTS_MAX`: events that one profiler counts at most.
 pub const EVENTS_MAX: usize = 8;
-/// `SUB_BITS`: the bits of [`bprec_format::bprec::state::Histogram`] that [`Counted::buckets`] are divided by.
+/// `SUB_BITS`: the bits of [`bprec_format::bprec::state::Histogram`] that [`ProbeCounts::buckets`] are divided by.
 pub const HISTOGRAM_SUB_BITS: u8 = 4;
 
 // Words of `struct per_cpu_stats`.
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The numbers of one function, mapped.
 #[derive(Debug)]
-pub(super) struct PerCpuStats {
+pub(super) struct FunctionStats {
     map: OwnedFd,
     words: SharedWords,
     cpus: usize,
@@ -54,13 +54,13 @@ pub(super) struct PerCpuStats {
 
 /// Counts since a probe was attached, on one CPU or several. Readings are in the order of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Counted {
+pub struct ProbeCounts {
     /// Runs that began.
     pub runs: u64,
     /// Runs that were measured to their end.
     pub measured: u64,
     /// Runs that began while there was no room for another open one on that CPU.
-    pub too_deep: u64,
+    pub nesting_overflow: u64,
     /// Runs of which only the begin or the end was seen.
     pub discarded: u64,
     /// Runs that are being measured.
@@ -73,12 +73,12 @@ pub struct Counted {
     pub buckets: Vec<(u16, u64)>,
 }
 
-impl PerCpuStats {
+impl FunctionStats {
     /// Numbers for this many CPUs, where one in `every` runs is measured.
     ///
     /// # Errors
-    /// When the kernel refuses the map.
-    pub(super) fn new(cpus: u32, every: u64) -> Result<PerCpuStats> {
+    /// Fails if the kernel refuses the map.
+    pub(super) fn new(cpus: u32, every: u64) -> Result<FunctionStats> {
         let bytes = BYTES * cpus;
         let remedy = (bytes > OLD_VALUE_MAX_BYTES)
             .then_some("the counters of all CPUs are one value of a map, of which older kernels allow 4 MiB: 780 CPUs");
@@ -86,7 +86,7 @@ impl PerCpuStats {
         let map = load::create_array("per_cpu", bytes, 1).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
         let words = NonZeroUsize::MIN.saturating_add((cpus as usize * WORDS).saturating_sub(1));
         let words = SharedWords::map(map.as_fd(), words).map_err(refused("mmap"))?;
-        let stats = PerCpuStats { map, words, cpus: cpus as usize };
+        let stats = FunctionStats { map, words, cpus: cpus as usize };
         stats.set_every(every);
         Ok(stats)
     }
@@ -121,11 +121,11 @@ impl PerCpuStats {
     }
 
     /// Counts of each CPU, by its number; `None` if the numbers of one did not keep still for long enough to be read together.
-    pub(super) fn read(&self, events: usize) -> Option<Vec<Counted>> {
+    pub(super) fn read(&self, events: usize) -> Option<Vec<ProbeCounts>> {
         (0..self.cpus).map(|cpu| self.read_cpu(cpu, events.min(EVENTS_MAX))).collect()
     }
 
-    fn read_cpu(&self, cpu: usize, events: usize) -> Option<Counted> {
+    fn read_cpu(&self, cpu: usize, events: usize) -> Option<ProbeCounts> {
         let word = |index| self.words.get(cpu * WORDS + index);
         let mut of_ends = [0; OPEN];
         let ends = [CLOSED].into_iter().chain(DISCARDED_AT_EXIT..READINGS + 3 * events).chain(BUCKETS..OPEN);
@@ -133,15 +133,15 @@ impl PerCpuStats {
         // Begins of runs move on their own, but no run of this CPU ends and another begins while the sequence keeps
         // still. Read in between, they are of the same moment: a reader that is interrupted here would have more runs
         // than the measured ones are of.
-        let [runs, opened, too_deep, discarded_at_entry] = loop {
+        let [runs, opened, nesting_overflow, discarded_at_entry] = loop {
             let sequence = word(SEQUENCE);
             ends.clone().for_each(|index| of_ends[index] = word(index));
             // The runs come last: one has begun before anything else is known of it.
             let of_begins = [OPENED, NESTING_OVERFLOW, DISCARDED_AT_ENTRY, RUNS].map(word);
             // Every word is read with acquire semantics: this one after those above.
             if sequence.is_multiple_of(2) && word(SEQUENCE) == sequence {
-                let [opened, too_deep, discarded_at_entry, runs] = of_begins;
-                break [runs, opened, too_deep, discarded_at_entry];
+                let [opened, nesting_overflow, discarded_at_entry, runs] = of_begins;
+                break [runs, opened, nesting_overflow, discarded_at_entry];
             }
             if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
                 return None;
@@ -150,9 +150,9 @@ impl PerCpuStats {
         };
         let readings = of_ends[READINGS..BUCKETS].chunks_exact(3).take(events);
         let taken = of_ends[BUCKETS..].iter().enumerate().filter(|(_, runs)| **runs != 0);
-        Some(Counted {
+        Some(ProbeCounts {
             measured: of_ends[MEASURED],
-            too_deep,
+            nesting_overflow,
             discarded: discarded_at_entry + of_ends[DISCARDED_AT_EXIT],
             open: opened.saturating_sub(of_ends[CLOSED]),
             time_ns: of_ends[TIME_NS],
@@ -163,15 +163,15 @@ impl PerCpuStats {
     }
 }
 
-impl Counted {
+impl ProbeCounts {
     /// Counts of several CPUs.
-    pub fn sum(cpus: &[Counted]) -> Counted {
-        let mut sum = Counted::default();
+    pub fn sum(cpus: &[ProbeCounts]) -> ProbeCounts {
+        let mut sum = ProbeCounts::default();
         let mut buckets = [0u64; BUCKETS_LEN];
         for cpu in cpus {
             sum.runs += cpu.runs;
             sum.measured += cpu.measured;
-            sum.too_deep += cpu.too_deep;
+            sum.nesting_overflow += cpu.nesting_overflow;
             sum.discarded += cpu.discarded;
             sum.open += cpu.open;
             sum.time_ns += cpu.time_ns;

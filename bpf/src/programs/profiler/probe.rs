@@ -1,17 +1,17 @@
-//! A session or a pair around a function, attached.
+//! An attached session or pair around a function.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::per_cpu::{Counted, PerCpuStats};
+use super::per_cpu::{FunctionStats, ProbeCounts};
 use crate::sys;
 
 /// A session or a pair around a function, attached; gone when this is dropped.
 #[derive(Debug)]
 pub struct Probe {
     id: u32,
-    stats: PerCpuStats,
+    stats: FunctionStats,
     events: usize,
     /// In the order in which they were attached.
     ends: Vec<End>,
@@ -32,18 +32,18 @@ pub(super) struct End {
 
 impl Probe {
     /// Probes around the program `id`, by their ends in the order in which they were attached.
-    pub(super) fn new(id: u32, stats: PerCpuStats, events: usize, ends: Vec<End>) -> Probe {
+    pub(super) fn new(id: u32, stats: FunctionStats, events: usize, ends: Vec<End>) -> Probe {
         Probe { id, stats, events, ends, misses: AtomicU64::new(0), last_misses: None }
     }
 
-    /// The program it is around.
+    /// Id of the traced program.
     pub fn program_id(&self) -> u32 {
         self.id
     }
 
     /// Counts so far, over all CPUs; `None` as [`Probe::read_cpus`].
-    pub fn read(&self) -> Option<Counted> {
-        self.read_cpus().map(|cpus| Counted::sum(&cpus))
+    pub fn read(&self) -> Option<ProbeCounts> {
+        self.read_cpus().map(|cpus| ProbeCounts::sum(&cpus))
     }
 
     /// Runs so far, over all CPUs: much less to read than all of it.
@@ -53,7 +53,7 @@ impl Probe {
 
     /// Counts so far on each CPU, by its number; `None` when they moved all the time while they were read. That is not
     /// to be expected, and over for sure when the probe is detached.
-    pub fn read_cpus(&self) -> Option<Vec<Counted>> {
+    pub fn read_cpus(&self) -> Option<Vec<ProbeCounts>> {
         self.stats.read(self.events)
     }
 

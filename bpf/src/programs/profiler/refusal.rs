@@ -1,4 +1,4 @@
-//! Programs around which no pair is put, and why.
+//! Programs that are not traced, with the reason.
 
 use std::collections::HashSet;
 
@@ -31,7 +31,7 @@ impl Refusals {
     /// Looks at the links there are, and at the kernel's version.
     ///
     /// # Errors
-    /// When links cannot be listed.
+    /// Fails if links cannot be listed.
     pub fn look() -> Result<Refusals> {
         let release = bprec_host::kernel_release();
         Ok(Refusals { extended: inspect::extended()?, endless_tail_calls: !tail_calls_are_counted(&release) })
@@ -40,13 +40,13 @@ impl Refusals {
     /// Looks at the links again.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// Fails if they cannot be listed.
     pub fn refresh(&mut self) -> Result<()> {
         self.extended = inspect::extended()?;
         Ok(())
     }
 
-    /// Why this program is left alone, or None when it is not.
+    /// Reason why a program is not traced; `None` if it may be.
     pub fn reason(&self, program: &ProgSnapshot) -> Option<String> {
         let info = program.info.view();
         let id = info.id().unwrap_or(0);
@@ -80,7 +80,7 @@ impl Refusals {
     }
 }
 
-/// True if the program may leave by a tail call: what that runs is then in its own counts. True when its instructions
+/// Returns true if the program may leave by a tail call: what that runs is then in its own counts. True when its instructions
 /// are not shown.
 pub fn makes_tail_calls(info: &ProgInfo<'_>) -> bool {
     info.xlated_insns().is_none_or(|insns| {
@@ -103,7 +103,7 @@ fn is_dispatcher(name: &str) -> bool {
     name == "dispatcher" || name.ends_with("_dispatcher")
 }
 
-/// True if a function behind the entry is global, is given one pointer, and does nothing with it: such functions are there for
+/// Returns true if a function behind the entry is global, is given one pointer, and does nothing with it: such functions are there for
 /// extensions to take their place, by whatever name the program goes.
 fn has_place_for_extension(info: &ProgInfo<'_>, btf: &Btf<'_>) -> bool {
     let Some(insns) = info.xlated_insns() else { return false };
@@ -145,7 +145,7 @@ fn does_nothing(insns: &[u8]) -> bool {
     })
 }
 
-/// True if trampolines of this kernel count tail calls, so that these end.
+/// Returns true if trampolines of this kernel count tail calls, so that these end.
 pub fn tail_calls_are_counted(release: &str) -> bool {
     bprec_host::version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
 }

@@ -44,7 +44,7 @@ impl StatsProbe {
     /// Loads the program.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// Fails if the kernel refuses it.
     pub fn load() -> Result<StatsProbe> {
         let program = BareProgram::load()?;
         let id = program.id()?;
@@ -59,7 +59,7 @@ impl StatsProbe {
     /// Returns true if run statistics are on now; takes some microseconds.
     ///
     /// # Errors
-    /// When the program cannot be run.
+    /// Fails if the program cannot be run.
     pub fn are_on(&self) -> Result<bool> {
         let (before, _) = self.program.counted()?;
         self.program.run(1)?;
@@ -70,7 +70,7 @@ impl StatsProbe {
     /// cost of a run follows from the time that they see of the program, and that of a switch is unknown, and small: it changes a number.
     ///
     /// # Errors
-    /// When they cannot be switched on, or the program cannot be run.
+    /// Fails if they cannot be switched on, or the program cannot be run.
     pub fn calibrate(&self) -> Result<StatsCost> {
         let mut without = self.run_ns()?;
         // Another recorder may have them on for a moment only.

@@ -16,7 +16,7 @@ use elf::Elf;
 /// can be read, which libbpf will say better.
 ///
 /// # Errors
-/// When a definition cannot be said in the new way, in words.
+/// Fails if a definition cannot be said in the new way, in words.
 pub(crate) fn convert_legacy_maps(object: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let Some(elf) = Elf::parse(object) else { return Ok(None) };
     let Some(maps) = elf.section("maps") else { return Ok(None) };

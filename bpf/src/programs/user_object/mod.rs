@@ -52,7 +52,7 @@ impl UserObject {
     /// Loads the perf_event programs of an object file, or only the one called `program`. The others are not loaded.
     ///
     /// # Errors
-    /// When the file cannot be read or has no such program, or the kernel does not take one: with the verifier's last words
+    /// Fails if the file cannot be read or has no such program, or the kernel does not take one: with the verifier's last words
     /// where it was the verifier. Nothing stays in the kernel then.
     pub fn load(path: &Path, program: Option<&str>) -> Result<UserObject> {
         let unusable = |problem: String| Error::UserObject { path: path.to_owned(), problem };
@@ -108,7 +108,7 @@ impl UserObject {
     /// The ids of its maps that hold something: all but those for events.
     ///
     /// # Errors
-    /// When the kernel does not tell them.
+    /// Fails if the kernel does not tell them.
     pub fn map_ids(&self) -> Result<Vec<u32>> {
         let holding = self.object.maps().filter(|map| map.map_type() != MapType::PerfEventArray);
         holding.map(|map| Ok(FdInfo::of_own(map.as_fd())?.map_id.unwrap_or(0))).collect()
@@ -124,7 +124,7 @@ impl UserObject {
     /// Lets what is put out through `map` at place `index` go to `event`, for as long as this lives.
     ///
     /// # Errors
-    /// When the kernel refuses: the event must be software/bpf-output, of one CPU, and not inherited.
+    /// Fails if the kernel refuses: the event must be software/bpf-output, of one CPU, and not inherited.
     pub fn set_output(&self, map: &str, index: u32, event: BorrowedFd<'_>) -> Result<()> {
         let unusable = |problem: String| Error::UserObject { path: self.path.clone(), problem };
         let found = self.object.maps().find(|it| it.name() == map).ok_or_else(|| unusable(format!("no map {map}")))?;

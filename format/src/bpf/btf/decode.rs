@@ -3,7 +3,6 @@
 use super::value::{Limits, Value};
 use super::{Btf, IntType, Kind, Member, Type};
 use crate::Endian;
-use byteorder::{BigEndian, ByteOrder, LittleEndian};
 
 impl<'a> Btf<'a> {
     /// Decodes a value of a type. `bytes` are in the order of the machine that the BTF came from.
@@ -51,7 +50,7 @@ impl<'a> Decoder<'_, 'a> {
         };
         let endian = self.btf.endian();
         match found.kind() {
-            Kind::INT | Kind::ENUM | Kind::ENUM64 => match unsigned(endian, bytes) {
+            Kind::INT | Kind::ENUM | Kind::ENUM64 => match endian.uint(bytes) {
                 Some(value) => self.number(&found, value, bytes.len() as u32 * 8),
                 None => self.raw(bytes),
             },
@@ -200,14 +199,6 @@ fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
     if negative { Value::Negative(signed) } else { Value::Unsigned(value) }
 }
 
-/// The unsigned integer that up to 16 bytes mean.
-fn unsigned(endian: Endian, bytes: &[u8]) -> Option<u128> {
-    (1..=16).contains(&bytes.len()).then(|| match endian {
-        Endian::Little => LittleEndian::read_uint128(bytes, bytes.len()),
-        Endian::Big => BigEndian::read_uint128(bytes, bytes.len()),
-    })
-}
-
 /// The bits of a bit field: counted from the least significant bit in little-endian, from the most significant in
 /// big-endian.
 fn bit_field(endian: Endian, bytes: &[u8], member_offset: u32, int_offset: u32, bits: u32) -> Option<u128> {
@@ -217,7 +208,7 @@ fn bit_field(endian: Endian, bytes: &[u8], member_offset: u32, int_offset: u32, 
     let first = member_offset.checked_add(int_offset)?;
     let end = first.checked_add(bits)?.div_ceil(8);
     let covering = bytes.get(first as usize / 8..end as usize)?;
-    let value = unsigned(endian, covering)?;
+    let value = endian.uint(covering)?;
     let skipped = match endian {
         Endian::Little => first % 8,
         Endian::Big => covering.len() as u32 * 8 - first % 8 - bits,

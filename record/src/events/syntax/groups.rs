@@ -20,7 +20,7 @@ pub(crate) struct Wanted {
 
 /// Events, opened.
 #[derive(Debug, Default)]
-pub(crate) struct Counting {
+pub(crate) struct OpenCounters {
     /// In the order in which they are read.
     pub(crate) events: Vec<CounterEvent>,
     /// Events that could not be opened.
@@ -54,8 +54,8 @@ impl Wanted {
     }
 
     /// Opens the events on these CPUs, counting. A group of which one cannot be opened goes on without it.
-    pub(crate) fn open(&self, cpus: &[u32]) -> Counting {
-        let mut counting = Counting::default();
+    pub(crate) fn open(&self, cpus: &[u32]) -> OpenCounters {
+        let mut counting = OpenCounters::default();
         for group in &self.groups {
             let mut leaders: Vec<(u32, OwnedFd)> = Vec::new();
             let number = counting.events.len() as u32;

@@ -23,15 +23,15 @@ use super::inventory::{Known, Programs};
 use super::statistics::Statistics;
 use super::{Context, Event, Source, Tick};
 use crate::events::machine;
-use crate::events::syntax::groups::{Counting, Wanted};
-use crate::options::Exact as Asked;
+use crate::events::syntax::groups::{OpenCounters, Wanted};
+use crate::options::Exact;
 use crate::{Level, Result, sys};
 
 use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
 use reading::sources;
 pub(crate) use target::Pattern;
-use target::{Candidate, TARGETS_MAX, Target, refuse_beyond};
+use target::{Candidate, ExactTarget, TARGETS_MAX, refuse_beyond};
 
 /// Events that are read together, so that what they count is of the same time.
 const DEFAULT_EVENTS: &str = "{cycles,instructions}";
@@ -53,13 +53,13 @@ const REFUSALS_AGE: Duration = Duration::from_secs(1);
 
 /// Exact counters, counting.
 #[derive(Debug)]
-struct Exact {
-    shared: Arc<Shared>,
+struct ActiveCounters {
+    shared: Arc<SharedProfiler>,
     pattern: Pattern,
     refusals: Refusals,
     /// When they were looked at.
     refused_at: Instant,
-    targets: Vec<Target>,
+    targets: Vec<ExactTarget>,
     calibrations: Calibrations,
     /// Current cost of a run of a counted program.
     costs: Option<Costs>,
@@ -79,7 +79,7 @@ struct Exact {
     next_adapt: Instant,
     /// Requests to attach, and their results. The thread ends with the first channel.
     to_attach: Sender<Candidate>,
-    attached: Receiver<Target>,
+    attached: Receiver<ExactTarget>,
     /// Candidates that the thread has not answered for.
     underway: usize,
     /// It is said that more match than are counted.
@@ -89,7 +89,7 @@ struct Exact {
 
 /// Shared state of all threads that attach.
 #[derive(Debug)]
-struct Shared {
+struct SharedProfiler {
     profiler: Profiler,
     /// The events count as long as these are open.
     _events: Vec<(usize, u32, OwnedFd)>,
@@ -98,7 +98,7 @@ struct Shared {
 /// Loaded counting programs, and their cost without run statistics.
 #[derive(Debug)]
 struct Prepared {
-    shared: Shared,
+    shared: SharedProfiler,
     calibrations: Calibrations,
     described: CounterEvents,
 }
@@ -109,7 +109,7 @@ struct Prepared {
 ///
 /// # Errors
 /// When events cannot be understood, or this kernel is too old.
-pub(crate) fn open_events(asked: &Asked, notify: fn(Level, &str), online: &[u32]) -> Result<Counting> {
+pub(crate) fn open_events(asked: &Exact, notify: fn(Level, &str), online: &[u32]) -> Result<OpenCounters> {
     let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
     if wanted.count() > EVENTS_MAX {
         let problem = format!("{} events requested; at most {EVENTS_MAX} can be counted", wanted.count());
@@ -129,17 +129,17 @@ pub(crate) fn open_events(asked: &Asked, notify: fn(Level, &str), online: &[u32]
 /// Exact counters as a source.
 #[derive(Debug)]
 pub(crate) struct ExactCounters {
-    asked: Asked,
+    asked: Exact,
     /// Level of the message that they cannot be had; `None` if the caller says it.
     unavailable: Option<Level>,
-    stage: Stage,
+    stage: CountersStage,
 }
 
 /// State of exact counters.
 #[derive(Debug)]
-enum Stage {
+enum CountersStage {
     Prepared(Box<Result<Prepared>>),
-    Counting(Box<Exact>),
+    Counting(Box<ActiveCounters>),
     Off,
 }
 
@@ -148,27 +148,36 @@ impl ExactCounters {
     /// before, as what is loaded to count is none of what is counted, and run statistics switched on later: it is found out what counting
     /// takes without them. That there is no counting on this machine is said at level `unavailable`.
     pub(crate) fn load(
-        asked: Asked,
-        counting: Result<Counting>,
+        asked: Exact,
+        counting: Result<OpenCounters>,
         unavailable: Option<Level>,
         notify: fn(Level, &str),
     ) -> ExactCounters {
         let prepared = counting.and_then(|counting| Prepared::new(&asked, notify, counting));
-        ExactCounters { asked, unavailable, stage: Stage::Prepared(Box::new(prepared)) }
+        ExactCounters { asked, unavailable, stage: CountersStage::Prepared(Box::new(prepared)) }
     }
 
     /// Attaches. Run statistics are on, if they are asked for.
     fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let Stage::Prepared(prepared) = std::mem::replace(&mut self.stage, Stage::Off) else { return Ok(()) };
+        let CountersStage::Prepared(prepared) = std::mem::replace(&mut self.stage, CountersStage::Off) else {
+            return Ok(());
+        };
         let mut states = Vec::new();
         let started = prepared.and_then(|prepared| {
-            Exact::start(prepared, &self.asked, context.notify, context.programs, context.statistics, &mut states)
+            ActiveCounters::start(
+                prepared,
+                &self.asked,
+                context.notify,
+                context.programs,
+                context.statistics,
+                &mut states,
+            )
         });
         match started {
             Ok(exact) => {
                 context.out.session.counters = "exact".to_owned();
                 context.programs.set_own_references(exact.references());
-                self.stage = Stage::Counting(Box::new(exact));
+                self.stage = CountersStage::Counting(Box::new(exact));
             }
             // The request itself is wrong; the machine has no part in it.
             Err(error @ crate::Error::Event { .. }) => return Err(error),
@@ -191,7 +200,7 @@ impl Source for ExactCounters {
             context.switch_statistics_on();
             self.start(context)?;
         }
-        let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
+        let CountersStage::Counting(exact) = &mut self.stage else { return Ok(()) };
         if !is_first {
             context.out.state(exact.describe())?;
         }
@@ -199,7 +208,7 @@ impl Source for ExactCounters {
     }
 
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
-        let Stage::Counting(exact) = &mut self.stage else { return Ok(None) };
+        let CountersStage::Counting(exact) = &mut self.stage else { return Ok(None) };
         for event in context.events.iter() {
             match event {
                 Event::Loaded(id) => {
@@ -218,11 +227,11 @@ impl Source for ExactCounters {
     }
 
     fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
-        let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
+        let CountersStage::Counting(exact) = &mut self.stage else { return Ok(()) };
         if !is_last {
             return context.out.states(exact.snapshot());
         }
-        if let Stage::Counting(exact) = std::mem::replace(&mut self.stage, Stage::Off) {
+        if let CountersStage::Counting(exact) = std::mem::replace(&mut self.stage, CountersStage::Off) {
             context.out.states(exact.finish())?;
             context.programs.set_own_references(HashMap::new());
         }
@@ -236,9 +245,9 @@ impl Prepared {
     ///
     /// # Errors
     /// When this machine does not allow it.
-    fn new(asked: &Asked, notify: fn(Level, &str), counting: Counting) -> Result<Prepared> {
+    fn new(asked: &Exact, notify: fn(Level, &str), counting: OpenCounters) -> Result<Prepared> {
         let failed = |error: bprec_bpf::Error| crate::Error::Other(error.to_string());
-        let Counting { events, absent, open, partial } = counting;
+        let OpenCounters { events, absent, open, partial } = counting;
         let profiler = Profiler::load(&sources(&events), partial, machine::present_cpus()).map_err(not_allowed)?;
         for (event, cpu, fd) in &open {
             profiler.set_event(*event, *cpu, std::os::fd::AsFd::as_fd(fd)).map_err(failed)?;
@@ -256,11 +265,11 @@ impl Prepared {
             budget_ppm: asked.budget.of_exact().map(|part| (part * 1e6).round() as u32),
             note: String::new(),
         };
-        Ok(Prepared { shared: Shared { profiler, _events: open }, calibrations, described })
+        Ok(Prepared { shared: SharedProfiler { profiler, _events: open }, calibrations, described })
     }
 }
 
-impl Exact {
+impl ActiveCounters {
     /// Attaches to the programs that are asked for. What is counted, and how, is the first of the states. Run statistics go when they
     /// would take more than they may beside it.
     ///
@@ -268,12 +277,12 @@ impl Exact {
     /// When links cannot be listed; nothing has been attached then.
     fn start(
         prepared: Prepared,
-        asked: &Asked,
+        asked: &Exact,
         notify: fn(Level, &str),
         programs: &Programs,
         statistics: &mut Statistics,
         states: &mut Vec<State>,
-    ) -> Result<Exact> {
+    ) -> Result<ActiveCounters> {
         let Prepared { shared, mut calibrations, described } = prepared;
         if statistics.are_used()
             && let Err(error) = calibrations.add(&shared.profiler)
@@ -293,7 +302,7 @@ impl Exact {
             }
         })?;
         let now = Instant::now();
-        let mut exact = Exact {
+        let mut exact = ActiveCounters {
             shared,
             pattern: Pattern::new(asked.pattern.as_deref()),
             refusals,
@@ -400,7 +409,7 @@ impl Exact {
     /// Remark on all of it.
     fn note(&self) -> String {
         let callers: Vec<String> =
-            self.targets.iter().filter(|it| it.tail_calls && it.reason.is_empty()).map(Target::shown).collect();
+            self.targets.iter().filter(|it| it.tail_calls && it.reason.is_empty()).map(ExactTarget::shown).collect();
         if callers.is_empty() {
             return String::new();
         }
@@ -461,7 +470,7 @@ impl Exact {
     /// Takes in what the thread has attached to, and keeps within the budget. Returns the counts of those that are new, and the last ones
     /// of those that are no longer counted.
     fn take_and_adapt(&mut self, statistics: &Statistics) -> Vec<State> {
-        let new: Vec<Target> = self.attached.try_iter().collect();
+        let new: Vec<ExactTarget> = self.attached.try_iter().collect();
         self.underway -= new.len();
         let mut states = snapshot_of(new.iter().filter(|target| target.is_attached()), self.per_cpu);
         let now = Instant::now();
@@ -487,9 +496,9 @@ impl Exact {
         states
     }
 
-    /// When [`Exact::take_and_adapt`] should be called next, if before the next round.
+    /// When [`ActiveCounters::take_and_adapt`] should be called next, if before the next round.
     fn adapt_at(&self) -> Option<Instant> {
-        let has_cost = self.targets.iter().any(Target::is_attached);
+        let has_cost = self.targets.iter().any(ExactTarget::is_attached);
         self.budget_ns.and(self.costs).filter(|_| has_cost).map(|_| self.next_adapt)
     }
 
@@ -541,14 +550,14 @@ impl Exact {
     }
 }
 
-fn snapshot_of<'a>(targets: impl Iterator<Item = &'a Target>, per_cpu: bool) -> Vec<State> {
+fn snapshot_of<'a>(targets: impl Iterator<Item = &'a ExactTarget>, per_cpu: bool) -> Vec<State> {
     let time_ns = sys::monotonic_ns();
     let counters = targets.flat_map(|target| target.counters(per_cpu)).collect();
     ProgramCounters::parts(time_ns, counters).into_iter().map(State::ProgramCounters).collect()
 }
 
 /// Attaches to many at a time, in the order given.
-fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
+fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<ExactTarget> {
     let part = candidates.len().div_ceil(THREADS).max(1);
     let mut parts: Vec<Vec<Candidate>> = Vec::new();
     for candidate in candidates {
@@ -561,7 +570,7 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
     let attached = Mutex::new(BTreeMap::new());
     sys::in_parallel(THREADS, || {
         while let Some((number, part)) = sys::next_of(&parts) {
-            let targets: Vec<Target> = part.into_iter().map(|it| it.attach(profiler)).collect();
+            let targets: Vec<ExactTarget> = part.into_iter().map(|it| it.attach(profiler)).collect();
             attached.lock().unwrap_or_else(PoisonError::into_inner).insert(number, targets);
         }
     });

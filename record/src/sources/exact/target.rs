@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Probe, Profiler, makes_tail_calls};
+use bprec_bpf::{HISTOGRAM_SUB_BITS, Probe, ProbeCounts, Profiler, makes_tail_calls};
 use bprec_format::bprec::state::{Histogram, Reading, RunCounts, TargetCounters};
 
 use crate::events::glob;
@@ -26,7 +26,7 @@ pub(crate) struct Pattern {
 /// A function that is asked for.
 #[derive(Debug)]
 pub(super) struct Candidate {
-    target: Target,
+    target: ExactTarget,
     /// The program and the type of the function; `None` when it was refused already.
     place: Option<(OwnedFd, u32)>,
     /// One in so many runs is measured at first.
@@ -35,7 +35,7 @@ pub(super) struct Candidate {
 
 /// A function that is counted, or was, or could not be.
 #[derive(Debug, Default)]
-pub(super) struct Target {
+pub(super) struct ExactTarget {
     pub(super) id: u32,
     load_time_ns: u64,
     function: u32,
@@ -49,7 +49,7 @@ pub(super) struct Target {
     pub(super) tail_calls: bool,
     pair: Option<Probe>,
     /// The last counts, once it is detached.
-    last: Option<Counts>,
+    last: Option<TargetCounts>,
     /// Everyone else has let go of its program.
     pub(super) is_released: bool,
     /// True once a snapshot says that it is not counted, or no longer.
@@ -65,7 +65,7 @@ pub(super) struct Target {
 
 /// Counts of a target, over all CPUs and on each.
 #[derive(Debug, Clone)]
-struct Counts {
+struct TargetCounts {
     all: RunCounts,
     /// By number of the CPU.
     cpus: Vec<RunCounts>,
@@ -103,7 +103,7 @@ impl Pattern {
                     }
             })
         };
-        let target = |index: u32, name: &str, reason: &str| Target {
+        let target = |index: u32, name: &str, reason: &str| ExactTarget {
             id,
             load_time_ns: info.load_time_ns().unwrap_or(0),
             function: index,
@@ -112,7 +112,7 @@ impl Pattern {
             reason: reason.to_owned(),
             since_ns: sys::monotonic_ns(),
             tail_calls: makes_tail_calls(&info),
-            ..Target::default()
+            ..ExactTarget::default()
         };
         if names.is_empty() {
             // Without functions it is not traced either way; it is said if it was asked for.
@@ -148,7 +148,7 @@ impl Candidate {
     #[cfg(test)]
     pub(super) fn in_memory(id: u32) -> Candidate {
         let nothing = std::fs::File::open("/dev/null").unwrap();
-        Candidate { target: Target { id, ..Target::default() }, place: Some((nothing.into(), 0)), every: 1 }
+        Candidate { target: ExactTarget { id, ..ExactTarget::default() }, place: Some((nothing.into(), 0)), every: 1 }
     }
 
     /// The program, when it is to be attached to.
@@ -172,7 +172,7 @@ impl Candidate {
     }
 
     /// Attaches to it.
-    pub(super) fn attach(self, profiler: &Profiler) -> Target {
+    pub(super) fn attach(self, profiler: &Profiler) -> ExactTarget {
         let Candidate { mut target, place, every } = self;
         let Some((program, type_id)) = place else { return target };
         let mut since = Instant::now();
@@ -191,7 +191,7 @@ impl Candidate {
     }
 }
 
-impl Target {
+impl ExactTarget {
     /// For messages.
     pub(super) fn shown(&self) -> String {
         match self.name.is_empty() {
@@ -250,7 +250,7 @@ impl Target {
         if let Some(mut cpus) = pair.read_cpus() {
             // Open runs will not be seen to end.
             cpus.iter_mut().for_each(|counted| counted.discarded += counted.open);
-            self.last = Some(Counts::of(&cpus, pair.misses(), every));
+            self.last = Some(TargetCounts::of(&cpus, pair.misses(), every));
         }
         self.reason = reason.to_owned();
     }
@@ -260,7 +260,7 @@ impl Target {
         let counts = match &self.pair {
             Some(pair) => {
                 let Some(cpus) = pair.read_cpus() else { return Vec::new() };
-                Some(Counts::of(&cpus, pair.misses(), pair.every()))
+                Some(TargetCounts::of(&cpus, pair.misses(), pair.every()))
             }
             None => self.last.clone(),
         };
@@ -283,17 +283,17 @@ impl Target {
     }
 }
 
-impl Counts {
-    fn of(cpus: &[Counted], misses: Option<u64>, every: u64) -> Counts {
-        Counts {
-            all: run_counts(&Counted::sum(cpus), misses, every),
+impl TargetCounts {
+    fn of(cpus: &[ProbeCounts], misses: Option<u64>, every: u64) -> TargetCounts {
+        TargetCounts {
+            all: run_counts(&ProbeCounts::sum(cpus), misses, every),
             // The kernel tells misses of all CPUs together.
             cpus: cpus.iter().map(|counted| run_counts(counted, None, every)).collect(),
         }
     }
 }
 
-fn run_counts(counted: &Counted, misses: Option<u64>, every: u64) -> RunCounts {
+fn run_counts(counted: &ProbeCounts, misses: Option<u64>, every: u64) -> RunCounts {
     let reading = |[value, enabled_ns, running_ns]: &[u64; 3]| Reading {
         value: *value,
         enabled_ns: *enabled_ns,
@@ -302,7 +302,7 @@ fn run_counts(counted: &Counted, misses: Option<u64>, every: u64) -> RunCounts {
     RunCounts {
         runs: counted.runs,
         measured: counted.measured,
-        too_deep: counted.too_deep,
+        too_deep: counted.nesting_overflow,
         discarded: counted.discarded,
         misses,
         every,

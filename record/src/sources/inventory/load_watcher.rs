@@ -186,7 +186,7 @@ impl Drop for LoadWatcher {
 
 /// A program that was taken and not asked yet.
 #[derive(Debug)]
-struct Taken {
+struct CapturedProgram {
     program: Program,
     taken_ns: u64,
     loader_pid: Option<u32>,
@@ -203,9 +203,9 @@ struct Watcher {
     commanded: Waker,
     fetcher: Fetcher,
     /// To the thread that asks.
-    taken: SyncSender<Taken>,
+    taken: SyncSender<CapturedProgram>,
     /// Taken, and not handed on yet.
-    queue: VecDeque<Taken>,
+    queue: VecDeque<CapturedProgram>,
     /// Programs announced, and whether they were taken.
     seen: HashMap<u32, bool>,
     /// Programs that the kernel would not give, and are tried again: by id.
@@ -372,7 +372,7 @@ impl Watcher {
             return;
         }
         let is_spare = is_spare(&program);
-        let mut taken = Taken { program, taken_ns: sys::monotonic_ns(), loader_pid, loader: None };
+        let mut taken = CapturedProgram { program, taken_ns: sys::monotonic_ns(), loader_pid, loader: None };
         if is_spare {
             self.queue.push_back(taken);
         } else {
@@ -403,8 +403,8 @@ impl Watcher {
 }
 
 impl Fetcher {
-    fn ask(&self, taken: Taken) {
-        let Taken { program, taken_ns, loader, .. } = taken;
+    fn ask(&self, taken: CapturedProgram) {
+        let CapturedProgram { program, taken_ns, loader, .. } = taken;
         let event = match program.fetch(&self.btfs) {
             Ok(snapshot) => {
                 let (id, runs) = (program.id(), program.stats().ok());

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
 
-use bprec_bpf::{AttrMap, Follower, Leader, Locked, Place};
+use bprec_bpf::{AttrMap, Follower, Leader, LeaderSlot, Locked};
 use bprec_format::bprec::state::{AbsentEvent, CounterEvent};
 use bprec_format::{ATTR_SIZE_MAX, AttrFlags, Endian, EventAttr, event_type};
 use bprec_host::Capability;
@@ -150,15 +150,15 @@ fn followed(
     let mut refused = None;
     for key in keys {
         let reason = match locked.find(key) {
-            Ok(Place::Leader(leader)) => match silent(&leader, cpus)? {
+            Ok(LeaderSlot::Leader(leader)) => match silent(&leader, cpus)? {
                 None => return Ok(Ok(Some(leader))),
                 Some(cpu) => {
                     let id = leader.program_id();
                     format!("program {id}, another session's, does not read it on CPU {cpu}")
                 }
             },
-            Ok(Place::Free) => continue,
-            Ok(Place::Strange(problem)) => problem,
+            Ok(LeaderSlot::Free) => continue,
+            Ok(LeaderSlot::Foreign(problem)) => problem,
             Err(error) => error.to_string(),
         };
         refused = refused.or(Some(reason));

@@ -22,7 +22,7 @@ use crate::events::syntax::groups::Wanted;
 use crate::{Error, Level, Options, Result, Target, sys};
 
 use leaders::{Leading, read_now};
-use targets::{Place, Plan};
+use targets::{Place, TargetPlan};
 
 pub use targets::CounterTarget;
 
@@ -135,7 +135,7 @@ pub struct Shared {
     // In the order in which they have to go.
     follower: Option<Follower>,
     leading: Vec<Leading>,
-    plan: Plan,
+    plan: TargetPlan,
     cpus: Vec<u32>,
     /// Readings of each leader when counting began, by CPU.
     base: Vec<Vec<EventReading>>,
@@ -159,7 +159,7 @@ impl Shared {
             return Err(Error::Event { event: asked.events.join(","), problem });
         }
         let cpus = machine::online_cpus();
-        let plan = Plan::of(&asked.targets, &cpus)?;
+        let plan = TargetPlan::of(&asked.targets, &cpus)?;
         let mut found = leaders::find(&wanted, asked.attr_map.as_deref(), &cpus)?;
         let level = if wanted.is_default { Level::Detail } else { Level::Warning };
         for event in &found.absent {

@@ -54,19 +54,19 @@ const NO_TASK: &str = "there is no such task";
 
 /// All targets.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct TargetPlan {
     each: Vec<Planned>,
     /// Settings of a follower; `None` if there is nothing for one to do.
     targets: Option<Targets>,
 }
 
-impl Plan {
+impl TargetPlan {
     /// Looks the targets up.
     ///
     /// # Errors
     /// When a cgroup is not there, or tasks cannot be told from here.
-    pub(super) fn of(targets: &[CounterTarget], online: &[u32]) -> Result<Plan> {
-        let mut plan = Plan { each: Vec::new(), targets: None };
+    pub(super) fn of(targets: &[CounterTarget], online: &[u32]) -> Result<TargetPlan> {
+        let mut plan = TargetPlan { each: Vec::new(), targets: None };
         for (at, target) in targets.iter().enumerate() {
             if targets[..at].contains(target) {
                 continue;
@@ -211,11 +211,11 @@ fn find_cgroup(asked: &Path) -> Result<Cgroup> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CounterTarget, Place, Plan};
+    use super::{CounterTarget, Place, TargetPlan};
 
     #[test]
     fn each_target_is_counted_once_and_cpus_alone_need_no_follower() {
-        let plan = Plan::of(
+        let plan = TargetPlan::of(
             &[CounterTarget::Machine, CounterTarget::Cpu(0), CounterTarget::Machine, CounterTarget::Cpu(9)],
             &[0],
         )

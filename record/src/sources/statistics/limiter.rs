@@ -41,7 +41,7 @@ pub(super) struct Limiter {
 
 /// Shape of the next windows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct WindowPlan {
     /// Time that has one window.
     pub(super) period: Duration,
     /// Mean length of a window.
@@ -116,7 +116,7 @@ impl Limiter {
     }
 
     /// Windows for periods of about `usual`, while reading all counts takes `reading`.
-    pub(super) fn plan(&self, usual: Duration, reading: Duration) -> Plan {
+    pub(super) fn plan(&self, usual: Duration, reading: Duration) -> WindowPlan {
         let budget_ns = self.budget_ns.unwrap_or(f64::INFINITY).max(1.0);
         // An excess is given back within a second or two.
         let aim_ns = budget_ns * AIM * (1.0 + self.credit_ns / budget_ns).clamp(0.5, 1.0);
@@ -130,7 +130,7 @@ impl Limiter {
         let period_s = periods_s.into_iter().fold(0.0, f64::max);
         let window_s = (period_s * aim_ns - self.switch_ns()) / all_ns;
         let window_s = window_s.clamp(WINDOW_MIN_S, period_s * WINDOW_MOST);
-        Plan { period: Duration::from_secs_f64(period_s), window: Duration::from_secs_f64(window_s) }
+        WindowPlan { period: Duration::from_secs_f64(period_s), window: Duration::from_secs_f64(window_s) }
     }
 }
 

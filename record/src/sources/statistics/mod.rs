@@ -19,7 +19,7 @@ use crate::sys::Waker;
 use crate::{Level, Result, Taken, sys};
 use limiter::Limiter;
 use others::{Beside, Others};
-use window::{Closed, WindowTimer, middle};
+use window::{WindowResult, WindowTimer, middle};
 
 /// Time between two looks at how often programs run, where that takes next to nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ const PERIODS_PER_INTERVAL: u32 = 10;
 /// The switch of run statistics, ours alone: others may have them on as well.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
-    stage: Stage,
+    stage: StatisticsStage,
     /// On throughout.
     guard: Option<StatsGuard>,
     in_windows: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Statistics {
 
 /// Use of run statistics.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum StatisticsStage {
     /// Not asked for.
     #[default]
     Off,
@@ -69,7 +69,7 @@ impl Statistics {
         let probe = StatsProbe::load().ok();
         let cost = probe.as_ref().and_then(|probe| probe.calibrate().ok());
         let limiter = Limiter::new(budget_ns, cost);
-        Statistics { stage: Stage::Asked, limiter, probe, cost, ..Statistics::default() }
+        Statistics { stage: StatisticsStage::Asked, limiter, probe, cost, ..Statistics::default() }
     }
 
     /// The program that finds out whether they are on, and what they cost.
@@ -137,7 +137,7 @@ impl Statistics {
 impl Context<'_> {
     /// Switches run statistics on where they are asked for, if no source has done so before.
     pub(super) fn switch_statistics_on(&mut self) {
-        if self.statistics.stage != Stage::Asked {
+        if self.statistics.stage != StatisticsStage::Asked {
             return;
         }
         let are_others = self.statistics.look_for_others();
@@ -150,11 +150,11 @@ impl Context<'_> {
         }
         match self.statistics.switch_on() {
             Ok(()) => {
-                self.statistics.stage = Stage::Used;
+                self.statistics.stage = StatisticsStage::Used;
                 self.out.session.counters = "stats".to_owned();
             }
             Err(error) => {
-                self.statistics.stage = Stage::Refused;
+                self.statistics.stage = StatisticsStage::Refused;
                 self.note_counters(&error.to_string());
                 (self.notify)(Level::Warning, &format!("no run counts of programs: {error}"));
             }
@@ -308,7 +308,7 @@ impl RunStatistics {
     }
 
     /// A window has been closed: the counts after it.
-    fn window_closed(&mut self, closed: Closed, reading: Reading, context: &mut Context<'_>) -> Result<()> {
+    fn window_closed(&mut self, closed: WindowResult, reading: Reading, context: &mut Context<'_>) -> Result<()> {
         let now = Instant::now();
         let are_others = context.statistics.look_for_others();
         let mut is_ours_alone = true;
@@ -377,7 +377,7 @@ impl Windows {
 impl Source for RunStatistics {
     fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
         context.switch_statistics_on();
-        if context.statistics.stage == Stage::Refused {
+        if context.statistics.stage == StatisticsStage::Refused {
             return Ok(());
         }
         if !is_first {
@@ -391,7 +391,7 @@ impl Source for RunStatistics {
     }
 
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
-        if context.statistics.stage == Stage::Refused {
+        if context.statistics.stage == StatisticsStage::Refused {
             return Ok(None);
         }
         self.poll(tick.now, context)?;
@@ -405,7 +405,7 @@ impl Source for RunStatistics {
     }
 
     fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
-        if context.statistics.stage == Stage::Refused {
+        if context.statistics.stage == StatisticsStage::Refused {
             return Ok(());
         }
         if !is_last {

@@ -20,14 +20,14 @@ enum Order {
 }
 
 /// Result of a window: for how long statistics were on.
-pub(super) type Closed = bprec_bpf::Result<Duration>;
+pub(super) type WindowResult = bprec_bpf::Result<Duration>;
 
 /// The thread, and what it has been asked for.
 #[derive(Debug)]
 pub(super) struct WindowTimer {
     /// The thread ends with it.
     orders: Option<Sender<Order>>,
-    closed: Receiver<Closed>,
+    closed: Receiver<WindowResult>,
     thread: Option<JoinHandle<()>>,
     is_open: bool,
 }
@@ -64,14 +64,14 @@ impl WindowTimer {
     }
 
     /// The window that has been closed, if it has.
-    pub(super) fn take_closed(&mut self) -> Option<Closed> {
+    pub(super) fn take_closed(&mut self) -> Option<WindowResult> {
         let closed = self.closed.try_recv().ok();
         self.is_open &= closed.is_none();
         closed
     }
 
     /// Closes the window now, if one is open.
-    pub(super) fn close(&mut self) -> Option<Closed> {
+    pub(super) fn close(&mut self) -> Option<WindowResult> {
         if !self.is_open {
             return None;
         }
@@ -93,7 +93,7 @@ impl Drop for WindowTimer {
 
 /// Statistics on until the time is over, or an order comes, or nobody is there to give one. Each switch counts as made in the middle of the time that
 /// it took.
-fn window(length: Duration, ordered: &Receiver<Order>, on_time: &OnTime) -> Closed {
+fn window(length: Duration, ordered: &Receiver<Order>, on_time: &OnTime) -> WindowResult {
     let began_ns = sys::monotonic_ns();
     let guard = StatsGuard::enable()?;
     let on_ns = middle(began_ns);

@@ -1,27 +1,27 @@
-//! Stretches of addresses, and what is at each from when to when.
+//! Cells: ranges of addresses, each with values by time.
 
-/// Values by address and time. Within a cell no value's addresses start or end; within a segment of a cell the value is the same.
+/// Values by address and time. Within a cell, all addresses have the same values; within a segment of a cell, the value does not change.
 #[derive(Debug, Clone)]
 pub(crate) struct Cells<T> {
     /// First addresses of the cells, ascending. A cell ends where the next one starts.
     starts: Vec<u64>,
     /// Position of the first segment of each cell, and one past the last segment.
     first: Vec<u32>,
-    /// By cell, then by time: from when on, in ns, and the value.
+    /// Segments by cell, then by time: start of the segment, ns, and the value.
     segments: Vec<(u64, T)>,
 }
 
-/// The first and the last moment, in ns, at which an answer holds.
+/// First and last time, ns, for which a lookup's result holds.
 pub(crate) type Moments = (u64, u64);
 
 impl<T: Copy> Cells<T> {
-    /// Begins the next cell, which is at higher addresses than those before.
+    /// Starts a cell, at a higher address than the cells before.
     pub(super) fn begin(&mut self, start: u64) {
         self.starts.push(start);
         self.first.push(self.segments.len() as u32);
     }
 
-    /// Adds a segment to the last cell, which is later than those before.
+    /// Adds a segment to the last cell, later than its segments before.
     pub(super) fn push(&mut self, from_ns: u64, value: T) {
         self.segments.push((from_ns, value));
         if let Some(end) = self.first.last_mut() {
@@ -39,7 +39,7 @@ impl<T: Copy> Cells<T> {
         self.starts.len()
     }
 
-    /// The value at an address at a time, and for which moments it is that.
+    /// Returns the value at an address at a time, and the times for which it holds.
     #[inline]
     pub(crate) fn at(&self, addr: u64, time_ns: u64) -> (Option<T>, Moments) {
         let cell = self.starts.partition_point(|start| *start <= addr);
@@ -60,7 +60,7 @@ impl<T> Default for Cells<T> {
     }
 }
 
-/// Tells quickly that nothing is at an address: one bit per hashed page.
+/// Quick test for pages without code: one bit per hashed page.
 #[derive(Debug)]
 pub(super) struct PageFilter {
     bits: Box<[u64; 1 << (PageFilter::BITS - 6)]>,
@@ -68,7 +68,7 @@ pub(super) struct PageFilter {
 
 impl PageFilter {
     const BITS: u32 = 16;
-    /// Stretches of more pages let every address through.
+    /// Limit on the pages of a range: a larger range makes the filter pass every address.
     const MAX_PAGES: u64 = 1 << 14;
 
     #[inline]
@@ -76,7 +76,7 @@ impl PageFilter {
         (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PageFilter::BITS)) as usize
     }
 
-    /// Adds the pages of the addresses from `start` up to `end`.
+    /// Adds the pages of a range of addresses.
     pub(super) fn insert(&mut self, start: u64, end: u64) {
         let (first, last) = (start >> 12, (end - 1) >> 12);
         if last - first >= PageFilter::MAX_PAGES {
@@ -94,7 +94,7 @@ impl PageFilter {
     }
 }
 
-/// The filter, to be held in a register.
+/// Reference to the filter's bits, which stays in a register.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageBits<'f>(&'f [u64; 1 << (PageFilter::BITS - 6)]);
 

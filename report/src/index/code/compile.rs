@@ -1,66 +1,65 @@
-//! Rules about announced, reused and overlapping code: whose an address is at each time.
+//! Rules for announced, reused and overlapping code: which code has an address at a time.
 //!
-//! Programs come and go, and the kernel reuses their addresses: an entry is a range of addresses with the time it was
-//! there. Images (trampolines, dispatchers, struct_ops stubs) claim a whole page although others live in it: an address
-//! belongs to the nearest start before it among those that are there at the time, so that a claim ends at the next start.
+//! Programs come and go, and the kernel reuses their addresses: a range has a lifetime. Images (trampolines, dispatchers, struct_ops stubs) claim a
+//! whole page although other code lives in it: an address belongs to the range with the nearest start before it among the ranges alive at the time,
+//! so that a claim ends at the next start.
 
 use super::Code;
 use super::cells::{Cells, Moments};
 
-/// Code at an address for a time.
+/// Range of code with its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     /// First address.
     pub(crate) start: u64,
     /// One past the last address it claims.
     pub(crate) end: u64,
-    /// When it came; 0 when it was there before the recording.
+    /// Load time, ns; 0 if loaded before the recording.
     pub(crate) from_ns: u64,
-    /// When it went; `u64::MAX` when it stayed.
+    /// Unload time, ns; `u64::MAX` if not unloaded.
     pub(crate) to_ns: u64,
     pub(crate) code: Code,
-    /// The recording says when it came. Otherwise only that it was there at some time, and a range that is known to be
-    /// there at the time goes before it.
+    /// True if the recording announced the load. Otherwise the range was loaded at some time, and an announced range takes precedence.
     pub(crate) announced: bool,
 }
 
 impl Range {
-    /// Code that is there through all of the time.
+    /// Makes a range that is loaded all of the time.
     pub(crate) fn always(start: u64, end: u64, code: Code) -> Range {
         Range { start, end, from_ns: 0, to_ns: u64::MAX, code, announced: true }
     }
 
-    /// Returns true if it holds any address at any time.
+    /// Returns true if the range has any address at any time.
     pub(super) fn is_any(&self) -> bool {
         self.start < self.end && self.from_ns <= self.to_ns
     }
 
-    /// The times at which it becomes or stops being a candidate, or a better one.
+    /// Returns the times at which the range becomes or stops being a candidate, or changes its rank.
     fn changes(&self) -> [u64; 4] {
         let freed = self.to_ns.saturating_add(FREE_DELAY_NS).saturating_add(1);
         [self.from_ns.saturating_sub(CLOCK_SKEW_NS), self.from_ns, self.to_ns, freed]
     }
 }
 
-/// A range is still executed for a while after its unload was announced: the memory is freed after a grace period.
+/// Time after an unload is announced in which the code may still run: the memory is freed after a grace period.
 const FREE_DELAY_NS: u64 = 10_000_000_000;
-/// Clocks of two CPUs may differ by this much.
+/// Limit on the difference of the clocks of two CPUs.
 const CLOCK_SKEW_NS: u64 = 1_000_000;
-/// Limit on starts per address (hostile files): an image claims a page, in which there are at most 64 programs.
+/// Limit on starts searched per address, for hostile files: an image claims a page, which has room for at most 64 programs.
 const MAX_STEPS: usize = 256;
-/// Limit on ranges per start and time (hostile files). A search examines the newest 64 that came before the time and, as ranges without an
-/// announced load time sort first, the oldest 64.
+/// Limit on ranges searched per start and time, for hostile files: the newest 64 loaded before the time and, as ranges without an announced load time
+/// sort first, the oldest 64.
 const MAX_VERSIONS: usize = 64;
-/// Limits per range on all searches and on all segments that compiling takes, and what is allowed beside them. Most recordings have about four of each;
-/// six thousand programs that came and went on a few pages, as a load of a hundred a second leaves in half a minute, have 1,700 and 23.
+/// Limits, per range, on the search steps and on the segments of compiling, and an allowance for all. Most recordings need about four of each per
+/// range; six thousand programs that came and went on a few pages, as a hundred loads per second make in a minute, need 1,700 and 23.
 const SEARCHED_PER_RANGE: usize = 256;
 const SEGMENTS_PER_RANGE: usize = 16;
 const SPARE: usize = 1 << 16;
 
-/// Length of an entry of the interpreter, about: there is one per stack size, side by side.
+/// Approximate length of an interpreter entry: the kernel has one per stack size, side by side.
 const INTERPRETER_BYTES: u64 = 256;
 
-/// Ranges of the interpreter, which entries of it start, through all of the time.
+/// Returns the ranges of the interpreter's entries, loaded all of the time.
 pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = Range> {
     entries.sort_unstable();
     entries.dedup();
@@ -68,12 +67,12 @@ pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = 
     entries.into_iter().map(range)
 }
 
-/// Ranges, compiled: the code at an address at a time. Where programs come and go for long at the same few pages, cells of all addresses would take
-/// too much; those above the last cell are searched.
+/// Compiled ranges: the code at an address at a time. If programs come and go for long on the same few pages, cells for all addresses would take too
+/// much memory; addresses above the last cell are then searched.
 #[derive(Debug, Default)]
 pub(super) struct Compiled {
     cells: Cells<Option<Code>>,
-    /// First address that has no cell, and the ranges there.
+    /// First address without a cell, and all ranges.
     rest: Option<(u64, Overlaps)>,
 }
 
@@ -111,7 +110,7 @@ impl Compiled {
         Compiled { cells, rest: None }
     }
 
-    /// The code at an address at a time, and for which moments it is that.
+    /// Returns the code at an address at a time, and the times for which it holds.
     #[inline]
     pub(super) fn at(&self, addr: u64, time_ns: u64) -> (Option<Code>, Moments) {
         match &self.rest {
@@ -126,42 +125,42 @@ impl Compiled {
         }
     }
 
-    /// Number of stretches of addresses that code is in, about.
+    /// Approximate number of distinct stretches of code.
     pub(super) fn len(&self) -> usize {
         self.cells.len() + self.rest.as_ref().map_or(0, |(_, overlaps)| overlaps.starts.len())
     }
 }
 
-/// Ranges by their starts, for search.
+/// Ranges by start, for search.
 #[derive(Debug, Default)]
 struct Overlaps {
     /// Distinct starts, ascending.
     starts: Vec<u64>,
     /// Position in `ranges` of the first range of each start; one more at the end.
     first: Vec<u32>,
-    /// By start, then by the time they came.
+    /// Ranges by start, then by load time.
     ranges: Vec<Range>,
-    /// For each of them the latest time at which it, or one before it of the same start, went.
+    /// For each range, the latest unload time of it and the ranges before it with the same start.
     gone_by_ns: Vec<u64>,
-    /// The highest end among all ranges up to each start.
+    /// For each start, the highest end of all ranges up to it.
     reach: Vec<u64>,
-    /// Times at which the answer for each start may change, ascending, and the position of the first of each start.
+    /// Ascending times at which the result for a start may change, and the position of the first one of each start.
     changes: Vec<u64>,
     first_change: Vec<u32>,
 }
 
-/// Code at an address and a time.
+/// Result of a search.
 struct Answer {
     code: Option<Code>,
-    /// Until when the answer is the same, at least.
+    /// Time until which the result holds at least.
     until_ns: u64,
-    /// Number of starts that were looked at.
+    /// Number of starts searched.
     steps: usize,
 }
 
 impl Overlaps {
     fn new(mut ranges: Vec<Range>) -> Overlaps {
-        // The sort keeps the order of ranges of one start and time: the recording's.
+        // The sort is stable: ranges of one start and time keep the recording's order.
         ranges.sort_by_key(|range| (range.start, range.from_ns));
         let mut overlaps = Overlaps::default();
         let (mut reach, mut first, mut changes) = (0, 0, Vec::new());
@@ -189,7 +188,7 @@ impl Overlaps {
         overlaps
     }
 
-    /// The code at an address at a time. `below` is the number of starts up to the address.
+    /// Finds the code at an address at a time. `below` is the number of starts up to the address.
     fn search(&self, addr: u64, below: usize, time_ns: u64) -> Answer {
         let mut second_best: Option<((u8, u64), Code)> = None;
         let (mut until_ns, mut steps) = (u64::MAX, 1);
@@ -211,14 +210,14 @@ impl Overlaps {
         Answer { code: second_best.map(|(_, code)| code), until_ns, steps }
     }
 
-    /// The first time after this one at which the answer for a start may change.
+    /// Returns the next time at which the result for a start may change.
     fn next_change(&self, at: usize, time_ns: u64) -> u64 {
         let changes = &self.changes[self.first_change[at] as usize..self.first_change[at + 1] as usize];
         changes.get(changes.partition_point(|change| *change <= time_ns)).copied().unwrap_or(u64::MAX)
     }
 
-    /// Ranges of a start that had come by `time_ns`, or come within `early_ns` after it, the newest first, each with the latest
-    /// time at which it or an older one went. Of many, those far from that time are left out, but for the oldest.
+    /// Returns the ranges of a start loaded by `time_ns`, or within `early_ns` after it, the newest first, each with the latest unload time of it and
+    /// the older ones. If there are many, only the ones nearest to the time and the oldest are returned.
     fn newest_first(&self, at: usize, time_ns: u64, early_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
         let of_start = self.first[at] as usize..self.first[at + 1] as usize;
         let (versions, gone_by_ns) = (&self.ranges[of_start.clone()], &self.gone_by_ns[of_start]);
@@ -231,17 +230,17 @@ impl Overlaps {
         newest.rev().chain(oldest.rev()).map(|version| (&versions[version], gone_by_ns[version]))
     }
 
-    /// The newest range of a start that is known to be there at the time.
+    /// Returns the newest range of a start that is announced as loaded at the time.
     fn announced_at(&self, at: usize, time_ns: u64) -> Option<&Range> {
         let mut there = self.newest_first(at, time_ns, 0).take_while(|(_, gone_by_ns)| time_ns < *gone_by_ns);
         there.find(|(range, _)| range.announced && time_ns < range.to_ns).map(|(range, _)| range)
     }
 
-    /// The likeliest of a start's ranges that hold an address, when none is known to be there; of equals the oldest.
+    /// Returns the likeliest range of a start that has an address, if none is announced as loaded; the oldest of equals.
     fn likeliest_at(&self, at: usize, addr: u64, time_ns: u64) -> Option<((u8, u64), Code)> {
         let mut best: Option<((u8, u64), Code)> = None;
         for (range, gone_by_ns) in self.newest_first(at, time_ns, CLOCK_SKEW_NS) {
-            // All that is left went earlier, and is the less likely the earlier.
+            // All ranges left were unloaded earlier: the earlier, the less likely.
             let is_late = time_ns.checked_sub(gone_by_ns).is_some_and(|late| match best {
                 Some(((1, best), _)) => late > best,
                 Some(((0, _), _)) => true,
@@ -261,7 +260,7 @@ impl Overlaps {
     }
 }
 
-/// Rank of a range when none is known to be there: the lower the likelier.
+/// Rank of a range that is not announced as loaded; lower is likelier.
 fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
     if time_ns < range.from_ns {
         let early = range.from_ns - time_ns;

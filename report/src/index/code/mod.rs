@@ -1,7 +1,7 @@
-//! The kernel's address space, compiled: what code is at an address at a time. Everyone asks here: attribution, hooks, trees, stacks, exports, listings.
+//! The kernel's address space, compiled: which code is at an address at a time. Attribution, hooks, trees, stacks, exports and listings all ask here.
 //!
-//! At the end of the first pass all that a recording says of code is cut into [`Cells`]: stretches of addresses that each have a list of answers by
-//! time (`compile`). What has no lifetime, functions of the kernel, is found by one interval search below them.
+//! At the end of the first pass, all code that a recording announces is cut into [`Cells`]: ranges of addresses, each with a list of values by time
+//! (`compile`). Kernel functions, which have no lifetime, are found by an interval search when no cell has the address.
 
 mod cells;
 mod compile;
@@ -16,34 +16,34 @@ use super::symbols::{KernelMaps, KernelSymbols};
 /// Kind of the code at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Code {
-    /// A function of a program, by their numbers.
+    /// Numbers of a program and of a function in it.
     Function { program: u32, function: u32 },
-    /// A trampoline, dispatcher or struct_ops stub, by its number. What it runs is asked of [`super::hooks::Hooks::of_image`].
+    /// Number of a trampoline, dispatcher or struct_ops stub. [`super::hooks::Hooks::of_image`] has the programs that it runs.
     Image(u32),
-    /// The kernel's own: the number of the function, if the recording names it, and what it is to BPF programs.
+    /// Kernel code: the number of the function, if the recording names it, and its role for BPF programs.
     Kernel { function: Option<u32>, role: Role },
-    /// In no function that is known, where BPF code can be.
+    /// In no known function, in the area of BPF code.
     Unknown,
 }
 
 impl Code {
-    /// Kernel code that is nothing special.
+    /// Kernel code without a name or a special role.
     pub(crate) const PLAIN: Code = Code::Kernel { function: None, role: Role::Plain };
 
     /// Entry of the interpreter, which runs programs without machine code.
     pub(crate) const INTERPRETER: Code = Code::Kernel { function: None, role: Role::Interpreter };
 
-    /// Returns true if it has a name.
+    /// Returns true if the code has a name.
     pub(crate) fn is_named(self) -> bool {
         !matches!(self, Code::Kernel { function: None, .. } | Code::Unknown)
     }
 
-    /// The number of the kernel function.
+    /// Number of the kernel function.
     pub(crate) fn kernel_function(self) -> Option<u32> {
         if let Code::Kernel { function, .. } = self { function } else { None }
     }
 
-    /// Returns true if it is a program's, or exists to run programs.
+    /// Returns true if the code is a program's or exists to run programs.
     pub(crate) fn is_bpf(self) -> bool {
         match self {
             Code::Function { .. } | Code::Image(_) => true,
@@ -56,14 +56,14 @@ impl Code {
 /// A frame of a call chain in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelFrame {
-    /// The address as the sample has it.
+    /// Address in the sample.
     pub(crate) addr: u64,
-    /// The processor was at the address. Otherwise a call returns to it.
+    /// True if the CPU was at the address. Otherwise a call returns to the address.
     pub(crate) is_exact: bool,
 }
 
 impl KernelFrame {
-    /// An address in the instruction that ran: a call ends before its return address, which may be the next function's.
+    /// Returns an address in the instruction that ran: a return address may already be in the next function.
     #[inline]
     pub(crate) fn code_addr(self) -> u64 {
         if self.is_exact { self.addr } else { self.addr.wrapping_sub(1) }
@@ -74,32 +74,32 @@ impl KernelFrame {
 #[derive(Debug, Default)]
 pub(crate) struct CodeMap {
     compiled: Compiled,
-    /// Pages of these and of the kernel's functions that run programs, and of the byte before each: see [`PlainTest`].
+    /// Pages of the compiled ranges, of the kernel functions that run programs, and of the byte before each: see [`PlainTest`].
     pages: PageFilter,
     area: Area,
-    /// Functions of the kernel that the recording names.
+    /// Kernel functions that the recording names.
     pub(crate) kernel: KernelSymbols,
-    /// The kernel's text and its modules.
+    /// Address ranges of the kernel's text and modules.
     pub(crate) maps: KernelMaps,
 }
 
-/// Range in which BPF code can be; empty if that is not known.
+/// Range of addresses for BPF code; empty if unknown.
 #[derive(Debug, Clone, Copy, Default)]
 struct Area {
     low: u64,
     bytes: u64,
 }
 
-/// Packs of programs are allocated in units of this size: around known code there may be other of its kind.
+/// Size of the packs in which the kernel allocates programs: near known code there may be unknown BPF code.
 const PACK_BYTES: u64 = 2 << 20;
 
 impl CodeMap {
-    /// `ranges` are those of programs, images and what else the side band announces.
+    /// Compiles the ranges of programs, images and other announced code.
     pub(crate) fn new(ranges: Vec<Range>, kernel: KernelSymbols, maps: KernelMaps) -> CodeMap {
         let announced = ranges.iter().filter(|range| range.is_any()).map(|range| (range.start, range.end));
         let spans = announced.chain(maps.module_area());
         let area = spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)));
-        // Without the kernel's maps nothing can be told from code that is not accounted for.
+        // Without the ranges of kernel and modules, unknown code cannot be told from theirs.
         let area = area.filter(|_| !maps.is_empty()).map(|(low, high)| {
             let low = low.saturating_sub(PACK_BYTES);
             Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
@@ -111,19 +111,19 @@ impl CodeMap {
         CodeMap { compiled: Compiled::new(ranges), pages, area: area.unwrap_or_default(), kernel, maps }
     }
 
-    /// A quick test for plain code.
+    /// Returns a quick test for plain code.
     #[inline]
     pub(crate) fn plain_test(&self) -> PlainTest<'_> {
         PlainTest { pages: self.pages.bits(), area: self.area }
     }
 
-    /// The code at an address at a time.
+    /// Returns the code at an address at a time.
     pub(crate) fn at(&self, addr: u64, time_ns: u64) -> Code {
         self.resolved(self.compiled.at(addr, time_ns).0, addr)
     }
 
-    /// The code of a frame at a time, and for which moments it is that. A return address is behind the call, so that the byte before is asked
-    /// for. Below an interrupt the address is where the program was, which may be its first.
+    /// Returns the code of a frame at a time, and the times for which it holds. A return address is after the call, so the byte before it is looked
+    /// up first; below an interrupt, the address may be the first byte of a program.
     pub(crate) fn of_frame(&self, frame: KernelFrame, time_ns: u64) -> (Code, Moments) {
         let addr = frame.code_addr();
         let (code, moments) = self.compiled.at(addr, time_ns);
@@ -149,8 +149,7 @@ impl CodeMap {
     }
 }
 
-/// Tells quickly that a frame at an address can be nothing but plain code of the kernel, whether the address is exact or one that a call
-/// returns to. Most are.
+/// Quick test for addresses that are certainly plain kernel code, exact or as return addresses. Most addresses are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlainTest<'m> {
     pages: PageBits<'m>,
@@ -171,49 +170,49 @@ impl Area {
     }
 }
 
-/// Codes of frames as one thread meets them: samples meet the same ones again and again. Of addresses with one hash the last is remembered.
+/// Cache of the code of frames, for one thread: samples have the same frames again and again. Of addresses with the same hash, the latest is kept.
 #[derive(Debug)]
 pub(crate) struct CodeCache<'i> {
     map: &'i CodeMap,
-    /// By hash. Their number is a power of two.
-    slots: Box<[Slot]>,
-    /// Number of bits that a hash is shifted by to be a position among them.
+    /// Slots by hash; their number is a power of two.
+    slots: Box<[CacheSlot]>,
+    /// Number of bits to shift a hash by to get a slot's position.
     shift: u32,
 }
 
 #[derive(Debug, Clone)]
-struct Slot {
+struct CacheSlot {
     frame: KernelFrame,
     moments: Moments,
     code: Code,
 }
 
-/// Number of addresses that are remembered for each cell, and limits on their number.
+/// Slots per cell, and limits on the number of slots.
 const SLOTS_PER_CELL: usize = 2;
 const SLOTS_MIN: usize = 1 << 12;
 const SLOTS_MAX: usize = 1 << 16;
-/// Limit on addresses that a sink remembers beside the attribution: it meets fewer.
+/// Limit on the slots of a sink's cache: a sink looks up fewer frames than the attribution.
 const SINK_SLOTS_MAX: usize = 1 << 14;
 
 impl<'i> CodeCache<'i> {
-    /// A cache for attribution, which every sample asks.
+    /// Makes a cache for attribution, which looks up frames of every sample.
     pub(crate) fn new(map: &'i CodeMap) -> CodeCache<'i> {
         CodeCache::with_slots(map, SLOTS_MAX)
     }
 
-    /// A cache for a sink, beside that of the attribution.
+    /// Makes a cache for a sink.
     pub(crate) fn for_sink(map: &'i CodeMap) -> CodeCache<'i> {
         CodeCache::with_slots(map, SINK_SLOTS_MAX)
     }
 
     fn with_slots(map: &'i CodeMap, most: usize) -> CodeCache<'i> {
         let slots = (map.compiled.len() * SLOTS_PER_CELL).clamp(SLOTS_MIN, most).next_power_of_two();
-        // No moment is at or behind 1 and at or before 0.
-        let none = Slot { frame: KernelFrame { addr: 0, is_exact: false }, moments: (1, 0), code: Code::PLAIN };
+        // An empty time range, from 1 to 0: the slot never matches.
+        let none = CacheSlot { frame: KernelFrame { addr: 0, is_exact: false }, moments: (1, 0), code: Code::PLAIN };
         CodeCache { map, slots: vec![none; slots].into(), shift: u64::BITS - slots.ilog2() }
     }
 
-    /// The code of a frame, as remembered or looked up.
+    /// Returns the code of a frame, cached or looked up.
     #[inline]
     pub(crate) fn of_frame(&mut self, frame: KernelFrame, time_ns: u64) -> Code {
         let at = frame.addr.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift;
@@ -226,9 +225,9 @@ impl<'i> CodeCache<'i> {
 }
 
 #[inline(never)]
-fn fill(slot: &mut Slot, map: &CodeMap, frame: KernelFrame, time_ns: u64) {
+fn fill(slot: &mut CacheSlot, map: &CodeMap, frame: KernelFrame, time_ns: u64) {
     let (code, moments) = map.of_frame(frame, time_ns);
-    *slot = Slot { frame, moments, code };
+    *slot = CacheSlot { frame, moments, code };
 }
 
 #[cfg(test)]

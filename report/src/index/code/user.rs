@@ -1,4 +1,4 @@
-//! The address spaces of processes, compiled: the file that was mapped at an address at a time.
+//! The address spaces of processes, compiled: which file was mapped at an address at a time.
 
 use super::cells::Cells;
 use crate::index::file_functions::{FileFunctions, Files, Mapped};
@@ -6,15 +6,15 @@ use bprec_format::records::Mmap2File;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// Limit on mappings that are kept. What comes later is counted.
+/// Limit on mappings that are kept. Further mappings are only counted.
 const MAX_MAPS: usize = 1 << 18;
-/// Limit on segments for each mapping of a process that lies over others (hostile files), and what is allowed beside them.
+/// Limit on segments per mapping if mappings overlap (hostile files), and an allowance for all.
 const SEGMENTS_PER_MAP: usize = 16;
 const SPARE: usize = 1 << 12;
-/// Limit on processes whose mappings are those of the process that started them.
+/// Limit on the chain of parent processes from which mappings are inherited.
 const MAX_FORKS: usize = 32;
 
-/// A mapping of a process.
+/// Mapping of a process.
 #[derive(Debug, Clone, Copy)]
 struct UserMap {
     time_ns: u64,
@@ -24,20 +24,20 @@ struct UserMap {
     file: u32,
 }
 
-/// Records of mappings and of processes, as they come.
+/// Builder of [`UserMaps`], from records of mappings and forks.
 #[derive(Debug, Default)]
 pub(crate) struct UserMapsBuilder {
     numbers: FxHashMap<(Vec<u8>, Option<Mmap2File>), u32>,
     processes: FxHashMap<u32, Vec<UserMap>>,
     count: usize,
-    /// By process: when it was started by which. The numbers of processes are used again.
+    /// Start times and parents of each process id, which the kernel reuses.
     parents: FxHashMap<u32, Vec<(u64, u32)>>,
-    /// Mappings beyond [`MAX_MAPS`].
+    /// Number of mappings beyond [`MAX_MAPS`].
     lost: u64,
 }
 
 impl UserMapsBuilder {
-    /// A process mapped a file at these addresses: start, length and offset in the file.
+    /// Takes in a mapping of a file: start, length and offset in the file.
     pub(crate) fn mapped(
         &mut self,
         pid: u32,
@@ -57,12 +57,12 @@ impl UserMapsBuilder {
         self.processes.entry(pid).or_default().push(map);
     }
 
-    /// A process was started by another one.
+    /// Takes in the start of a process by its parent.
     pub(crate) fn forked(&mut self, pid: u32, parent: u32, time_ns: u64) {
         self.parents.entry(pid).or_default().push((time_ns, parent));
     }
 
-    /// Compiles the address spaces. With them, a sentence on what they lack.
+    /// Compiles the address spaces. Also returns a message about mappings that were left out.
     pub(crate) fn build(mut self, named: &Files) -> (UserMaps, Option<String>) {
         let mut files: Vec<(u32, MappedFile)> = self
             .numbers
@@ -84,14 +84,14 @@ impl UserMapsBuilder {
     }
 }
 
-/// A file that was mapped, and the number of its functions, if the recording has them.
+/// A mapped file, and the number of its functions, if the recording has them.
 #[derive(Debug)]
 struct MappedFile {
     path: String,
     functions: Option<u32>,
 }
 
-/// The address spaces of all processes.
+/// Address spaces of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct UserMaps {
     files: Vec<MappedFile>,
@@ -109,17 +109,17 @@ impl UserMaps {
         named.get(self.files[file as usize].functions?)
     }
 
-    /// The function that a mapped address is in, if the recording has it.
+    /// Returns the function at a mapped address, if the recording has it.
     pub(crate) fn function(&self, named: &Files, file: u32, mapped: Mapped) -> Option<u32> {
         self.functions(named, file)?.find(mapped)
     }
 
-    /// Name of a function of a file, as the file has it.
+    /// Name of a function of a file, as the file spells it.
     pub(crate) fn function_name<'f>(&self, named: &'f Files, file: u32, number: u32) -> &'f [u8] {
         self.functions(named, file).and_then(|functions| functions.name(number)).map_or(&[], |name| name)
     }
 
-    /// The file that an address was mapped to, and how: by the newest mapping, or by what was inherited.
+    /// Returns the file mapped at an address, and the mapping: the newest one of the process, or an inherited one.
     pub(crate) fn find(&self, pid: u32, addr: u64, time_ns: u64) -> Option<(u32, Mapped)> {
         self.find_inherited(pid, addr, time_ns, MAX_FORKS)
     }
@@ -129,7 +129,7 @@ impl UserMaps {
         let started = parents[..parents.partition_point(|(since, _)| *since <= time_ns)].last();
         let map = self.processes.get(&pid).and_then(|maps| maps.at(addr, time_ns).0);
         let map = map.filter(|map| addr < map.end);
-        // An older one is of another process that had the number.
+        // An older mapping belongs to an earlier process with the same id.
         match map.filter(|map| started.is_none_or(|(since, _)| *since <= map.time_ns)) {
             Some(map) => Some((map.file, Mapped { ip: addr, map_start: map.start, pgoff: map.pgoff })),
             None => {
@@ -140,12 +140,12 @@ impl UserMaps {
     }
 }
 
-/// Compiles the mappings of a process: at each address the newest holds. Where too many lie over each other, that is the last one alone.
+/// Compiles the mappings of a process: at each address, the newest mapping wins. Where too many overlap, only the last one is kept.
 fn compile(mut maps: Vec<UserMap>) -> Cells<UserMap> {
     maps.retain(|map| map.start < map.end);
     maps.sort_by_key(|map| map.time_ns);
     let max_segments = maps.len().saturating_mul(SEGMENTS_PER_MAP).saturating_add(SPARE);
-    // Ends of mappings before starts: a mapping does not hold the address of its end.
+    // Ends sort before starts: a mapping does not include its end address.
     let bounds = |map: &UserMap, number| [(map.end, false, number), (map.start, true, number)];
     let mut bounds: Vec<(u64, bool, u32)> = (0..).zip(&maps).flat_map(|(number, map)| bounds(map, number)).collect();
     bounds.sort_unstable();
@@ -213,7 +213,7 @@ mod tests {
         maps.mapped(10, 0, (0x1000, 0x1000, 0), sh, None);
         maps.mapped(20, 0, (0x1000, 0x1000, 0), make, None);
         maps.mapped(20, 30, (0x9000, 0x1000, 0), lib, None);
-        // 20 ends, and 10 starts another 20, which maps a file later.
+        // Process 20 ends, and process 10 starts another process 20, which maps a file later.
         maps.forked(20, 10, 50);
         maps.mapped(20, 60, (0x5000, 0x1000, 0), lib, None);
         let (maps, lost) = maps.build(&Files::default());

@@ -29,9 +29,9 @@ const NAMES: [&str; 22] = [
     "uretprobe_dispatcher",
 ];
 
-fn program(id: u32, prog_type: ProgType) -> Program {
+fn program(id: u32, prog_type: ProgType) -> IndexedProgram {
     let info = ProgInfoSummary { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None };
-    Program { id: Some(id), info: Some(info), ..Program::default() }
+    IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() }
 }
 
 fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
@@ -39,7 +39,7 @@ fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
 }
 
 /// Programs have the ids 10, 11 … in their order. The recording begins at 100.
-fn hooks(programs: &[Program], attachments: &[Attachment]) -> Hooks {
+fn hooks(programs: &[IndexedProgram], attachments: &[Attachment]) -> Hooks {
     let symbol = |(at, name): (u64, &str)| KernelSymbol { addr: at << 12, len_bytes: 16, name: name.into() };
     let symbols = KernelSymbols::new((0..).zip(NAMES).map(symbol).collect());
     let states = States {
@@ -50,7 +50,7 @@ fn hooks(programs: &[Program], attachments: &[Attachment]) -> Hooks {
     Hooks::new(&symbols, programs, &states, &[], &TrampolinePrograms::default())
 }
 
-/// Whom a chain of these functions is charged to at a time: numbers of programs, and how many strangers.
+/// Programs that a chain of these functions is charged to at a time, and the number of strangers.
 fn runners(hooks: &Hooks, chain: &[&str], time_ns: u64) -> Option<(Vec<u32>, u32)> {
     let number = |name: &&str| NAMES.iter().position(|known| known == name).unwrap() as u32;
     match hooks.runner(hooks.of(chain.iter().map(number))?, time_ns) {
@@ -135,11 +135,12 @@ fn functions_of_a_chain_lead_to_the_programs_on_their_hook() {
 #[test]
 fn programs_are_on_hooks_while_they_are_loaded() {
     let stays = program(10, ProgType::RAW_TRACEPOINT);
-    let goes = Program { loaded_ns: Some(200), unloaded_ns: Some(300), ..program(11, ProgType::RAW_TRACEPOINT) };
-    // It came and went, and nobody looked where it was.
-    let stranger = Program { loaded_ns: Some(400), unloaded_ns: Some(500), ..program(12, ProgType::RAW_TRACEPOINT) };
-    let of_another_type = Program { loaded_ns: Some(0), unloaded_ns: None, ..program(13, ProgType::XDP) };
-    let unknown = Program { loaded_ns: Some(600), unloaded_ns: Some(700), ..Program::default() };
+    let goes = IndexedProgram { loaded_ns: Some(200), unloaded_ns: Some(300), ..program(11, ProgType::RAW_TRACEPOINT) };
+    // The program was loaded and unloaded before the recorder queried its attach points.
+    let stranger =
+        IndexedProgram { loaded_ns: Some(400), unloaded_ns: Some(500), ..program(12, ProgType::RAW_TRACEPOINT) };
+    let of_another_type = IndexedProgram { loaded_ns: Some(0), unloaded_ns: None, ..program(13, ProgType::XDP) };
+    let unknown = IndexedProgram { loaded_ns: Some(600), unloaded_ns: Some(700), ..IndexedProgram::default() };
     let programs = [stays, goes, stranger, of_another_type, unknown];
     let enter = |prog_id| attached(prog_id, "raw_tracepoint", "sys_enter");
     let hooks = hooks(&programs, &[enter(10), enter(11)]);
@@ -152,11 +153,11 @@ fn programs_are_on_hooks_while_they_are_loaded() {
     assert_eq!(runners(&hooks, &["bpf_prog_run_generic_xdp"], 650), one(4), "nobody else is attached there");
 }
 
-/// Without attachments in the recording the one program of a type is the one.
+/// Without attachments in the recording, the only program of a type is charged.
 #[test]
 fn of_recordings_without_attachments_the_only_program_is_told() {
     let symbols = |name: &str| KernelSymbols::new(vec![KernelSymbol { addr: 0, len_bytes: 16, name: name.into() }]);
-    let of = |name: &str, programs: &[Program]| {
+    let of = |name: &str, programs: &[IndexedProgram]| {
         let hooks = Hooks::new(&symbols(name), programs, &States::default(), &[], &TrampolinePrograms::default());
         hooks.runner(hooks.of([0]).unwrap(), 5)
     };
@@ -166,7 +167,7 @@ fn of_recordings_without_attachments_the_only_program_is_told() {
     assert_eq!(of("do_xdp_generic", &[]), Runner::Unknown);
 }
 
-/// Two uprobes at different places in a page, and a uretprobe: which uprobe it is says where the task was.
+/// Two uprobes at different offsets in a page, and a uretprobe: the task's address in user space identifies the uprobe.
 #[test]
 fn uprobes_are_told_apart_by_where_the_task_was() {
     let programs = [10, 11, 12, 13].map(|id| program(id, ProgType::KPROBE));
@@ -193,7 +194,7 @@ fn uprobes_are_told_apart_by_where_the_task_was() {
     assert_eq!(of(&uprobe, Some(0x7f12_3456_713d)), Some(vec![1]));
     assert_eq!(of(&uprobe, Some(0x5555_5555_5140)), None, "a probe that runs no program");
     assert_eq!(of(&uprobe, None), Some(vec![0, 1]), "nothing says which");
-    // The caller of a function that has returned is not known.
+    // The caller of a function that has returned is unknown.
     assert_eq!(of(&["sched_clock", "uretprobe_dispatcher"], Some(0x5555_5555_5140)), Some(vec![2]));
     // A probe in the kernel further out is no uprobe.
     assert_eq!(of(&["uprobe_dispatcher", "do_exit"], None), Some(vec![0, 1]));
@@ -203,7 +204,7 @@ fn uprobes_are_told_apart_by_where_the_task_was() {
 /// Linux 7.3: a program of a `tracing_multi` link shares the trampolines of its functions with programs that are on one function each.
 #[test]
 fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
-    let programs: Vec<Program> = [10, 11, 12].map(|id| program(id, ProgType::TRACING)).into();
+    let programs: Vec<IndexedProgram> = [10, 11, 12].map(|id| program(id, ProgType::TRACING)).into();
     let image = |btf_id| {
         let kind = ImageKind::Trampoline(TrampolineKey::Kernel { btf_obj_id: 1, btf_id });
         Image { name: String::new(), kind }

@@ -1,21 +1,21 @@
-//! Records about code that came or went, as programs are joined from them.
+//! Side-band records about loaded and unloaded code.
 
 use bprec_format::records::{BpfEventKind, KsymbolKind};
 
-/// A record of the side band about code that came or went.
+/// Side-band record about loaded or unloaded code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SideEvent {
-    /// Position of its file among those of the recording.
+    /// Position of the record's file in the recording.
     pub(crate) file: u32,
     pub(crate) time_ns: u64,
-    /// It has no time of its own: a tool listed what there was when the file began.
+    /// True if the record has no time: the recorder listed existing code at the start of the file.
     pub(crate) is_listed: bool,
-    /// CPU and thread that it happened on: a program's symbols and its BPF_EVENT share them.
+    /// CPU and thread of the record: a program's symbols and its BPF_EVENT share them.
     pub(crate) place: (u32, u32),
     pub(crate) kind: SidebandKind,
 }
 
-/// Kind of event.
+/// Kind of the record, with its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum SidebandKind {
     /// KSYMBOL.
@@ -25,7 +25,7 @@ pub(crate) enum SidebandKind {
 }
 
 impl SideEvent {
-    /// Address or program of an event without a time.
+    /// Address or program id of a record without a time.
     pub(crate) fn undated_about(&self) -> Option<u64> {
         let about = match self.kind {
             SidebandKind::Symbol { addr, .. } => addr,

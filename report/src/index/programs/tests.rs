@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Program 10 was listed at the start. The record that its code went is lost, and 20 gets its place.
+/// Program 10 was listed at the start. The record of its unload is lost, and program 20 gets its address.
 #[test]
 fn code_of_another_program_at_the_same_place_is_not_the_first_ones() {
     let side = |time_ns, kind| SideEvent { file: 0, time_ns, is_listed: time_ns == 0, place: (0, 7), kind };
@@ -26,6 +26,6 @@ fn code_of_another_program_at_the_same_place_is_not_the_first_ones() {
     let (ranges, names) = owners(20);
     assert_eq!(ranges, [(0, 50, owner(0)), (50, u64::MAX, owner(1))]);
     assert_eq!(names, ["a", "b"]);
-    // The kernel announces what a tool has listed.
+    // The kernel announces a program that a tool has listed.
     assert_eq!(owners(10).0, [(0, u64::MAX, owner(0))]);
 }

@@ -1,6 +1,6 @@
-//! Facts of single programs, by their types and attachments: their runs in the selected time, and what they run under.
+//! Facts that follow from a program's type and attachments: its runs in the selected time, and the guard it runs under.
 
-use super::Program;
+use super::IndexedProgram;
 use crate::index::Index;
 use crate::index::runs::Stretch;
 use crate::index::states::States;
@@ -9,15 +9,15 @@ use crate::model::{Known, Reason};
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bprec::state::Attachment;
 
-/// The kind of attachment of programs in program arrays: the kernel counts no run of those.
+/// Kind of attachment of programs in program arrays, whose runs the kernel does not count.
 pub(crate) const TAIL_CALL: &str = "tail_call";
 
 impl Index {
     /// Runs of a program in the selected time, on all CPUs.
-    pub(crate) fn runs_of(&self, known: &Program, window: &Window) -> Known<Stretch> {
+    pub(crate) fn runs_of(&self, known: &IndexedProgram, window: &Window) -> Known<Stretch> {
         let is_read = self.runs.is_in(window);
         if let Some(off) = self.states.stats_off.as_ref().filter(|off| !is_read || window.contains(off.time_ns)) {
-            // Counts until then are not of all of the time.
+            // Counts until then do not cover all of the selected time.
             return Known::Unknown(Reason::recorder(&off.reason));
         }
         if !is_read {
@@ -31,7 +31,7 @@ impl Index {
         }
         let Some(key) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
         match self.runs.within(key, window) {
-            // This is no count of its runs.
+            // The kernel does not count runs by tail call or of extensions.
             Known::Value(runs) if runs.count() == 0 && (self.is_tail_called(known) || known.is_extension()) => {
                 Known::Unknown(Reason::NotEntered)
             }
@@ -39,21 +39,21 @@ impl Index {
         }
     }
 
-    /// Returns true if nothing but tail calls runs a program.
-    pub(crate) fn is_tail_called(&self, known: &Program) -> bool {
+    /// Returns true if only tail calls run the program.
+    pub(crate) fn is_tail_called(&self, known: &IndexedProgram) -> bool {
         let attachments = self.states.attachments_of(known.id);
         !attachments.is_empty() && attachments.iter().all(|it| it.kind == TAIL_CALL)
     }
 }
 
-impl Program {
-    /// Returns true if it runs in place of a function of another program.
+impl IndexedProgram {
+    /// Returns true if the program replaces a function of another program.
     pub(crate) fn is_extension(&self) -> bool {
         self.info.and_then(|info| info.prog_type) == Some(ProgType::EXT)
     }
 
-    /// Returns true if it runs under the kernel's guard against nesting (`bpf_prog_active`). While a kprobe, tracepoint or perf_event program runs, the
-    /// kernel runs no perf_event program on that CPU: a sample that such a program would have got is dropped, and not counted.
+    /// Returns true if the program runs under the kernel's guard against nesting (`bpf_prog_active`). While a kprobe, tracepoint or perf_event
+    /// program runs, the kernel runs no perf_event program on that CPU: it drops the sample without counting it.
     pub(crate) fn is_guarded(&self, states: &States) -> bool {
         guards(self.info.and_then(|info| info.prog_type), states.attachments_of(self.id).iter())
     }
@@ -62,7 +62,7 @@ impl Program {
 fn guards<'a>(prog_type: Option<ProgType>, attachments: impl Iterator<Item = &'a Attachment>) -> bool {
     match prog_type {
         Some(ProgType::TRACEPOINT | ProgType::PERF_EVENT) => true,
-        // Programs on user probes are of the same type, and run without the guard.
+        // Programs on user probes have the same type but run without the guard.
         Some(ProgType::KPROBE) => {
             let mut kinds = attachments.map(|attachment| attachment.kind.as_str()).peekable();
             kinds.peek().is_none() || kinds.any(|kind| !kind.starts_with('u'))

@@ -1,14 +1,15 @@
-//! Margins of runs that were counted in windows, from the differences of neighbouring windows.
+//! Margins of runs counted in windows, estimated from the differences of neighbouring windows.
 
 use super::WindowStratum;
 use crate::index::student::Quantiles;
 
-/// With fewer windows chance may have it that they hardly differ.
+/// With fewer windows, they may hardly differ by chance.
 const FEW_FOR_A_MARGIN: usize = 5;
-/// Events of which none was seen: that more would have happened meanwhile is ruled out with 95 %.
+/// Upper 95 % limit on the expected number of events when none was seen.
 const NONE_SEEN: f64 = 3.0;
 
-/// Half of the 95 % interval of the runs in a time for which each window `stands` for so much, of which so much was `seen`; `None` of one window.
+/// Returns half of the 95 % interval of the runs, when each window stands for a time (`stands`) of which a part (`seen`) was counted; `None` with one
+/// window.
 pub(super) fn margin(strata: &[WindowStratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     if all().all(|at| strata[at].runs == 0.0) {
@@ -19,14 +20,14 @@ pub(super) fn margin(strata: &[WindowStratum], stands: &[f64], seen: &[f64]) -> 
     margin_of(strata, stands, seen, 1.0, |it| it.runs)
 }
 
-/// The same of the time in them; `None` of no runs, too.
+/// Returns half of the 95 % interval of the time in runs, ns; `None` with one window or without runs.
 pub(super) fn time_margin_ns(strata: &[WindowStratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
     let counted = strata.iter().zip(stands).filter(|(_, stands)| **stands > 0.0).map(|(it, _)| it);
     let (runs, time_ns) = counted.fold((0.0, 0.0), |(runs, time_ns), it| (runs + it.runs, time_ns + it.time_ns));
     if runs > 0.0 { margin_of(strata, stands, seen, time_ns / runs, |it| it.time_ns) } else { None }
 }
 
-/// Margin of `value`, which is `each` per run.
+/// Returns the margin of `value`, whose mean per run is `each`.
 fn margin_of(
     strata: &[WindowStratum],
     stands: &[f64],
@@ -38,7 +39,7 @@ fn margin_of(
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     let rate = |it: &WindowStratum| value(it) / it.on_ns;
     let last = strata.len() - 1;
-    // A window in the middle has two neighbours to be compared with.
+    // A window in the middle is compared with two neighbours.
     let weight_of_pair = |at: usize| weight(at) / if at > 0 && at < last { 2.0 } else { 1.0 };
     let pairs = strata.windows(2).enumerate().map(|(at, pair)| {
         let (one, other) = (pair[0].on_ns, pair[1].on_ns);
@@ -58,8 +59,8 @@ fn margin_of(
     Some(quantile * variance.max(least).sqrt())
 }
 
-/// Degrees of freedom of a sum of weighted squares of differences, of which each depends on the one before it: as even variances would have them, and
-/// no more than the squares themselves say.
+/// Returns the degrees of freedom of a sum of weighted squared differences, each of which depends on the one before: those of equal variances,
+/// limited by those that the squares themselves suggest.
 fn degrees(pairs: &[(f64, f64)]) -> f64 {
     let sum = |of: &dyn Fn(&(f64, f64)) -> f64| -> f64 { pairs.iter().map(of).sum() };
     let (weights, squares) = (sum(&|it| it.0), sum(&|it| it.0 * it.0));

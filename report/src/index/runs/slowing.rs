@@ -1,56 +1,56 @@
-//! Slowdown by counting: a load that keeps a CPU busy runs less often while statistics are on, and so more often beside windows than in them.
+//! Slowdown by counting: a load that keeps a CPU busy runs less often in windows, while statistics are on, than outside of them.
 //!
-//! - In its windows, counting took the part `c` of a CPU, which is all runs in them times what counting adds to one. A load that had no time to spare
-//!   runs `1/(1 − c)` as often beside them, one that had runs as often: the truth is `1 + p·(1/(1 − c) − 1)`. Before anything is known, a third of it
-//!   is `p` = 0, a third is between 0 and 1, and a third from 1 on: what opens and closes a window takes the load's time, too.
-//! - Samples are taken all of the time. A program's sampled time, by the time of a run that is its own, says how often it ran in all, and so beside
-//!   the windows. Their number and how well that time is known make that a likelihood, and `p` a mean and a variance.
+//! - In windows, counting took the part `c` of a CPU: the number of runs times the cost of counting one. Outside of windows, a load without spare
+//!   time runs `1/(1 − c)` times as often, and a load with spare time equally often: the factor is `1 + p·(1/(1 − c) − 1)`. The prior of `p` is a
+//!   third at 0, a third between 0 and 1, and a third from 1 on, as opening and closing a window takes the load's time, too.
+//! - Samples are taken all of the time. A program's sampled time divided by its own time per run gives all its runs, and so the runs outside of
+//!   windows. The number of samples and the error of the time per run make this a likelihood, from which the mean and variance of `p` follow.
 
 use super::{ProgramKey, ProgramSeries, RunSeries};
 use rustc_hash::FxHashMap;
 
-/// Part of the cost of counting that is inside the measured time of a run: 47 of 82 ns, measured.
+/// Part of the counting cost that is inside the measured time of a run: 47 of 82 ns, measured.
 const IN_THE_RUN: f64 = 0.57;
-/// Standard deviation of that cost, as a part of 1.
+/// Relative standard deviation of the counting cost.
 const COST_ERROR: f64 = 0.1;
-/// Ticks that did not come are those of idle time, up to this part of them.
+/// Part of the missing ticks that may be of busy time; the others are of idle time.
 const BUSY_TICKS: f64 = 0.1;
-/// The most of a CPU that counting takes: a run takes as long as its counting.
+/// Limit on the part of a CPU that counting takes: a run takes at least as long as its counting.
 const MOST_TAKEN: f64 = 0.5;
-/// A program that has less than this part of the samples that its runs would have is one that samples cannot see.
+/// Part of the expected samples below which samples cannot see a program.
 const LEAST_SEEN: f64 = 0.5;
-/// Fewer samples than these say nothing.
+/// Least number of samples for an estimate.
 const FEW_SAMPLES: u64 = 10;
-/// Values of `p` from 0 to 1 that are looked at, and up to how many times that.
+/// Number of values of `p` from 0 to 1 in the integration, and its upper limit as a multiple of 1.
 const STEPS: u32 = 50;
 const MOST_TIMES: u32 = 3;
-/// By how much `p` is beyond 1 where it is, on average.
+/// Mean excess of `p` over 1, if it is beyond.
 const BEYOND: f64 = 0.4;
-/// Standard deviations that are far.
+/// Number of standard deviations beyond which a value is clamped.
 const FAR: f64 = 3.0;
 /// Standard deviations in half of a 95 % interval.
 const SIGMAS: f64 = 1.96;
 
-/// Time in a program by its samples, in its own code and what that calls.
+/// Time in a program and its callees by samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SampledTime {
     pub(crate) samples: u64,
-    /// If all samples that did not come would have been elsewhere, ns.
+    /// Time if all missing samples were outside of the program, ns.
     pub(crate) least_ns: f64,
-    /// If as many of them as of all samples would have been in it, ns.
+    /// Time if the missing samples were in the program in the same proportion as the others, ns.
     pub(crate) most_ns: f64,
 }
 
-/// Rate of a program beside windows over its rate in them.
+/// Ratio of a program's run rate outside of windows to its rate in windows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slowing {
     pub(super) factor: f64,
-    /// Half of its 95 % interval.
+    /// Half of the factor's 95 % interval.
     pub(super) margin: f64,
 }
 
 impl RunSeries {
-    /// Statistics were on for a part of the time.
+    /// Returns true if statistics were on for a part of the time only.
     pub(crate) fn has_windows(&self) -> bool {
         self.windows.iter().any(|window| window.on_ns < (window.to_ns - window.from_ns) as f64)
             || self.windows.windows(2).any(|pair| pair[0].to_ns < pair[1].from_ns)
@@ -61,8 +61,8 @@ impl RunSeries {
         !self.slowing.is_empty()
     }
 
-    /// Takes in how much counting slows each program: by what it adds to a run, and by the samples of the whole recording; `None` where these are not
-    /// of all that ran.
+    /// Estimates how much counting slows each program down, from its cost per run and from the samples of the whole recording; `sampled` is `None` if
+    /// the samples do not cover everything that ran.
     pub(crate) fn correct(&mut self, run_ns: u64, sampled: Option<&FxHashMap<ProgramKey, SampledTime>>) {
         let added_ns = IN_THE_RUN * run_ns as f64;
         let slowing = |(key, taken): (ProgramKey, f64)| {
@@ -85,13 +85,13 @@ impl RunSeries {
         self.slowing = self.taken(run_ns).into_iter().map(slowing).collect();
     }
 
-    /// By program: the part of a CPU that counting took while it ran.
+    /// Returns, for each program, the part of a CPU that counting took while it ran.
     fn taken(&self, run_ns: u64) -> Vec<(ProgramKey, f64)> {
         let grown = |program: &ProgramSeries| {
             let points = program.points.windows(2);
             points.map(|pair| (pair[1].moment, pair[1].since(&pair[0]).0 as f64)).collect::<Vec<_>>()
         };
-        // By moment at which a window ends: runs in it, then its part of a CPU.
+        // Runs in each window, by its end; then the part of a CPU that counting took.
         let mut windows: FxHashMap<u32, f64> = FxHashMap::default();
         let all = self.programs.values().flat_map(grown);
         all.for_each(|(moment, runs)| *windows.entry(moment).or_default() += runs);
@@ -111,7 +111,7 @@ impl RunSeries {
     }
 }
 
-/// The mean of the factor, and its margin. A load without time to spare runs `most` as often; samples may say how often it runs, with a
+/// Returns the mean of the factor, and its margin. `most` is the factor of a load without spare time; `sampled` is the factor by samples with its
 /// standard deviation.
 fn slowing(most: f64, sampled: Option<(f64, f64)>) -> Slowing {
     let (mut weights, mut sum, mut squares) = (0.0, 0.0, 0.0);
@@ -125,7 +125,7 @@ fn slowing(most: f64, sampled: Option<(f64, f64)>) -> Slowing {
             _ => (-(p - 1.0) / BEYOND).exp() / BEYOND,
         };
         let likelihood = sampled.map_or(1.0, |(factor, error)| {
-            // A value far from all of these is most like the nearest.
+            // A value far outside is clamped to the nearest.
             let off = (factor - 1.0).clamp(-FAR * error, f64::from(MOST_TIMES) * (most - 1.0) + FAR * error) - slower;
             let variance = error * error + own * own;
             (-0.5 * off * off / variance).exp() / variance.sqrt()
@@ -155,7 +155,7 @@ mod tests {
             assert!(found.margin < 0.2, "{sampled}: {found:?}");
         }
         assert!((1.6..1.9).contains(&of(Some((9.0, 0.03))).factor));
-        // Half of its runs are of a load that is slowed.
+        // Half of the runs are slowed down.
         let half = of(Some((1.125, 0.02)));
         assert!((half.factor - 1.125).abs() < 0.01 && half.margin < 0.06, "{half:?}");
         // Samples count by their certainty.

@@ -2,7 +2,7 @@ use super::*;
 
 const KEY: ProgramKey = (7, 100);
 
-/// A reading of one program, with for how long statistics had been on.
+/// A reading of one program, with the time for which statistics had been on.
 fn reading(time_ns: u64, on_ns: Option<u64>, run_cnt: u64, misses: Option<u64>) -> RunStats {
     let (id, load_time_ns) = KEY;
     let runs = ProgramRuns { id, load_time_ns, run_time_ns: run_cnt * 5, run_cnt, recursion_misses: misses };
@@ -16,12 +16,12 @@ fn series(readings: impl IntoIterator<Item = RunStats>) -> RunSeries {
     series
 }
 
-/// Statistics are on all the time; by time and runs.
+/// Readings by time and runs, with statistics always on.
 fn always(readings: &[(u64, u64)]) -> RunSeries {
     series(readings.iter().map(|(time_ns, runs)| reading(*time_ns, None, *runs, None)))
 }
 
-/// Statistics are on in windows, from when to when, while the program runs as often as `runs_by` tells, up to `end_ns`.
+/// Readings with statistics on in windows, while the program's runs follow `runs_by`, up to `end_ns`.
 fn in_windows(windows: &[(u64, u64)], end_ns: u64, runs_by: impl Fn(u64) -> u64) -> RunSeries {
     let (mut on_ns, mut counted) = (0, 0);
     let mut readings = vec![reading(0, Some(0), 0, None)];
@@ -46,7 +46,7 @@ fn whole(series: &RunSeries) -> Stretch {
     series.within(KEY, &all()).into_value().unwrap()
 }
 
-/// Numbers drawn by chance, from 0 to 1.
+/// Pseudo-random numbers from 0 to 1.
 fn drawn(seed: u64) -> impl FnMut() -> f64 {
     let mut state = seed.wrapping_mul(2) + 1;
     move || {
@@ -73,14 +73,14 @@ fn runs_are_the_difference_of_the_outermost_readings() {
     let late = series.within(KEY, &late).into_value().unwrap();
     assert_eq!((late.runs, late.span), (25.0, (20, 30)));
     assert_eq!(series.within((7, 101), &all()), Known::Unknown(Reason::NoSnapshots), "another program of that id");
-    // It came at 5, with nothing.
+    // The program was loaded at 5.
     series.loaded(KEY, 5);
     let all_of_it = whole(&series);
     assert_eq!((all_of_it.runs, all_of_it.misses, all_of_it.span), (40.0, Some(4.0), (5, 30)));
     assert!(!all_of_it.is_estimate);
 }
 
-/// A reading that comes late is of when a program was found.
+/// A reading with an earlier time tells when a program was found.
 #[test]
 fn a_program_begins_where_it_was_found() {
     let other = RunStats { time_ns: 20, programs: Vec::new(), on_ns: None, others_ns: None };
@@ -88,7 +88,7 @@ fn a_program_begins_where_it_was_found() {
     assert_eq!((found.runs, found.misses, found.span, found.is_estimate), (50.0, Some(1.0), (10, 30), false));
 }
 
-/// A reading of another program alone does not take the time from it.
+/// A reading of another program alone does not end the time of this one.
 #[test]
 fn a_reading_of_others_cuts_no_runs_off() {
     let other = |time_ns| RunStats {
@@ -110,7 +110,7 @@ fn a_reading_of_others_cuts_no_runs_off() {
     assert_eq!(cuts(&series), [0, 40, 100, 110, 200], "half of the programs");
 }
 
-/// A moment with very many programs, as while others load theirs, does not decide which moments are readings of all.
+/// A moment with very many programs does not decide which moments are readings of all.
 #[test]
 fn a_reading_of_very_many_programs_leaves_the_cuts_of_the_others() {
     let of = |time_ns, programs: u32| {
@@ -142,7 +142,7 @@ fn what_lies_between_parts_of_the_selection_is_not_counted() {
     assert_eq!(series.within(KEY, &parts).into_value().unwrap().runs, 9.0 + 36.0);
 }
 
-/// Ten windows of 10 in 1000: what ran evenly is known to the run, what ran in one of them alone hardly at all.
+/// Ten windows of 10 in 1000: even runs are known exactly, runs in one window alone hardly at all.
 #[test]
 fn runs_in_windows_are_of_all_of_the_time() {
     let windows: Vec<(u64, u64)> = (0..10).map(|at| (at * 100 + 50, at * 100 + 60)).collect();
@@ -151,7 +151,7 @@ fn runs_in_windows_are_of_all_of_the_time() {
     assert!((even.time_ns - 10_000.0).abs() < 1e-6 && even.is_estimate);
     assert_eq!(even.margin, Some(0.0));
     let bursts = whole(&in_windows(&windows, 1000, |by_ns| if by_ns >= 260 { 200 } else { 0 }));
-    // Its window has 10, and half of each gap of 90 beside it.
+    // The window stands for its 10 and half of each gap of 90 beside it.
     assert_eq!(bursts.count(), 2000);
     assert!(bursts.margin.unwrap() > 2000.0, "{bursts:?}");
 }
@@ -183,9 +183,9 @@ fn what_counting_slows_runs_more_often_beside_windows() {
     let slowed = corrected(Some(truth as f64));
     assert!(off(&slowed, truth).0 < 0.03);
     assert!(off(&corrected(Some(50_000.0)), 50_000).0 < 0.03, "a load that has time to spare");
-    // The estimate is only known to lie between.
+    // The estimate lies between the two bounds.
     assert!(off(&corrected(None), truth).1 > 0.15 && off(&corrected(None), 50_000).1 > 0.15);
-    // It is one series, wherever it is cut.
+    // Cuts do not change the sum of the series.
     let parts = [(0, 333_333), (333_333, 666_666), (666_666, 1_000_000)];
     let parts = parts.map(|(from_ns, to_ns)| slowed.between(KEY, from_ns, to_ns).into_value().unwrap());
     assert!((parts.iter().map(|part| part.runs).sum::<f64>() - whole(&slowed).runs).abs() < 1.0);
@@ -214,7 +214,7 @@ fn the_tail_is_estimated_by_the_last_window_alone() {
     assert_eq!(gap.count(), 60, "the mean of 1 and 3");
 }
 
-/// Windows of 10 in 100, in each 20 runs. Somebody else has the kernel count 1000 runs between them.
+/// Windows of 10 in 100 with 20 runs each. Another tool has the kernel count 1000 runs between them.
 #[test]
 fn what_others_have_counted_between_windows_is_not_used() {
     let (mut on, mut runs) = (0, 0);
@@ -252,7 +252,7 @@ fn nothing_is_known_of_what_came_and_went_between_windows() {
     readings.clear();
     let quiet = one.within((8, 1), &all()).into_value().unwrap();
     assert_eq!(quiet.count(), 0);
-    // None in 100 that were seen: no more than 3 in as much of the rest, with 95 %.
+    // No run in 100 seen: at most 3 in as much unseen time, with 95 %.
     assert!((quiet.margin.unwrap() - 3.0 * 810.0 / 100.0).abs() < 1e-9, "{quiet:?}");
 }
 
@@ -307,7 +307,7 @@ fn parts_add_up_to_the_whole() {
     }
 }
 
-/// However many readings there are, what happened between those that are kept adds up, and the last one is kept.
+/// With any number of readings, the counts between the kept ones add up, and the last reading is kept.
 #[test]
 fn of_long_recordings_fewer_moments_are_kept() {
     let readings = 5 * MOST_MOMENTS as u64;
@@ -320,7 +320,7 @@ fn of_long_recordings_fewer_moments_are_kept() {
     assert!(cuts.len() <= MOST_CUTS + 1 && cuts[0] == 0 && cuts[cuts.len() - 1] == last * 1_000);
     let sum: f64 = (0..cuts.len() as u32 - 1).map(|at| long.in_interval(KEY, at).into_value().unwrap().runs).sum();
     assert_eq!(sum, (last * last) as f64);
-    // In windows it stays the same estimate, but for how gaps are joined.
+    // With windows, the estimate stays the same except for joined gaps.
     let windows: Vec<(u64, u64)> = (0..readings / 2).map(|at| (at * 100 + 40, at * 100 + 60)).collect();
     let thinned = whole(&in_windows(&windows, readings * 50, |by_ns| by_ns));
     assert!((thinned.runs / (readings * 50) as f64 - 1.0).abs() < 1e-3, "{thinned:?}");
@@ -339,8 +339,7 @@ fn times_are_in_the_interval_that_has_begun() {
     assert_eq!(series.cuts(), [0, 30, 80, 100]);
 }
 
-/// Loads of which the truth is known, seen through windows at random places: it is within the margin as often as it should be, and the
-/// estimates are off in neither direction.
+/// Loads with known runs, seen through windows at random places: the truth is within the margin as often as it should be, and estimates have no bias.
 #[test]
 fn the_truth_is_within_the_margin_in_95_of_100() {
     const MS: u64 = 1_000_000;
@@ -374,7 +373,7 @@ fn the_truth_is_within_the_margin_in_95_of_100() {
     }
 }
 
-/// From 0 to 100 others are known to have had statistics on all the time, from 100 to 200 for a part of it, and nobody from 200 on.
+/// Other tools have statistics on all the time from 0 to 100, for a part of the time from 100 to 200, and not after.
 #[test]
 fn others_count_where_they_had_statistics_on_all_the_time() {
     let readings = [(0, 0, 0), (100, 40, 99), (200, 70, 149), (300, 70, 149)];
@@ -385,12 +384,12 @@ fn others_count_where_they_had_statistics_on_all_the_time() {
     let of = |from_ns, to_ns| series.between(KEY, from_ns, to_ns).into_value();
     let exact = of(0, 100).unwrap();
     assert_eq!((exact.count(), exact.is_estimate, exact.counted_ns), (40, false, 100.0));
-    // The runs of the rest are those of the time that was counted, not the 30 of a time that nobody knows.
+    // The runs of the rest follow the counted time, not the 30 runs of unknown time.
     let all = of(0, 300).unwrap();
     assert_eq!((all.count(), all.is_estimate, all.counted_ns), (120, true, 100.0));
 }
 
-/// A program came at 30 by one clock; at 30, by the other, it had run 3 times already.
+/// A program loaded at 30 by one clock; at 30 by the other clock, it had run 3 times already.
 #[test]
 fn what_ran_before_the_first_reading_is_its_own() {
     let mut series = RunSeries::default();

@@ -4,7 +4,7 @@ use super::*;
 use crate::index::code::{CodeMap, Range};
 use crate::index::hooks::Hooks;
 use crate::index::images::{Image, TrampolinePrograms};
-use crate::index::programs::{ProgInfoSummary, Program, Programs};
+use crate::index::programs::{IndexedProgram, ProgInfoSummary, Programs};
 use crate::index::states::States;
 use crate::index::symbols::{KernelMaps, KernelSymbols};
 use crate::input::window::Window;
@@ -69,7 +69,8 @@ fn index_with(with_symbols: bool, with_maps: bool) -> Index {
     let images = vec![image(ImageKind::Trampoline(kernel_key)), image(ImageKind::Trampoline(prog_key))];
     let attached = TrampolinePrograms::of(&[((1, 7), &[2]), ((5, 3), &[3, 4])], &[(10, 5)]);
     let info = |at| Some(ProgInfoSummary { at, prog_type: None, load_time_ns: 0, uid: None });
-    let list: Vec<Program> = (0..5).map(|at| Program { info: info(at), ..Program::default() }).collect();
+    let list: Vec<IndexedProgram> =
+        (0..5).map(|at| IndexedProgram { info: info(at), ..IndexedProgram::default() }).collect();
     Index {
         hooks: Hooks::new(&symbols, &list, &States::default(), &images, &attached),
         programs: Programs { list, images, ..Programs::default() },
@@ -78,12 +79,12 @@ fn index_with(with_symbols: bool, with_maps: bool) -> Index {
     }
 }
 
-/// The attribution on a chain of kernel frames, leaf first, with some user frames behind them.
+/// Returns the attribution of a chain of kernel frames, leaf first, followed by user frames.
 fn attribution(index: &Index, frames: &[u64]) -> (Charge, Vec<u32>) {
     precise(index, frames[0], frames)
 }
 
-/// The same where the leaf is not in the chain.
+/// Returns the attribution if the leaf is not in the chain.
 fn precise(index: &Index, leaf: u64, frames: &[u64]) -> (Charge, Vec<u32>) {
     let mut words = vec![context::KERNEL];
     words.extend(frames);
@@ -95,11 +96,11 @@ fn precise(index: &Index, leaf: u64, frames: &[u64]) -> (Charge, Vec<u32>) {
 }
 
 fn own(program: u32, function: u32) -> Charge {
-    Charge::Program { program, function: Some(function), column: Column::Own, called: None }
+    Charge::Program { program, function: Some(function), column: ChargeColumn::Own, called: None }
 }
 
 fn helper(program: u32, function: u32, called: u64) -> Charge {
-    Charge::Program { program, function: Some(function), column: Column::Helper, called: Some(called) }
+    Charge::Program { program, function: Some(function), column: ChargeColumn::Helper, called: Some(called) }
 }
 
 #[test]
@@ -119,9 +120,9 @@ fn the_innermost_program_is_charged_and_outer_ones_have_it_in_total() {
 #[test]
 fn a_return_address_is_behind_the_call() {
     let index = index(true);
-    // The call is the last instruction of the subprogram: the address behind it is nobody's.
+    // The call is the last instruction of the subprogram: the address after it belongs to no program.
     assert_eq!(attribution(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
-    // The same address is not the program's as a leaf.
+    // As a leaf, the same address is not the program's.
     assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
     // An interrupt came at the first instruction.
     assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
@@ -138,15 +139,15 @@ fn a_chain_may_begin_behind_the_leaf() {
     assert_eq!(precise(&index, PROG_B + 4, &[LOOKUP, PROG_B + 8, TRACE_CALL + 8]), (own(1, 0), vec![1]));
     // A hook had called its program, and a trampoline its.
     assert_eq!(precise(&index, TRACE_CALL + 4, &[PROG_A, TRACE_CALL + 8]), (Charge::Entry, vec![]));
-    let entry = Charge::Program { program: 2, function: None, column: Column::Entry, called: None };
+    let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: None };
     assert_eq!(precise(&index, TRAMP_KERNEL + 8, &[PROG_C, TRAMP_KERNEL + 0x10]), (entry, vec![2]));
-    let entry = Charge::Program { program: 2, function: None, column: Column::Entry, called: Some(ENTER + 4) };
+    let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: Some(ENTER + 4) };
     assert_eq!(precise(&index, ENTER + 4, &[TRAMP_KERNEL + 8, VFS_READ]), (entry, vec![2]));
-    // Elsewhere before a program ran: nothing of it was the program's.
+    // Before a program ran: nothing is charged to the program.
     assert_eq!(precise(&index, VFS_READ + 4, &[VFS_READ + 8]), (Charge::Elsewhere, vec![]));
 }
 
-/// Place of the sample in the program that is charged: also if another program is further out.
+/// Address of the sample in the charged program, also if another program is further out.
 #[test]
 fn the_frame_is_that_of_the_function_that_is_charged() {
     let index = index(true);
@@ -165,10 +166,10 @@ fn the_frame_is_that_of_the_function_that_is_charged() {
 #[test]
 fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     let index = index(true);
-    let entry = |called| Charge::Program { program: 2, function: None, column: Column::Entry, called };
+    let entry = |called| Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called };
     assert_eq!(attribution(&index, &[TRAMP_KERNEL + 0x20, VFS_READ + 4]), (entry(None), vec![2]));
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
-    // The trampoline calls the function that it instruments: that is no cost of the program's.
+    // The trampoline calls the function that it instruments: no cost of the program.
     assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Charge::Elsewhere, vec![]));
     // Two programs are on program 0, which is further out.
     let shared = Charge::SharedEntry { group: 1, strangers: 0, interval: None };
@@ -274,7 +275,8 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
             symbol(TRACE_ITERATOR, "__traceiter_sched_waking"),
         ]);
         let info = ProgInfoSummary { at: 0, prog_type: Some(ProgType::TRACEPOINT), load_time_ns: 0, uid: None };
-        let program = Program { id: Some(10), info: Some(info), loaded_ns: Some(2), ..Program::default() };
+        let program =
+            IndexedProgram { id: Some(10), info: Some(info), loaded_ns: Some(2), ..IndexedProgram::default() };
         let (kind, target) = ("tracepoint".into(), target.as_bytes().to_vec());
         let attachments = vec![Attachment { prog_id: 10, link_id: None, kind, target }];
         let states = States { attachments, ..States::default() };
@@ -288,7 +290,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
         };
         attribution(&index, frames).0
     };
-    let entry = Charge::Program { program: 0, function: None, column: Column::Entry, called: None };
+    let entry = Charge::Program { program: 0, function: None, column: ChargeColumn::Entry, called: None };
     let fill = [LOOKUP + 4, FILL + 8];
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill), entry);
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill[1..]), entry);
@@ -305,7 +307,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
     assert_eq!(charge(class, "sched:sched_wakeup", &[SUBMIT + 4, FILL + 8]), entry, "it ran a program");
     // A function that belongs to no event, though its name begins alike.
     assert_eq!(charge("perf_trace_add", "sched:sched_waking", &fill), Charge::Elsewhere);
-    // In the helper of a program it is that program's.
+    // In the helper of a program, the sample is the program's.
     let in_helper = [FILL + 8, PROG_A + 8];
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &in_helper), helper(0, 0, FILL + 8));
 }
@@ -324,7 +326,8 @@ fn what_runs_a_uprobe_is_its_programs_where_the_task_was_at_it() {
             target: target.as_bytes().to_vec(),
         });
         let states = States { attachments: attachments.collect(), ..States::default() };
-        let list: Vec<Program> = [10, 11].map(|id| Program { id: Some(id), ..Program::default() }).into();
+        let list: Vec<IndexedProgram> =
+            [10, 11].map(|id| IndexedProgram { id: Some(id), ..IndexedProgram::default() }).into();
         let index = Index {
             hooks: Hooks::new(&symbols, &list, &states, &[], &TrampolinePrograms::default()),
             programs: Programs { list, ..Programs::default() },
@@ -333,7 +336,7 @@ fn what_runs_a_uprobe_is_its_programs_where_the_task_was_at_it() {
         };
         attribution(&index, &[VFS_READ + 4, ENTER + 8, TRACE_CALL + 8]).0
     };
-    let entry = |program| Charge::Program { program, function: None, column: Column::Entry, called: None };
+    let entry = |program| Charge::Program { program, function: None, column: ChargeColumn::Entry, called: None };
     assert_eq!(charge(&[(10, "/bin/x+0x5008"), (11, "/bin/x+0x6000")]), entry(1));
     assert_eq!(charge(&[(10, "/bin/x+0x5000"), (11, "/bin/x+0x6008")]), entry(0));
     assert_eq!(charge(&[(10, "/bin/x+0x5008"), (11, "/bin/x+0x6008")]), Charge::Elsewhere);

@@ -1,49 +1,49 @@
-//! Values of events with samples. Recordings may have thousands of events without any.
+//! Values by event, stored only for events with samples: a recording may have thousands of events without any.
 
 use std::ops::Index;
 
-/// A value for each event that has one.
+/// Values of the events that have one.
 #[derive(Debug, Clone)]
 pub(crate) struct ByEvent<T> {
     events: Vec<Option<Box<T>>>,
-    /// The value of all others.
+    /// Default value, of all other events.
     nothing: T,
 }
 
 impl<T: Default> ByEvent<T> {
-    /// For this number of events.
+    /// Makes an empty table for this number of events.
     pub(crate) fn new(events: usize) -> ByEvent<T> {
         ByEvent { events: (0..events).map(|_| None).collect(), nothing: T::default() }
     }
 
-    /// The number of events.
+    /// Number of events.
     pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// The value of an event, to be changed.
+    /// Returns the value of an event for update; creates it if missing.
     #[inline]
     pub(crate) fn of(&mut self, event: usize) -> &mut T {
         self.events[event].get_or_insert_default()
     }
 
-    /// The values of events that have one.
+    /// Stored values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.events.iter().flatten().map(|value| &**value)
     }
 
-    /// The same, to be changed.
+    /// Stored values for update.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.events.iter_mut().flatten().map(|value| &mut **value)
     }
 
-    /// Other values of the same events.
+    /// Maps each stored value.
     pub(crate) fn map<U: Default>(self, mut make: impl FnMut(T) -> U) -> ByEvent<U> {
         let events = self.events.into_iter().map(|value| value.map(|value| Box::new(make(*value))));
         ByEvent { events: events.collect(), nothing: U::default() }
     }
 
-    /// Adds what another thread has of the same events.
+    /// Merges the values of another thread.
     pub(crate) fn merge(&mut self, other: ByEvent<T>, mut add: impl FnMut(&mut T, T)) {
         for (mine, theirs) in self.events.iter_mut().zip(other.events) {
             if let Some(theirs) = theirs {

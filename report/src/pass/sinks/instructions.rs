@@ -1,29 +1,28 @@
-//! Places of samples in the code of programs: counts by address.
+//! Sample counts by address in the code of programs.
 
 use crate::index::Index;
 use crate::index::kernel::Role;
 use crate::model::Count;
-use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::attribution::{Attribution, Charge, ChargeColumn};
 use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::{Asked, SampleView, Sink};
 use rustc_hash::FxHashMap;
 
-/// Place in a function where a sample was taken, or from where the function called the sampled one.
+/// Place in a function where a sample was taken, or where the function called the sampled code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Site {
-    /// The processor was at this address.
+    /// The CPU was at this address.
     At(u64),
-    /// Return address of a call that the function made. Without names of the kernel's functions it may also be
-    /// [`Site::Interrupted`].
+    /// Return address of a call. Without names of the kernel's functions, it may also be a [`Site::Interrupted`].
     Return(u64),
     /// An interrupt came at this address.
     Interrupted(u64),
 }
 
-/// By program, function and place.
+/// Counts by program, function and place.
 pub(crate) type Sites = FxHashMap<(u32, u32, Site), Count>;
 
-/// Counts where in the functions of programs samples were.
+/// Counts samples by place in the functions of programs.
 pub(crate) struct InstructionsSink<'i> {
     index: &'i Index,
     asked: Asked,
@@ -31,7 +30,7 @@ pub(crate) struct InstructionsSink<'i> {
 }
 
 impl<'i> InstructionsSink<'i> {
-    /// For the programs that are asked for.
+    /// Makes an empty sink for the programs that are asked for.
     pub(crate) fn new(index: &'i Index, asked: Asked, events: usize) -> InstructionsSink<'i> {
         InstructionsSink { index, asked, events: ByEvent::new(events) }
     }
@@ -47,10 +46,10 @@ impl Sink for InstructionsSink<'_> {
         let Some(addr) = attribution.frame().filter(|_| self.asked.has(program)) else { return Ok(()) };
         let is_interrupt = || called.is_some_and(|called| self.index.code.kernel.role_at(called) == Role::Interrupt);
         let site = match column {
-            Column::Own => Site::At(addr),
-            Column::Helper if is_interrupt() => Site::Interrupted(addr),
-            Column::Helper => Site::Return(addr),
-            Column::Entry => return Ok(()),
+            ChargeColumn::Own => Site::At(addr),
+            ChargeColumn::Helper if is_interrupt() => Site::Interrupted(addr),
+            ChargeColumn::Helper => Site::Return(addr),
+            ChargeColumn::Entry => return Ok(()),
         };
         let sites = self.events.of(sample.event);
         sites.entry((program, function.unwrap_or(0), site)).or_default().merge(sample.count);

@@ -1,4 +1,4 @@
-//! The ledger: what is charged to each program, by column.
+//! The ledger: charges of each program by column.
 
 use crate::index::Index;
 use crate::index::kernel::Role;
@@ -12,21 +12,21 @@ use bprec_format::bprec::state::OVERFLOW_PID;
 use bprec_format::misc;
 use rustc_hash::FxHashMap;
 
-/// Charges by program, of the programs that have any. Events and programs may be many, and few of their pairs are charged.
+/// Charges by program, stored only for programs that have any: events and programs may be many, and few pairs of them are charged.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProgramCharges {
-    /// In the order in which they were first charged.
+    /// Programs and charges, in the order of the first charge.
     list: Vec<(u32, Charges)>,
-    /// Positions in `list`, each at the lowest bits of its program's number or the next place that was free: a power of two, and at
-    /// least twice as many as are taken.
+    /// Hash table of positions in `list`: a position is at the lowest bits of its program's number, or at the next free slot. The length is a power
+    /// of two, at least twice the number of programs.
     places: Vec<u32>,
 }
 
-/// A place without a position.
+/// Marks a free slot.
 const FREE: u32 = u32::MAX;
 
 impl ProgramCharges {
-    /// The charges of a program.
+    /// Charges of a program; zero if it has none.
     pub(crate) fn get(&self, program: u32) -> Charges {
         self.position(program).map_or(Charges::default(), |at| self.list[at].1)
     }
@@ -36,12 +36,12 @@ impl ProgramCharges {
         self.position(program).is_some()
     }
 
-    /// The programs that have charges, in no order.
+    /// Programs with charges, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Charges)> {
         self.list.iter().map(|(program, charges)| (*program, charges))
     }
 
-    /// The sum of all charges.
+    /// Sum of all charges.
     pub(crate) fn sum(&self) -> Charges {
         let mut sum = Charges::default();
         self.list.iter().for_each(|(_, charges)| sum.merge(charges));
@@ -96,37 +96,37 @@ impl ProgramCharges {
     }
 }
 
-/// The ledger of one event.
+/// Ledger of one event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventLedger {
     pub(crate) samples: Count,
     pub(crate) idle: Count,
     pub(crate) entry: Count,
-    /// In what runs several programs, until it is shared between them.
+    /// Samples in entry code of several programs, until they are shared out.
     shared_entry: FxHashMap<Sharers, Count>,
     pub(crate) interpreted: Count,
-    /// Code that nothing accounts for.
+    /// Samples in unknown code.
     pub(crate) unknown_code: Count,
-    /// Samples in programs that run under the kernel's guard.
+    /// Samples in programs that run under the kernel's guard against nesting.
     pub(crate) guarded: Count,
-    /// The idle task had samples in user mode: what looks like it is another task, of a pid namespace that is not seen.
+    /// True if pid 0 had samples in user mode: that is a task of another pid namespace, not the idle task.
     pub(crate) has_foreign_tasks: bool,
-    /// Counted in the kernel without room for where they were.
+    /// Samples that the kernel counted without a call chain, as its table was full.
     pub(crate) overflow: Count,
     pub(crate) programs: ProgramCharges,
-    /// By group of programs: what ran under any of them.
+    /// Inclusive samples by group of programs.
     pub(crate) groups: Vec<Count>,
-    /// Time of the first and last sample.
+    /// Time of the first and last sample, ns.
     pub(crate) span: Option<(u64, u64)>,
     /// CPUs with samples, one bit each.
     pub(crate) cpus: Vec<u64>,
 }
 
-/// CPU numbers from here up are from no machine.
+/// Limit on CPU numbers: no machine has more CPUs.
 const MAX_CPUS: u32 = 1 << 16;
 
 impl EventLedger {
-    /// Counts a sample, or several that one record stands for, whosever they are.
+    /// Counts a sample, or several of one record, without regard to programs.
     #[inline]
     pub(crate) fn sample(&mut self, count: Count, time_ns: Option<u64>, cpu: Option<u32>) {
         self.samples.merge(count);
@@ -144,7 +144,7 @@ impl EventLedger {
         }
     }
 
-    /// Charges a sample, or several that one record stands for.
+    /// Charges a sample, or several of one record.
     pub(crate) fn charge(&mut self, attribution: &Attribution<'_>, count: Count) {
         match attribution.charge {
             Charge::Elsewhere => {}
@@ -161,7 +161,7 @@ impl EventLedger {
         }
     }
 
-    /// Shares the cost of hooks that several programs are on. `group_of` is by program, for those that are put together.
+    /// Shares out the cost of hooks with several programs. `group_of` has the group of each program, if programs are grouped.
     pub(crate) fn share_entry(&mut self, weights: &HookWeights<'_>, group_of: &[Option<u32>]) {
         let shared = std::mem::take(&mut self.shared_entry).into_iter();
         let parts = shared.map(|(sharers, count)| (sharers, (), count)).collect();
@@ -186,7 +186,7 @@ impl EventLedger {
         &mut self.groups[number]
     }
 
-    /// Counts a sample for each group of programs that its chain goes through. `group_of` is by program.
+    /// Counts a sample once for each group with a program in the chain. `group_of` has the group of each program.
     #[inline(never)]
     fn charge_groups(&mut self, attribution: &Attribution<'_>, count: Count, group_of: &[Option<u32>]) {
         let group = |program: &u32| group_of[*program as usize];
@@ -200,7 +200,7 @@ impl EventLedger {
         }
     }
 
-    /// Adds what another thread counted.
+    /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: EventLedger) {
         self.samples.merge(other.samples);
         self.idle.merge(other.idle);
@@ -237,25 +237,24 @@ impl EventLedger {
 #[derive(Debug)]
 pub(crate) struct LedgerSink<'i> {
     index: &'i Index,
-    /// By program, where programs are put together.
+    /// Group of each program, if programs are grouped.
     group_of: &'i [Option<u32>],
     events: ByEvent<EventLedger>,
 }
 
 impl<'i> LedgerSink<'i> {
-    /// `group_of` is by program; empty where programs are not put together.
+    /// Makes an empty sink. `group_of` has the group of each program; empty without grouping.
     pub(crate) fn new(index: &'i Index, group_of: &'i [Option<u32>], events: usize) -> LedgerSink<'i> {
         LedgerSink { index, group_of, events: ByEvent::new(events) }
     }
 
-    /// The ledgers, in which nothing is shared any more.
+    /// Returns the ledgers, with the cost of shared hooks shared out.
     pub(crate) fn finish(mut self, weights: &HookWeights<'_>) -> ByEvent<EventLedger> {
         self.events.iter_mut().for_each(|ledger| ledger.share_entry(weights, self.group_of));
         self.events
     }
 
-    /// True if the idle task was waiting. Without the kernel's symbols all that it does in the kernel, but run programs,
-    /// counts as that.
+    /// Returns true if the CPU was idle. Without the kernel's symbols, all samples of the idle task in the kernel outside programs count as idle.
     fn is_idle(&self, sample: &SampleView<'_>) -> bool {
         let Some(ip) = sample.kernel_ip.filter(|_| sample.pid_tid == (0, 0)) else { return false };
         self.index.code.kernel.is_empty() || self.index.code.kernel.role_at(ip) == Role::Idle
@@ -301,7 +300,7 @@ impl Sink for LedgerSink<'_> {
 mod tests {
     use super::*;
 
-    /// Numbers that fall on one place, that wrap around, and that come again.
+    /// Numbers that collide, wrap around, and repeat.
     #[test]
     fn charges_of_any_programs_are_found_again() {
         let programs: Vec<u32> = (0..300).map(|at| at * 1024 % 4099 * 77).chain([u32::MAX, u32::MAX - 1]).collect();

@@ -1,4 +1,4 @@
-//! Consumers of a pass over the samples.
+//! Sinks: consumers of a pass over the samples.
 
 pub(crate) mod by_event;
 pub(crate) mod instructions;

@@ -1,4 +1,4 @@
-//! The one table of charges: by event, by whom, and by one key of each sample.
+//! The pivot: charges by event, by charged program, and by one key of each sample.
 
 use super::by_event::ByEvent;
 use super::sharing::{HookWeights, Sharers, share_out};
@@ -7,14 +7,14 @@ use crate::index::code::{Code, CodeCache};
 use crate::index::kernel::Role;
 use crate::model::Count;
 use crate::options::Payer;
-use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::attribution::{Attribution, Charge, ChargeColumn};
 use crate::pass::frames::kernel_frames;
 use crate::pass::{SampleView, Sink};
 use bprec_format::Callchain;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// A part of the cost of programs that samples go to.
+/// Key that splits charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// The program's own code.
@@ -23,7 +23,7 @@ pub(crate) enum Key {
     Entry,
     /// A function of the program.
     Function(u32),
-    /// Tasks of a name.
+    /// Tasks with a name, by its number.
     Comm(u32),
     /// A thread without a known name.
     Thread(u32),
@@ -41,22 +41,22 @@ pub(crate) enum Key {
     Interrupt,
     /// An interval of time, by its number.
     Interval(u64),
-    /// It cannot be told.
+    /// The key is unknown.
     Unknown,
 }
 
-/// Property of a sample that charges are split by.
+/// Property of a sample that gives its key.
 #[derive(Debug, Clone)]
 pub(crate) enum KeyBy {
     /// Functions of the program.
     Function,
     /// Helper or kfunc that the program called.
     Helper,
-    /// Payers: several keys at once. With `is_whole`, all samples are counted, and those in interrupts apart.
+    /// Payers, by several keys at once. With `is_whole`, all samples are counted, and those in interrupts separately.
     Payers { payers: Vec<Payer>, is_whole: bool },
-    /// Intervals of one length, ns. What a clock that is behind says to be earlier is in the first.
+    /// Intervals of one length, ns. Samples before the start count in the first interval.
     Intervals { start_ns: u64, length_ns: u64 },
-    /// Intervals between moments, upwards. Samples of other times do not count.
+    /// Intervals between ascending moments. Samples of other times do not count.
     Moments(Vec<u64>),
 }
 
@@ -69,22 +69,22 @@ impl KeyBy {
 
 /// Row that a sample is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Charged {
+pub(crate) enum ChargedRow {
     /// A program, by its number.
     Program(u32),
-    /// Hooks whose program is not known.
+    /// Entry code of unknown programs.
     Entry,
-    /// A program that the interpreter ran.
+    /// Unknown programs that the interpreter ran.
     Interpreted,
 }
 
-impl Charged {
-    /// Name of the row of what is no program.
+impl ChargedRow {
+    /// Name of a row that is not a program's.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Charged::Program(_) => "",
-            Charged::Entry => "(entry, program unknown)",
-            Charged::Interpreted => "(interpreted programs)",
+            ChargedRow::Program(_) => "",
+            ChargedRow::Entry => "(entry, program unknown)",
+            ChargedRow::Interpreted => "(interpreted programs)",
         }
     }
 }
@@ -92,25 +92,25 @@ impl Charged {
 /// Charges by column of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Charges {
-    /// In its own code, any of its functions.
+    /// Samples in the program's own functions.
     pub(crate) own: Count,
-    /// In kernel code that it called, or that interrupted it.
+    /// Samples in kernel code that the program called, or that interrupted it.
     pub(crate) helper: Count,
-    /// In the code that exists to run it.
+    /// Samples in code that exists to run the program.
     pub(crate) entry: Count,
-    /// Part of `entry`: the program's share of hooks that several programs are on.
+    /// Part of `entry`: the program's share of hooks with several programs.
     pub(crate) shared_entry: Count,
-    /// Inclusive: also where another program ran inside. Not a part of [`Charges::sum`].
+    /// Inclusive samples, also of other programs that ran inside. Not a part of [`Charges::sum`].
     pub(crate) total: Count,
 }
 
 impl Charges {
-    /// Charged in all: each sample is in one program's sum.
+    /// Sum of the columns: each sample is in the sum of one program.
     pub(crate) fn sum(&self) -> Count {
         self.own + self.helper + self.entry
     }
 
-    /// In it, or in what it called or led to, but not in what runs it: what its runs are made of.
+    /// Samples during the program's runs: inclusive, without entry code.
     pub(crate) fn inside(&self) -> Count {
         self.total.without(self.entry)
     }
@@ -128,21 +128,21 @@ impl Charges {
         self.shared_entry.merge(count);
     }
 
-    pub(crate) fn column(&mut self, column: Column) -> &mut Count {
+    pub(crate) fn column(&mut self, column: ChargeColumn) -> &mut Count {
         match column {
-            Column::Own => &mut self.own,
-            Column::Helper => &mut self.helper,
-            Column::Entry => &mut self.entry,
+            ChargeColumn::Own => &mut self.own,
+            ChargeColumn::Helper => &mut self.helper,
+            ChargeColumn::Entry => &mut self.entry,
         }
     }
 }
 
-/// Keys by number. Each is one key behind another: several keys of a sample are as many nodes of a trie.
+/// Interned keys. Several keys of a sample are nodes of a trie: each has the number of the key before it.
 #[derive(Debug, Clone, Default)]
 struct KeyNumbers {
     numbers: FxHashMap<(Option<u32>, Key), u32>,
     keys: Vec<(Option<u32>, Key)>,
-    /// The number that was asked for last: samples of one key come one after the other.
+    /// Latest number: successive samples often have the same key.
     last: Option<u32>,
 }
 
@@ -173,7 +173,7 @@ impl KeyNumbers {
     }
 }
 
-/// Row and key of a cell in one number, so that finding a cell hashes one word.
+/// Row and key of a cell in one number, so that a lookup hashes one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct CellKey(u64);
 
@@ -182,20 +182,20 @@ impl CellKey {
     const INTERPRETED: u32 = u32::MAX - 1;
 
     #[inline]
-    fn new(charged: Charged, key: u32) -> CellKey {
+    fn new(charged: ChargedRow, key: u32) -> CellKey {
         let row = match charged {
-            Charged::Program(program) => program,
-            Charged::Entry => CellKey::ENTRY,
-            Charged::Interpreted => CellKey::INTERPRETED,
+            ChargedRow::Program(program) => program,
+            ChargedRow::Entry => CellKey::ENTRY,
+            ChargedRow::Interpreted => CellKey::INTERPRETED,
         };
         CellKey(u64::from(row) << 32 | u64::from(key))
     }
 
-    fn charged(self) -> Charged {
+    fn charged(self) -> ChargedRow {
         match (self.0 >> 32) as u32 {
-            CellKey::ENTRY => Charged::Entry,
-            CellKey::INTERPRETED => Charged::Interpreted,
-            program => Charged::Program(program),
+            CellKey::ENTRY => ChargedRow::Entry,
+            CellKey::INTERPRETED => ChargedRow::Interpreted,
+            program => ChargedRow::Program(program),
         }
     }
 
@@ -204,64 +204,64 @@ impl CellKey {
     }
 }
 
-/// Charges of an event while samples come.
+/// Charges of an event during the pass.
 #[derive(Debug, Clone, Default)]
 struct EventCharges {
-    /// By key: all samples.
+    /// All samples by key.
     all: FxHashMap<u32, Count>,
     cells: FxHashMap<CellKey, Charges>,
-    /// In what runs several programs, until it is shared between them.
+    /// Samples in entry code of several programs, until they are shared out.
     shared: FxHashMap<(Sharers, u32), Count>,
 }
 
-/// Charges samples by event, by whom and by a key.
+/// Charges samples by event, by charged program and by a key.
 #[derive(Debug)]
 pub(crate) struct Pivot<'i> {
     index: &'i Index,
     by: Arc<KeyBy>,
-    /// To look for interrupts further out, where that matters.
+    /// Finds interrupts further out in the chain, if the key needs them.
     codes: Option<CodeCache<'i>>,
     keys: KeyNumbers,
     events: ByEvent<EventCharges>,
 }
 
-/// Charges to one of the programs, or to what is none, in samples of a key.
+/// Charges of one row in samples with one key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cell {
-    pub(crate) charged: Charged,
+pub(crate) struct PivotCell {
+    pub(crate) charged: ChargedRow,
     /// Position of the key among [`Pivoted::keys`].
     pub(crate) key: u32,
     pub(crate) charges: Charges,
 }
 
-/// The charges of an event.
+/// Charges of an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventCells {
-    /// By key: all samples, where that was asked for.
+    /// All samples by key, if asked for.
     pub(crate) all: FxHashMap<u32, Count>,
-    /// By whom, and then by key.
-    pub(crate) cells: Vec<Cell>,
+    /// Cells in the order of rows, then of keys.
+    pub(crate) cells: Vec<PivotCell>,
 }
 
 impl EventCells {
-    /// The cells by whom they are charged to.
-    pub(crate) fn by_charged(&self) -> impl Iterator<Item = (Charged, &[Cell])> {
+    /// Cells of each row.
+    pub(crate) fn by_charged(&self) -> impl Iterator<Item = (ChargedRow, &[PivotCell])> {
         self.cells.chunk_by(|a, b| a.charged == b.charged).map(|cells| (cells[0].charged, cells))
     }
 
-    /// The cells of a program.
-    pub(crate) fn of(&self, program: u32) -> &[Cell] {
-        let charged = Charged::Program(program);
+    /// Cells of a program.
+    pub(crate) fn of(&self, program: u32) -> &[PivotCell] {
+        let charged = ChargedRow::Program(program);
         let from = self.cells.partition_point(|cell| cell.charged < charged);
         let len = self.cells[from..].partition_point(|cell| cell.charged == charged);
         &self.cells[from..from + len]
     }
 }
 
-/// All charges of a pass: nothing in them is shared any more.
+/// Charges of a pass, with the cost of shared hooks shared out.
 #[derive(Debug)]
 pub(crate) struct Pivoted {
-    /// Ascending.
+    /// Keys, ascending.
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) events: ByEvent<EventCells>,
 }
@@ -273,12 +273,12 @@ impl<'i> Pivot<'i> {
         Pivot { index, by: Arc::new(by), codes, keys: KeyNumbers::default(), events: ByEvent::new(events) }
     }
 
-    /// Shares what hooks of several programs cost between those, and puts all in order.
+    /// Shares out the cost of hooks with several programs, and sorts keys and cells.
     pub(crate) fn finish(self, weights: &HookWeights<'_>) -> Pivoted {
         let paths = (0..self.keys.keys.len() as u32).map(|key| (self.keys.path(key), key));
         let mut paths: Vec<(Vec<Key>, u32)> = paths.collect();
         paths.sort_unstable();
-        // Numbers depend on the order of samples, the order of the keys does not.
+        // Numbers depend on the order of samples; the order of keys does not.
         let mut numbers = vec![0; paths.len()];
         paths.iter().zip(0..).for_each(|((_, key), number)| numbers[*key as usize] = number);
         let number = |key: u32| numbers[key as usize];
@@ -287,7 +287,7 @@ impl<'i> Pivot<'i> {
                 shared.into_iter().map(|((sharers, key), count)| (sharers, (number(key), key), count)).collect();
             let has_totals = matches!(*self.by, KeyBy::Payers { .. } | KeyBy::Intervals { .. } | KeyBy::Moments(_));
             share_out(parts, weights, |program, (_, key), share| {
-                let charged = program.map_or(Charged::Entry, Charged::Program);
+                let charged = program.map_or(ChargedRow::Entry, ChargedRow::Program);
                 let charges = cells.entry(CellKey::new(charged, *key)).or_default();
                 match program {
                     Some(_) => charges.add_shared_entry(share),
@@ -297,16 +297,19 @@ impl<'i> Pivot<'i> {
                     charges.total.merge(share);
                 }
             });
-            let cells =
-                cells.into_iter().map(|(at, charges)| Cell { charged: at.charged(), key: number(at.key()), charges });
-            let mut cells: Vec<Cell> = cells.collect();
+            let cells = cells.into_iter().map(|(at, charges)| PivotCell {
+                charged: at.charged(),
+                key: number(at.key()),
+                charges,
+            });
+            let mut cells: Vec<PivotCell> = cells.collect();
             cells.sort_unstable_by_key(|cell| (cell.charged, cell.key));
             EventCells { all: all.into_iter().map(|(key, count)| (number(key), count)).collect(), cells }
         });
         Pivoted { keys: paths.into_iter().map(|(path, _)| path).collect(), events }
     }
 
-    /// The key of a sample; `None` for one that does not count.
+    /// Returns the key of a sample; `None` if the sample does not count.
     #[inline]
     fn key(&mut self, sample: &SampleView<'_>, charge: Charge) -> bprec_format::Result<Option<u32>> {
         let key = match &*self.by {
@@ -348,24 +351,24 @@ impl<'i> Pivot<'i> {
         Ok(Some(self.keys.number(None, key)))
     }
 
-    /// The part that a charge goes to by what the program called.
+    /// Returns the key of a charge by the function that the program called.
     fn called(&self, charge: Charge) -> Key {
         match charge {
-            Charge::Program { column: Column::Own, .. } => Key::Code,
-            Charge::Program { column: Column::Helper, called: Some(called), .. } => {
+            Charge::Program { column: ChargeColumn::Own, .. } => Key::Code,
+            Charge::Program { column: ChargeColumn::Helper, called: Some(called), .. } => {
                 let kernel = &self.index.code.kernel;
                 match kernel.find(called) {
                     Some(function) if kernel.role(function) == Role::Interrupt => Key::Interrupt,
                     function => function.map_or(Key::Unknown, Key::Kernel),
                 }
             }
-            Charge::Program { column: Column::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
+            Charge::Program { column: ChargeColumn::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
             _ => Key::Unknown,
         }
     }
 }
 
-/// Task, CPU or cgroup of a sample, as a key.
+/// Returns the task, CPU or cgroup of a sample as a key.
 #[inline]
 fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
     Ok(match payer {
@@ -381,8 +384,8 @@ fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_form
     })
 }
 
-/// Returns true if an interrupt entered the kernel further out than the innermost BPF code of a call chain. One that came while a program
-/// ran is further in.
+/// Returns true if an interrupt entered the kernel further out than the innermost BPF code of a call chain. An interrupt that came while a program
+/// ran is further in and does not count.
 fn is_in_interrupt(
     index: &Index,
     codes: &mut CodeCache<'_>,
@@ -420,9 +423,9 @@ impl Sink for Pivot<'_> {
         }
         let charged = match charge {
             Charge::Elsewhere | Charge::UnknownCode => None,
-            Charge::Program { program, column, .. } => Some((Charged::Program(program), column)),
-            Charge::Entry => Some((Charged::Entry, Column::Entry)),
-            Charge::Interpreted => Some((Charged::Interpreted, Column::Own)),
+            Charge::Program { program, column, .. } => Some((ChargedRow::Program(program), column)),
+            Charge::Entry => Some((ChargedRow::Entry, ChargeColumn::Entry)),
+            Charge::Interpreted => Some((ChargedRow::Interpreted, ChargeColumn::Own)),
             Charge::SharedEntry { group, strangers, interval } => {
                 event.shared.entry((Sharers { group, strangers, interval }, key)).or_default().merge(count);
                 None
@@ -430,9 +433,9 @@ impl Sink for Pivot<'_> {
         };
         let mut left = charged;
         let mut add = |program: u32, of_program: u32| {
-            let cell = event.cells.entry(CellKey::new(Charged::Program(program), of_program)).or_default();
+            let cell = event.cells.entry(CellKey::new(ChargedRow::Program(program), of_program)).or_default();
             cell.total.merge(count);
-            if let Some((_, column)) = left.take_if(|it| it.0 == Charged::Program(program) && key == of_program) {
+            if let Some((_, column)) = left.take_if(|it| it.0 == ChargedRow::Program(program) && key == of_program) {
                 cell.column(column).merge(count);
             }
         };
@@ -452,7 +455,7 @@ impl Sink for Pivot<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        // A key's number is larger than that of the one it is behind.
+        // A key's number is larger than the number of the key before it.
         let mut numbers: Vec<u32> = Vec::with_capacity(other.keys.keys.len());
         for (before, key) in other.keys.keys {
             let before = before.map(|before| numbers[before as usize]);
@@ -536,7 +539,7 @@ mod tests {
                 let key = sink.keys.number(Some(comm), *cpu);
                 let event = sink.events.of(0);
                 event.all.entry(key).or_default().merge(count(*samples));
-                event.cells.entry(CellKey::new(Charged::Program(7), key)).or_default().own.merge(count(*samples));
+                event.cells.entry(CellKey::new(ChargedRow::Program(7), key)).or_default().own.merge(count(*samples));
             }
             sink
         };

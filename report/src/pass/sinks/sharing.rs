@@ -1,4 +1,4 @@
-//! Cost of hooks that several programs are on, shared between those in the ratio of their runs: no unit is added or lost.
+//! Sharing of the cost of a hook among its programs in the ratio of their runs: no unit is added or lost.
 
 use crate::index::Index;
 use crate::index::runners::HookGroup;
@@ -7,23 +7,23 @@ use crate::model::Count;
 use std::cell::OnceCell;
 use std::cmp::Ordering;
 
-/// Programs that share a cost.
+/// Programs that share a cost, in one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Sharers {
-    /// Their group, by its number in the index.
+    /// Number of their group in the index.
     pub(crate) group: u32,
-    /// Number of programs that may be on the hook as well.
+    /// Number of further programs that may be on the hook.
     pub(crate) strangers: u32,
-    /// Number of the interval between two readings of run statistics, if it was in one.
+    /// Number of the interval between two readings of run statistics; `None` outside of all.
     pub(crate) interval: Option<u32>,
 }
 
-/// Ratios in which programs share hooks: those of their runs while they were there.
+/// Ratios in which programs share hooks: their run rates while they were loaded.
 #[derive(Debug)]
 pub(crate) struct HookWeights<'i> {
     index: &'i Index,
     window: &'i Window,
-    /// By program, runs in 1,000 seconds in all of the window, where they are known.
+    /// Runs per 1,000 seconds of each program in all of the window, if known.
     rates: OnceCell<Vec<Option<u64>>>,
 }
 
@@ -37,9 +37,8 @@ impl<'i> HookWeights<'i> {
         HookWeights { index, window, rates: rates.into() }
     }
 
-    /// The weights of a group's programs in an interval: by their runs in it, where those are known, or else by their runs in all of the window. Where
-    /// not all of these are known either, or none of the programs ran, programs that run together have run as often as each other; of others
-    /// nothing is known.
+    /// Returns the weights of a group's programs in an interval: their run rates in the interval or, if those are unknown or all zero, in all of the
+    /// window. If these are unknown or zero too, programs that run together get equal weights, and the weights of others are unknown.
     fn of(&self, group: &HookGroup, interval: Option<u32>) -> Option<Vec<u64>> {
         let known = |rates: Option<Vec<u64>>| rates.filter(|rates| rates.iter().any(|rate| *rate > 0));
         let runs = &self.index.runs;
@@ -72,9 +71,9 @@ fn per_1000_seconds(runs: u64, in_ns: u64) -> Option<u64> {
     Some(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
-/// Splits counts of shared hooks among the programs of each group in proportion to its weights. Calls `give(program, key, share)`, with no program
-/// for what strangers may have caused and for groups without weights. The order of `parts` does not matter. A program gets the same of an
-/// interval however that is cut into parts.
+/// Splits counts of shared hooks among the programs of each group in proportion to its weights. Calls `give(program, key, share)`; `program` is
+/// `None` for the share of further programs that may be on the hook and for groups without weights. The order of `parts` does not matter, and a
+/// program's share of an interval does not depend on how the interval is cut into parts.
 pub(crate) fn share_out<K: Ord>(
     parts: Vec<(Sharers, K, Count)>,
     weights: &HookWeights<'_>,
@@ -99,7 +98,7 @@ fn share_by<K: Ord>(
                 parts.iter().for_each(|(_, key, count)| give(None, key, *count));
                 continue;
             };
-            // Each stranger counts as the program with the most runs: it may have had no more.
+            // Each further program counts like the program with the most runs: it may have had as many.
             let most = ratio.iter().copied().max().unwrap_or(0);
             ratio.push(most.saturating_mul(strangers.into()));
             let whole: Count = parts.iter().map(|(.., count)| *count).sum();
@@ -116,21 +115,21 @@ fn share_by<K: Ord>(
     }
 }
 
-/// Takes a part from what is left of a whole that has been shared: as much of each share as the part is of the whole.
+/// Takes the shares of a part from the remaining shares of a whole, in proportion.
 fn take(left: &mut [u64], part: u64) -> Vec<u64> {
     let taken = Owed::default().share(part, left);
-    // No share is rounded to more than is left: that is a whole number, and no less than the share.
+    // Rounding never exceeds the remaining share, which is a whole number not less than the exact share.
     left.iter_mut().zip(&taken).for_each(|(left, taken)| *left -= taken);
     taken
 }
 
-/// Fractions that rounding has left to sharers of several numbers: what one does not get of a number counts with the next.
+/// Fractions that rounding owes to sharers: a fraction not given of one number counts with the next.
 #[derive(Debug, Default)]
 struct Owed(Vec<f64>);
 
 impl Owed {
-    /// Shares a number in the ratio of the weights. What rounding down leaves goes to those who are owed most, of equal ones to the first. Weights
-    /// of 0 are owed nothing, and if all are 0 nobody gets anything.
+    /// Shares a number in the ratio of the weights. The remainder after rounding down goes to the sharers that are owed most, the first of equals.
+    /// Sharers with weight 0 get nothing; if all weights are 0, all shares are 0.
     fn share(&mut self, whole: u64, weights: &[u64]) -> Vec<u64> {
         let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
         self.0.resize(weights.len(), 0.0);
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(share(3, &[0, 7, 0]), [0, 3, 0]);
     }
 
-    /// Numbers that are small and large, and come again.
+    /// Pseudo-random numbers below a bound.
     fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
         let mut state = seed;
         move |bound| {
@@ -191,8 +190,8 @@ mod tests {
         }
     }
 
-    /// Parts of several intervals, each with a ratio of its own: each part is given away to the last unit, a program gets the same of each
-    /// interval however it is cut, and of all of them what it is due.
+    /// Parts of several intervals, each with its own ratio: each part is given away completely, a program's share of an interval does not depend on
+    /// the cuts, and over all intervals a program gets its due.
     #[test]
     fn parts_add_up_to_shares_and_shares_to_the_ratios() {
         let mut below = numbers(1);
@@ -242,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Many small numbers, shared 9 : 1 and then 1 : 9: each sharer has what it is due of all of them up to any of them, within two units.
+    /// Many small numbers, shared 9 : 1 and then 1 : 9: at any point, each sharer has its due within two units.
     #[test]
     fn what_rounding_leaves_does_not_add_up() {
         let mut owed = Owed::default();
@@ -259,7 +258,7 @@ mod tests {
         assert_eq!(given, 199);
     }
 
-    /// Without runs, programs that run whenever their hook is reached share it evenly, and of others nothing is known.
+    /// Without run counts, programs that run whenever their hook is reached share evenly; the share of others is unknown.
     #[test]
     fn programs_without_runs_share_what_they_all_run_at() {
         let index = Index::default();

@@ -1,27 +1,27 @@
-//! Sampled time of programs, for runs that were counted in windows: counting slows a load, and samples are taken beside windows too.
+//! Sampled time of programs, which corrects runs counted in windows: counting slows a load down, and samples also cover the time outside of windows.
 
-use super::pivot::{Charged, Key, KeyBy, Pivot};
+use super::pivot::{ChargedRow, Key, KeyBy, Pivot};
 use super::sharing::HookWeights;
 use crate::index::Index;
 use crate::index::runs::SampledTime;
 use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::Unit;
 use crate::pass::{Selection, run};
 use crate::{Options, Payer};
 use rustc_hash::FxHashMap;
 
-/// Corrects the runs of an index, if they were counted in windows and what that took is known: for that, all samples are read once more.
-pub(crate) fn correct_runs(recording: &Recording<'_>, index: &mut Index, threads: Option<usize>) {
+/// Corrects the runs of an index if they were counted in windows and the cost of counting is known. Reads all samples once more.
+pub(crate) fn correct_runs(recording: &OpenRecording<'_>, index: &mut Index, threads: Option<usize>) {
     let run_ns = index.states.session.as_ref().and_then(|session| session.statistics_run_ns);
     let Some(run_ns) = run_ns.filter(|_| index.runs.has_windows()) else { return };
     let sampled = timer(recording, index).and_then(|event| sampled(recording, index, event, threads));
     index.runs.correct(run_ns, sampled.as_ref());
 }
 
-/// An event whose samples are of time, of all that ran.
-fn timer(recording: &Recording<'_>, index: &Index) -> Option<usize> {
+/// Returns an event that samples the time of everything that ran, without loss.
+fn timer(recording: &OpenRecording<'_>, index: &Index) -> Option<usize> {
     let session = index.states.session.as_ref()?;
     let lost = &index.lost;
     if session.target != SYSTEM_WIDE || lost.samples_of_any > 0 || !index.states.cpus_not_sampled.is_empty() {
@@ -37,9 +37,9 @@ fn timer(recording: &Recording<'_>, index: &Index) -> Option<usize> {
     })
 }
 
-/// Sampled time of an event by program; `None` where samples cannot be read.
+/// Returns the sampled time of an event by program; `None` if samples cannot be read.
 fn sampled(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     event: usize,
     threads: Option<usize>,
@@ -49,7 +49,7 @@ fn sampled(
     let by_cpu = KeyBy::Payers { payers: vec![Payer::Cpu], is_whole: true };
     let pivot = Pivot::new(index, by_cpu, recording.events.all().len());
     let (pivot, unreadable) = run(recording, index, &selection, pivot, |_, _| {});
-    // One that goes on was read a moment ago.
+    // A recording that still goes on ends at its latest reading.
     let end_ns = index.states.cost.map(|cost| cost.end_ns).or(index.runs.moments_ns().next_back())?;
     let start_ns = index.states.session.as_ref()?.start_ns;
     let length_ns = index.recorded_ns(start_ns, end_ns)? as f64;
@@ -65,11 +65,11 @@ fn sampled(
     }
     let mut times: FxHashMap<(u32, u64), SampledTime> = FxHashMap::default();
     for cell in of_event.cells.iter().filter(|cell| cpu(cell.key) != Key::Unknown) {
-        let (Charged::Program(number), count) = (cell.charged, cell.charges.own + cell.charges.helper) else {
+        let (ChargedRow::Program(number), count) = (cell.charged, cell.charges.own + cell.charges.helper) else {
             continue;
         };
         let Some(key) = index.programs.list[number as usize].key().filter(|_| count.samples > 0) else { continue };
-        // Ticks of a timer come late, and are merged.
+        // Late ticks of a timer are merged.
         let arrived = (by_cpu[&cpu(cell.key)] as f64 / length_ns).min(1.0);
         let time = times.entry(key).or_default();
         time.samples = time.samples.saturating_add(count.samples);

@@ -1,9 +1,9 @@
-//! Call chains, counted: the same samples as the ledger's, by all that was on the stack.
+//! Call chains, counted.
 
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache, KernelFrame};
 use crate::index::demangle::function_name;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{Count, Frame, FrameKind, FrameSource, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
 use crate::pass::attribution::Attribution;
 use crate::pass::{self, Asked, SampleView, Selection, Sink};
@@ -12,21 +12,21 @@ use bprec_format::{CONTEXT_MAX, context, misc};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Place that a frame of a stack is counted under.
+/// Frame of a stack, as it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum StackFrame {
-    /// The task, outermost: number of its name, or the thread when it has none.
+    /// Task, as the outermost frame: the number of its name.
     Comm(u32),
     Thread(u32),
-    /// Code of the kernel or of a program that has a name, and the address in a program where that is kept, or else 0.
+    /// Named code of the kernel or of a program, and the address in a program if addresses are kept, or else 0.
     Code(Code, u64),
-    /// An address in the kernel or a module.
+    /// Address in the kernel or a module.
     KernelAddr(u64),
-    /// A function of a mapped file, by their numbers.
+    /// Numbers of a mapped file and of a function in it.
     Function(u32, u32),
-    /// Somewhere in a mapped file, by its number.
+    /// Number of a mapped file, without a function.
     File(u32),
-    /// Somewhere in user space.
+    /// Unknown place in user space.
     User,
 }
 
@@ -38,16 +38,16 @@ impl StackFrame {
     }
 }
 
-/// Facts of samples that are kept beside their call chains.
+/// Details of samples that are kept beside their call chains.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Kept {
-    /// Each sample with when it was taken, in which thread.
+pub(crate) struct KeptDetails {
+    /// Time and thread of each sample.
     pub(crate) samples: bool,
-    /// Addresses in programs.
+    /// Addresses of frames in programs.
     pub(crate) addresses: bool,
 }
 
-/// An address in a function of a program: their numbers before it.
+/// Number of a program, number of a function in it, and an address there.
 pub(crate) type CodeAddress = (u32, u32, u64);
 
 /// Address space of a part of a call chain.
@@ -57,33 +57,33 @@ enum Space {
     User,
 }
 
-/// The call chains of the first event that is asked for and has samples.
-pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Stacks> {
+/// Counts the call chains of the first selected event that has samples.
+pub(crate) fn of(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Stacks> {
     let selection = Selection { needs_comm: true, ..Selection::new(recording, index, options)? };
-    let sink = StacksSink::new(index, selection.asked.clone(), Kept::default());
+    let sink = StacksSink::new(index, selection.asked.clone(), KeptDetails::default());
     let (sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
     Ok(sink.named(recording, &selection.events, options, &FxHashMap::default())?.stacks)
 }
 
-/// Counts call chains of one event: of the first that has samples.
+/// Counts the call chains of the first event that has samples.
 pub(crate) struct StacksSink<'i> {
     index: &'i Index,
     codes: CodeCache<'i>,
-    /// Programs that a chain has to go through one of, unless all are asked for.
+    /// Programs of which a chain must have one, unless all are asked for.
     asked: Asked,
     /// The first event that has samples so far.
     event: Option<usize>,
-    /// Outermost last; what each was counted with is in [`StacksSink::counts`].
+    /// Number of each stack, whose frames are outermost last. The number is an index of [`StacksSink::counts`].
     stacks: FxHashMap<Box<[StackFrame]>, u32>,
     counts: Vec<Count>,
-    kept: Kept,
-    /// One by one, where that is asked for.
+    kept: KeptDetails,
+    /// Samples one by one, if they are kept.
     samples: Vec<Taken>,
-    /// Memory for the chain at hand.
+    /// Buffer for the chain of the current sample.
     chain: Vec<StackFrame>,
 }
 
-/// A sample, and its stack by the number that the sink gave it. In the order of threads and time.
+/// A kept sample, with the sink's number of its stack. Sorts by thread and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Taken {
     pid: u32,
@@ -96,7 +96,7 @@ struct Taken {
 }
 
 impl<'i> StacksSink<'i> {
-    pub(crate) fn new(index: &'i Index, asked: Asked, kept: Kept) -> StacksSink<'i> {
+    pub(crate) fn new(index: &'i Index, asked: Asked, kept: KeptDetails) -> StacksSink<'i> {
         StacksSink {
             index,
             codes: CodeCache::for_sink(&index.code),
@@ -110,7 +110,7 @@ impl<'i> StacksSink<'i> {
         }
     }
 
-    /// Returns true if samples of an event are counted. Those of events behind it are dropped.
+    /// Returns true if samples of this event are counted. Drops the samples of later events.
     fn takes(&mut self, event: usize) -> bool {
         if self.event.is_none_or(|first| event < first) {
             self.event = Some(event);
@@ -121,7 +121,7 @@ impl<'i> StacksSink<'i> {
         self.event == Some(event)
     }
 
-    /// Counts a stack. Its number.
+    /// Counts a stack and returns its number.
     fn count(&mut self, chain: &[StackFrame], count: Count) -> u32 {
         match self.stacks.get(chain) {
             Some(number) => {
@@ -144,7 +144,7 @@ impl<'i> StacksSink<'i> {
         let is_user = sample.record.misc & misc::CPUMODE_MASK == misc::USER;
         let leaf_space = if is_user { Space::User } else { Space::Kernel };
         let mut space = leaf_space;
-        // The leaf is where the processor was; frames further out are return addresses, which are behind the call.
+        // The leaf is exact; frames further out are return addresses, which are after the call.
         let mut is_exact = true;
         let mut repeats_leaf = false;
         for word in sample.callchain()?.into_iter().flat_map(|chain| chain.iter()) {
@@ -154,7 +154,7 @@ impl<'i> StacksSink<'i> {
                     _ => Space::User,
                 };
                 is_exact = true;
-                // The next word is no address, but tells which record has the rest.
+                // The next word is no address: it names the record that has the rest of the chain.
                 if word == context::USER_DEFERRED {
                     self.chain.push(StackFrame::User);
                     break;
@@ -162,7 +162,7 @@ impl<'i> StacksSink<'i> {
                 continue;
             }
             if (leaf_space, space) == (Space::User, Space::Kernel) {
-                // A precise event was in user space, and its interrupt came in the kernel.
+                // The sample of a precise event was in user space, but its interrupt came in the kernel.
                 continue;
             }
             repeats_leaf |= self.chain.is_empty() && sample.ip() == Some(word);
@@ -178,7 +178,7 @@ impl<'i> StacksSink<'i> {
         Ok(())
     }
 
-    /// Puts the leaf of a precise event in frame of the chain's first frames that stand for it, as [`crate::pass::frames`] does.
+    /// Puts the leaf of a precise event in place of the first frames that stand for it, as [`crate::pass::frames`] does.
     fn set_leaf(&mut self, leaf: StackFrame) {
         let is_unnamed = |frame: &StackFrame| matches!(frame, StackFrame::KernelAddr(_));
         let is_function = matches!(leaf, StackFrame::Code(..) | StackFrame::Function(..));
@@ -210,7 +210,7 @@ impl<'i> StacksSink<'i> {
         }
     }
 
-    /// Addresses in programs that stacks have.
+    /// Addresses in programs, of all stacks.
     pub(crate) fn addresses(&self) -> BTreeSet<CodeAddress> {
         let in_programs = self.stacks.keys().flatten().filter_map(|frame| match *frame {
             StackFrame::Code(Code::Function { program, function }, addr) => Some((program, function, addr)),
@@ -219,13 +219,13 @@ impl<'i> StacksSink<'i> {
         in_programs.collect()
     }
 
-    /// Names what was counted, with these lines.
+    /// Names the frames of the counted stacks; `lines` has the source lines of addresses.
     ///
     /// # Errors
-    /// When none of `events` is asked for, by event.
+    /// Fails if `events` selects no event.
     pub(crate) fn named(
         mut self,
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         events: &[bool],
         options: &Options,
         lines: &FxHashMap<CodeAddress, FrameSource>,
@@ -234,7 +234,7 @@ impl<'i> StacksSink<'i> {
         let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
         let event = event.ok_or_else(no_event)?;
         let mut names = FrameNumbers::default();
-        // Several frames may have one name: an unknown address is one of its module's.
+        // Several frames may have one name: all unknown addresses of a module are named after it.
         let mut stacks: BTreeMap<Vec<u32>, (Count, Vec<u32>)> = BTreeMap::new();
         for (frames, number) in &self.stacks {
             let frames = frames.iter().rev().map(|frame| names.number(*frame, || self.name(*frame, options, lines)));
@@ -251,7 +251,7 @@ impl<'i> StacksSink<'i> {
             })
             .collect();
         stacks.sort_by(|(a, _), (b, _)| a.frames.cmp(&b.frames));
-        // By the sink's number of a stack: where it is now.
+        // Final position of each stack, by the sink's number.
         let mut positions = vec![0; self.counts.len()];
         for (position, (_, numbers)) in (0..).zip(&stacks) {
             numbers.iter().for_each(|number| positions[*number as usize] = position);
@@ -265,7 +265,7 @@ impl<'i> StacksSink<'i> {
         Ok(StackSamples { stacks, threads })
     }
 
-    /// Samples by thread, each thread's in the order of time.
+    /// Returns the samples by thread, in the order of time.
     fn threads(&self, mut samples: Vec<Taken>, positions: &[u32]) -> Vec<ThreadSamples> {
         samples.sort_unstable();
         let of_a_thread = samples.chunk_by(|a, b| (a.pid, a.tid) == (b.pid, b.tid));
@@ -365,7 +365,7 @@ impl Sink for StacksSink<'_> {
     }
 }
 
-/// Frames by number, each once.
+/// Numbers of distinct frames.
 #[derive(Default)]
 struct FrameNumbers {
     by_frame: FxHashMap<StackFrame, u32>,
@@ -380,7 +380,7 @@ impl FrameNumbers {
         })
     }
 
-    /// The frames in an order that does not depend on that of the samples, and what each number is in it.
+    /// Returns the frames in an order that does not depend on the order of samples, and the final position of each number.
     fn sorted(self) -> (Vec<Frame>, Vec<u32>) {
         let mut order = vec![0; self.numbers.len()];
         let mut frames = Vec::with_capacity(order.len());

@@ -1,4 +1,4 @@
-//! Parts of programs' costs: the charges of the ledger by the way from each program to where the CPU was.
+//! Parts of programs' costs: charges by the path from each program to the code that ran.
 
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache};
@@ -9,58 +9,57 @@ use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::{SampleView, Sink};
 use rustc_hash::FxHashMap;
 
-/// Meaning of a tree's node.
+/// Step of a path: the code that a tree node stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// A program, by its number: the root of its tree, or elsewhere one that ran there and has a tree of its own.
+    /// Number of a program: the root of its tree or, further in, another program that ran there and has its own tree.
     Program(u32),
     /// Trampoline, dispatcher or hook that runs the program.
     Entry,
-    /// A function or an image. What has no name is [`Code::Unknown`].
+    /// A function or an image; code without a name is [`Code::Unknown`].
     Code(Code),
-    /// Programs that ran there, or what runs them: no telling which.
+    /// Unknown programs that ran there, or their entry code.
     OtherPrograms,
 }
 
 /// A node of a tree.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Node {
-    /// Its number is smaller than that of the node; `None` for a root.
+pub(crate) struct PathNode {
+    /// Number of the parent, smaller than the node's own; `None` for a root.
     pub(crate) parent: Option<u32>,
     pub(crate) step: Step,
-    /// The CPU was in it, and in nothing that it called. Of programs that ran there, what ran there.
+    /// Samples in the node itself, not in code that it called. For another program that ran there, all samples of that program.
     pub(crate) own: Count,
 }
 
-impl Node {
-    /// True if what is counted here is charged to others than the program of the tree.
+impl PathNode {
+    /// Returns true if the samples of the node are charged to another program than the tree's.
     pub(crate) fn is_of_others(&self) -> bool {
         matches!((self.parent, self.step), (Some(_), Step::Program(_) | Step::OtherPrograms))
     }
 }
 
-/// Call chains are no longer than that, on any kernel that is set as it comes; what is further in counts as part of the last.
+/// Limit on the depth of a tree: chains are shorter with the kernel's default settings. Deeper frames count as the last node.
 const MAX_DEPTH: usize = 128;
 
-/// The trees of an event.
+/// Trees of an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventWays {
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<PathNode>,
     numbers: FxHashMap<(Option<u32>, Step), u32>,
-    /// Samples charged to programs that tail calls can reach, by program and the one that was run first, if that is
-    /// known.
+    /// Samples charged to programs that tail calls can reach, by program and by the program that a hook ran first, if known.
     pub(crate) origins: FxHashMap<(u32, Option<u32>), Count>,
 }
 
 impl EventWays {
     fn node(&mut self, parent: Option<u32>, step: Step) -> u32 {
         *self.numbers.entry((parent, step)).or_insert_with(|| {
-            self.nodes.push(Node { parent, step, own: Count::default() });
+            self.nodes.push(PathNode { parent, step, own: Count::default() });
             self.nodes.len() as u32 - 1
         })
     }
 
-    /// Adds to what runs a program.
+    /// Adds samples to the entry code of a program.
     pub(crate) fn add_entry(&mut self, program: u32, count: Count) {
         let root = self.node(None, Step::Program(program));
         let entry = self.node(Some(root), Step::Entry);
@@ -68,23 +67,23 @@ impl EventWays {
     }
 }
 
-/// Adds up charges by way.
+/// Adds up charges by path.
 #[derive(Debug)]
 pub(crate) struct TreeSink<'i> {
     index: &'i Index,
     pub(crate) events: ByEvent<EventWays>,
     codes: CodeCache<'i>,
-    /// Memory for the frames at hand, innermost first,
+    /// Buffer for the path of the current sample, innermost first.
     way: Vec<Step>,
-    /// and whose they are.
+    /// Programs of the frames in `way`.
     segments: Vec<Segment>,
 }
 
-/// The frames of a program and of what it called, behind those of the segment before.
+/// Frames of a program and of the code that it called, after those of the segment before.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     program: u32,
-    /// Position behind its outermost function.
+    /// Position after the program's outermost function.
     end: usize,
 }
 
@@ -94,9 +93,8 @@ impl<'i> TreeSink<'i> {
         TreeSink { index, events, codes: CodeCache::for_sink(&index.code), way: Vec::new(), segments: Vec::new() }
     }
 
-    /// Puts the frames of a sample into [`TreeSink::way`], innermost first, and which of them are of which program into
-    /// [`TreeSink::segments`]. Frames outside the outermost program are collected only if one of the programs can be
-    /// the target of a tail call.
+    /// Fills [`TreeSink::way`] with the frames of a sample, innermost first, and [`TreeSink::segments`] with their programs. Collects frames outside
+    /// of the outermost program only if tail calls can reach one of the programs.
     fn find_way(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let index = self.index;
         let time_ns = sample.time_ns.unwrap_or(u64::MAX);
@@ -123,8 +121,8 @@ impl<'i> TreeSink<'i> {
         Ok(())
     }
 
-    /// Adds the sample to the tree of each program that its chain goes through: to the innermost what is charged to it, and to the others where it
-    /// was that the next one ran. `inner` is what is charged, where that is no function of a program.
+    /// Adds the sample to the tree of each program in its chain: to the innermost program at the code that ran, and to the others at the place where
+    /// the next program ran. `inner` is the charged step if it is no function of a program.
     fn add_ways(
         &mut self,
         sample: &SampleView<'_>,
@@ -135,7 +133,7 @@ impl<'i> TreeSink<'i> {
         let trees = self.events.of(sample.event);
         let mut start = 0;
         for (nth, Segment { program, end }) in self.segments.iter().enumerate() {
-            // It is in its tree once.
+            // A program that occurs twice in the chain counts once.
             if !self.segments[..nth].iter().any(|inner| inner.program == *program) {
                 let mut node = trees.node(None, Step::Program(*program));
                 for step in self.way[start..*end].iter().rev().take(MAX_DEPTH) {
@@ -157,7 +155,7 @@ impl<'i> TreeSink<'i> {
     }
 }
 
-/// The program that was run when tail calls led to this one, by the frames outside of it.
+/// Returns the program that a hook ran before tail calls led to `program`, from the frames outside of it.
 fn origin(index: &Index, program: u32, outside: &[Step], time_ns: Option<u64>) -> Option<u32> {
     let code = |step: &Step| if let Step::Code(code) = step { Some(*code) } else { None };
     let is_kernel = |code: &Code| matches!(code, Code::Kernel { .. } | Code::Unknown);
@@ -192,7 +190,7 @@ impl Sink for TreeSink<'_> {
 
     fn merge(&mut self, other: Self) {
         self.events.merge(other.events, |mine, theirs| {
-            // A node's number is larger than its parent's.
+            // A node's number is larger than the number of its parent.
             let mut numbers: Vec<u32> = Vec::with_capacity(theirs.nodes.len());
             for node in theirs.nodes {
                 let number = mine.node(node.parent.map(|parent| numbers[parent as usize]), node.step);

@@ -1,25 +1,25 @@
-//! Charges of the parts of programs.
+//! Costs of programs, functions, lines and instructions.
 
-use super::listing::Listing;
+use super::listing::FunctionListing;
 use crate::model::{CodeCost, Count, PartOfProgram};
 use crate::pass::sinks::instructions::{InstructionsSink, Site};
 use crate::pass::sinks::pivot::Charges;
 use crate::query::by_prog::facts::Facts;
 use rustc_hash::FxHashMap;
 
-/// Cost of something.
+/// Cost of a piece of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Cost {
+pub(super) struct SiteCost {
     pub(super) own: Count,
     pub(super) helper: Count,
 }
 
-impl Cost {
+impl SiteCost {
     pub(super) fn sum(&self) -> Count {
         self.own + self.helper
     }
 
-    pub(super) fn merge(&mut self, other: Cost) {
+    pub(super) fn merge(&mut self, other: SiteCost) {
         self.own.merge(other.own);
         self.helper.merge(other.helper);
     }
@@ -34,30 +34,30 @@ impl Cost {
 
 /// Cost of a program, by function and place.
 #[derive(Debug, Default)]
-pub(super) struct ProgramCost {
-    pub(super) cost: Cost,
+pub(super) struct ProgramSites {
+    pub(super) cost: SiteCost,
     pub(super) entry: Count,
-    /// Its share of what runs several programs, which is no part of `entry`.
+    /// The program's share of hooks with several programs; not a part of `entry`.
     pub(super) entry_shared: Count,
-    /// By number of the function.
+    /// Samples by number of the function.
     pub(super) functions: FxHashMap<u32, Vec<(Site, Count)>>,
 }
 
-impl ProgramCost {
+impl ProgramSites {
     pub(super) fn charged(&self) -> Count {
         self.cost.sum() + self.entry + self.entry_shared
     }
 }
 
-/// Costs of the programs that are asked for in an event.
+/// Costs, in an event, of the programs that are asked for.
 pub(super) struct EventCosts {
     pub(super) event: usize,
-    /// All samples, whosever they are.
+    /// All samples of the event.
     pub(super) samples: Count,
-    /// Samples tell what programs called.
+    /// True if samples have call chains.
     pub(super) has_chains: bool,
-    /// By number of the program; those that have samples.
-    pub(super) programs: FxHashMap<u32, ProgramCost>,
+    /// Costs of programs with samples, by number.
+    pub(super) programs: FxHashMap<u32, ProgramSites>,
 }
 
 impl EventCosts {
@@ -67,13 +67,13 @@ impl EventCosts {
             .programs
             .iter()
             .filter(|(program, charges)| facts.selection.asked.has(*program) && charges.sum() != Count::default());
-        let cost = |charges: &Charges| ProgramCost {
-            cost: Cost { own: charges.own, helper: charges.helper },
+        let cost = |charges: &Charges| ProgramSites {
+            cost: SiteCost { own: charges.own, helper: charges.helper },
             entry: charges.entry.without(charges.shared_entry),
             entry_shared: charges.shared_entry,
             functions: FxHashMap::default(),
         };
-        let mut programs: FxHashMap<u32, ProgramCost> = charged.map(|(program, it)| (program, cost(it))).collect();
+        let mut programs: FxHashMap<u32, ProgramSites> = charged.map(|(program, it)| (program, cost(it))).collect();
         for ((program, function, site), count) in &sites.events[event] {
             let of = programs.entry(*program).or_default();
             of.functions.entry(*function).or_default().push((*site, *count));
@@ -83,26 +83,26 @@ impl EventCosts {
     }
 }
 
-/// The costs of a function, put where they belong.
+/// Costs of a function by line and instruction.
 #[derive(Debug)]
 pub(super) struct FunctionCosts {
-    pub(super) all: Cost,
-    /// By line of the listing.
-    pub(super) lines: Vec<Cost>,
-    /// By machine instruction of the listing.
-    pub(super) insns: Vec<Cost>,
-    /// At addresses that are in no line.
-    pub(super) elsewhere: Cost,
+    pub(super) all: SiteCost,
+    /// Costs by line of the listing.
+    pub(super) lines: Vec<SiteCost>,
+    /// Costs by machine instruction of the listing.
+    pub(super) insns: Vec<SiteCost>,
+    /// Cost at addresses in no line.
+    pub(super) elsewhere: SiteCost,
 }
 
 impl FunctionCosts {
-    /// Costs of a function; without a listing no sample has a place.
-    pub(super) fn new(listing: Option<&Listing<'_>>, sites: &[(Site, Count)]) -> FunctionCosts {
+    /// Adds up the costs of a function; without a listing, all cost is elsewhere.
+    pub(super) fn new(listing: Option<&FunctionListing<'_>>, sites: &[(Site, Count)]) -> FunctionCosts {
         let mut costs = FunctionCosts {
-            all: Cost::default(),
-            lines: vec![Cost::default(); listing.map_or(0, |listing| listing.lines.len())],
-            insns: vec![Cost::default(); listing.map_or(0, |listing| listing.insns.len())],
-            elsewhere: Cost::default(),
+            all: SiteCost::default(),
+            lines: vec![SiteCost::default(); listing.map_or(0, |listing| listing.lines.len())],
+            insns: vec![SiteCost::default(); listing.map_or(0, |listing| listing.insns.len())],
+            elsewhere: SiteCost::default(),
         };
         for (site, count) in sites {
             costs.all.add(*site, *count);
@@ -120,18 +120,18 @@ impl FunctionCosts {
     }
 }
 
-/// Whole that costs of a program are parts of.
+/// Total cost of a program, of which the costs of its code are parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProgramWhole {
-    pub(super) cost: Cost,
+    pub(super) cost: SiteCost,
     pub(super) charged: u64,
     pub(super) has_chains: bool,
-    /// True if samples say nothing of what the program does.
+    /// True if samples cannot see the program.
     pub(super) is_blind: bool,
 }
 
 impl ProgramWhole {
-    /// `None` where samples do not tell, as for all of these.
+    /// Returns the part in the program's own code; `None` if samples cannot tell.
     pub(super) fn own(&self, count: Count) -> Option<PartOfProgram> {
         let part = PartOfProgram { count, percent: percent(count.weight, self.cost.own.weight) };
         (!self.is_blind).then_some(part)
@@ -142,7 +142,7 @@ impl ProgramWhole {
         (self.has_chains && !self.is_blind).then_some(part)
     }
 
-    pub(super) fn cost(&self, cost: Cost) -> CodeCost {
+    pub(super) fn cost(&self, cost: SiteCost) -> CodeCost {
         if self.is_blind {
             return CodeCost::default();
         }
@@ -151,7 +151,7 @@ impl ProgramWhole {
     }
 }
 
-/// A part in per cent; `None` of nothing.
+/// Returns a part in per cent; `None` if the whole is 0.
 pub(super) fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }

@@ -2,16 +2,16 @@
 
 use super::ProgramCode;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::FrameSource;
 use crate::pass::sinks::instructions::Site;
 use crate::pass::sinks::stacks::CodeAddress;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The line of each address that has one.
+/// Returns the source line of each address that has one.
 pub(crate) fn lines(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     addresses: BTreeSet<CodeAddress>,
 ) -> FxHashMap<CodeAddress, FrameSource> {
@@ -19,7 +19,7 @@ pub(crate) fn lines(
     for (program, function, addr) in addresses {
         programs.entry(program).or_default().entry(function).or_default().push(addr);
     }
-    // Instructions are not looked at: a line has the addresses from its own to that of the next.
+    // Instructions are not decoded: a line has the addresses from its own to that of the next line.
     let code = ProgramCode::new(recording, index, &programs.keys().copied().collect::<Vec<u32>>(), None);
     let mut lines = FxHashMap::default();
     for (program, functions) in &programs {

@@ -1,15 +1,15 @@
-//! Lines that are hot enough to be shown.
+//! Selection of the hot lines that a listing shows.
 
-use super::charges::Cost;
+use super::charges::SiteCost;
 use std::cmp::Reverse;
 
-/// Lines that stay on either side of a hot one.
+/// Number of lines shown on either side of a hot line.
 const CONTEXT: usize = 1;
 
-/// By function and line, whether a line is shown: the hottest `limit`, of those that have at least `percent_limit` of the weight
-/// `charged`, and what is next to one of them. Everything where neither is given.
+/// Returns, by function and line, true if the line is shown: the hottest `limit` lines with at least `percent_limit` of the weight `charged`, and
+/// their neighbours; all lines without limits.
 pub(super) fn shown(
-    costs: &[Vec<Cost>],
+    costs: &[Vec<SiteCost>],
     charged: u64,
     limit: Option<usize>,
     percent_limit: Option<f64>,
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn hot_lines_are_shown_with_what_is_next_to_them() {
-        let cost = |weight| Cost { own: Count { samples: 1, weight }, helper: Count::default() };
+        let cost = |weight| SiteCost { own: Count { samples: 1, weight }, helper: Count::default() };
         let costs = [[0, 5, 0, 0, 90, 0, 0].map(cost).to_vec(), [0, 0, 5].map(cost).to_vec()];
         let positions = |limit, percent_limit| {
             let shown = shown(&costs, 100, limit, percent_limit);

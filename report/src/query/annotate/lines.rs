@@ -1,9 +1,9 @@
 //! Cost of source lines, over all programs.
 
 use super::ProgramCode;
-use super::charges::{Cost, EventCosts, FunctionCosts, percent};
+use super::charges::{EventCosts, FunctionCosts, SiteCost, percent};
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{Count, EventLines, JSON_VERSION, LineRow, LinesReport, OtherLines, Reason, SourceLine};
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::query::by_prog::facts::Facts;
@@ -13,13 +13,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Adds up the cost of the lines of the programs that are asked for.
-pub(crate) fn lines(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<LinesReport> {
+/// Reports the cost of source lines of the programs that are asked for.
+pub(crate) fn lines(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<LinesReport> {
     let (facts, sites) = super::gather(recording, index, options)?;
     Ok(report(&facts, &sites, facts.events()))
 }
 
-/// Adds up the cost of the lines of the programs that are asked for, in these events.
+/// Reports the cost of source lines of the programs that are asked for, in these events.
 pub(crate) fn report(
     facts: &Facts<'_>,
     sites: &InstructionsSink<'_>,
@@ -35,8 +35,8 @@ pub(crate) fn report(
     let events = costs.iter().map(|event| {
         let rows = rows(index, &code, event);
         let kept = options.limit.unwrap_or(usize::MAX).min(rows.len());
-        let cost = |rows: &[(Cost, LineRow)]| {
-            let mut sum = Cost::default();
+        let cost = |rows: &[(SiteCost, LineRow)]| {
+            let mut sum = SiteCost::default();
             rows.iter().for_each(|(cost, _)| sum.merge(*cost));
             sum
         };
@@ -56,11 +56,11 @@ pub(crate) fn report(
     LinesReport { format: "bprec lines", version: JSON_VERSION, events: events.collect() }
 }
 
-/// Name of a file, and a line of it.
+/// Name of a file, and number of a line.
 type FileAndLine = (Arc<str>, u32);
 
-/// The lines that have samples in an event, the costliest first.
-fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost, LineRow)> {
+/// Returns the lines with samples in an event, the costliest first.
+fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(SiteCost, LineRow)> {
     let mut rows = Vec::new();
     for (number, cost) in &event.programs {
         let program = &index.programs.list[*number as usize];
@@ -68,17 +68,17 @@ fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost,
         for (at, listing) in code.listings(*number, |at| cost.functions.contains_key(&at)) {
             let sites = cost.functions.get(&at).map_or(&[][..], Vec::as_slice);
             let costs = FunctionCosts::new(listing.as_ref(), sites);
-            // By file and line; the first place of a line in the code stands for all.
-            let mut by_line: BTreeMap<Option<FileAndLine>, (Cost, Option<SourceLine>)> = BTreeMap::new();
+            // Costs by file and line; the first occurrence of a line in the code represents it.
+            let mut by_line: BTreeMap<Option<FileAndLine>, (SiteCost, Option<SourceLine>)> = BTreeMap::new();
             by_line.entry(None).or_default().0.merge(costs.elsewhere);
             let lines = listing.iter().flat_map(|listing| &listing.lines).zip(&costs.lines);
-            for (line, cost) in lines.filter(|(_, cost)| **cost != Cost::default()) {
+            for (line, cost) in lines.filter(|(_, cost)| **cost != SiteCost::default()) {
                 let source = line.info.as_ref().and_then(|info| sources.line(info));
                 let key = source.as_ref().map(|source| (Arc::clone(&source.file), source.line));
-                let (sum, _) = by_line.entry(key).or_insert((Cost::default(), source));
+                let (sum, _) = by_line.entry(key).or_insert((SiteCost::default(), source));
                 sum.merge(*cost);
             }
-            for (cost, source) in by_line.into_values().filter(|(cost, _)| *cost != Cost::default()) {
+            for (cost, source) in by_line.into_values().filter(|(cost, _)| *cost != SiteCost::default()) {
                 let row = LineRow {
                     id: program.id,
                     load_time_ns: program.info.map(|info| info.load_time_ns),
@@ -94,7 +94,7 @@ fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(Cost,
         }
     }
     rows.sort_by(|(a_cost, a, a_function, a_row), (b_cost, b, b_function, b_row)| {
-        let key = |cost: &Cost, number: u32| {
+        let key = |cost: &SiteCost, number: u32| {
             let sum = cost.sum();
             (Reverse((sum.weight, sum.samples)), number)
         };

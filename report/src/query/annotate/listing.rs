@@ -1,9 +1,8 @@
-//! The code of a function, joined: entries of its line table, BPF instructions and machine instructions.
+//! Listings: the code of a function, joined from entries of the line table, BPF instructions and machine instructions.
 //!
-//! Groups of BPF and machine instructions follow from the kernel's line table alone; nothing is guessed. The line table
-//! gives, for each of its entries, the first BPF instruction and the address of its machine code. The compiler in the
-//! kernel goes through a program once, in order: what is between two addresses was made of what is between the two
-//! instructions.
+//! BPF and machine instructions are grouped by the kernel's line table alone. Each of its entries has the first BPF instruction and the address of
+//! its machine code. The kernel's compiler translates a program in order, so the machine code between two addresses belongs to the BPF instructions
+//! between two entries.
 
 use super::machine::{Call, Insn as MachineInsn, Isa};
 use super::xlated;
@@ -13,41 +12,41 @@ use bprec_format::bpf::{Elements, Insn};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// The code of a function.
+/// Code of a function.
 #[derive(Debug)]
-pub(super) struct Listing<'a> {
+pub(super) struct FunctionListing<'a> {
     /// Address of the machine code.
     pub(super) start: Option<u64>,
-    /// Bytes of machine code, when the recording tells how many.
+    /// Length of the machine code in bytes, if the recording has it.
     pub(super) len_bytes: Option<u32>,
-    /// Machine code; empty when the recording has none.
+    /// Machine code; empty if the recording has none.
     pub(super) code: &'a [u8],
-    /// Machine instructions, each byte of `code` in one; none where nothing tells their lengths.
+    /// Machine instructions, which cover `code`; empty if their lengths are unknown.
     pub(super) insns: Vec<MachineInsn>,
     /// All BPF instructions of the program.
     xlated: Option<Elements<'a, Insn>>,
-    /// The recording has BPF instructions of the program.
+    /// True if the recording has the program's BPF instructions.
     pub(super) has_xlated: bool,
-    /// Slots of the function's own.
+    /// Slots of the function's instructions.
     pub(super) slots: Option<Range<u32>>,
-    /// In the order of the BPF instructions: each slot, and each machine instruction, is in one.
+    /// Lines in the order of BPF instructions; each slot and each machine instruction is in one line.
     pub(super) lines: Vec<ListedLine>,
-    /// The line table has entries of the function.
+    /// True if the line table has entries for the function.
     pub(super) has_lines: bool,
-    /// Lines have addresses.
+    /// True if lines have addresses.
     pub(super) has_addresses: bool,
 }
 
-/// Meaning of an entry of the line table.
+/// Code of an entry of the line table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListedLine {
-    /// `None` for code before the first entry, or without any.
+    /// Entry; `None` for code before the first entry or without entries.
     pub(super) info: Option<LineInfo>,
-    /// Slots of its BPF instructions.
+    /// Slots of the BPF instructions.
     pub(super) slots: Range<u32>,
-    /// Offset of its machine code, from the start of the function.
+    /// Offset of the machine code from the start of the function.
     from: Option<u32>,
-    /// Positions of its machine instructions.
+    /// Positions of the machine instructions.
     pub(super) insns: Range<usize>,
 }
 
@@ -55,22 +54,22 @@ pub(super) struct ListedLine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ListedAt {
     pub(super) line: usize,
-    /// Position of the machine instruction, where there are any.
+    /// Position of the machine instruction, if decoded.
     pub(super) insn: Option<usize>,
 }
 
-/// To which of a line's BPF instructions its machine instructions belong.
+/// Proven relation of a line's BPF instructions to its machine instructions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// All to the only one.
+    /// All machine instructions belong to the only BPF instruction.
     Single,
-    /// One each, in order.
+    /// Each BPF instruction has one machine instruction, in order.
     OneToOne,
-    /// To the line; it is known of calls only ([`Listing::calls`]).
+    /// Only calls can be related ([`FunctionListing::calls`]).
     Line,
 }
 
-/// A call: the slot of the BPF instruction, the position of the machine instruction, and its target.
+/// Related call: slot of the BPF instruction, position of the machine instruction, and target address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairedCall {
     pub(super) slot: u32,
@@ -78,14 +77,15 @@ pub(super) struct PairedCall {
     pub(super) target: u64,
 }
 
-/// Slots of each function of a program; `None` where what the recording has does not tell.
+/// Returns the slots of each function of a program; `None` if the recording does not determine them.
 pub(super) fn slots_of_functions(info: &ProgInfo<'_>) -> Vec<Option<Range<u32>>> {
     let functions = info.functions();
     let count = functions.len().max(1);
     let Some(xlated) = info.xlated() else { return vec![None; count] };
     let end = xlated.len() as u32;
     let told: Option<BTreeSet<u32>> = functions.map(|function| function.insn_off).collect();
-    // Without BTF, or with functions that the verifier added: each but the first is called or referred to.
+    // Without BTF, or with functions added by the verifier, function starts are found by references: each function but the first is called or
+    // referred to.
     let starts = told.filter(|told| told.len() == count).unwrap_or_else(|| {
         let referred = (0..end).filter_map(|at| xlated.get(at as usize)?.refers_to(at));
         std::iter::once(0).chain(referred).collect()
@@ -97,12 +97,12 @@ pub(super) fn slots_of_functions(info: &ProgInfo<'_>) -> Vec<Option<Range<u32>>>
     starts.windows(2).map(|pair| Some(pair[0]..pair[1])).collect()
 }
 
-/// Entries of a program's line table, found by where they begin.
+/// Index of a program's line table by slot and by address.
 #[derive(Debug, Default)]
 pub(super) struct LineStarts {
     /// Slot and position of each entry, ascending.
     slots: Vec<(u32, usize)>,
-    /// Address of the machine code and position, ascending.
+    /// Address and position of each entry, ascending.
     addrs: Vec<(u64, usize)>,
 }
 
@@ -116,21 +116,21 @@ impl LineStarts {
         starts
     }
 
-    /// The entry of the first of some slots that has one.
+    /// Returns the first entry in a range of slots.
     fn in_slots(&self, slots: &Range<u32>) -> Option<usize> {
         let at = self.slots.partition_point(|(slot, _)| *slot < slots.start);
         self.slots.get(at).filter(|(slot, _)| slots.contains(slot)).map(|(_, position)| *position)
     }
 
-    /// The first entry at an address.
+    /// Returns the first entry at an address.
     fn at(&self, addr: u64) -> Option<usize> {
         let at = self.addrs.partition_point(|(start, _)| *start < addr);
         self.addrs.get(at).filter(|(start, _)| *start == addr).map(|(_, position)| *position)
     }
 }
 
-impl<'a> Listing<'a> {
-    /// Joins the code of a function whose machine code is at `start`. Machine code is cut into instructions where that is asked for.
+impl<'a> FunctionListing<'a> {
+    /// Joins the code of a function whose machine code is at `start`. Decodes machine instructions if `isa` is given.
     pub(super) fn new(
         info: &ProgInfo<'a>,
         starts: &LineStarts,
@@ -138,10 +138,10 @@ impl<'a> Listing<'a> {
         start: Option<u64>,
         slots: Option<Range<u32>>,
         isa: Option<Isa>,
-    ) -> Listing<'a> {
+    ) -> FunctionListing<'a> {
         let code = function.and_then(|function| function.jited).filter(|_| start.is_some()).unwrap_or_default();
         let insns = isa.zip(start).map(|(isa, start)| isa.decode(code, start)).unwrap_or_default();
-        let mut listing = Listing {
+        let mut listing = FunctionListing {
             start,
             len_bytes: function.and_then(|function| function.len),
             code,
@@ -160,8 +160,8 @@ impl<'a> Listing<'a> {
         listing
     }
 
-    /// The entries of the line table that are the function's, in order, each with where its machine code begins. Either all of them have
-    /// that or none: what does not ascend from the function's start is nothing to build on.
+    /// Returns the function's entries of the line table, in order, each with the offset of its machine code. Either all have an offset or none:
+    /// offsets that do not ascend from 0 are not used.
     fn entries(&self, info: &ProgInfo<'_>, starts: &LineStarts) -> Vec<(LineInfo, Option<u32>)> {
         let Some(lines) = info.line_info() else { return Vec::new() };
         let addrs = info.jited_line_info();
@@ -171,7 +171,7 @@ impl<'a> Listing<'a> {
         };
         let first = match &self.slots {
             Some(slots) => starts.in_slots(slots),
-            // The first entry of a function has its first address.
+            // The first entry of a function has the function's address.
             None => self.start.and_then(|start| starts.at(start)),
         };
         let Some(first) = first else { return Vec::new() };
@@ -192,7 +192,7 @@ impl<'a> Listing<'a> {
         entries
     }
 
-    /// Cuts the code at the entries of the line table.
+    /// Splits the code at the entries of the line table.
     fn cut(&mut self, entries: &[(LineInfo, Option<u32>)]) {
         let all = self.slots.clone().unwrap_or(0..0);
         let first = entries.first().map_or(all.end, |(line, _)| line.insn_off).clamp(all.start, all.end);
@@ -205,7 +205,7 @@ impl<'a> Listing<'a> {
             let slots = if all.is_empty() { 0..0 } else { info.insn_off..end };
             self.lines.push(line(Some(*info), slots, *from));
         }
-        // Machine code of which nothing tells the line.
+        // Machine code without lines.
         if !self.has_addresses && (!self.insns.is_empty() || self.len_bytes.is_some()) {
             match self.lines.as_mut_slice() {
                 [only] if only.info.is_none() => only.from = Some(0),
@@ -220,16 +220,16 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// The line that has the machine code at an offset.
+    /// Returns the line that has the machine code at an offset.
     fn line_of(&self, offset: u32) -> Option<usize> {
-        // Lines without an address are before all others.
+        // Lines without an address come before all others.
         self.lines
             .partition_point(|line| line.from.is_none_or(|from| from <= offset))
             .checked_sub(1)
             .filter(|line| self.lines[*line].from.is_some())
     }
 
-    /// Place of a sample; `None` for an address that is in none of the function's instructions.
+    /// Returns the place of a sample; `None` for an address outside of the function's instructions.
     pub(super) fn place(&self, site: Site) -> Option<ListedAt> {
         let addr = match site {
             Site::At(addr) | Site::Return(addr) | Site::Interrupted(addr) => addr,
@@ -247,8 +247,7 @@ impl<'a> Listing<'a> {
         Some(ListedAt { line, insn })
     }
 
-    /// An offset in the instruction that returns to another: the call before it. Where what is before it does not call, an interrupt came
-    /// there.
+    /// Returns an offset in the call before a return address. If the instruction before is no call, an interrupt came at the address itself.
     fn call_before(&self, offset: u32) -> u32 {
         let Some(before) = offset.checked_sub(1) else { return offset };
         match self.insn_at(before).map(|at| &self.insns[at]) {
@@ -257,13 +256,13 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Position of the machine instruction that has the byte at an offset.
+    /// Returns the position of the machine instruction that has the byte at an offset.
     fn insn_at(&self, offset: u32) -> Option<usize> {
         let at = self.insns.partition_point(|insn| insn.offset <= offset).checked_sub(1)?;
         (offset < self.insns[at].end()).then_some(at)
     }
 
-    /// The BPF instructions of a line: the slot of each, and the slot behind it.
+    /// Returns the BPF instructions of a line, each with its slot and, for a wide one, its second slot.
     pub(super) fn bpf(&self, line: &ListedLine) -> Vec<(u32, Insn, Option<Insn>)> {
         let Some(xlated) = &self.xlated else { return Vec::new() };
         let mut insns = Vec::new();
@@ -276,10 +275,10 @@ impl<'a> Listing<'a> {
         insns
     }
 
-    /// To which of the BPF instructions of a line its machine instructions belong.
+    /// Returns the proven relation of a line's BPF instructions to its machine instructions.
     pub(super) fn proof(&self, line: &ListedLine, bpf: &[(u32, Insn, Option<Insn>)], isa: Option<Isa>) -> Proof {
         const EXIT: u8 = 0x95;
-        // A function begins with what makes its frame. It ends with what takes that down, if anything but an exit is its last.
+        // A function starts with a prologue. It ends with an epilogue unless an exit is its last instruction.
         let has_prologue = line.from.is_none_or(|from| from == 0);
         let is_last = line.insns.end == self.insns.len();
         let ends_with_exit = bpf.last().is_some_and(|(_, insn, _)| insn.code == EXIT);
@@ -289,14 +288,14 @@ impl<'a> Listing<'a> {
         if bpf.len() == 1 {
             return Proof::Single;
         }
-        // On these processors each instruction but a few becomes at least one of the machine's.
+        // On decoded architectures, each BPF instruction but a few becomes at least one machine instruction.
         let makes_code =
             isa.is_some_and(Isa::is_decoded) && !bpf.iter().any(|(_, insn, _)| xlated::may_be_left_out(insn));
         if makes_code && !is_last && bpf.len() == line.insns.len() { Proof::OneToOne } else { Proof::Line }
     }
 
-    /// The calls of a line, when there are as many of the machine's as of BPF and those between functions of the program go where they
-    /// should: they are in the same order. `functions` are the addresses of the program's functions.
+    /// Relates the calls of a line, if BPF and machine code have the same number and calls within the program have the right targets: they are in the
+    /// same order. `functions` has the addresses of the program's functions.
     pub(super) fn calls(
         &self,
         line: &ListedLine,

@@ -1,21 +1,21 @@
-//! Machine code: where its instructions begin, which of them call, and what each says.
+//! Machine code: boundaries, calls and texts of its instructions.
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter, Mnemonic, OpKind};
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
 
-/// An instruction set.
+/// Instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Isa {
     X86_64,
     Arm64,
-    /// Shown as bytes.
+    /// s390x, shown as bytes.
     S390x,
-    /// Shown as bytes.
+    /// RISC-V, shown as bytes.
     RiscV64,
 }
 
-/// An instruction.
+/// Machine instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Insn {
     /// Offset from the start of the function.
@@ -24,25 +24,25 @@ pub(super) struct Insn {
     pub(super) call: Call,
 }
 
-/// True if an instruction calls.
+/// Call by an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     No,
-    /// The code of this processor is shown as bytes: it cannot be told.
+    /// Unknown, as the code is shown as bytes.
     Unknown,
-    /// To this address, where the code tells it.
+    /// A call, to this address if the code has it.
     To(Option<u64>),
 }
 
 impl Insn {
-    /// One past its last byte, from the start of the function.
+    /// Offset one past the last byte.
     pub(super) fn end(&self) -> u32 {
         self.offset + u32::from(self.len_bytes)
     }
 }
 
 impl Isa {
-    /// Instruction set of a machine, by the kernel's name for it; `None` for others than these.
+    /// Returns the instruction set of an architecture by the kernel's name; `None` for unsupported ones.
     pub(super) fn of(machine: &str) -> Option<Isa> {
         match machine {
             "x86_64" => Some(Isa::X86_64),
@@ -53,23 +53,23 @@ impl Isa {
         }
     }
 
-    /// True if instructions are shown as such, not as bytes.
+    /// Returns true if instructions are decoded and not shown as bytes.
     pub(super) fn is_decoded(self) -> bool {
         matches!(self, Isa::X86_64 | Isa::Arm64)
     }
 
-    /// The instructions of a function that is at `addr`, one after the other: each byte is in one.
+    /// Splits the code of a function at `addr` into instructions, which cover all bytes.
     pub(super) fn decode(self, code: &[u8], addr: u64) -> Vec<Insn> {
         match self {
             Isa::X86_64 => decode_x86_64(code, addr),
             Isa::Arm64 => decode_arm64(code, addr),
-            // The length of an instruction is in its first two bits, or in the last of its first parcel.
+            // An instruction's length is in its first two bits (s390x) or in the last bits of its first parcel (RISC-V).
             Isa::S390x => cut(code, |first| [2, 4, 4, 6][usize::from(first[0] >> 6)]),
             Isa::RiscV64 => cut(code, |first| if first[0] & 3 == 3 { 4 } else { 2 }),
         }
     }
 
-    /// Text of the instruction at `addr`. `bytes` are its own.
+    /// Returns the text of the instruction at `addr`, whose bytes are given.
     pub(super) fn text(self, bytes: &[u8], addr: u64) -> String {
         match self {
             Isa::X86_64 => text_x86_64(bytes, addr),
@@ -79,12 +79,12 @@ impl Isa {
     }
 }
 
-/// Bytes apart: `48 89 e5`.
+/// Bytes in hexadecimal: `48 89 e5`.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Cuts code by the length that the first byte of an instruction tells.
+/// Splits code by the length that the first byte of an instruction gives.
 fn cut(code: &[u8], len_bytes: impl Fn(&[u8]) -> usize) -> Vec<Insn> {
     let (mut insns, mut at) = (Vec::new(), 0);
     while at < code.len() {
@@ -128,7 +128,7 @@ fn text_x86_64(bytes: &[u8], addr: u64) -> String {
 }
 
 fn decode_arm64(code: &[u8], addr: u64) -> Vec<Insn> {
-    // Values of registers that were set to a number just before.
+    // Known constants in registers.
     let mut constants = [None; 32];
     let mut insns = cut(code, |_| 4);
     for insn in &mut insns {
@@ -141,9 +141,9 @@ fn decode_arm64(code: &[u8], addr: u64) -> Vec<Insn> {
     insns
 }
 
-/// Follows an instruction; whether it calls, and what.
+/// Tracks constants through an instruction, and returns its call.
 fn call_arm64(word: u32, addr: u64, constants: &mut [Option<u64>; 32]) -> Call {
-    /// Moves of 16 bits into a 64-bit register: the others become ones, or zeros, or stay.
+    /// Moves of 16 bits into a 64-bit register: the other bits become ones (MOVN), zeros (MOVZ), or stay (MOVK).
     const MOVN: u32 = 0x9280_0000;
     const MOVZ: u32 = 0xd280_0000;
     const MOVK: u32 = 0xf280_0000;
@@ -176,7 +176,7 @@ fn text_arm64(bytes: &[u8], addr: u64) -> String {
     }
 }
 
-/// Targets of branches as addresses, where the text has them as distances: `$+0x8`, `$-0x28`.
+/// Replaces distances of branch targets in a text, `$+0x8` or `$-0x28`, by addresses.
 fn absolute(text: &str, addr: u64) -> String {
     let target = |(before, distance): (&str, &str)| {
         let (sign, digits) = distance.split_at_checked(1)?;
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(Isa::S390x.text(&[0x0d, 0xe1], 0), "0d e1");
     }
 
-    /// Bytes of any value are each in one instruction, and each instruction has a text.
+    /// Any bytes are covered by instructions, and each instruction has a text.
     #[test]
     fn any_bytes_are_instructions_of_some_length() {
         let mut state = 3u64;

@@ -1,7 +1,7 @@
-//! The code of programs: source lines, BPF instructions and machine instructions, and what each cost.
+//! Annotated code of programs: source lines, BPF instructions and machine instructions, each with its cost.
 //!
-//! All of it is in the recording: the instructions that the kernel ran, before and after its compiler, the line table and the BTF. Only the
-//! programs that are asked for are looked into.
+//! Everything is in the recording: the BPF instructions, the machine code, the line table and the BTF. Only the programs that are asked for are
+//! decoded.
 
 mod charges;
 pub(crate) mod frames;
@@ -14,9 +14,9 @@ mod source;
 mod xlated;
 
 use crate::index::Index;
-use crate::index::programs::Program;
+use crate::index::programs::IndexedProgram;
 use crate::index::sections::{btf_with, prog_infos};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
     ProgTypeName, Reason,
@@ -30,8 +30,8 @@ use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::prog_info::{Function, ProgInfo};
 use bprec_format::feature::Feature;
-use charges::{Cost, EventCosts, FunctionCosts, ProgramCost, ProgramWhole, percent};
-use listing::{LineStarts, Listing, PairedCall, Proof, slots_of_functions};
+use charges::{EventCosts, FunctionCosts, ProgramSites, ProgramWhole, SiteCost, percent};
+use listing::{FunctionListing, LineStarts, PairedCall, Proof, slots_of_functions};
 use machine::{Isa, hex};
 use names::CodeNames;
 use rustc_hash::FxHashMap;
@@ -39,15 +39,15 @@ use source::SourceFiles;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lists the programs that are asked for, by the first event that has samples in one of them.
-pub(crate) fn annotate(recording: &Recording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
+/// Lists the programs that are asked for, in the first event that has samples in one of them.
+pub(crate) fn annotate(recording: &OpenRecording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
     let (facts, sites) = gather(recording, index, &options.query)?;
     of_first(&facts, &sites, facts.events(), options)
 }
 
-/// Reads all samples once.
+/// Reads all samples once, for the ledger and for sample counts by address.
 fn gather<'f>(
-    recording: &'f Recording<'_>,
+    recording: &'f OpenRecording<'_>,
     index: &'f Index,
     options: &'f Options,
 ) -> Result<(Facts<'f>, InstructionsSink<'f>)> {
@@ -56,10 +56,10 @@ fn gather<'f>(
     Facts::gather(recording, index, options, WantedFacts::default(), sites)
 }
 
-/// Lists the programs that are asked for, by the first of these events that has samples in one of them, or else the first.
+/// Lists the programs that are asked for, in the first of these events that has samples in one of them, or else in the first event.
 ///
 /// # Errors
-/// When there is no event.
+/// Fails if `events` is empty.
 pub(crate) fn of_first(
     facts: &Facts<'_>,
     sites: &InstructionsSink<'_>,
@@ -86,7 +86,7 @@ pub(crate) fn of_first(
     let arch = recording.text(Feature::ARCH);
     let code = ProgramCode::new(recording, index, &numbers, arch.as_deref());
     let call_base = names::call_base(index);
-    // Programs without a sample of what they do, which may have run all the same.
+    // Programs without samples may have run all the same.
     let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
     let (without, of_event) = (numbers.iter().filter(|number| !has_cost(number)), facts.event(event));
     let blind = without.filter_map(|number| Some((*number, facts.blind_row(&of_event, *number as usize)?))).collect();
@@ -105,17 +105,17 @@ pub(crate) fn of_first(
     })
 }
 
-/// The code that the recording has of some programs.
+/// Recorded code of some programs.
 struct ProgramCode<'a> {
     index: &'a Index,
     isa: Option<Isa>,
-    /// By number of the program.
+    /// Program infos by number of the program.
     infos: FxHashMap<u32, ProgInfo<'a>>,
     btf: BTreeMap<u32, Btf<'a>>,
 }
 
 impl<'a> ProgramCode<'a> {
-    fn new(recording: &'a Recording<'_>, index: &'a Index, numbers: &[u32], arch: Option<&str>) -> ProgramCode<'a> {
+    fn new(recording: &'a OpenRecording<'_>, index: &'a Index, numbers: &[u32], arch: Option<&str>) -> ProgramCode<'a> {
         let position = |number: &u32| Some((index.programs.list[*number as usize].info?.at, *number));
         let wanted: FxHashMap<usize, u32> = numbers.iter().filter_map(position).collect();
         let infos = prog_infos(recording.sections(), recording.endian()).enumerate();
@@ -130,20 +130,20 @@ impl<'a> ProgramCode<'a> {
         SourceFiles::new(self.infos.get(&number).and_then(|info| self.btf.get(&info.btf_id()?)))
     }
 
-    /// The functions of a program, each with its code if the recording has its `bpf_prog_info`.
-    fn listings(&self, number: u32, wanted: impl Fn(u32) -> bool) -> Vec<(u32, Option<Listing<'a>>)> {
+    /// Returns the wanted functions of a program, each with its listing if the recording has the program's info.
+    fn listings(&self, number: u32, wanted: impl Fn(u32) -> bool) -> Vec<(u32, Option<FunctionListing<'a>>)> {
         let program = &self.index.programs.list[number as usize];
         let info = self.infos.get(&number);
         let slots = info.map(slots_of_functions).unwrap_or_default();
         let functions: Vec<Function<'a>> = info.map(|info| info.functions().collect()).unwrap_or_default();
         let starts = info.map(LineStarts::new).unwrap_or_default();
-        // The address of the interpreter is no function of a program that it runs.
+        // The address of the interpreter is not a function of an interpreted program.
         let count = if program.interpreted && !functions.is_empty() { functions.len() } else { usize::MAX };
         let known = (0..).zip(&program.functions).take(count).filter(|(at, _)| wanted(*at));
         let listed = known.map(|(at, known)| {
             let slots = slots.get(at as usize).cloned().flatten();
             let function = functions.get(at as usize);
-            (at, info.map(|info| Listing::new(info, &starts, function, known.addr, slots, self.isa)))
+            (at, info.map(|info| FunctionListing::new(info, &starts, function, known.addr, slots, self.isa)))
         });
         listed.collect()
     }
@@ -153,33 +153,33 @@ struct Annotator<'a> {
     index: &'a Index,
     code: &'a ProgramCode<'a>,
     costs: &'a EventCosts,
-    /// By number of the program, why nothing is known of its costs.
+    /// For each program that samples cannot see, the reason.
     blind: FxHashMap<u32, Reason>,
     options: &'a AnnotateOptions,
     arch: Option<&'a str>,
-    /// Base address of calls in instructions, if the recording has it.
+    /// Base address of calls in BPF instructions, if the recording has it.
     call_base: Option<u64>,
 }
 
-/// A function with its costs.
-struct Joined<'a> {
+/// Function with its listing and costs.
+struct ListedFunction<'a> {
     number: u32,
-    listing: Option<Listing<'a>>,
+    listing: Option<FunctionListing<'a>>,
     costs: FunctionCosts,
-    /// Its calls, and how far from the kernel's base of calls they are said to go.
+    /// Related calls, each with the BPF instruction's distance from the base of calls.
     calls: Vec<(PairedCall, Option<i32>)>,
 }
 
 impl<'a> Annotator<'a> {
     fn program(&self, number: u32) -> AnnotatedProgram {
         let program = &self.index.programs.list[number as usize];
-        let nothing = ProgramCost::default();
+        let nothing = ProgramSites::default();
         let cost = self.costs.programs.get(&number).unwrap_or(&nothing);
         let has_chains = self.costs.has_chains;
         let blind = self.blind.get(&number);
         let is_blind = blind.is_some();
         let whole = ProgramWhole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
-        // Entry code may have samples where the program itself has none.
+        // Entry code may have samples although the program has none.
         let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
         let entry = has_chains && charged.is_some();
         let is_wanted = |at: u32| {
@@ -187,8 +187,9 @@ impl<'a> Annotator<'a> {
             self.options.function.as_ref().is_none_or(|pattern| glob::matches(pattern, name))
         };
         let listings = self.code.listings(number, is_wanted).into_iter();
-        let joined: Vec<Joined<'a>> = listings.map(|(at, listing)| joined(program, cost, at, listing)).collect();
-        let line_costs: Vec<Vec<Cost>> = joined.iter().map(|function| function.costs.lines.clone()).collect();
+        let joined: Vec<ListedFunction<'a>> =
+            listings.map(|(at, listing)| joined(program, cost, at, listing)).collect();
+        let line_costs: Vec<Vec<SiteCost>> = joined.iter().map(|function| function.costs.lines.clone()).collect();
         let (limit, percent_limit) = (self.options.query.limit, self.options.percent_limit);
         let shown = hot::shown(&line_costs, whole.charged, limit, percent_limit);
         let names = self.names(program, &joined);
@@ -213,12 +214,12 @@ impl<'a> Annotator<'a> {
         }
     }
 
-    fn names(&self, program: &'a Program, joined: &[Joined<'_>]) -> CodeNames<'a> {
+    fn names(&self, program: &'a IndexedProgram, joined: &[ListedFunction<'_>]) -> CodeNames<'a> {
         let calls = joined.iter().flat_map(|function| &function.calls);
         let helpers = calls.clone().filter_map(|(call, distance)| Some((*call, (*distance)?)));
         let base = self.call_base.or_else(|| names::call_base_of(helpers));
         let mut names = CodeNames::new(self.index, program, self.code.isa, base);
-        // A call that does not go where its distance says is not the one that it looks like.
+        // A call whose target differs from its distance is related wrongly.
         let is_right = |call: &PairedCall, distance: Option<i32>| {
             base.zip(distance).is_none_or(|(base, distance)| base.wrapping_add_signed(distance.into()) == call.target)
         };
@@ -229,8 +230,8 @@ impl<'a> Annotator<'a> {
 
     fn function(
         &self,
-        program: &Program,
-        joined: &Joined<'_>,
+        program: &IndexedProgram,
+        joined: &ListedFunction<'_>,
         shown: &[bool],
         names: &CodeNames<'_>,
         sources: &mut SourceFiles<'_>,
@@ -253,8 +254,8 @@ impl<'a> Annotator<'a> {
             elsewhere: whole.cost(costs.elsewhere),
         };
         let Some(listing) = listing else { return function };
-        let mut left_out = (0, Cost::default());
-        let take_left_out = |left_out: &mut (u64, Cost)| {
+        let mut left_out = (0, SiteCost::default());
+        let take_left_out = |left_out: &mut (u64, SiteCost)| {
             let (lines, cost) = std::mem::take(left_out);
             (lines > 0).then(|| LeftOut { lines, cost: whole.cost(cost) })
         };
@@ -273,11 +274,11 @@ impl<'a> Annotator<'a> {
         function
     }
 
-    /// Why there are no source lines, no BPF instructions and no machine instructions, or not of all.
+    /// Returns why source lines, BPF instructions and machine instructions are missing, or are missing in part.
     fn lacks(
         &self,
-        program: &Program,
-        listing: Option<&Listing<'_>>,
+        program: &IndexedProgram,
+        listing: Option<&FunctionListing<'_>>,
     ) -> (Option<Reason>, Option<Reason>, Option<Reason>) {
         let Some(listing) = listing else {
             let none = || Some(Reason::NoProgInfo);
@@ -305,7 +306,7 @@ impl<'a> Annotator<'a> {
 
     fn line(
         &self,
-        listing: &Listing<'_>,
+        listing: &FunctionListing<'_>,
         at: usize,
         costs: &FunctionCosts,
         names: &CodeNames<'_>,
@@ -317,7 +318,7 @@ impl<'a> Annotator<'a> {
         let proof = listing.proof(line, &bpf, self.code.isa);
         let machine = |at: usize| self.machine(listing, at, costs.insns[at], names, whole);
         let sum = |insns: std::ops::Range<usize>| {
-            let mut sum = Cost::default();
+            let mut sum = SiteCost::default();
             insns.for_each(|at| sum.merge(costs.insns[at]));
             sum
         };
@@ -329,7 +330,7 @@ impl<'a> Annotator<'a> {
                 Proof::OneToOne => Some(line.insns.start + nth..line.insns.start + nth + 1),
                 Proof::Line => None,
             };
-            // Without instructions to count in, the line's cost is what there is.
+            // Without decoded instructions, the line's cost is used.
             let own_cost =
                 own_insns.clone().map(|own| if listing.insns.is_empty() { costs.lines[at] } else { sum(own) });
             let call = names.calls.get(slot).map(|call| costs.insns[call.insn]);
@@ -353,9 +354,9 @@ impl<'a> Annotator<'a> {
 
     fn machine(
         &self,
-        listing: &Listing<'_>,
+        listing: &FunctionListing<'_>,
         at: usize,
-        cost: Cost,
+        cost: SiteCost,
         names: &CodeNames<'_>,
         whole: &ProgramWhole,
     ) -> MachineInsn {
@@ -377,7 +378,12 @@ impl<'a> Annotator<'a> {
     }
 }
 
-fn joined<'a>(program: &Program, cost: &ProgramCost, number: u32, listing: Option<Listing<'a>>) -> Joined<'a> {
+fn joined<'a>(
+    program: &IndexedProgram,
+    cost: &ProgramSites,
+    number: u32,
+    listing: Option<FunctionListing<'a>>,
+) -> ListedFunction<'a> {
     let sites = cost.functions.get(&number).map_or(&[][..], Vec::as_slice);
     let costs = FunctionCosts::new(listing.as_ref(), sites);
     let addrs: Vec<Option<u64>> = program.functions.iter().map(|function| function.addr).collect();
@@ -390,5 +396,5 @@ fn joined<'a>(program: &Program, cost: &ProgramCost, number: u32, listing: Optio
         };
         calls.extend(listing.calls(line, &bpf, &addrs).into_iter().map(|call| (call, distance(call.slot))));
     }
-    Joined { number, listing, costs, calls }
+    ListedFunction { number, listing, costs, calls }
 }

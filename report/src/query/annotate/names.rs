@@ -1,45 +1,45 @@
-//! Names for the numbers in instructions, from the recording alone.
+//! Names for numbers in instructions, all from the recording.
 
 use super::listing::PairedCall;
 use super::machine::Isa;
 use super::xlated::Operand;
 use crate::index::Index;
 use crate::index::kernel::CALL_BASE;
-use crate::index::programs::Program;
+use crate::index::programs::IndexedProgram;
 use crate::index::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
-/// Address of [`CALL_BASE`], if the recording has it.
+/// Returns the address of [`CALL_BASE`], if the recording has it.
 pub(super) fn call_base(index: &Index) -> Option<u64> {
     let kernel = &index.code.kernel;
     let number = kernel.names().find(|(_, name)| name == CALL_BASE).map(|(number, _)| number);
     number.and_then(|number| kernel.start(number))
 }
 
-/// The same from calls of helpers, of which machine code has the addresses and BPF instructions the distances: one that fits all.
+/// Infers the base of calls from calls of helpers: machine code has their addresses, BPF instructions the distances. All calls must agree.
 pub(super) fn call_base_of(calls: impl Iterator<Item = (PairedCall, i32)>) -> Option<u64> {
     let mut bases = calls.map(|(call, imm)| call.target.wrapping_sub_signed(imm.into()));
     let base = bases.next()?;
     bases.all(|other| other == base).then_some(base)
 }
 
-/// Looks up names for the code of a program.
+/// Names for the code of a program.
 pub(super) struct CodeNames<'i> {
     index: &'i Index,
-    program: &'i Program,
+    program: &'i IndexedProgram,
     symbolizer: Symbolizer<'i>,
     isa: Option<Isa>,
     call_base: Option<u64>,
-    /// A time at which the program was there.
+    /// A time at which the program was loaded, ns.
     time_ns: u64,
-    /// By slot: calls as the machine code has them.
+    /// Related calls by slot.
     pub(super) calls: FxHashMap<u32, PairedCall>,
 }
 
 impl<'i> CodeNames<'i> {
     pub(super) fn new(
         index: &'i Index,
-        program: &'i Program,
+        program: &'i IndexedProgram,
         isa: Option<Isa>,
         call_base: Option<u64>,
     ) -> CodeNames<'i> {
@@ -48,7 +48,7 @@ impl<'i> CodeNames<'i> {
         CodeNames { index, program, symbolizer, isa, call_base, time_ns, calls: FxHashMap::default() }
     }
 
-    /// The function at an address, and how far behind its start that is.
+    /// Returns the function at an address, with the distance from its start.
     pub(super) fn function(&self, addr: u64) -> Option<String> {
         let symbol = self.symbolizer.find(addr, self.time_ns)?;
         Some(match symbol.offset {
@@ -57,7 +57,7 @@ impl<'i> CodeNames<'i> {
         })
     }
 
-    /// Meaning of an operand of a BPF instruction.
+    /// Returns the name of an operand of a BPF instruction.
     pub(super) fn operand(&self, operand: Operand) -> Option<String> {
         match operand {
             Operand::Map(id) => {
@@ -79,11 +79,10 @@ impl<'i> CodeNames<'i> {
         }
     }
 
-    /// Target of a call: as its machine code says, or by the distance that the BPF instruction has.
+    /// Returns the target of a call by its machine code, or else by the distance in the BPF instruction.
     fn target(&self, at: u32, imm: i32, is_kfunc: bool) -> Option<u64> {
         let by_distance = || {
-            // A kfunc that is too far away for a relative call has its BTF id in the instruction, on other processors
-            // than this one.
+            // A kfunc beyond the reach of a relative call has its BTF id in the instruction, except on x86-64.
             let has_distance = imm != 0 && (!is_kfunc || self.isa == Some(Isa::X86_64));
             self.call_base.filter(|_| has_distance).map(|base| base.wrapping_add_signed(imm.into()))
         };

@@ -1,4 +1,4 @@
-//! Lines of the source, from the BTF of programs.
+//! Source lines, from the BTF of programs.
 
 use crate::model::SourceLine;
 use bprec_format::bpf::btf::Btf;
@@ -6,10 +6,10 @@ use bprec_format::bpf::prog_info::LineInfo;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Characters of a line that are kept: entries of the line table are small, and what they refer to may be long.
+/// Limit on the bytes of a line that are kept: small entries of the line table may refer to long texts.
 const MAX_CHARS: usize = 240;
 
-/// The texts of a BTF blob, each once.
+/// Texts of a BTF blob, each read once.
 pub(super) struct SourceFiles<'b> {
     btf: Option<&'b Btf<'b>>,
     texts: FxHashMap<u32, Arc<str>>,
@@ -20,7 +20,7 @@ impl<'b> SourceFiles<'b> {
         SourceFiles { btf, texts: FxHashMap::default() }
     }
 
-    /// The place in the source that an entry of the line table stands for.
+    /// Returns the source line of an entry of the line table.
     pub(super) fn line(&mut self, line: &LineInfo) -> Option<SourceLine> {
         self.btf?;
         let file = self.text(line.file_name_off);
@@ -37,7 +37,7 @@ impl<'b> SourceFiles<'b> {
                 Some(kept) if bytes.len() > MAX_CHARS => (kept, "…"),
                 _ => (bytes, ""),
             };
-            // A character that is cut in two is left out.
+            // A truncated character is left out.
             let text = String::from_utf8_lossy(kept);
             let text = if cut.is_empty() { &text } else { text.trim_end_matches(char::REPLACEMENT_CHARACTER) };
             format!("{text}{cut}").into()

@@ -1,24 +1,24 @@
-//! BPF instructions as text, in the form that the verifier's log and bpftool have.
+//! BPF instructions as text, in the form of the verifier's log and bpftool.
 
 use bprec_format::bpf::Insn;
 use std::borrow::Cow;
 
-/// A number in an instruction that may have a name.
+/// Number in an instruction that may have a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// A map, by its id.
+    /// Id of a map.
     Map(u32),
-    /// A function of the program, by its number.
+    /// Number of a function of the program.
     Function(u32),
-    /// A function of the kernel, which the instruction in this slot calls.
+    /// Kernel function that the instruction calls.
     Called {
-        /// The slot.
+        /// Slot of the instruction.
         at: u32,
-        /// Distance from the kernel's `__bpf_call_base`; of a kfunc, where calls reach further than that, its BTF type.
+        /// Distance from the kernel's `__bpf_call_base`; for a kfunc on architectures with far calls, its BTF id.
         imm: i32,
         is_kfunc: bool,
     },
-    /// Something at an address of the kernel.
+    /// Kernel address.
     Address(u64),
 }
 
@@ -40,7 +40,7 @@ const IND: u8 = 0x40;
 const MEM: u8 = 0x60;
 const MEM_SIGNED: u8 = 0x80;
 const ATOMIC: u8 = 0xc0;
-/// A barrier against speculation, in place of a mode.
+/// Speculation barrier, in place of a mode.
 const NO_SPECULATION: u8 = 0xc2;
 
 const MOV: u8 = 0xb0;
@@ -54,12 +54,12 @@ const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 const MAY_GOTO: u8 = 0xe0;
 
-/// The offset of a move that makes the address of this CPU's instance of a variable.
+/// Offset of a move that computes the address of this CPU's instance of a variable.
 const PER_CPU: i16 = -1;
-/// The offset of a move between address spaces.
+/// Offset of a move between address spaces.
 const ADDRESS_SPACE: i16 = 1;
 
-/// The text of the instruction in slot `at`. `second` is the slot behind it. `name` is asked for names of numbers.
+/// Returns the text of the instruction in slot `at`. `second` is the next slot; `name` looks up names of numbers.
 pub(super) fn text(at: u32, insn: &Insn, second: Option<Insn>, name: &dyn Fn(Operand) -> Option<String>) -> String {
     let known = match insn.code & CLASS {
         LD => load(insn, second, name),
@@ -71,7 +71,7 @@ pub(super) fn text(at: u32, insn: &Insn, second: Option<Insn>, name: &dyn Fn(Ope
     known.unwrap_or_else(|| unknown(insn))
 }
 
-/// True if it may be that the kernel's compiler makes nothing of an instruction.
+/// Returns true if the kernel's compiler may generate no code for an instruction.
 pub(super) fn may_be_left_out(insn: &Insn) -> bool {
     match (insn.code & CLASS, insn.code & 0xf0) {
         (JMP | JMP32, JA) | (JMP, MAY_GOTO) => true,
@@ -80,7 +80,7 @@ pub(super) fn may_be_left_out(insn: &Insn) -> bool {
     }
 }
 
-/// All fields, of what no kernel is known to have.
+/// Returns all fields of an unknown instruction as text.
 fn unknown(insn: &Insn) -> String {
     let Insn { code, dst, src, off, imm } = insn;
     format!("unknown code {code:#04x} dst {dst} src {src} off {off} imm {imm}")
@@ -90,7 +90,7 @@ fn size(code: u8) -> &'static str {
     ["u32", "u16", "u8", "u64"][usize::from(code >> 3 & 3)]
 }
 
-/// A place in memory: `*(u64 *)(r10 -8)`.
+/// Memory operand: `*(u64 *)(r10 -8)`.
 fn memory(size: &str, register: u8, off: i16) -> String {
     format!("*({size} *)(r{register} {off:+})")
 }
@@ -146,7 +146,7 @@ fn store(insn: &Insn) -> Option<String> {
 }
 
 fn atomic(insn: &Insn) -> Option<String> {
-    /// The value before is put into the source register.
+    /// The old value is put into the source register.
     const FETCH: i32 = 1;
     let Insn { code, dst, src, off, imm } = *insn;
     let place = format!("({} *)(r{dst} {off:+})", size(code));
@@ -249,7 +249,7 @@ fn jump(at: u32, insn: &Insn, name: &dyn Fn(Operand) -> Option<String>) -> Optio
     Some(format!("if {register}{dst} {operator} {second} goto pc{off:+}"))
 }
 
-/// A call: of a function of the program by its distance, of the kernel's by its name. Where the kernel did not give the number it is 0.
+/// Returns the text of a call: by distance within the program, by name for a kernel function. The number is 0 if the kernel hides it.
 fn call(at: u32, insn: &Insn, name: &dyn Fn(Operand) -> Option<String>) -> String {
     let imm = insn.imm;
     if insn.is_tail_call() {
@@ -281,7 +281,7 @@ mod tests {
         text(0, &insn, Some(self::insn(0, 0, 0, 0, 1)), &|_| None)
     }
 
-    /// Forms that no recorded listing of bpftool has, as the kernel's `Documentation/bpf` and its disassembler describe them.
+    /// Forms that are in no recorded listing of bpftool, as described by the kernel's `Documentation/bpf` and its disassembler.
     #[test]
     fn every_form_has_its_text() {
         for (insn, expected) in [
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(text(insn(0x85, 0, 2, 0, 5)), "call 7_5_true#5");
     }
 
-    /// Any instruction has a text.
+    /// Every instruction has a text.
     #[test]
     fn no_instruction_is_a_surprise() {
         for code in 0..=u8::MAX {

@@ -1,8 +1,8 @@
-//! Findings: fixed rules over the report by program, split by helper. Each has a measured cost, by which they are ordered.
+//! Advice: findings of fixed rules over the report by program, split by helper, in the order of their measured costs.
 
 use super::build;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Advice, Cost, Count, EventFinding, EventReport, Finding, JSON_VERSION, Known, Line, Program, ProgramCost, Report,
     Row,
@@ -15,17 +15,17 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Fewer samples than this say nothing of a share.
+/// Least number of samples for a share.
 const SAMPLES_MIN: u64 = 20;
-/// Lookups that are so much of a program are most of it, in per cent.
+/// Least share of hash lookups in a program, per cent, for a finding.
 const LOOKUPS_MIN_PERCENT: f64 = 50.0;
-/// Output to a perf buffer that is worth another way.
+/// Least share of perf buffer output in a program, per cent, for a finding.
 const OUTPUT_MIN_PERCENT: f64 = 10.0;
-/// Least share of entry code, per cent, that makes another hook worth while.
+/// Least share of entry code in a program, per cent, for a finding.
 const ENTRY_MIN_PERCENT: f64 = 20.0;
 
 /// Applies all rules.
-pub(crate) fn advice(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Advice> {
+pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Advice> {
     let options = Options { by: Some(By::Split(Split::Helper)), all: true, limit: None, ..options.clone() };
     let report = build(recording, index, &options)?;
     Ok(Advice {
@@ -61,7 +61,7 @@ fn findings<'m>(report: &Report, maps_of: impl Fn(usize) -> &'m [u32], maps: &BT
     found
 }
 
-/// True for a program that advice is about: not for those of recorders.
+/// Returns true for a program that advice is about: recorders' programs are not.
 fn is_advised(program: &Program) -> bool {
     !program.counts_others && !program.is_of_tools()
 }
@@ -71,7 +71,7 @@ struct Costs<'r> {
     report: &'r Report,
     event: &'r EventReport,
     rows: FxHashMap<usize, &'r Row>,
-    /// Programs without samples have the cost that the kernel's run statistics tell.
+    /// True if programs without samples get their cost from run statistics.
     has_runs: bool,
 }
 
@@ -81,7 +81,7 @@ impl<'r> Costs<'r> {
         Costs { report, event, rows, has_runs }
     }
 
-    /// Cost of a program; `None` where nothing was measured.
+    /// Returns the cost of a program; `None` if nothing was measured.
     fn of_program(&self, at: usize) -> Option<Cost> {
         let line = self.rows.get(&at).and_then(|row| row.line.as_deref()).filter(|line| line.count.samples > 0);
         line.map(|line| of_line(line, line.count)).or_else(|| {
@@ -93,7 +93,7 @@ impl<'r> Costs<'r> {
         })
     }
 
-    /// The finding of programs that can be done without, but for the `kept` costliest of them; `None` where no cost was measured.
+    /// Returns the finding of programs that are dispensable except the `kept` costliest; `None` if no cost was measured.
     fn finding(
         &self,
         programs: &[usize],
@@ -118,14 +118,14 @@ fn sum(mut a: Cost, b: Cost) -> Cost {
     a
 }
 
-/// Cost of a part of a line.
+/// Returns the cost of a part of a line.
 fn of_line(line: &Line, part: Count) -> Cost {
     let of_line = part.weight as f64 / line.count.weight.max(1) as f64;
     let machine_percent = line.shares.machine.map(|percent| percent * of_line);
     Cost { samples: part.samples, weight: part.weight, machine_percent, by_run_statistics: false }
 }
 
-/// Findings about a part of each program: one for each rule.
+/// Returns the findings about a part of each program, one for each rule.
 fn parts_of_programs(costs: &Costs<'_>) -> Vec<EventFinding> {
     type Rule = fn(&Program, &Row) -> Option<(Count, String)>;
     let rules: [(Rule, u64, f64); 4] = [
@@ -165,7 +165,8 @@ fn parts_of_programs(costs: &Costs<'_>) -> Vec<EventFinding> {
     rules.iter().enumerate().filter_map(finding).collect()
 }
 
-/// Programs of one tag and name, on the same hooks at the same time, by position. Tail calls are no hook that runs all of them.
+/// Returns programs with the same tag and name on the same hooks at the same time, by position. A tail call is not a hook that runs all of its
+/// programs.
 fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     let mut copies: BTreeMap<(&str, [u8; 8], &str), Vec<usize>> = BTreeMap::new();
     for (at, program) in report.programs.iter().enumerate().filter(|(_, program)| is_advised(program)) {
@@ -189,17 +190,17 @@ fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     by_programs.into_iter().map(|(programs, hooks)| (hooks, programs)).collect()
 }
 
-/// From when to when a program was there for sure.
+/// Returns the times between which a program was certainly loaded, ns.
 fn there_ns(program: &Program) -> (i64, i64) {
     let begins_ns = program.loaded.map_or(i64::MIN, |bound| bound.before_ns);
     (begins_ns, program.unloaded.map_or(i64::MAX, |bound| bound.after_ns))
 }
 
-/// For each stretch of time: whether another one begins before it ends, and ends after it begins.
+/// Returns, for each span of time, true if another one overlaps it.
 fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by_key(|at| times[*at]);
-    // The last two ends of the stretches up to each one: one of the two is another's.
+    // The two latest ends of the spans up to each one: at least one of the two belongs to another span.
     let latest = order.iter().scan([None, None], |latest: &mut [Option<(i64, usize)>; 2], at| {
         let end = Some((times[*at].1, *at));
         *latest = if end > latest[0] { [end, latest[0]] } else { [latest[0], latest[1].max(end)] };
@@ -214,7 +215,7 @@ fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     meets.collect()
 }
 
-/// Programs that are still there, and that nobody is seen to hold, by position. Only a recorder that looked for holders can tell.
+/// Returns loaded programs without a known owner, by position. Only a recorder that looked for owners can tell.
 fn no_owner(report: &Report) -> Vec<usize> {
     let is_alone = |program: &Program| {
         let is_there = program.captured && program.unloaded.is_none() && is_advised(program);
@@ -224,13 +225,13 @@ fn no_owner(report: &Report) -> Vec<usize> {
     programs.filter(|(_, program)| is_alone(program)).map(|(at, _)| at).collect()
 }
 
-/// True if the recorder has looked who holds programs and their maps.
+/// Returns true if the recorder looked for the owners of programs and maps.
 fn looked_for_holders(report: &Report) -> bool {
     report.recording.target.is_some() && !report.recording.unfinished
 }
 
-/// Buffers for readers in user space with the programs that run, when no process has a descriptor of them: who holds none of a program's maps does not
-/// hold the program either. Only a recorder that looked for holders can tell. `maps_of` gives the ids of a program's maps by its position.
+/// Returns buffers for user space, with running programs that write to them, if no process has a descriptor of any of the buffer's programs and so
+/// cannot read it. Only a recorder that looked for owners can tell. `maps_of` returns the ids of a program's maps by its position.
 fn outputs_without_reader<'m>(
     report: &Report,
     maps_of: impl Fn(usize) -> &'m [u32],
@@ -263,10 +264,10 @@ fn outputs_without_reader<'m>(
     by_programs.into_iter().map(|(programs, maps)| (maps, programs)).collect()
 }
 
-/// Cost of a row in helpers that `is_meant` names, and the first of the names.
+/// Returns the cost of a row in the helpers that `is_meant` selects, and the first helper's name.
 fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)> {
     let meant = row.parts.iter().flatten().filter(|part| {
-        // Without the compiler's suffixes and the module.
+        // The name without the compiler's suffixes and the module.
         is_meant(part.name.split(['.', ' ']).next().unwrap_or_default())
     });
     let (mut count, mut name) = (Count::default(), None);
@@ -284,7 +285,7 @@ fn hash_lookup(_: &Program, row: &Row) -> Option<(Count, String)> {
 }
 
 fn perf_event_output(_: &Program, row: &Row) -> Option<(Count, String)> {
-    // bpf_perf_event_output, and bpf_perf_event_output_tp and so on for the types of programs.
+    // Also bpf_perf_event_output_tp and others for further program types.
     helpers(row, |name| name.starts_with("bpf_perf_event_output"))
 }
 

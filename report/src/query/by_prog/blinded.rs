@@ -1,4 +1,4 @@
-//! Perf events that carry a program: they have no samples from inside other programs.
+//! Blinded events: perf events with a BPF program have no samples from inside other programs.
 
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bprec::state::Attachment;
@@ -7,8 +7,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{BlindedEvent, Program};
 
-/// The events that the attachments speak of, each once. Of the recorder's own programs it is told elsewhere. `names` are
-/// those of the recording's own events. Before Linux 6.6 links on tracepoints and probes look like any on a perf event.
+/// Returns the perf events in attachments, each once, except those of the recorder's own programs, which another note reports. `names` are the
+/// recording's own events. Before Linux 6.6, links on tracepoints and probes look like links on any perf event.
 pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[String]) -> Vec<BlindedEvent> {
     let mut found: Vec<BlindedEvent> = Vec::new();
     let mut told: FxHashSet<(usize, &[u8])> = FxHashSet::default();
@@ -26,7 +26,7 @@ pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[St
         }
         let program = &programs[position];
         let event = String::from_utf8_lossy(&attachment.target).into_owned();
-        // Ours are called after the event they are like and the program; what the kernel tells of others has no such names.
+        // The recorder names its own events after the original event and the program; the kernel's names for other events do not look like that.
         let own = event.ends_with(')') && names.contains(&event);
         found.push(BlindedEvent { event, program_id: program.id, program: program.name.clone(), own, position });
     }
@@ -66,8 +66,7 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// The greatest number of programs that a recording may have, each on several events, takes as many steps and not
-    /// their square.
+    /// The largest number of programs in a recording, each on several events, takes linear and not quadratic time.
     #[test]
     fn many_programs_are_each_looked_up_once() {
         const PROGRAMS: u32 = 100_000;

@@ -1,4 +1,4 @@
-//! Share of the machine's time that the samples of an event stand for, and why it is not all of it.
+//! Coverage: the share of the machine's time that an event's samples stand for, and why it is incomplete.
 
 use super::facts::Facts;
 use super::shares::{EventWhole, percent};
@@ -6,17 +6,17 @@ use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
 use crate::model::{Aggregated, Count, Known, LateTicks, MissingTicks, Reason};
 
-/// With fewer of the timer's ticks than this, they are late.
+/// Share of arrived timer ticks below which ticks are late.
 const LATE_PERCENT: f64 = 95.0;
-/// Fewer ticks than this may be missing at the ends of the recording.
+/// Least number of ticks: fewer may be missing at the ends of the recording.
 const FEW_TICKS: u64 = 100;
-/// Fewer samples in programs do not tell what is missing.
+/// Least number of samples in programs to tell which ticks are missing.
 const FEW_SAMPLES: u64 = 30;
-/// Statistics of shorter runs measure mostly the reading of the clock.
+/// Time of a run below which run statistics mostly measure the reading of the clock.
 const SHORT_RUN_NS: f64 = 500.0;
 
 impl Facts<'_> {
-    /// Option or target that limits the samples to a part of the machine.
+    /// Returns the option or target that limits the samples to a part of the machine.
     pub(super) fn narrowed(&self) -> Option<String> {
         if self.options.cpus.is_some() {
             return Some("--cpu".into());
@@ -27,7 +27,7 @@ impl Facts<'_> {
         self.recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
     }
 
-    /// The timer's ticks that came, where too few did and nothing else says why.
+    /// Returns the share of timer ticks that arrived, if too few did and nothing else explains it.
     pub(super) fn late_ticks(&self, event: usize, capacity_ns: u64) -> Option<LateTicks> {
         let (options, recorded) = (self.options, &self.recorded);
         let (ledger, lost) = (&self.ledgers[event], &self.index.lost);
@@ -48,8 +48,8 @@ impl Facts<'_> {
         })
     }
 
-    /// Compares the sampled time of programs with their time by run statistics. Programs lack the same share of it as the machine if ticks
-    /// are missing from all of the time, and nothing if ticks are missing from idle time.
+    /// Compares the sampled time of programs with their time by run statistics. If ticks are missing from all of the time, programs lack the same
+    /// share as the machine; if ticks are missing from idle time, programs lack nothing.
     fn missing_ticks(&self, event: usize, arrived: f64) -> MissingTicks {
         let sampled = self.ledgers[event].programs.iter().filter_map(|(number, charges)| {
             let runs = self.programs[number as usize].runs.value()?;
@@ -59,7 +59,7 @@ impl Facts<'_> {
         let (inside, run_ns) = sampled.fold((Count::default(), 0u64), |(inside, run_ns), (more, time_ns)| {
             (inside + more, run_ns.saturating_add(time_ns))
         });
-        // Statistics count the time after a tail call for the caller; the samples are the callee's.
+        // Run statistics charge the time after a tail call to the caller; samples charge it to the callee.
         if inside.samples < FEW_SAMPLES || run_ns == 0 || self.common.has_tail_called {
             return MissingTicks::Unknown;
         }
@@ -69,11 +69,11 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns true if samples are of all that ran, and of all of the time that other counts are of.
+    /// Returns true if samples cover everything that ran, in all of the time that counts cover.
     pub(super) fn samples_are_whole(&self, event: usize) -> bool {
         let recorded = &self.recorded;
         let is_all = self.selection.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
-        // A timer that comes late has fewer samples than there was time for.
+        // A late timer has fewer samples than the time needs.
         let weight = self.ledgers[event].samples.weight;
         let cpus = recorded.cpus.unwrap_or(0);
         let machine_ns = recorded.elapsed_ns.unwrap_or(0).saturating_mul(cpus.into());
@@ -89,13 +89,13 @@ impl Facts<'_> {
     pub(super) fn aggregated(&self, event: usize, whole: &EventWhole<'_>) -> Option<Aggregated> {
         let account = self.index.aggregations.get(&event)?;
         let options = self.options;
-        // Nor is a part all that is left of a recording: one that was cut off, or a part that was written as one.
+        // A recording that was cut off or rewritten in part has fewer samples than the account.
         let ledger = &self.ledgers[event];
         let seen = Count { samples: account.samples, weight: account.period };
         let is_all =
             self.selection.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
         let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
-        // At the rate of those that were seen.
+        // Samples at the rate of the counted ones.
         let samples = |weight: u64| {
             let samples = u128::from(weight) * u128::from(account.samples) / u128::from(account.period.max(1));
             u64::try_from(samples).unwrap_or(u64::MAX)

@@ -1,5 +1,4 @@
-//! Facts of a recording by one pass over its samples: the ledger, what else is asked for beside it, and what these mean. Reports are made of
-//! them.
+//! Facts of a recording, from which reports are made: the ledger and further tables of one pass over the samples, and their interpretation.
 
 use super::blinded;
 use super::groups::Grouping;
@@ -10,7 +9,7 @@ use super::traits::{Common, WithoutSamples, traits};
 use super::{missing, notes};
 use crate::index::Index;
 use crate::input::cut_off::CutOff;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::{
     BlindedEvent, Count, Counting, CpuNotSampled, Known, LateTicks, MissingTicks, Program, Reason, RecorderCost,
@@ -29,40 +28,40 @@ use bprec_format::feature::{CpuCount, Feature};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Sinks that a query needs beside the ledger.
+/// Facts that a query needs beside the ledger.
 #[derive(Default)]
 pub(crate) struct WantedFacts {
-    /// Tables of charges, each by a key.
+    /// Keys of further tables of charges.
     pub(crate) pivots: Vec<KeyBy>,
-    /// Names of tasks, for another sink.
+    /// True if another sink needs names of tasks.
     pub(crate) comm: bool,
-    /// Counts from snapshot to snapshot.
+    /// True if counts from snapshot to snapshot are kept.
     pub(crate) intervals: bool,
-    /// When the recording starts and ends, if that is known by now.
+    /// Start and end of the recording, ns, if already known.
     pub(crate) span: Option<(u64, u64)>,
 }
 
 /// Facts of a recording.
 pub(crate) struct Facts<'f> {
-    pub(crate) recording: &'f Recording<'f>,
+    pub(crate) recording: &'f OpenRecording<'f>,
     pub(crate) index: &'f Index,
     pub(crate) options: &'f Options,
     pub(crate) selection: Selection<'f>,
     pub(crate) history: CounterHistory,
-    /// By event.
+    /// Ledgers by event.
     pub(crate) ledgers: ByEvent<EventLedger>,
-    /// Tables that were asked for, in their order.
+    /// Further tables in the order of [`WantedFacts::pivots`].
     pub(crate) pivots: Vec<Pivoted>,
-    /// Charges by what each program's cost is split by.
+    /// Charges by the parts that `--by` splits each program into.
     pub(super) split: Option<Pivoted>,
-    /// Lost samples, by event.
+    /// Lost samples by event, if known.
     pub(super) lost: Vec<Option<u64>>,
-    /// Groups of programs, with `--by owner` and the like.
+    /// Groups of programs, with `--by owner` and similar.
     pub(super) grouping: Option<Grouping>,
     pub(super) unreadable: Unreadable,
     pub(super) zeros: Zeros,
     pub(crate) counting: Option<Counting>,
-    /// By number.
+    /// Programs by number.
     pub(crate) programs: Arc<Vec<Program>>,
     pub(crate) recorded: model::Recording,
     pub(super) blinded_events: Vec<BlindedEvent>,
@@ -75,22 +74,22 @@ pub(crate) struct EventFacts<'f> {
     pub(crate) unit: Unit,
     pub(crate) has_chains: bool,
     pub(crate) late_ticks: Option<LateTicks>,
-    /// Weight that shares of the machine are of.
+    /// Weight of the whole machine.
     pub(crate) machine: Known<u64>,
     pub(super) idle: Known<Count>,
     pub(super) busy: Known<u64>,
-    /// All that is charged to programs.
+    /// Sum of the charges of all programs.
     pub(super) charges: Charges,
-    /// All that is charged to BPF.
+    /// Sum of all charges to BPF.
     pub(crate) bpf: Count,
     pub(super) whole: EventWhole<'f>,
     pub(super) basis: Basis,
-    /// Some program may be reached by tail calls.
+    /// True if tail calls may reach some program.
     pub(super) tail_calls: bool,
 }
 
 impl EventFacts<'_> {
-    /// Ticks of the timer are missing whatever they would have met: those that came stand for all.
+    /// Returns true if missing ticks are missing from all of the time, so that the arrived ones stand for all.
     pub(crate) fn is_scaled(&self) -> bool {
         self.late_ticks.is_some_and(|late| late.missing == MissingTicks::All)
     }
@@ -107,12 +106,12 @@ impl KeyBy {
 }
 
 impl<'f> Facts<'f> {
-    /// Reads all samples once, for the ledger, for what else is wanted, and for another sink.
+    /// Reads all samples once, for the ledger, the wanted facts and another sink.
     ///
     /// # Errors
-    /// When `options` name an event or a time that the recording does not have.
+    /// Fails if `options` name an event or a time that the recording does not have.
     pub(crate) fn gather<S: Sink>(
-        recording: &'f Recording<'_>,
+        recording: &'f OpenRecording<'_>,
         index: &'f Index,
         options: &'f Options,
         wanted: WantedFacts,
@@ -183,12 +182,12 @@ impl<'f> Facts<'f> {
         Ok((facts, sink))
     }
 
-    /// The events that are asked for.
+    /// Positions of the selected events.
     pub(crate) fn events(&self) -> impl Iterator<Item = usize> + Clone {
         (0..self.selection.events.len()).filter(|event| self.selection.events[*event])
     }
 
-    /// Facts of an event.
+    /// Returns the facts of an event.
     pub(crate) fn event(&self, event: usize) -> EventFacts<'_> {
         let (ledger, recorded) = (&self.ledgers[event], &self.recorded);
         let attr = &self.recording.event(event).attr;
@@ -201,7 +200,7 @@ impl<'f> Facts<'f> {
             }
         };
         let late_ticks = capacity_ns.value().and_then(|capacity_ns| self.late_ticks(event, *capacity_ns));
-        // Ticks that are missing on idle and busy CPUs alike: those that came stand for all.
+        // If ticks are missing on idle and busy CPUs alike, the arrived ones stand for all.
         let machine = match late_ticks {
             Some(late) if late.missing == MissingTicks::All => Known::Value(ledger.samples.weight),
             _ => capacity_ns.clone(),
@@ -249,7 +248,7 @@ impl<'f> Facts<'f> {
         }
     }
 
-    /// Samples of an event that were lost.
+    /// Number of lost samples of an event.
     pub(crate) fn lost(&self, event: usize) -> Known<u64> {
         Known::or_unknown(self.lost[event], Reason::LostTogether { records: self.index.lost.of_any_event() })
     }
@@ -273,28 +272,28 @@ impl<'f> Facts<'f> {
     }
 }
 
-/// When the recording started and ended: as the recorder says, or else by the samples.
+/// Returns the start and end of the recording, ns, as the recorder says or else by the samples.
 pub(crate) fn time_span(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     sampled: impl Fn() -> Option<(u64, u64)>,
 ) -> (u64, u64) {
     let told = recording.told_span();
     let first = index.start_ns().or_else(|| told.or_else(&sampled).map(|(first, _)| first)).unwrap_or(0);
     let last = index.states.cost.map(|cost| cost.end_ns).or(told.map(|(_, last)| last)).unwrap_or_else(|| {
-        // It was still going on when statistics were read.
+        // The recording was still going on when statistics were last read.
         sampled().map(|(_, last)| last).max(index.runs.moments_ns().next_back()).unwrap_or(first)
     });
     (first, last.max(first))
 }
 
-/// Length of sampling, ns, whatever part of it is selected.
+/// Length of the whole recording, ns.
 fn length_ns(index: &Index, start_ns: u64) -> Option<u64> {
     index.recorded_ns(start_ns, index.states.cost?.end_ns)
 }
 
 fn recorded(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     start_ns: u64,
     elapsed_ns: Option<u64>,
@@ -353,8 +352,13 @@ fn recorded(
     }
 }
 
-/// CPUs that the samples are of, online ones, or else those that have samples.
-fn cpus(recording: &Recording<'_>, index: &Index, options: &Options, ledgers: &ByEvent<EventLedger>) -> Option<u32> {
+/// Returns the number of CPUs that samples cover: the online ones, or else those with samples.
+fn cpus(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+    ledgers: &ByEvent<EventLedger>,
+) -> Option<u32> {
     let online = index.states.session.as_ref().map(|session| session.cpus_online);
     let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);
     let online = online.or(count.map(|count| count.online)).filter(|cpus| *cpus > 0);
@@ -366,6 +370,6 @@ fn cpus(recording: &Recording<'_>, index: &Index, options: &Options, ledgers: &B
         }));
     }
     let seen = (!seen.is_empty()).then_some(seen.len() as u32);
-    // A selection of CPUs is measured against these alone.
+    // With a selection of CPUs, only these count.
     if options.cpus.is_some() { seen } else { online.or(seen) }
 }

@@ -1,4 +1,4 @@
-//! Programs put together: one row for all that have an owner, a name, a type or a hook in common.
+//! Groups: one row for all programs with the same owner, name, type or hook.
 
 use super::facts::{EventFacts, Facts};
 use super::rows::{ProgramRow, counts_others};
@@ -15,20 +15,20 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Programs that are put together: known before samples are charged, as inclusive samples count once per group.
+/// Assignment of programs to groups, made before the pass, as inclusive samples count once per group.
 #[derive(Debug, Default)]
 pub(super) struct Grouping {
     names: Vec<String>,
-    /// By the index's number of a program; `None` for those that get no row.
+    /// Group of each program; `None` for programs without a row.
     pub(super) of: Vec<Option<u32>>,
-    /// CPUs of the machine, on which runs are counted.
+    /// Number of online CPUs, on which runs are counted.
     cpus: Option<u32>,
 }
 
 impl Grouping {
-    /// The groups of the programs that are asked for, by name.
+    /// Groups the programs that are asked for.
     pub(super) fn new(index: &Index, by: Group, asked: &Asked, options: &Options) -> Grouping {
-        let has_row = |number: u32, program: &programs::Program| match asked.is_all() {
+        let has_row = |number: u32, program: &programs::IndexedProgram| match asked.is_all() {
             true => options.all || !counts_others(program, index),
             false => asked.has(number),
         };
@@ -42,7 +42,7 @@ impl Grouping {
         Grouping { names: names.into_iter().cloned().collect(), of: of_number, cpus }
     }
 
-    /// Part of the groups that all events share.
+    /// Returns the facts of groups that do not depend on an event.
     pub(super) fn members(&self, programs: &[Program], elapsed_ns: Option<u64>) -> Vec<Members> {
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.names.len()];
         for (position, group) in self.of.iter().enumerate() {
@@ -57,10 +57,10 @@ impl Grouping {
     }
 }
 
-/// The group of a program.
-fn name(program: &programs::Program, index: &Index, by: Group) -> String {
+/// Returns the name of a program's group.
+fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String {
     let states = &index.states;
-    // Owners and attach points that nobody looked for are unknown, not absent.
+    // Without a session, nobody looked for owners and attach points: they are unknown, not absent.
     let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
@@ -92,35 +92,35 @@ fn name(program: &programs::Program, index: &Index, by: Group) -> String {
     }
 }
 
-/// The programs of a group, and what is known of them without samples.
+/// Programs of a group, and facts of them without samples.
 pub(super) struct Members {
-    /// Their positions, ascending.
+    /// Positions of the programs, ascending.
     programs: Arc<[usize]>,
     runs: Known<Box<Runs>>,
     /// Number of programs with known runs.
     known_runs: usize,
-    /// Some of them did something.
+    /// True if some program of the group was active.
     happened: bool,
 }
 
-/// A group before its shares are known.
+/// Group in an event, without shares.
 pub(super) struct Grouped {
     number: usize,
-    /// Programs with samples, and perhaps those without.
+    /// Rows of programs with samples, and of those without if they are listed.
     pub(super) rows: Vec<ProgramRow>,
     pub(super) charges: Charges,
-    /// Number of its programs.
+    /// Number of programs in the group.
     pub(super) programs: usize,
-    /// Number of programs that samples say nothing about.
+    /// Number of programs that samples cannot see.
     blind: usize,
-    /// Number of programs without samples, of which samples say nothing: the reason of the first.
+    /// Number of programs without samples that samples cannot see, and the first one's reason.
     pub(super) unseen: usize,
     why_unseen: Option<Reason>,
-    /// Some of them did something.
+    /// True if some program of the group was active.
     pub(super) happened: bool,
 }
 
-/// The rows of programs by group, in the order that is asked for. What is inclusive is that of the group. Rows of no group are handed back.
+/// Groups the rows of programs, in the order that the user asks for. Inclusive samples are those of the group. Also returns the rows without a group.
 pub(super) fn grouped(
     grouping: &Grouping,
     facts: &Facts<'_>,
@@ -165,8 +165,8 @@ pub(super) fn grouped(
     (groups, others)
 }
 
-/// The sum of what is known of the runs of programs, and of how many programs it is. Rates are of `elapsed_ns`, the time that is looked at, on
-/// `cpus`: its programs came and went at different times, and shares of different lifetimes do not add up.
+/// Returns the sum of the known runs of programs, and the number of programs with known runs. Rates are of `elapsed_ns`, the selected time, on
+/// `cpus`: programs have different lifetimes, so shares of lifetimes do not add up.
 fn runs<'p>(
     programs: impl Iterator<Item = &'p Program>,
     elapsed_ns: Option<u64>,
@@ -199,7 +199,7 @@ fn add(sum: &mut Runs, runs: &Runs) {
     let count = sum.count.saturating_add(runs.count);
     let time_ns = sum.time_ns.saturating_add(runs.time_ns);
     let misses = sum.misses.zip(runs.misses).map(|(a, b)| a.saturating_add(b));
-    // All are counted in the same windows, so that what chance adds to one it may add to the other.
+    // All programs are counted in the same windows, so their margins add up.
     let estimate = match (sum.estimate, runs.estimate) {
         (Some(a), Some(b)) => Some(RunsEstimate {
             counted_for_ns: a.counted_for_ns.min(b.counted_for_ns),
@@ -212,12 +212,12 @@ fn add(sum: &mut Runs, runs: &Runs) {
 }
 
 impl Grouped {
-    /// Number of its programs that have samples.
+    /// Number of programs with samples.
     pub(super) fn sampled_programs(&self) -> usize {
         self.rows.iter().filter(|row| row.has_samples()).count()
     }
 
-    /// Time by run statistics that samples of its programs lack.
+    /// Time by run statistics that samples lack, ns.
     pub(super) fn unsampled_ns(&self) -> Option<u64> {
         self.rows.iter().filter_map(|row| row.unsampled_ns).reduce(u64::saturating_add)
     }
@@ -246,12 +246,12 @@ impl Grouped {
             Sort::Cpu => largest(|runs| Some(runs.time_ns as f64)),
             Sort::Misses => largest(|runs| runs.misses.map(|misses| misses as f64)),
             Sort::Id => members[self.number].programs.cmp(&members[other.number].programs),
-            // Groups are numbered by name.
+            // Groups are numbered in the order of names.
             Sort::Name | Sort::Type => Ordering::Equal,
         }
     }
 
-    /// The group with its shares.
+    /// Returns the group's row with its shares.
     pub(super) fn row(&self, grouping: &Grouping, members: &[Members], whole: &EventWhole<'_>) -> GroupRow {
         let members = &members[self.number];
         let line = match &self.why_unseen {

@@ -1,18 +1,18 @@
-//! Losses: samples, records of the side band and programs that are missing from a recording.
+//! Losses: samples, side-band records and programs that a recording lacks.
 
 use super::facts::Facts;
 use crate::index::Index;
 use crate::input::cut_off::Cause;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::{MissedProgram, TimeBound};
 use bprec_format::bpf::Tag;
 use rustc_hash::FxHashSet;
 
-/// Lost samples of each event: counted by the kernel, or else as LOST_SAMPLES says. LOST counts the same losses, of all events
-/// together. Where LOST_SAMPLES leaves open of which event some are, no event's are known.
-pub(super) fn lost(recording: &Recording<'_>, index: &Index) -> Vec<Option<u64>> {
+/// Returns the lost samples of each event, as the kernel counted them or else by LOST_SAMPLES. LOST counts the same losses for all events together.
+/// If LOST_SAMPLES records do not identify their event, the losses of all events are unknown.
+pub(super) fn lost(recording: &OpenRecording<'_>, index: &Index) -> Vec<Option<u64>> {
     let events = recording.events.all().len();
     if let Some(loss) = &index.states.loss
         && !loss.not_counted
@@ -32,7 +32,7 @@ pub(super) fn lost(recording: &Recording<'_>, index: &Index) -> Vec<Option<u64>>
 }
 
 impl Facts<'_> {
-    /// Events that have no part in the report, with the records of theirs that were lost.
+    /// Returns the side-band events with lost records, and their numbers.
     pub(super) fn side_band_lost(&self) -> Vec<(String, u64)> {
         let kinds = self.recording.kinds.iter().zip(&self.recording.names);
         let side_band =
@@ -41,7 +41,7 @@ impl Facts<'_> {
         lost.collect()
     }
 
-    /// Programs that were there and are not in the recording.
+    /// Returns programs that were loaded but are missing in the recording.
     pub(super) fn missed(&self) -> Vec<MissedProgram> {
         let start_ns = self.recorded.start_ns;
         let since_start = |time: u64| since(time, start_ns);

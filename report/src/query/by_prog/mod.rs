@@ -1,4 +1,4 @@
-//! From the facts of a recording to the report by program.
+//! The report by program, made from the facts of a recording.
 
 pub(crate) mod advice;
 mod blinded;
@@ -17,7 +17,7 @@ mod traits;
 pub(crate) mod tree;
 
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{Count, EventReport, JSON_VERSION, Known, Note, Others, Program, Reason, Report, SourceRow, Unit};
 use crate::pass::sinks::pivot::Charges;
 use crate::{Options, Result};
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use traits::{ROWS_WITHOUT_SAMPLES, WithoutSamples};
 
 /// Makes the report.
-pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Report> {
+pub(crate) fn build(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Report> {
     Ok(Facts::gather(recording, index, options, WantedFacts::default(), |_| ())?.0.report())
 }
 
@@ -63,14 +63,14 @@ impl Facts<'_> {
         report
     }
 
-    /// Notes that are not of one event.
+    /// Returns the notes about the recording as a whole.
     pub(crate) fn notes(&self) -> Vec<Note> {
         let states = &self.index.states;
         let unheld = states.cost.and_then(|cost| cost.unheld).unwrap_or(0);
         notes::of_recording(self, self.side_band_lost(), states.user_symbols.as_ref(), unheld)
     }
 
-    /// `rows_left` is the number of rows of programs without samples that there is room for.
+    /// Makes the report of an event. `rows_left` is the remaining number of rows for programs without samples.
     fn event_report(&self, event: usize, rows_left: &mut usize) -> EventReport {
         let facts = self.event(event);
         let (ledger, whole, common) = (facts.ledger, &facts.whole, &self.common);
@@ -81,7 +81,7 @@ impl Facts<'_> {
         let with_row = |how| rows.iter().filter(|row| common.traits[row.program].without_samples == how).count();
         let quiet = common.quiet - with_row(WithoutSamples::Quiet);
         let left_out = common.listed - with_row(WithoutSamples::Listed);
-        // Rows of what is not asked for are left out.
+        // Only if all programs are asked for do rows add up to all of the time.
         let unsampled_ns = rows.iter().filter(|_| self.selection.asked.is_all()).filter_map(|row| row.unsampled_ns);
         let unsampled_ns = unsampled_ns.reduce(u64::saturating_add);
         let mut chosen = match &self.grouping {
@@ -89,7 +89,7 @@ impl Facts<'_> {
             Some(grouping) => {
                 let (groups, rest) = grouped(grouping, self, &facts, rows);
                 let mut chosen = self.choose(rest, whole);
-                // Programs without a row were not asked for, or count others.
+                // Programs without a group were not asked for, or count other programs.
                 chosen.groups = self.choose_groups(groups, &mut chosen, whole);
                 chosen
             }
@@ -99,7 +99,7 @@ impl Facts<'_> {
             false => Known::Value(ledger.unknown_code),
             true => Known::Unknown(Reason::NoKernelMap),
         };
-        // Without the names of what leads to programs, none found is not none.
+        // Without kernel symbols, entry code cannot be found: 0 samples mean unknown.
         let has_symbols = !self.index.code.kernel.is_empty();
         let told = |count: Count| match has_symbols || count.samples > 0 {
             true => Known::Value(count),
@@ -107,10 +107,10 @@ impl Facts<'_> {
         };
         let mut charges_of_all = facts.charges;
         charges_of_all.entry.merge(ledger.entry);
-        // An estimate divides it among the programs; its sum is no estimate.
+        // The shares of programs are estimates; their sum is exact.
         charges_of_all.shared_entry = Count::default();
         let mut total = whole.ledger(&charges_of_all, false);
-        // Lines without columns are in the total too.
+        // The total includes lines without columns.
         let all_of_it = whole.line(facts.bpf);
         (total.count, total.shares) = (all_of_it.count, all_of_it.shares);
         let without_samples = whole.kept(whole.ledger(&Charges::default(), true));
@@ -160,12 +160,12 @@ impl Facts<'_> {
         made
     }
 
-    /// Chooses the rows that are shown, and sums up the others.
+    /// Chooses the rows to show, and sums up the others.
     fn choose(&self, mut rows: Vec<ProgramRow>, whole: &EventWhole<'_>) -> Chosen {
         let (options, asked) = (self.options, &self.selection.asked);
         let mut chosen = Chosen::default();
         let mut shown = 0;
-        // In place: with all programs that a recording has, rows are most of the memory.
+        // Filters in place: with many programs, rows take most of the memory.
         rows.retain(|row| {
             let program = &self.programs[row.program];
             let is_asked = asked.has(row.program as u32);
@@ -173,7 +173,7 @@ impl Facts<'_> {
             let has_room = options.limit.is_none_or(|limit| shown < limit);
             let is_tool = program.counts_others || options.folds_tools && program.is_of_tools();
             if is_tool && asked.is_all() && !options.all {
-                // There are two for each program that is counted: together they say what counting takes.
+                // Two programs count each counted program: their sum is the cost of counting.
                 chosen.counting.0 += usize::from(row.has_samples());
                 chosen.counting.1.merge(&row.charges);
                 false
@@ -196,13 +196,13 @@ impl Facts<'_> {
         Chosen { shown: rows, ..chosen }
     }
 
-    /// True if a cost is known to be less of all samples than is shown; `is_partial`: some of it is unknown.
+    /// Returns true if a cost is below the percent limit; `is_partial`: a part of the cost is unknown.
     fn is_small(&self, cost: Count, is_partial: bool, whole: &EventWhole<'_>) -> bool {
         let Some(limit) = self.options.percent_limit else { return false };
         !is_partial && whole.share(cost).percent.is_some_and(|percent| percent < limit)
     }
 
-    /// Chooses the groups that are shown; the others are added to the rest.
+    /// Chooses the groups to show, and adds the others to the rest.
     fn choose_groups(&self, groups: Vec<Grouped>, chosen: &mut Chosen, whole: &EventWhole<'_>) -> Vec<Grouped> {
         let options = self.options;
         let is_asked = !self.selection.asked.is_all();
@@ -226,7 +226,7 @@ impl Facts<'_> {
     }
 }
 
-/// Rows that are shown, and what the others add up to: how many have samples, and what is charged to them.
+/// Rows to show, and sums of the others: number of programs with samples, and their charges.
 #[derive(Default)]
 struct Chosen {
     shown: Vec<ProgramRow>,
@@ -236,12 +236,12 @@ struct Chosen {
     quiet: usize,
 }
 
-/// The rows by their sources, where exact counters are one.
+/// Returns the comparison of sources, for programs with exact counters.
 fn sources(rows: &[ProgramRow], programs: &[Program], basis: &Basis) -> Vec<SourceRow> {
     let compared = rows.iter().filter_map(|row| {
         let program = &programs[row.program];
         program.exact.value()?;
-        // Runs of all of the time, where samples cover all of it.
+        // Runs in all of the time, as samples cover all of it.
         let all_runs = program.exact_throughout().map(|exact| exact.runs);
         let all_runs = all_runs.or(program.runs.value().map(|runs| runs.count)).filter(|runs| *runs > 0);
         let total = row.charges.total;

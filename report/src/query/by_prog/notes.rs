@@ -9,15 +9,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{BlindedEvent, EventReport, Exact, Known, Note, Program, Reason};
 
-/// About an event, of which all but the notes is there. `rows` are the programs that are shown, each in a row or in that of its group;
-/// `left_out` is the number of programs that have no row since there are too many.
+/// Returns the notes about an event, whose report is complete but for them. `rows` are the shown programs, in rows or groups; `left_out` is the
+/// number of programs without a row for lack of space.
 pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramRow], left_out: usize) -> Vec<Note> {
     let common = &facts.common;
     let has_runs = rows.iter().any(|row| facts.programs[row.program].runs.is_value())
         || event.groups.iter().any(|group| group.runs.is_value());
     let shown: Vec<&Program> = rows.iter().map(|row| &facts.programs[row.program]).collect();
     let mut all = Vec::new();
-    // Rows of groups have no exact counts.
+    // Groups have no exact counts.
     if let Some(counting) = facts.counting.as_ref().filter(|_| event.groups.is_empty()) {
         let exact: Vec<(String, &Exact)> = shown.iter().flat_map(|program| counted(program)).collect();
         all.extend(notes::how(counting, exact.iter().map(|(_, exact)| *exact)));
@@ -75,7 +75,7 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
     all
 }
 
-/// A note for each reason, with the programs that it blinds, each name once.
+/// Returns a note for each reason, with the programs that samples cannot see for it, each name once.
 fn blind<'r>(programs: impl Iterator<Item = (&'r Reason, String)>) -> Vec<Note> {
     let mut reasons: FxHashMap<String, &Reason> = FxHashMap::default();
     let mut known: FxHashSet<(String, String)> = FxHashSet::default();
@@ -89,7 +89,7 @@ fn blind<'r>(programs: impl Iterator<Item = (&'r Reason, String)>) -> Vec<Note> 
     by_reason.into_iter().filter_map(note).collect()
 }
 
-/// Exact counts of a program, by name.
+/// Returns the exact counts of a program with their names.
 fn counted(program: &Program) -> Vec<(String, &Exact)> {
     let of = |exact: &Exact| {
         let name = match exact.function {
@@ -108,7 +108,7 @@ fn counted(program: &Program) -> Vec<(String, &Exact)> {
         .collect()
 }
 
-/// By name of an event: positions of the programs that are on it.
+/// Returns the positions of the programs on each event, by its name.
 pub(super) fn carried(blinded_events: &[BlindedEvent]) -> FxHashMap<String, Vec<usize>> {
     let mut carried: FxHashMap<String, Vec<usize>> = FxHashMap::default();
     for blinded in blinded_events.iter().filter(|blinded| blinded.own) {
@@ -117,14 +117,14 @@ pub(super) fn carried(blinded_events: &[BlindedEvent]) -> FxHashMap<String, Vec<
     carried
 }
 
-/// Runs are known of no program.
+/// Returns a note if the runs of all programs are unknown.
 pub(super) fn no_runs(programs: &[Program]) -> Option<Note> {
     let Known::Unknown(reason) = &programs.first()?.runs else { return None };
     let none = programs.iter().all(|program| !program.runs.is_value());
     none.then(|| Note::RunsUnknown { reason: reason.clone() })
 }
 
-/// About the recording as a whole. `side_band_lost` are events that have no part in the report, with how many of their records were lost.
+/// Returns the notes about the recording as a whole. `side_band_lost` has the side-band events with their numbers of lost records.
 pub(super) fn of_recording(
     facts: &Facts<'_>,
     side_band_lost: Vec<(String, u64)>,

@@ -1,16 +1,16 @@
-//! The ledger from interval to interval.
+//! Costs over time.
 
 use super::facts::{Facts, WantedFacts, time_span};
 use crate::index::Index;
 use crate::index::runs::{ProgramKey, Stretch};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
 use crate::model::{
     Count, CountedOverTime, CounterSource, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, JSON_VERSION,
     Known, OverTime, Program, Reason, Report, RowOverTime,
 };
 use crate::pass::Asked;
-use crate::pass::sinks::pivot::{Cell, Charged, Key, KeyBy};
+use crate::pass::sinks::pivot::{ChargedRow, Key, KeyBy, PivotCell};
 use crate::query::counters::CounterHistory;
 use crate::query::counters::per_interval::{Counted, counted as counted_between};
 use crate::{Options, Result};
@@ -18,15 +18,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Without a length that is asked for there are at most so many intervals.
+/// Limit on the number of intervals if no length is given.
 const INTERVALS: u64 = 60;
 
-/// With more intervals what was counted between snapshots is not spread over them.
+/// Limit on the intervals over which counts between snapshots are spread.
 const COUNTED_INTERVALS_MAX: u64 = 10_000;
 
-/// Makes the report. `interval_ns` is the length of an interval; `None`: one that people like to read.
+/// Makes the report. `interval_ns` is the length of an interval; with `None`, a round number.
 pub(crate) fn over_time(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
     interval_ns: Option<u64>,
@@ -36,9 +36,9 @@ pub(crate) fn over_time(
     Ok(intervals.report(&facts, 0, options.limit, &facts.selection.asked))
 }
 
-/// The report by program, and all of its programs over time: also those that `options` leave out of its rows.
+/// Makes the report by program, and the costs over time of all programs, also of those that `options` leave out of the rows.
 pub(crate) fn by_prog_over_time(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
 ) -> Result<(Report, OverTime)> {
@@ -47,19 +47,19 @@ pub(crate) fn by_prog_over_time(
     Ok((facts.report(), intervals.report(&facts, 0, None, &Asked::default())))
 }
 
-/// Intervals of one length.
+/// Intervals of equal length.
 pub(crate) struct IntervalQuery {
     span: (u64, u64),
     length_ns: u64,
 }
 
 impl IntervalQuery {
-    /// Intervals of this length; `None`: of one that people like to read.
+    /// Makes intervals of this length; with `None`, of a round length.
     ///
     /// # Errors
-    /// When `options` name a time that the recording does not have.
+    /// Fails if `options` name a time that the recording does not have.
     pub(crate) fn new(
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         index: &Index,
         options: &Options,
         length_ns: Option<u64>,
@@ -75,12 +75,12 @@ impl IntervalQuery {
         KeyBy::Intervals { start_ns: self.span.0, length_ns: self.length_ns }
     }
 
-    /// Sinks that they need.
+    /// Facts that the intervals need.
     pub(crate) fn wanted(&self) -> WantedFacts {
         WantedFacts { pivots: vec![self.key()], intervals: true, span: Some(self.span), ..WantedFacts::default() }
     }
 
-    /// Charges of each interval, in the events that are asked for, from the pivot at this position in the facts.
+    /// Reports the charges of each interval in the selected events, from the table at this position in the facts.
     pub(crate) fn report(&self, facts: &Facts<'_>, pivot: usize, limit: Option<usize>, asked: &Asked) -> OverTime {
         let (interval_ns, recorded) = (self.length_ns, &facts.recorded);
         let span_ns = self.span.1 - self.span.0;
@@ -96,7 +96,7 @@ impl IntervalQuery {
             cpus: recorded.cpus,
         };
         let pivot = &facts.pivots[pivot];
-        let interval = |cell: &Cell| match pivot.keys[cell.key as usize][..] {
+        let interval = |cell: &PivotCell| match pivot.keys[cell.key as usize][..] {
             [Key::Interval(interval)] => Some(interval),
             _ => None,
         };
@@ -106,7 +106,7 @@ impl IntervalQuery {
                 let counts = cells.iter().map(|cell| (interval(cell), cell.charges.sum()));
                 let counts = counts.filter(|(_, count)| *count != Count::default()).collect();
                 match charged {
-                    Charged::Program(number) => {
+                    ChargedRow::Program(number) => {
                         let at = number as usize;
                         let counted = spread.counted(&facts.programs[at]);
                         row(Some(at), &facts.programs, "", counts, interval_ns, counted)
@@ -166,7 +166,7 @@ fn row(
     }
 }
 
-/// Spreads what was counted between snapshots over intervals.
+/// Spreads counts between snapshots over intervals.
 struct SpreadCounts<'s> {
     history: &'s CounterHistory,
     index: &'s Index,
@@ -175,12 +175,12 @@ struct SpreadCounts<'s> {
     interval_ns: u64,
     /// Number of intervals.
     intervals: u64,
-    /// The last of them, where what comes behind it belongs to it.
+    /// Last interval, to which everything later belongs.
     last: u64,
     cpus: Option<u32>,
 }
 
-/// Contents of an interval.
+/// Counts in an interval.
 #[derive(Default, Clone)]
 struct IntervalPiece {
     runs: u64,
@@ -194,7 +194,7 @@ impl IntervalPiece {
         IntervalPiece { runs: 0, time_ns: Some(0.0), events: vec![Some(0.0); events], is_estimate: false }
     }
 
-    /// Adds so many of the runs that were counted, with their part of the time and the events.
+    /// Adds a number of the counted runs, with their part of the time and of the events.
     fn add(&mut self, counted: &Counted, runs: u64) {
         self.runs = self.runs.saturating_add(runs);
         self.is_estimate |= counted.is_estimate;
@@ -213,7 +213,7 @@ impl IntervalPiece {
 }
 
 impl SpreadCounts<'_> {
-    /// Counts of a program, from the source that the ledger has its runs from.
+    /// Returns the counts of a program, from the source of its runs in the ledger.
     fn counted(&self, program: &Program) -> Known<CountedOverTime> {
         let Some(key) = program.id.zip(program.load_time_ns) else {
             return Known::Unknown(Reason::ProgramUnidentified);
@@ -267,7 +267,7 @@ impl SpreadCounts<'_> {
         })
     }
 
-    /// Run statistics of a program.
+    /// Returns the run statistics of a program.
     fn runs(&self, key: ProgramKey) -> Known<CountedOverTime> {
         let runs = &self.index.runs;
         let ends = runs.within(key, self.window).map(|all| (self.interval(all.span.0), self.interval(all.span.1), all));
@@ -279,7 +279,7 @@ impl SpreadCounts<'_> {
                 for (step, count) in steps.iter().zip(Stretch::counts(&steps)) {
                     intervals.entry(self.interval(step.span.0)).or_default().push((*step, count));
                 }
-                // Whole runs in each interval, and the time of parts of a run with those that follow, or else with the last.
+                // Each interval has whole runs; the time of a fraction goes to the next interval with runs, or else to the last.
                 let (mut shown, mut time_ns): (Vec<(IntervalCounted, f64)>, f64) = (Vec::new(), 0.0);
                 for (interval, steps) in intervals {
                     time_ns += steps.iter().map(|(step, _)| step.time_ns).sum::<f64>();
@@ -317,7 +317,7 @@ impl SpreadCounts<'_> {
         (time_ns.saturating_sub(self.start_ns) / self.interval_ns).min(self.last)
     }
 
-    /// Spreads what was counted between two snapshots evenly over the time between them; whether that is more than one interval.
+    /// Spreads counts evenly over the time between two snapshots. Returns true if that spans several intervals.
     fn spread(&self, counted: &Counted, pieces: &mut BTreeMap<u64, IntervalPiece>, events: usize) -> bool {
         let (first, last) =
             (self.interval(counted.from_ns), self.interval(counted.to_ns.saturating_sub(1).max(counted.from_ns)));
@@ -327,7 +327,7 @@ impl SpreadCounts<'_> {
         for number in first..=last {
             let end_ns = self.start_ns.saturating_add((number + 1).saturating_mul(self.interval_ns));
             let passed = if number == last { length_ns } else { u128::from(end_ns.saturating_sub(counted.from_ns)) };
-            // Rounded up to here, so that the parts add up to the whole.
+            // The sum up to here is rounded, so that the parts add up to the whole.
             let runs = (u128::from(counted.runs) * passed / length_ns) as u64;
             let piece = pieces.entry(number).or_insert_with(|| IntervalPiece::empty(events));
             piece.add(counted, runs - runs_before);
@@ -344,7 +344,7 @@ fn counted(intervals: BTreeMap<u64, Count>, interval_ns: u64) -> Vec<IntervalCou
     counted.map(|(interval, count)| IntervalCount { interval, from_ns: begun_ns(interval), count }).collect()
 }
 
-/// The next length of 1, 2 or 5 times a power of ten, at least 1 ms.
+/// Returns the next length that is 1, 2 or 5 times a power of ten, at least 1 ms.
 fn readable(least_ns: u64) -> u64 {
     let steps = (6..19).flat_map(|power| [1, 2, 5].map(|step| step * 10_u64.pow(power)));
     steps.into_iter().find(|length_ns| *length_ns >= least_ns).unwrap_or(least_ns)
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(lengths, [1_000_000, 1_000_000, 2_000_000, 50_000_000, 100_000_000, 2_000_000_000]);
     }
 
-    /// Interval, runs, their time, whether it is an estimate.
+    /// Interval, runs, their time, true if estimated.
     type Shown = (u64, u64, Option<f64>, bool);
 
     fn pieces(counted: &[(u64, u64, u64)]) -> (Vec<Shown>, bool) {
@@ -392,7 +392,7 @@ mod tests {
         (pieces.map(|(number, piece)| (number, piece.runs, piece.time_ns, piece.is_estimate)).collect(), is_spread)
     }
 
-    /// Ten runs in 200 ns, of which 50, 100 and 50 are in three intervals: 2.5, 5 and 2.5 of them.
+    /// Ten runs in 200 ns, of which 50, 100 and 50 ns are in three intervals: 2.5, 5 and 2.5 runs.
     #[test]
     fn what_lies_across_intervals_is_spread_and_none_is_lost() {
         let expected = vec![(0, 2, Some(16.0), true), (1, 5, Some(40.0), true), (2, 3, Some(24.0), true)];
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(ends, [(0, 3, Some(24.0), false), (9, 4, Some(32.0), false)]);
     }
 
-    /// A time without runs is known in each of its parts.
+    /// In a time without runs, each part has none.
     #[test]
     fn none_of_no_runs_is_no_estimate() {
         let expected = vec![(0, 0, Some(0.0), false), (1, 0, Some(0.0), false)];

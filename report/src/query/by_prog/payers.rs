@@ -1,28 +1,28 @@
-//! The ledger by payer.
+//! Costs by payer.
 
 use super::facts::{EventFacts, Facts, WantedFacts};
 use super::rows::payer_name;
 use super::shares::percent;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Count, EventPayers, JSON_VERSION, Known, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal, Payers, Program,
     Reason,
 };
 use crate::options::Payer;
-use crate::pass::sinks::pivot::{Charged, Key, KeyBy, Pivoted};
+use crate::pass::sinks::pivot::{ChargedRow, Key, KeyBy, Pivoted};
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Cost of BPF that a payer paid.
+/// Cost of BPF to a payer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Paid {
-    /// All of it.
+    /// All samples.
     count: Count,
-    /// Part of it in interrupts.
+    /// Samples in interrupts.
     in_interrupts: Count,
 }
 
@@ -33,7 +33,7 @@ impl Paid {
     }
 }
 
-/// The keys that payers are told apart by, each once; without any the name of the task.
+/// Returns the keys that identify payers, each once; by default, the name of the task.
 pub(crate) fn distinct(keys: &[Payer]) -> Vec<Payer> {
     let mut asked: Vec<Payer> = Vec::new();
     for key in keys {
@@ -47,15 +47,20 @@ pub(crate) fn distinct(keys: &[Payer]) -> Vec<Payer> {
     asked
 }
 
-/// Key of the pivot that the report needs.
+/// Returns the key of the table that the report needs.
 pub(crate) fn key(payers: Vec<Payer>) -> KeyBy {
     KeyBy::Payers { payers, is_whole: true }
 }
 
-/// Makes the report. Payers are told apart by all of `keys`; without any by the name of the task.
-pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options, keys: &[Payer]) -> Result<Payers> {
+/// Makes the report. All of `keys` together identify a payer; by default, the name of the task.
+pub(crate) fn payers(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+    keys: &[Payer],
+) -> Result<Payers> {
     let keys = distinct(keys);
-    // The ledger beside it is for the total and what shares are of.
+    // The ledger gives the totals that shares are of.
     let options = Options { by: None, ..options.clone() };
     let wanted = WantedFacts { pivots: vec![key(keys.clone())], ..WantedFacts::default() };
     let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
@@ -71,7 +76,7 @@ pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options
     })
 }
 
-/// The events that are asked for, by the table at this position among those of the facts.
+/// Reports the selected events, from the table at this position in the facts.
 pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
     let pivot = &facts.pivots[pivot];
     facts.events().map(|event| PayersBuilder::new(facts, pivot, event).event(event)).collect()
@@ -80,17 +85,17 @@ pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
 struct PayersBuilder<'m> {
     facts: &'m Facts<'m>,
     event: EventFacts<'m>,
-    /// Each payer's keys, in order.
+    /// Keys of each payer.
     payers: Vec<&'m [Key]>,
-    /// All samples, by payer.
+    /// All samples by payer.
     all: Vec<Count>,
-    /// The costliest first: what is charged to whom, by payer.
+    /// Charges of programs by payer, the costliest program first.
     charges: Vec<PayerCharges>,
-    /// The recording names the functions through which interrupts enter the kernel.
+    /// True if the recording names the functions through which interrupts enter the kernel.
     has_interrupts: bool,
 }
 
-/// A program's charges by payer: its position, the sum, and each payer's.
+/// Charges of a program, or of another row, by payer.
 struct PayerCharges {
     program: Option<usize>,
     name: &'static str,
@@ -100,7 +105,7 @@ struct PayerCharges {
 
 impl<'m> PayersBuilder<'m> {
     fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> PayersBuilder<'m> {
-        // Its cost in interrupts is behind a key of its own.
+        // A payer's cost in interrupts has a further key.
         let mut payers: Vec<&[Key]> = Vec::new();
         let of_key = pivot.keys.iter().map(|keys| {
             let payer = keys.strip_suffix(&[Key::Interrupt]).unwrap_or(keys);
@@ -124,7 +129,7 @@ impl<'m> PayersBuilder<'m> {
             let payers: Vec<(u32, Paid)> =
                 paid.into_iter().filter(|(_, paid)| paid.count != Count::default()).collect();
             let (program, name) = match charged {
-                Charged::Program(number) => (Some(number as usize), ""),
+                ChargedRow::Program(number) => (Some(number as usize), ""),
                 _ => (None, charged.name()),
             };
             PayerCharges { program, name, sum: payers.iter().map(|(_, paid)| paid.count).sum(), payers }

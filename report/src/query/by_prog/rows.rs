@@ -1,4 +1,4 @@
-//! Programs, and their lines of the ledger.
+//! Rows of the report by program.
 
 use super::facts::{EventFacts, Facts};
 use super::sampled::per_run;
@@ -13,7 +13,7 @@ use crate::model::{
     SampledPerRun, TimeBound,
 };
 use crate::pass::sinks::ledger::EventLedger;
-use crate::pass::sinks::pivot::{Cell, Charges, Key};
+use crate::pass::sinks::pivot::{Charges, Key, PivotCell};
 use crate::query::counters::{CounterHistory, exact_program};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
@@ -21,7 +21,7 @@ use bprec_format::bpf::names::ProgType;
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
-/// All programs, by number.
+/// Returns all programs, by number.
 pub(super) fn programs(
     index: &Index,
     history: &CounterHistory,
@@ -33,7 +33,7 @@ pub(super) fn programs(
 }
 
 fn program(
-    known: &programs::Program,
+    known: &programs::IndexedProgram,
     index: &Index,
     history: &CounterHistory,
     window: &Window,
@@ -51,14 +51,14 @@ fn program(
         }
         (None, time) => time.map(|time| TimeBound::at(since_start(time))),
     };
-    // A load before the recording's start is that of a program which was there.
+    // A program loaded before the recording's start has no load time in the report.
     let loaded = known.loaded_ns.filter(|time| *time >= start_ns);
     let attachments = states.attachments_of(known.id);
     let attachments = attachments.iter().map(|attachment| {
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
-    // Runs are those on all CPUs, whichever ones are looked at.
+    // Runs are those on all CPUs, whichever are selected.
     let cpus = states.cpus_online();
     let runs = index.runs_of(known, window).map(|it| Runs {
         estimate: it.is_estimate.then(|| RunsEstimate {
@@ -77,7 +77,7 @@ fn program(
             let program = exact_program(history, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let exact = match exact {
-                // Nor do programs at its entry see a tail call, which skips it.
+                // A tail call skips the entry, and so the programs that count there.
                 Known::Value(exact) if exact.runs == 0 && index.is_tail_called(known) => {
                     Known::Unknown(Reason::NotEntered)
                 }
@@ -123,8 +123,8 @@ fn program(
     }
 }
 
-/// Memory of the maps that a program uses, bytes.
-fn map_memory(known: &programs::Program, index: &Index) -> Known<u64> {
+/// Returns the memory of a program's maps, bytes.
+fn map_memory(known: &programs::IndexedProgram, index: &Index) -> Known<u64> {
     if known.info.is_none() {
         return Known::Unknown(Reason::NoProgInfo);
     }
@@ -133,11 +133,11 @@ fn map_memory(known: &programs::Program, index: &Index) -> Known<u64> {
     Known::or_unknown(sum, Reason::NoMapMemory)
 }
 
-/// True if it is one of those that the recorder puts around others to count them.
-pub(super) fn counts_others(known: &programs::Program, index: &Index) -> bool {
+/// Returns true for a program that the recorder attaches to count other programs.
+pub(super) fn counts_others(known: &programs::IndexedProgram, index: &Index) -> bool {
     let recorder = index.states.recorder_pid();
     let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
-    // Recordings that do not tell who recorded have the names.
+    // If the recorder's pid is unknown, the names tell.
     of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
 }
 
@@ -145,64 +145,64 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Subject of an event's rows.
+/// Properties of an event that its rows depend on.
 pub(super) struct Basis {
-    /// All of its samples.
+    /// All samples of the event.
     pub(super) samples: Count,
-    /// A timer that cannot interrupt where interrupts are off.
+    /// True for a timer, which cannot sample with interrupts off.
     pub(super) is_timer: bool,
-    /// A program on the event made or counted the samples: it cannot see what runs under the kernel's guard.
+    /// True if a program on the event made or counted the samples: it cannot see code under the kernel's guard.
     pub(super) is_counted_by_programs: bool,
-    /// The time over which samples were put together, for those that the recorder counted in the kernel.
+    /// Time over which samples were aggregated, ns, if the recorder counted them in the kernel.
     pub(super) aggregated_over_ns: Option<u64>,
-    /// Samples are of all that ran in the recording, on all CPUs, and none is missing: they can be held against other counts.
+    /// True if samples cover everything that ran, on all CPUs, without loss: they can be compared with other counts.
     pub(super) samples_are_whole: bool,
-    /// Weights are ns, and samples are of the same tasks and CPUs as run statistics: time by one adds to time by the other.
+    /// True if weights are ns and samples cover the same tasks and CPUs as run statistics, so that times of both add up.
     pub(super) adds_to_runs: bool,
 }
 
-/// A program's line before its shares are known.
+/// Row of a program, without shares.
 pub(crate) struct ProgramRow {
-    /// Position among the programs.
+    /// Position of the program.
     pub(super) program: usize,
-    /// Rows without samples have theirs in common.
+    /// Charges; rows without samples share them.
     pub(crate) charges: Arc<Charges>,
     pub(crate) sampled_per_run: Known<SampledPerRun>,
     pub(crate) blind: Option<Reason>,
-    /// Time in it by run statistics that its samples lack, as `blind` says.
+    /// Time by run statistics that samples lack, ns, for the reason in `blind`.
     pub(super) unsampled_ns: Option<u64>,
     parts: Vec<(String, Charges)>,
 }
 
 impl ProgramRow {
     pub(crate) fn has_samples(&self) -> bool {
-        // A share may be less than a sample.
+        // A share of a hook may be less than a sample.
         self.charges.total != Count::default() || self.charges.sum() != Count::default()
     }
 
-    /// Why samples say nothing of what the program does, where the only ones that are charged to it are of what runs it.
+    /// Returns why samples cannot see the program, if only its entry code has samples.
     pub(super) fn unseen(&self) -> Option<&Reason> {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
 
-    /// Why its columns say nothing of what the program does: samples have none of it, or a part only.
+    /// Returns why the columns lack the program's own time, completely or in part.
     pub(crate) fn lack(&self) -> Option<&Reason> {
         self.unseen().or(self.blind.as_ref().filter(|_| self.unsampled_ns.is_some()))
     }
 
-    /// Charges, and the time that samples cannot see.
+    /// Returns the charges plus the time that samples cannot see.
     pub(super) fn cost(&self) -> Count {
         let charged = self.charges.sum();
         Count { weight: charged.weight.saturating_add(self.unsampled_ns.unwrap_or(0)), ..charged }
     }
 
-    /// Samples or runs; where nobody looked for runs, also that the program came or went. A program that is not in the
-    /// recording is listed among the missed.
+    /// Returns true if the program has samples or runs or, if runs are unknown, was loaded or unloaded. A program without an info is listed among the
+    /// missed.
     pub(super) fn happened(&self, program: &Program) -> bool {
         self.has_samples() || happened(program)
     }
 
-    /// The row with its shares; `without_samples` is the line of programs that have none.
+    /// Returns the row with its shares; `without_samples` is the line of programs without samples.
     pub(super) fn row(
         &self,
         programs: &[Program],
@@ -239,7 +239,7 @@ impl ProgramRow {
     }
 }
 
-/// The line of a program that no sample can be in what runs it.
+/// Returns the line of a program whose entry code is inlined.
 fn without_entry(line: &Line) -> Line {
     let columns = line.columns.as_deref().map(|columns| {
         let unseen = || Known::Unknown(Reason::EntryInlined);
@@ -249,7 +249,7 @@ fn without_entry(line: &Line) -> Line {
 }
 
 impl Facts<'_> {
-    /// Returns true if samples say that some program is reached by tail calls.
+    /// Returns true if samples show that tail calls reach some program.
     pub(super) fn has_tail_calls(&self, ledger: &EventLedger) -> bool {
         let was_entered = |(number, charges): (u32, &Charges)| {
             let runs = self.programs[number as usize].runs.value();
@@ -258,19 +258,19 @@ impl Facts<'_> {
         ledger.programs.iter().any(was_entered)
     }
 
-    /// Why the samples of an event say nothing about a program.
+    /// Returns why samples of an event cannot see a program.
     pub(crate) fn blind(&self, event: &EventFacts<'_>, program: usize) -> Option<Reason> {
         let charges = event.ledger.programs.get(program as u32);
         blind(&self.programs[program], &self.common.traits[program], &charges, &event.basis, event.tail_calls)
     }
 
-    /// The same for programs that the report has rows of.
+    /// Returns why samples of an event cannot see a program, if the report has a row for it.
     pub(crate) fn blind_row(&self, event: &EventFacts<'_>, program: usize) -> Option<Reason> {
         let is_listed = self.common.traits[program].without_samples == WithoutSamples::Listed;
         self.blind(event, program).filter(|_| is_listed || event.ledger.programs.has(program as u32))
     }
 
-    /// Facts of a program in an event.
+    /// Returns the row of a program in an event.
     pub(crate) fn row(&self, event: &EventFacts<'_>, program: usize, charges: Arc<Charges>) -> ProgramRow {
         let (known, basis) = (&self.programs[program], &event.basis);
         let blind = self.blind(event, program);
@@ -285,7 +285,7 @@ impl Facts<'_> {
     }
 }
 
-/// The lines of the ledger, in the order that is asked for: of programs with charges, and where `lists_without_samples` of the others that are listed without.
+/// Returns the rows of programs with charges and, with `lists_without_samples`, of those listed without, in the order that the user asks for.
 pub(super) fn program_rows(
     facts: &Facts<'_>,
     event: usize,
@@ -298,7 +298,7 @@ pub(super) fn program_rows(
         facts.common.traits[*program].without_samples == WithoutSamples::Listed && !charged.has(*program as u32)
     });
     let none = Arc::new(Charges::default());
-    // Told, not grown: with all programs that a recording has, rows are most of the memory.
+    // Allocated in one step: with many programs, rows take most of the memory.
     let mut rows: Vec<ProgramRow> = Vec::with_capacity(charged.iter().count() + without.clone().count());
     rows.extend(sampled.chain(without).map(|program| {
         let charges = match charged.has(program as u32) {
@@ -317,7 +317,7 @@ pub(super) fn program_rows(
     rows
 }
 
-/// Events per run of the program, estimated from samples, if runs and samples cover the same time.
+/// Estimates the events per run of a program from samples, if runs and samples cover the same time.
 fn sampled_per_run(
     program: &Program,
     charges: &Charges,
@@ -336,8 +336,8 @@ fn sampled_per_run(
     }
 }
 
-/// Time in a program by run statistics, without what samples have of it; where samples cannot be taken in it, for `reason`, and
-/// these times add up. Code whose samples are there and cannot be told apart is in a line of its own.
+/// Returns the time by run statistics minus the sampled time, ns, if samples cannot be taken in the program for `reason` and both times add up. Code
+/// whose samples cannot be told apart has its own line.
 fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis) -> Option<u64> {
     let takes_no_samples = matches!(
         reason,
@@ -352,7 +352,7 @@ fn order_of(a: &ProgramRow, b: &ProgramRow, programs: &[Program], sort: Sort) ->
     let largest_first = |value: fn(&Charges) -> Count| value(&b.charges).cmp_weight(value(&a.charges));
     let (p, q) = (&programs[a.program], &programs[b.program]);
     let by_runs = |value: fn(&Program) -> Option<(u64, u64)>| {
-        // Fractions are compared without rounding; what is not known goes last.
+        // Fractions are compared without rounding; unknown values go last.
         match (value(p), value(q)) {
             (Some((n, d)), Some((m, e))) => (u128::from(m) * u128::from(d)).cmp(&(u128::from(n) * u128::from(e))),
             (known, other) => other.is_some().cmp(&known.is_some()),
@@ -394,14 +394,14 @@ impl Count {
 
 fn split_rows(facts: &Facts<'_>, event: usize, program: u32) -> Vec<(String, Charges)> {
     let Some(split) = &facts.split else { return Vec::new() };
-    let mut parts: Vec<&Cell> = split.events[event].of(program).iter().collect();
-    // Keys are in order, and break ties.
+    let mut parts: Vec<&PivotCell> = split.events[event].of(program).iter().collect();
+    // Keys are sorted, and break ties.
     parts.sort_by_key(|cell| {
         let (sum, total) = (cell.charges.sum(), cell.charges.total);
         (Reverse(sum.weight), Reverse(sum.samples), Reverse(total.weight), cell.key)
     });
     let parts = parts.into_iter().take(facts.options.limit.unwrap_or(usize::MAX));
-    let named = |cell: &Cell| {
+    let named = |cell: &PivotCell| {
         let key = split.keys[cell.key as usize].first().copied().unwrap_or(Key::Unknown);
         (part_name(facts.index, program, key), cell.charges)
     };
@@ -429,7 +429,7 @@ fn part_name(index: &Index, program: u32, key: Key) -> String {
     }
 }
 
-/// Payers, by their key.
+/// Returns the name of a payer by its key.
 pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
     match key {
         Key::Comm(comm) => PayerName::Comm(index.tasks.name(comm).to_owned()),
@@ -447,17 +447,17 @@ pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
     }
 }
 
-/// With fewer expected samples than this, none says nothing.
+/// Least number of expected samples for which having none proves that samples cannot see a program.
 const SURE_SAMPLES: u64 = 20;
 
-/// True if the program was in the call chain of a sample. What runs it is sampled where it is not.
+/// Returns true if the program itself was in a sample's call chain, not only its entry code.
 fn ran_in_a_sample(charges: &Charges) -> bool {
     let Charges { own, helper, entry, total, .. } = charges;
     *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
 }
 
-/// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
-/// that of the programs it called, which have the samples.
+/// Returns why samples of this event cannot see a program. With `tail_calls` in the recording, a program's run time may be that of programs it
+/// tail-called, which have the samples.
 fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, tail_calls: bool) -> Option<Reason> {
     if program.interpreted {
         return Some(Reason::Interpreted);
@@ -479,12 +479,12 @@ fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, t
     if let Some(hook) = &traits.irqs_off {
         return Some(Reason::InterruptsOff { hook: hook.clone() });
     }
-    // Time that was measured, without a single sample: the timer does not see it.
+    // Measured time without a single sample: the timer cannot see the program.
     let period = basis.samples.weight.checked_div(basis.samples.samples)?;
     let runs = program.runs.value()?;
-    // The lower bound, where runs are estimated.
+    // The lower bound, if runs are estimated.
     let expected = runs.time_ns.saturating_sub(runs.time_margin_ns()?).checked_div(period)?;
-    // Samples of less than an interval may have found no room in it, or belong to another program at the same address.
+    // A program loaded for less than an interval may have lost its samples to a full table or to another program at the same address.
     let was_there_for_ns = program.unloaded.map(|at| at.before_ns - program.loaded.map_or(0, |at| at.after_ns));
     let too_short = was_there_for_ns.zip(basis.aggregated_over_ns).is_some_and(|(there, over)| there < over as i64);
     let is_unsampled = !tail_calls && !too_short && !ran_in_a_sample(charges) && expected >= SURE_SAMPLES;
@@ -495,7 +495,7 @@ fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, t
 pub(super) mod tests {
     use super::*;
 
-    /// A program of which nothing is known.
+    /// A program without any known fact.
     pub(in crate::query::by_prog) fn program() -> Program {
         Program {
             id: None,

@@ -1,16 +1,16 @@
-//! Estimates of a program's runs from samples, beside the kernel's clock.
+//! Events per run, estimated from samples.
 
 use crate::index::student::NORMAL_95;
 use crate::model::{Known, Reason, Runs, SampledPerRun};
 use crate::pass::sinks::pivot::Charges;
 
-/// Events per run, estimated from its samples: they come by chance, so that their number has its own square for a
-/// variance, and each stands for as much as the others. Where runs are estimated as well, both margins are in it.
+/// Estimates the events per run from a program's samples. Samples come by chance, so the variance of their number is the number itself, and each
+/// stands for the same number of events. If runs are estimated too, their margin is included.
 pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     if runs.count == 0 {
         return Known::Unknown(Reason::NoRuns);
     }
-    // Code that exists to run the program is before and behind its run.
+    // Entry code is outside of a run.
     let inside = charges.inside();
     if inside.samples == 0 {
         return Known::Unknown(Reason::NoSamples);
@@ -19,7 +19,7 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     let by_samples = NORMAL_95 / (inside.samples as f64).sqrt();
     let Some(margin) = runs.count_margin() else { return Known::Unknown(Reason::StatisticsWereOff) };
     let by_runs = margin as f64 / runs.count as f64;
-    // `hypot` is of the C library, and not the same to the last bit on every machine; these are.
+    // `hypot` of the C library differs in the last bit between machines; these operations do not.
     let margin = value * (by_samples * by_samples + by_runs * by_runs).sqrt();
     Known::Value(SampledPerRun { value, margin })
 }
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use crate::model::{Count, RunsEstimate};
 
-    /// 100 samples of 50,000 cycles, a fifth of them in what leads to the program; 2,000 runs.
+    /// 100 samples of 50,000 cycles, a fifth of them in entry code; 2,000 runs.
     #[test]
     fn events_per_run_have_the_margin_of_their_samples_and_runs() {
         let count = |samples| Count { samples, weight: samples * 50_000 };

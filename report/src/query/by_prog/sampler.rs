@@ -1,23 +1,23 @@
-//! Events whose samples our sampling program made, and what such a program cannot see.
+//! Events sampled by bprec's sampling program, and its blind spot.
 //!
-//! It cannot see what runs under the kernel's guard ([`Program::is_guarded`](crate::index::programs::Program::is_guarded)). The main events carry no program, so that their samples say
-//! how much that is.
+//! The program cannot see code under the kernel's guard ([`Program::is_guarded`](crate::index::programs::Program::is_guarded)). The main events carry
+//! no program, so their samples measure the blind spot.
 
 use super::facts::Facts;
 use super::shares::percent;
 use crate::index::Index;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
 use rustc_hash::FxHashSet;
 
 impl Facts<'_> {
-    /// Returns true if our sampling program made the samples of an event.
+    /// Returns true if bprec's sampling program made the samples of an event.
     pub(super) fn is_sampled_by_program(&self, event: usize) -> bool {
         self.recording.kinds[event] == EventKind::BpfSampler
     }
 
-    /// Facts about an event, if our sampling program made its samples.
+    /// Returns the facts of an event sampled by bprec's sampling program.
     pub(super) fn bpf_sampler(&self, event: usize) -> Option<BpfSampler> {
         if !self.is_sampled_by_program(event) {
             return None;
@@ -44,9 +44,9 @@ impl Facts<'_> {
     }
 }
 
-/// The main event to hold against: of the kind that carries the program, or else the first. One that carries a program itself is
-/// as blind.
-pub(super) fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
+/// Returns the main event that measures the blind spot: of the same kind as the program's carrier, or else the first. An event with a program of its
+/// own is as blind.
+pub(super) fn main_event(recording: &OpenRecording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
     let told = index.states.sampler.as_ref();
     let on_events = index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.ends_with(b")"));
     let carriers: FxHashSet<&[u8]> = on_events.map(|it| it.target.as_slice()).collect();
@@ -62,7 +62,7 @@ pub(super) fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool
     mains.clone().find(is_kind).or_else(|| mains.next())
 }
 
-/// Why the samples that our sampling program made say nothing about a program.
+/// Returns why samples made by bprec's sampling program cannot see a program.
 pub(super) fn unseen(program: &Program, guarded: bool) -> Option<Reason> {
     let prog_type = ProgTypeName(program.prog_type?);
     guarded.then_some(Reason::Guarded { prog_type })

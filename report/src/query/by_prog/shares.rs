@@ -1,56 +1,56 @@
-//! Lines of the ledger: charges with what they are shares of.
+//! Lines: charges with their shares.
 
 use crate::model::{Columns, Count, Known, Line, Reason, Share, Shares, UnsampledTime};
 use crate::pass::sinks::pivot::Charges;
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-/// Whole that the lines of an event are shares of.
+/// Totals of an event that shares are of.
 #[derive(Debug, Clone)]
 pub(super) struct EventWhole<'z> {
     /// Weight of all samples.
     pub(super) samples: u64,
-    /// Weight that shares of the machine are of.
+    /// Weight of the whole machine.
     pub(super) machine: Option<u64>,
-    /// Time of the machine's CPUs, where weights are ns.
+    /// Time of all CPUs, ns, if weights are ns.
     pub(super) capacity_ns: Option<u64>,
-    /// Weight of what was not idle.
+    /// Weight of non-idle samples.
     pub(super) busy: Option<u64>,
-    /// Weight of all BPF.
+    /// Weight of all charges to BPF.
     pub(super) bpf: u64,
-    /// Samples have the kernel's call chains.
+    /// True if samples have the kernel's call chains.
     pub(super) has_chains: bool,
-    /// Its lines without charges.
+    /// Shared lines without charges.
     pub(super) zeros: &'z Zeros,
 }
 
-/// Lines without charges, and their columns by what those depend on: events that have them may be thousands.
+/// Lines without charges, shared between rows, and their columns: thousands of events may have them.
 #[derive(Debug, Default)]
 pub(super) struct Zeros {
     columns: [OnceCell<Arc<Columns>>; 8],
     lines: RefCell<Vec<Arc<Line>>>,
 }
 
-/// Shares of nothing are 0, or unknown, by what they are of; with columns and without.
+/// Limit on distinct lines without charges: each share is 0 or unknown, with columns or without.
 const MOST_ZERO_LINES: usize = 32;
 
-/// A share in per cent; `None` of nothing.
+/// Returns a share in per cent; `None` if the whole is 0 or unknown.
 pub(super) fn percent(part: u64, whole: Option<u64>) -> Option<f64> {
     whole.filter(|whole| *whole > 0).map(|whole| part as f64 * 100.0 / whole as f64)
 }
 
 impl EventWhole<'_> {
-    /// A count as a share of all samples.
+    /// Returns a count as a share of all samples.
     pub(super) fn share(&self, count: Count) -> Share {
         Share { count, percent: percent(count.weight, Some(self.samples)) }
     }
 
-    /// Time in programs that samples cannot see.
+    /// Returns the time in programs that samples cannot see.
     pub(super) fn unsampled(&self, time_ns: u64) -> UnsampledTime {
         UnsampledTime { time_ns, machine_percent: percent(time_ns, self.capacity_ns) }
     }
 
-    /// A line without columns.
+    /// Makes a line without columns.
     pub(super) fn line(&self, count: Count) -> Line {
         let shares = Shares {
             machine: percent(count.weight, self.machine),
@@ -61,7 +61,7 @@ impl EventWhole<'_> {
         Line { count, shares, columns: None }
     }
 
-    /// A line with the columns of `charges`; `has_total` where the inclusive one means something.
+    /// Makes a line with the columns of `charges`; `has_total`: the inclusive column is meaningful.
     pub(super) fn ledger(&self, charges: &Charges, has_total: bool) -> Line {
         let made = || Arc::new(self.columns(charges, has_total));
         let columns = if *charges == Charges::default() {
@@ -73,7 +73,7 @@ impl EventWhole<'_> {
         Line { columns: Some(columns), ..self.line(charges.sum()) }
     }
 
-    /// A line to be kept: of those without charges, equal ones are kept once.
+    /// Returns a shareable line: equal lines without charges are kept once.
     pub(super) fn kept(&self, line: Line) -> Arc<Line> {
         if line.count != Count::default() {
             return Arc::new(line);
@@ -103,7 +103,7 @@ impl EventWhole<'_> {
         }
     }
 
-    /// The same of a program that samples do not see, for `reason`, but what runs it.
+    /// Makes the line of a program that samples cannot see, for `reason`: only entry code is known.
     pub(super) fn ledger_of_unseen(&self, charges: &Charges, reason: &Reason) -> Line {
         let unseen = || Known::Unknown(reason.clone());
         let columns = Columns { own: unseen(), helper: unseen(), inclusive: unseen(), ..self.columns(charges, true) };

@@ -1,4 +1,4 @@
-//! Facts of programs that all events of a report share.
+//! Facts of programs that do not depend on an event.
 
 use super::groups::{Grouping, Members};
 use crate::Options;
@@ -9,16 +9,16 @@ use crate::model::{Known, Note, Program, Reason};
 use crate::pass::Asked;
 use rustc_hash::FxHashMap;
 
-/// Returns true if a program did something by what is known without samples.
+/// Returns true if a program was active, by facts other than samples.
 pub(super) fn happened(program: &Program) -> bool {
     if program.exact.value().is_some_and(|exact| exact.runs > 0) {
         return true;
     }
     match &program.runs {
         Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
-        // It was there for a moment, or nothing led to it; there may be hundreds like it.
+        // Loaded for a moment, or never entered; there may be hundreds of such programs.
         Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
-        // Programs gone before the recording started are no part of it.
+        // Programs unloaded before the recording started do not count.
         Known::Unknown(_) | Known::Impossible(_) => {
             let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
             program.captured && (program.loaded.is_some() || went)
@@ -26,30 +26,30 @@ pub(super) fn happened(program: &Program) -> bool {
     }
 }
 
-/// Place of a program in an event without samples of it.
+/// Place of a program in an event where it has no samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WithoutSamples {
-    /// In a row, or in that of its group.
+    /// In a row, or in its group's row.
     Listed,
     /// Among the quiet programs.
     Quiet,
-    /// Not at all: it counts others.
+    /// Left out: the program counts other programs.
     Left,
 }
 
-/// Facts of a program that all events share.
+/// Facts of a program that do not depend on an event.
 #[derive(Debug)]
 pub(super) struct Traits {
-    /// It runs under the kernel's guard.
+    /// True if the program runs under the kernel's guard against nesting.
     pub(super) guarded: bool,
-    /// It is in a program array.
+    /// True if the program is in a program array.
     pub(super) is_tail_called: bool,
-    /// Its hook that runs with interrupts off.
+    /// The program's hook that runs with interrupts off.
     pub(super) irqs_off: Option<String>,
     pub(super) without_samples: WithoutSamples,
 }
 
-/// The traits of all programs.
+/// Returns the traits of all programs.
 pub(super) fn traits(
     index: &Index,
     programs: &[Program],
@@ -80,25 +80,24 @@ pub(super) fn traits(
     traits.collect()
 }
 
-/// Most rows of programs without samples in all events together, beyond one for each program. Events may be thousands, with the same thousand
-/// programs in each.
+/// Limit on rows of programs without samples in all events, beyond one for each program: thousands of events may have the same thousands of programs.
 pub(super) const ROWS_WITHOUT_SAMPLES: usize = 1 << 14;
 
-/// Facts that the events of a report share.
+/// Facts that all events of a report share.
 pub(super) struct Common {
     pub(super) traits: Vec<Traits>,
-    /// Number of programs with a row without samples.
+    /// Number of programs that are listed even without samples.
     pub(super) listed: usize,
-    /// Number of programs that are quiet without samples.
+    /// Number of programs that count as quiet without samples.
     pub(super) quiet: usize,
-    /// Some are in program arrays.
+    /// True if some programs are in program arrays.
     pub(super) has_tail_called: bool,
-    /// Groups, by number.
+    /// Groups by number.
     pub(super) members: Vec<Members>,
-    /// The event that tells what a sampling program cannot see.
+    /// Event that measures the blind spot of a sampling program.
     pub(super) main_event: Option<usize>,
-    /// By event's name: positions of programs that are on it.
+    /// Positions of the programs on each event, by its name.
     pub(super) carried: FxHashMap<String, Vec<usize>>,
-    /// Why runs are known of no program.
+    /// Note on why the runs of all programs are unknown.
     pub(super) no_runs: Option<Note>,
 }

@@ -1,21 +1,26 @@
-//! The ledger as trees.
+//! Costs as trees.
 
 use super::facts::{Facts, WantedFacts};
 use super::shares::percent;
 use crate::index::Index;
 use crate::index::code::Code;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Count, EventReport, EventTrees, JSON_VERSION, NodeKind, OtherProgram, Program, ProgramName, Row, TailCallChain,
     TailCallOrigin, Tree, TreeNode, Trees,
 };
-use crate::pass::sinks::tree::{self, Node, Step, TreeSink};
+use crate::pass::sinks::tree::{self, PathNode, Step, TreeSink};
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Makes the report. Parts with less than `percent_limit` of their program's cost are put together.
-pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options, percent_limit: f64) -> Result<Trees> {
+/// Makes the report. Parts with less than `percent_limit` of their program's cost are folded.
+pub(crate) fn trees(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+    percent_limit: f64,
+) -> Result<Trees> {
     let ledger_options = Options { by: None, ..options.clone() };
     let events = recording.events.all().len();
     let (facts, mut sink) =
@@ -36,7 +41,7 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
     })
 }
 
-/// Adds to the trees what hooks cost that several programs are on.
+/// Adds the programs' shares of hooks with several programs to the trees.
 fn share_entries(facts: &Facts<'_>, sink: &mut TreeSink<'_>) {
     for event in facts.events() {
         let shared = facts.ledgers[event].programs.iter().map(|(program, charges)| (program, charges.shared_entry));
@@ -46,7 +51,7 @@ fn share_entries(facts: &Facts<'_>, sink: &mut TreeSink<'_>) {
     }
 }
 
-/// Trees of one event, whose number and report these are.
+/// Makes the trees of one event from its number and report.
 pub(crate) fn of_event(
     facts: &Facts<'_>,
     sink: &mut TreeSink<'_>,
@@ -63,23 +68,23 @@ struct TreesBuilder<'m> {
     percent_limit: f64,
 }
 
-/// The nodes of an event with what they have altogether.
+/// Nodes of an event with their inclusive sums.
 struct Sums<'s> {
-    nodes: &'s [Node],
-    /// Cost that is charged to the program of the tree.
+    nodes: &'s [PathNode],
+    /// Inclusive samples charged to the tree's program, by node.
     charged: Vec<Count>,
-    /// With other programs that ran there.
+    /// Inclusive samples with those of other programs, by node.
     totals: Vec<Count>,
     children: Vec<Vec<u32>>,
-    /// By program.
+    /// Root node of each program.
     roots: FxHashMap<u32, u32>,
-    /// By program: those that ran inside it, next to it.
+    /// For each program, the programs that ran directly inside it.
     inside: FxHashMap<u32, FxHashMap<u32, Count>>,
 }
 
 impl<'s> Sums<'s> {
-    fn new(nodes: &'s [Node]) -> Sums<'s> {
-        let charged = |node: &Node| if node.is_of_others() { Count::default() } else { node.own };
+    fn new(nodes: &'s [PathNode]) -> Sums<'s> {
+        let charged = |node: &PathNode| if node.is_of_others() { Count::default() } else { node.own };
         let mut sums = Sums {
             nodes,
             charged: nodes.iter().map(charged).collect(),
@@ -89,7 +94,7 @@ impl<'s> Sums<'s> {
             inside: FxHashMap::default(),
         };
         let mut root_programs = Vec::with_capacity(nodes.len());
-        // A node's number is larger than its parent's.
+        // A node's number is larger than the number of its parent.
         for node in nodes {
             let own_tree = |step| if let Step::Program(program) = step { Some(program) } else { None };
             let root = node.parent.map_or_else(|| own_tree(node.step), |parent| root_programs[parent as usize]);
@@ -113,13 +118,13 @@ impl<'s> Sums<'s> {
         sums
     }
 
-    /// Code that ran in each program and inside it.
+    /// Returns the samples in a program and inside it.
     fn total_of(&self, program: u32) -> Count {
         self.roots.get(&program).map_or(Count::default(), |root| self.totals[*root as usize])
     }
 }
 
-/// Number of nodes that a tree may still have.
+/// Tree under construction.
 struct Making<'m> {
     sums: &'m Sums<'m>,
     charged: Count,
@@ -127,7 +132,7 @@ struct Making<'m> {
     nodes: Vec<TreeNode>,
 }
 
-/// Programs by the one that was run when tail calls led to them, and the other way round, with what is charged to them then.
+/// Tail call chains: programs by the program that a hook ran first, and the other way round, with their samples.
 #[derive(Default)]
 struct Chains {
     reached: FxHashMap<u32, FxHashMap<u32, Count>>,
@@ -146,7 +151,7 @@ impl Chains {
         chains
     }
 
-    /// Samples charged to a program that tail calls of other programs led to.
+    /// Returns the samples of a program that tail calls of other programs led to.
     fn of_others(&self, program: u32) -> Count {
         let from = self.from.get(&program).into_iter().flatten();
         from.filter(|(from, _)| *from != Some(program)).map(|(_, count)| *count).sum()
@@ -204,7 +209,7 @@ impl TreesBuilder<'_> {
     }
 
     fn tail_called_from(&self, chains: &Chains, program: u32) -> Vec<TailCallOrigin> {
-        // A program that hooks alone run has no origins to list.
+        // A program that only hooks run has no origins to list.
         let from = chains.from.get(&program).filter(|from| from.iter().any(|(from, _)| *from != Some(program)));
         let mut from = from.cloned().unwrap_or_default();
         from.sort_by(|a, b| b.1.cmp_weight(a.1).then(a.0.cmp(&b.0)));
@@ -215,7 +220,7 @@ impl TreesBuilder<'_> {
         from.into_iter().map(named).collect()
     }
 
-    /// Programs by their numbers, those with most first.
+    /// Names programs by number, those with most samples first.
     fn others(&self, programs: Option<&FxHashMap<u32, Count>>) -> Vec<OtherProgram> {
         let mut programs: Vec<(u32, Count)> = programs.into_iter().flatten().map(|(it, count)| (*it, *count)).collect();
         programs.sort_by(|a, b| b.1.cmp_weight(a.1).then(a.0.cmp(&b.0)));
@@ -228,7 +233,7 @@ impl TreesBuilder<'_> {
         ProgramName { id: program.id, name: program.label() }
     }
 
-    /// Appends what a node called, what that called behind each.
+    /// Appends the callees of a node, each followed by its own callees.
     fn push_children(&self, making: &mut Making<'_>, parent: u32, depth: u32) {
         let sums = making.sums;
         let parent_step = sums.nodes[parent as usize].step;

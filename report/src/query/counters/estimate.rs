@@ -1,31 +1,29 @@
-//! From measured runs to all runs, and how sure that is.
+//! Estimates for all runs from measured runs, with their errors.
 
 use crate::index::student::Quantiles;
 use bprec_format::bprec::state::{Histogram, Reading};
 use std::collections::BTreeMap;
 
-/// Strata with fewer than this many intervals say nothing about how much a value varies.
+/// Least number of strata for an estimate of the variance.
 const MIN_STRATA: u32 = 3;
 
-/// Estimate of a value's total over all runs, where only some runs were measured. The intervals between snapshots are the
-/// strata: the gate may measure another share of the runs in each, and a busy second must not count less because its gate
-/// was tighter.
+/// Estimate of a value's total over all runs from the measured runs. The intervals between snapshots are the strata: the gate may measure another
+/// share of the runs in each, and a busy second with a tight gate must not count less.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strata {
-    /// Measurements that belong to no stratum yet: intervals without a measured run, or in which the counter was not on
-    /// the hardware.
+    /// Measurements that wait for the next stratum: intervals without a measured run, or in which the counter was not on the hardware.
     pending: Stratum,
-    /// All runs, in strata.
+    /// Number of all runs in strata.
     runs: f64,
-    /// Sum of each stratum's mean times its runs.
+    /// Sum over strata of the mean times the number of runs.
     total: f64,
     measured: f64,
     value: f64,
-    /// Sums of the products of the strata's values and measured runs.
+    /// Sums over strata of products of values and measured runs.
     value_value: f64,
     value_measured: f64,
     measured_measured: f64,
-    /// Sum of runs × unmeasured runs / measured runs.
+    /// Sum over strata of runs × unmeasured runs / measured runs.
     spread: f64,
     count: u32,
 }
@@ -43,7 +41,7 @@ impl Strata {
     /// Adds an interval.
     pub(crate) fn add(&mut self, runs: u64, measured: u64, reading: &Reading) {
         let pending = &mut self.pending;
-        // A run that was open at a snapshot has its begin in one interval and its measurement in the next.
+        // A run open at a snapshot begins in one interval and is measured in the next.
         pending.runs += runs as f64;
         pending.measured += measured as f64;
         pending.value += reading.value as f64;
@@ -65,7 +63,7 @@ impl Strata {
         self.count += 1;
     }
 
-    /// Mean of a run; `None` when none was measured.
+    /// Mean per run; `None` if no run was measured.
     pub(crate) fn mean(&self) -> Option<f64> {
         if self.runs > 0.0 {
             return Some(self.total / self.runs);
@@ -73,13 +71,13 @@ impl Strata {
         (self.measured > 0.0).then(|| self.value / self.measured)
     }
 
-    /// Half the width of the mean's 95 % confidence interval, given the variance of one run.
+    /// Half of the mean's 95 % confidence interval, from the variance of one run.
     pub(crate) fn error_of_variance(&self, variance: f64) -> Option<f64> {
         let quantile = Quantiles::two_sided_95().of(self.measured - 1.0)?;
         (self.runs > 0.0).then(|| quantile * (variance * self.spread).sqrt() / self.runs)
     }
 
-    /// The same, from how much the strata differ; `None` with too few of them.
+    /// Half of the mean's 95 % confidence interval, from the differences of the strata; `None` with too few strata.
     pub(crate) fn error_of_strata(&self) -> Option<f64> {
         if self.count < MIN_STRATA || self.measured <= 0.0 || self.runs <= 0.0 {
             return None;
@@ -93,27 +91,26 @@ impl Strata {
     }
 }
 
-/// Times of measured runs, of which each stands for as many runs as the gate let pass for one in its interval: what the gate measured of a busy
-/// time are few.
+/// Times of measured runs. Each is weighted by the runs per measured run in its interval, as the gate measures few runs of a busy time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Times {
     sub_bits: u8,
     /// Runs by bucket.
     buckets: BTreeMap<u16, f64>,
     measured: u64,
-    /// Runs of intervals without a measured one: they go with the next.
+    /// Runs of intervals without a measured run: they count with the next interval.
     pending: f64,
 }
 
 impl Times {
-    /// Adds the measured ones of an interval, which stand for `runs`.
+    /// Adds the measured runs of an interval, which stand for `runs`.
     pub(crate) fn add(&mut self, runs: u64, every: u64, histogram: &Histogram) {
         let measured = histogram.buckets.iter().fold(0_u64, |sum, (_, runs)| sum.saturating_add(*runs));
         self.pending += runs as f64;
         if measured == 0 {
             return;
         }
-        // Without a gate all are measured, but for those that are under way.
+        // Without a gate, all runs are measured except unfinished ones.
         let weight = if every > 1 { (self.pending / measured as f64).max(1.0) } else { 1.0 };
         self.pending = 0.0;
         self.sub_bits = histogram.sub_bits;
@@ -127,7 +124,7 @@ impl Times {
         self.buckets.values().sum()
     }
 
-    /// Variance, as if the times of a bucket were spread evenly over it.
+    /// Variance of the times, if spread evenly over their bucket.
     pub(crate) fn variance(&self) -> Option<f64> {
         let buckets = || {
             self.buckets.iter().filter_map(|(bucket, runs)| {
@@ -145,9 +142,8 @@ impl Times {
         Some(squares.sum::<f64>() / runs * (measured / (measured - 1.0)))
     }
 
-    /// Bucket of the `per_mille` quantile of run times: its first and last time. One in a thousand that takes longer
-    /// than all others is so in the 999th, whatever its number is rounded to. `None` when too few runs were measured
-    /// for one to be beyond it.
+    /// Returns the first and last time of the bucket with the `per_mille` quantile of run times: the bucket beyond which less than `1000 − per_mille`
+    /// per mille of the runs are longer. `None` if fewer than one measured run would be beyond it.
     pub(crate) fn percentile(&self, per_mille: u32) -> Option<(u64, u64)> {
         let rest = 1000 - per_mille.min(1000);
         if u128::from(self.measured) * u128::from(rest) < 1000 {

@@ -1,4 +1,4 @@
-//! Exact counters of each program.
+//! Exact counts of programs.
 
 use super::CounterHistory;
 use super::estimate::{Strata, Times};
@@ -11,7 +11,7 @@ use crate::model::{
 use bprec_format::bprec::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, Reading, RunCounts};
 use bprec_format::event_type;
 
-/// Overhead to take off a run on average: of its time, then of each event.
+/// Returns the mean overhead per run: of the time, then of each event.
 fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
     let periods = || counting.overheads.iter().zip(&track.runs_by_period).filter(|(_, runs)| **runs > 0);
     let runs: f64 = periods().map(|(_, runs)| *runs as f64).sum();
@@ -22,7 +22,7 @@ fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
     (0..=counting.events.len()).map(mean).collect()
 }
 
-/// Counters of `it`, and their overhead: `calibrations` one after the other, of which that of `it` is the last.
+/// Describes the counters of `it` and their overhead. `calibrations` are all calibrations in order, that of `it` last.
 pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration>]) -> Counting {
     let per_run = |total: u64, calibration: &Calibration| total as f64 / calibration.runs as f64;
     let known = |calibration: &'_ Option<Calibration>| calibration.clone().filter(|calibration| calibration.runs > 0);
@@ -58,9 +58,9 @@ pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration
     }
 }
 
-/// Instructions and cycles of one group and of the same modes.
+/// Returns the positions of instructions and cycles in one group with the same modes.
 pub(super) fn together(events: &[CounterEvent]) -> Option<(usize, usize)> {
-    // The PMU of a hybrid machine is in the upper half of the config.
+    // On hybrid machines, the upper half of the config has the PMU.
     let is = |event: &CounterEvent, config: u64| {
         event.attr_type == event_type::HARDWARE && event.config & 0xffff_ffff == config
     };
@@ -76,14 +76,14 @@ pub(super) fn together(events: &[CounterEvent]) -> Option<(usize, usize)> {
     })
 }
 
-/// By program: what is known of its entry function, and of others.
+/// Exact counts of a program: of its entry function, and of others.
 #[derive(Debug, Default)]
 pub(crate) struct ExactProgram {
     pub(crate) entry: Option<Known<Exact>>,
     pub(crate) functions: Vec<Exact>,
 }
 
-/// Facts about one program.
+/// Returns the exact counts of a program.
 pub(crate) fn exact_program(
     history: &CounterHistory,
     counting: &Counting,
@@ -107,11 +107,11 @@ pub(crate) fn exact_program(
     program
 }
 
-/// Run statistics of a program, which come to this many whole runs, in the same form.
+/// Returns run statistics in the form of exact counts; `runs` is the rounded number of runs.
 pub(super) fn exact_of_runs(it: &Stretch, runs: u64, ended: Option<&str>, cpus: Option<u32>) -> Exact {
     let whole = |number: f64| number.round() as u64;
     let counts = RunCounts { runs, measured: runs, time_ns: whole(it.time_ns), ..RunCounts::default() };
-    // An estimate is as true as it is.
+    // An estimate cannot contradict itself.
     let anomalies = if it.is_estimate { Vec::new() } else { anomalies(&counts, whole(it.length_ns), cpus, &[]) };
     let anomalies: Vec<Anomaly> = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();
     let mean = || Known::or_unknown(it.ns_per_run(), Reason::NoRunMeasured);
@@ -152,7 +152,7 @@ fn percentiles(times: &Times, overhead_ns: u64) -> Vec<Percentile> {
     PERCENTILES.map(percentile).into()
 }
 
-/// Totals of the snapshots of one target.
+/// Returns the totals of a target's snapshots.
 pub(super) fn exact(
     function: u32,
     name: &str,
@@ -244,7 +244,7 @@ fn counted(
     Known::Value(EventPerRun { per_run, total: per_run.value * sum.runs as f64, running })
 }
 
-/// The gate let runs pass, or runs are missing for another reason. One in a hundred may be open at a snapshot.
+/// Returns true if the gate skipped runs, or if more than one run in a hundred is unmeasured (some are open at a snapshot).
 pub(super) fn is_estimate(counts: &RunCounts, gated: bool) -> bool {
     gated || counts.measured < counts.runs - counts.runs / 100
 }
@@ -257,15 +257,14 @@ pub(super) enum ExactMetric {
     Event(usize),
 }
 
-/// Limit on the events of a CPU per ns: 8 GHz times 8 events per cycle.
+/// Limit on the events of a CPU per ns: 8 GHz with 8 events per cycle.
 const MAX_EVENTS_PER_NS: u64 = 64;
 
-/// Limit on the time that a snapshot takes: counters of another CPU are read by an interrupt there, which a busy or an
-/// emulated CPU serves late.
+/// Limit on the duration of a snapshot, ns: an interrupt reads the counters of another CPU, which may be busy or emulated and so late.
 const SNAPSHOT_NS: u64 = 500_000;
 
-/// Contradictions in these counts. A snapshot is not taken in one moment, so that its numbers may differ by the events
-/// counted meanwhile: that much is let pass.
+/// Returns the contradictions in counts. A snapshot takes a while, so its numbers may differ by the events counted meanwhile; such differences are
+/// allowed.
 pub(super) fn anomalies(
     counts: &RunCounts,
     elapsed_ns: u64,

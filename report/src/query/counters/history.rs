@@ -1,25 +1,25 @@
-//! Counters of a window: the snapshots that the index found, folded into what happened between them.
+//! Reads the snapshots of counters that the index found, and folds them into counts between snapshots.
 
 use super::CounterHistory;
 use crate::index::Index;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
 use bprec_format::bprec::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Records};
 
-/// The snapshots of a recording, slice by slice.
+/// Reader of the snapshots of a recording, slice by slice.
 pub(crate) struct Snapshots<'i> {
-    recording: &'i Recording<'i>,
+    recording: &'i OpenRecording<'i>,
     index: &'i Index,
     next: usize,
 }
 
 impl<'i> Snapshots<'i> {
-    pub(crate) fn new(recording: &'i Recording<'_>, index: &'i Index) -> Snapshots<'i> {
+    pub(crate) fn new(recording: &'i OpenRecording<'_>, index: &'i Index) -> Snapshots<'i> {
         Snapshots { recording, index, next: 0 }
     }
 
-    /// Hands out the snapshots of a slice; slices come in order.
+    /// Calls `take` with the snapshots of a slice; slices come in order.
     fn slice(&mut self, slice: u32, records: &Records<'_>, mut take: impl FnMut(State)) {
         let endian = self.recording.endian();
         while let Some((_, offset)) = self.index.snapshots.get(self.next).filter(|(of, _)| *of == slice) {
@@ -33,14 +33,14 @@ impl<'i> Snapshots<'i> {
                 .sample(record.body(), record.offset + RECORD_HEADER_BYTES as u64)
                 .and_then(|sample| sample.raw())
                 .and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, endian));
-            // Unreadable records were told in the first pass.
+            // The first pass has reported unreadable records.
             if let Ok(state) = raw {
                 take(state);
             }
         }
     }
 
-    /// Hands out all of them.
+    /// Calls `take` with all snapshots.
     pub(crate) fn all(mut self, mut take: impl FnMut(State)) {
         let (recording, mut slice) = (self.recording, 0);
         recording.for_each_slice(|of_file| {
@@ -52,7 +52,7 @@ impl<'i> Snapshots<'i> {
     }
 }
 
-/// Folds the snapshots, slice by slice.
+/// Folds the snapshots of a window, slice by slice.
 pub(crate) struct HistoryWalk<'i> {
     snapshots: Snapshots<'i>,
     window: &'i Window,
@@ -60,9 +60,9 @@ pub(crate) struct HistoryWalk<'i> {
 }
 
 impl<'i> HistoryWalk<'i> {
-    /// With `keep_intervals`, what happened from snapshot to snapshot is kept.
+    /// With `keep_intervals`, the counts between each two snapshots are kept.
     pub(crate) fn new(
-        recording: &'i Recording<'_>,
+        recording: &'i OpenRecording<'_>,
         index: &'i Index,
         window: &'i Window,
         keep_intervals: bool,
@@ -80,7 +80,7 @@ impl<'i> HistoryWalk<'i> {
         self.snapshots.slice(slice, records, |state| counters.add(state, window));
     }
 
-    /// Sum of all slices.
+    /// Returns the folded counts.
     pub(crate) fn finish(self) -> CounterHistory {
         self.counters
     }
@@ -97,8 +97,8 @@ impl CounterHistory {
         }
     }
 
-    /// Walks a recording for the snapshots alone, and keeps what happened from one to the next.
-    pub(crate) fn of(recording: &Recording<'_>, index: &Index, window: &Window) -> CounterHistory {
+    /// Reads only the snapshots of a recording, and keeps the counts between each two.
+    pub(crate) fn of(recording: &OpenRecording<'_>, index: &Index, window: &Window) -> CounterHistory {
         let HistoryWalk { snapshots, mut counters, .. } = HistoryWalk::new(recording, index, window, true);
         snapshots.all(|state| counters.add(state, window));
         counters

@@ -1,5 +1,4 @@
-//! Counters as they come, without a recording: the same states, the same arithmetic, one table per interval and one for
-//! all of the time.
+//! Live counters without a recording, from the same states with the same arithmetic: one table per interval, and one for all of the time.
 
 use super::notes;
 use super::over_time::{About, CounterScale, says_something, target_of};
@@ -15,29 +14,29 @@ use crate::model::{
 use bprec_format::bprec::state::{Missed, RunStats, Session, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Limit on the programs that are kept after their end, and on those that were not captured: the newest. A count may go on for months.
+/// Limit on unloaded programs, and on programs not captured, that are kept: the newest. A count may go on for months.
 const MOST_ENDED: usize = 1000;
 
-/// Takes states of one clock in the order of their times, and tells what they come to.
+/// Accumulates states in the order of time, and makes tables of counts.
 #[derive(Debug)]
 pub struct StatAccumulator {
     history: CounterHistory,
     runs: RunSeries,
-    /// When run statistics had last been read before the interval.
+    /// Time of the last reading of run statistics before the interval, ns.
     read_ns: u64,
     session: Option<Session>,
     boot_times: BootTimes,
     names: BTreeMap<(u32, u64), TargetName>,
-    /// When everyone else had let go of a program.
+    /// Latest unload time of programs, ns.
     released: BTreeMap<(u32, u64), u64>,
-    /// The same programs, the one first that was first to go.
+    /// Unloaded programs, the first unloaded one first.
     ended: VecDeque<ProgramKey>,
     missed: VecDeque<Missed>,
-    /// Number of programs that have ended or were not captured and are not kept any more.
+    /// Number of unloaded or uncaptured programs that are not kept any more.
     forgotten: u64,
-    /// Programs that did not run, too.
+    /// True if programs without runs are shown.
     all: bool,
-    /// Begin of the next interval, ns of the clock.
+    /// Start of the next interval, ns.
     from_ns: u64,
     window: Window,
 }
@@ -49,32 +48,32 @@ struct TargetName {
 }
 
 impl StatRow {
-    /// The best of its sources.
+    /// Returns the row of the best source.
     pub fn best(&self) -> Option<&CounterRow> {
         let exact = self.exact.as_ref().and_then(Known::value);
         let shared = self.shared.as_ref().and_then(Known::value);
-        // Counters given up on the way cover a part of the time.
+        // Counters that ended early cover only a part of the time.
         let to_the_end = |row: &&CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
         let stats = self.stats.as_ref();
-        // So do counters that began on the way.
+        // Counters that started late cover only a part of the time.
         let throughout = |exact: &&CounterRow| stats.filter(to_the_end).is_none_or(|stats| is_as_long(exact, stats));
         exact.filter(to_the_end).filter(throughout).or(stats.filter(to_the_end)).or(shared).or(exact).or(stats)
     }
 
-    /// Runs that the kernel's recursion guard kept from happening, if it tells.
+    /// Returns the runs refused by the kernel's recursion guard, if known.
     pub fn misses(&self) -> Option<u64> {
         let stats = &self.stats.as_ref()?.counts.value()?.values;
         stats.misses.filter(|_| stats.ended.is_none())
     }
 
-    /// Time in it, of one CPU's, in per cent.
+    /// Returns the time in the program, per cent of one CPU.
     fn cost(&self) -> f64 {
         let counts = self.best().and_then(|row| row.counts.value());
         counts.and_then(|counts| counts.cpu_percent).unwrap_or(0.0)
     }
 }
 
-/// Key by which rows are sorted and joined.
+/// Key that sorts and joins rows.
 type LiveRowKey = (&'static str, u64, Option<u64>, u32, Option<u32>);
 
 fn key_of(target: &CounterTarget) -> LiveRowKey {
@@ -82,7 +81,7 @@ fn key_of(target: &CounterTarget) -> LiveRowKey {
 }
 
 impl StatAccumulator {
-    /// Has seen nothing yet. With `all`, programs that do not run are shown too.
+    /// Makes an empty accumulator. With `all`, programs without runs are shown too.
     pub fn new(all: bool) -> StatAccumulator {
         StatAccumulator {
             history: CounterHistory { over_time: true, ..CounterHistory::default() },
@@ -101,12 +100,12 @@ impl StatAccumulator {
         }
     }
 
-    /// Name of a program.
+    /// Sets the name and type of a program.
     pub fn name(&mut self, id: u32, load_time_ns: u64, name: String, prog_type: String) {
         self.names.insert((id, load_time_ns), TargetName { name, prog_type });
     }
 
-    /// Takes a state in.
+    /// Takes in a state.
     pub fn add(&mut self, state: State) {
         match state {
             State::Session(session) => {
@@ -152,7 +151,7 @@ impl StatAccumulator {
         self.runs.settle();
     }
 
-    /// Corrects runs from windows, without samples. Readings are many more than snapshots.
+    /// Corrects runs counted in windows, without samples. Called per table, as readings are far more frequent.
     fn correct_runs(&mut self) {
         let run_ns = self.session.as_ref().and_then(|session| session.statistics_run_ns);
         if let Some(run_ns) = run_ns.filter(|_| self.runs.has_windows()) {
@@ -160,7 +159,7 @@ impl StatAccumulator {
         }
     }
 
-    /// Forgets where intervals began and ended: only all of the time is of interest.
+    /// Starts a new interval without a table for the current one.
     pub fn skip(&mut self) {
         let CounterHistory { targets, cpu_targets, shared_targets, .. } = &mut self.history;
         let tracks = targets.values_mut().chain(cpu_targets.values_mut());
@@ -169,7 +168,7 @@ impl StatAccumulator {
         self.forget_ended();
     }
 
-    /// Forgets the programs that were the first to end, where too many have: what ended in an interval is in that of its snapshot.
+    /// Forgets the programs unloaded first, if there are too many. The table of an interval still has the programs unloaded in it.
     fn forget_ended(&mut self) {
         let more = self.ended.len().saturating_sub(MOST_ENDED);
         if more == 0 {
@@ -186,7 +185,7 @@ impl StatAccumulator {
         self.forgotten += more as u64;
     }
 
-    /// Counts since the last call, up to `to_ns` of the clock.
+    /// Returns the counts since the last call, up to `to_ns` of the clock.
     pub fn interval(&mut self, to_ns: u64) -> StatSnapshot {
         self.correct_runs();
         let snapshot = self.snapshot(false, self.from_ns, to_ns);
@@ -195,7 +194,7 @@ impl StatAccumulator {
         snapshot
     }
 
-    /// All counts, up to `to_ns` of the clock.
+    /// Returns all counts, up to `to_ns` of the clock.
     pub fn total(&mut self, to_ns: u64) -> StatSnapshot {
         self.correct_runs();
         let start_ns = self.session.as_ref().map_or(0, |session| session.start_ns);
@@ -279,19 +278,19 @@ impl StatAccumulator {
         snapshot
     }
 
-    /// Runs of a program in the interval, or altogether.
+    /// Returns the runs of a program in the interval, or in all of the time.
     fn ran(&self, key: ProgramKey, is_total: bool) -> Known<Stretch> {
         if is_total {
             return self.runs.within(key, &self.window);
         }
         match self.runs.between(key, self.read_ns, u64::MAX) {
-            // It had gone before.
+            // The program was unloaded before the interval.
             Known::Value(stretch) if stretch.length_ns == 0.0 => Known::Unknown(Reason::NoSnapshots),
             known => known,
         }
     }
 
-    /// One source's part of a row; `None` when there is nothing of it in the interval.
+    /// Returns the row of one source; `None` without counts in the interval.
     fn row(
         &self,
         is_total: bool,
@@ -312,7 +311,7 @@ impl StatAccumulator {
         Some(Known::Value(scale.row(about, &track, counting)))
     }
 
-    /// Name and type of a program, and when it was unloaded.
+    /// Returns the name, type and unload time of a program.
     fn known(&self, key: (u32, u64), scale: &CounterScale) -> (&str, &str, Option<i64>) {
         let name = self.names.get(&key);
         let unloaded = self.released.get(&key).map(|time| since(*time, scale.start_ns));
@@ -320,7 +319,7 @@ impl StatAccumulator {
     }
 }
 
-/// True if a row is of the time of another, but for what lies between two readings.
+/// Returns true if a row covers the time of another one, except for a little at its ends.
 fn is_as_long(row: &CounterRow, other: &CounterRow) -> bool {
     const BETWEEN_NS: i64 = 2_000_000;
     let length_ns = other.to_ns.saturating_sub(other.from_ns);
@@ -335,14 +334,14 @@ fn ran(row: &StatRow) -> bool {
         || row.exact.as_ref().is_some_and(|exact| exact.value().is_some_and(says_something))
 }
 
-/// No source was there to see whether a program ran in all of the time.
+/// Returns true if no source covers all of the time, so that the program may have run unseen.
 fn may_have_run(row: &StatRow) -> bool {
     let saw_it_all = |row: &CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
     let exact = row.exact.as_ref().and_then(Known::value);
     !row.stats.iter().chain(exact).any(saw_it_all)
 }
 
-/// Programs by what all their runs cost, each followed by its parts: functions, and CPUs.
+/// Sorts programs by the cost of their runs, each followed by its functions and CPUs.
 fn sort_by_cost(rows: &mut [StatRow]) {
     let whole = |row: &StatRow| (row.target.kind, row.target.id, row.target.load_time_ns);
     let costs: BTreeMap<(&str, u64, Option<u64>), f64> =
@@ -352,11 +351,11 @@ fn sort_by_cost(rows: &mut [StatRow]) {
             costs
         });
     let cost = |row: &StatRow| costs.get(&whole(row)).copied().unwrap_or(0.0);
-    // The sort keeps the order of keys among what costs the same.
+    // The sort is stable: equal costs keep the order of keys.
     rows.sort_by(|a, b| cost(b).total_cmp(&cost(a)).then(whole(a).cmp(&whole(b))));
 }
 
-/// Notes beside the numbers of all of the time.
+/// Returns the notes for the table of all of the time.
 fn notes_of(snapshot: &StatSnapshot) -> Vec<Note> {
     let mut all: Vec<Note> = snapshot.note.iter().map(|said| Note::CountersNote { said: said.clone() }).collect();
     let exact = snapshot.rows.iter().filter_map(|row| {

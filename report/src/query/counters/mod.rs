@@ -1,8 +1,8 @@
-//! Counters: what exact ones say of each program, and all of them over time. Run statistics are those of `index::runs`.
+//! Counters: exact counts of each program, and all counters over time. Run statistics are those of `index::runs`.
 //!
-//! The recording has totals as they were read (`bprec_format::bprec::state`, kinds 12 to 14). Here they become what happened
-//! between snapshots, runs that the gate let pass are estimated, and what the counting itself adds is taken off. What
-//! cannot be is said, and not shown as a number.
+//! The recording has totals as they were read (`bprec_format::bprec::state`, kinds 12 to 14). This module computes the counts between snapshots,
+//! estimates the runs that the gate skipped, and subtracts the overhead of counting. Contradictory counts are reported as such and not shown as
+//! numbers.
 
 mod estimate;
 mod exact;
@@ -27,16 +27,16 @@ use exact::counting_of;
 use std::collections::BTreeMap;
 use track::Track;
 
-/// A function of a program: program id, load time, position of the function.
+/// Counted function: program id, load time, and position of the function.
 pub(crate) type TargetKey = (u32, u64, u32);
 
-/// Facts about one target.
+/// Counts of one target.
 #[derive(Debug, Default)]
 pub(crate) struct Target {
     pub(crate) name: String,
-    /// Why it is not counted, or no longer; empty while it is.
+    /// Why the target is not counted, or no longer; empty while it is counted.
     pub(crate) reason: String,
-    /// It was counted at some time.
+    /// True if the target was counted at some time.
     pub(crate) counted: bool,
     pub(crate) track: Track,
 }
@@ -44,29 +44,28 @@ pub(crate) struct Target {
 /// All counters of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct CounterHistory {
-    /// Intervals are kept.
+    /// True if intervals are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
-    /// Overheads of exact counting, one after the other: the overhead is less from when run statistics are switched
-    /// off.
+    /// Calibrations of exact counting in order: the overhead becomes less when run statistics are switched off.
     pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, Target>,
-    /// The same on one CPU, by its number.
+    /// Targets on one CPU, by its number.
     pub(crate) cpu_targets: BTreeMap<(TargetKey, u32), Target>,
     pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
     pub(crate) stats_off: Option<StatsOff>,
-    /// When the file began, where it is not the first of its recording: what was counted before is in those before it.
+    /// Start of the file, ns, if it continues a recording: earlier counts belong to the files before.
     pub(crate) continues_at_ns: Option<u64>,
 }
 
 impl CounterHistory {
-    /// The recording, or this file of it, begins.
+    /// Takes in the start of a recording or file.
     pub(crate) fn begin(&mut self, session: &Session) {
         self.continues_at_ns = (session.part > 0).then_some(session.start_ns);
     }
 
-    /// Since when a counter has counted from 0, unless that is before the file.
+    /// Returns the time from which a counter counts, unless that is before the file.
     fn since_in_file(&self, since_ns: u64) -> Option<u64> {
         self.continues_at_ns.is_none_or(|continues_at_ns| continues_at_ns <= since_ns).then_some(since_ns)
     }
@@ -74,7 +73,7 @@ impl CounterHistory {
     pub(crate) fn events(&mut self, events: CounterEvents) {
         match events.tier {
             CounterTier::EXACT => {
-                // Each file of a recording tells it.
+                // Each file repeats the calibration.
                 if self.calibrations.last() != Some(&events.calibration) {
                     self.calibrations.push(events.calibration.clone());
                 }
@@ -85,17 +84,17 @@ impl CounterHistory {
         }
     }
 
-    /// Events of exact counters.
+    /// Describes the exact counters.
     pub(crate) fn counting(&self) -> Option<Counting> {
         self.exact.as_ref().map(|events| counting_of(events, &self.calibrations))
     }
 
-    /// Events of shared counters.
+    /// Describes the shared counters.
     pub(crate) fn shared_counting(&self) -> Option<Counting> {
         self.shared.as_ref().map(|events| counting_of(events, std::slice::from_ref(&events.calibration)))
     }
 
-    /// Run statistics end here: what is read of them later stands still.
+    /// Takes in the end of run statistics: later readings do not change.
     pub(crate) fn stats_off(&mut self, off: &StatsOff) {
         self.stats_off.get_or_insert_with(|| off.clone());
     }
@@ -113,7 +112,7 @@ impl CounterHistory {
             target.reason = it.reason.clone();
             if let Some(counts) = &it.counts {
                 target.counted = true;
-                // The guard refused what counts, not the run.
+                // The recursion guard refused the counting program, not the run.
                 let runs = counts.runs.saturating_add(counts.misses.unwrap_or(0));
                 let counts = RunCounts { runs, ..counts.clone() };
                 target.track.add(snapshot.time_ns, &counts, since, period, window, self.over_time);
@@ -148,7 +147,7 @@ mod tests {
         ProgramCounters { time_ns, targets: vec![target] }
     }
 
-    /// 30 runs before the file began are those of the file before it.
+    /// 30 runs before the file's start belong to the file before.
     #[test]
     fn a_file_has_what_was_counted_since_it_began() {
         for (part, expected) in [(0, 45), (1, 15)] {

@@ -1,10 +1,10 @@
-//! Notes beside counts.
+//! Notes on counts.
 
 use crate::model::{CountedEvent, Counting, Exact, Known, NotMeasured, Note};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
-/// Source of the counts.
+/// Returns the notes on how exact counters count.
 pub(crate) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact> + Clone) -> Vec<Note> {
     let mut notes = Vec::new();
     match counting.overhead_ns {
@@ -42,13 +42,13 @@ pub(crate) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact
     notes
 }
 
-/// Events that were asked for and are not counted.
+/// Returns the notes on events that were asked for but are not counted.
 pub(crate) fn absent(counting: &Counting) -> Vec<Note> {
     let absent = counting.absent.iter().map(|absent| (absent.reason.clone(), absent.name.clone()));
     grouped_by(absent).into_iter().map(|(why, events)| Note::EventsNotCounted { events, why }).collect()
 }
 
-/// Anomalies of some targets, which are given with their names.
+/// Returns the notes on anomalies and early ends of named targets.
 pub(crate) fn of_targets(targets: &[(String, &Exact)]) -> Vec<Note> {
     let anomalies = targets.iter().flat_map(|(of, exact)| {
         let note =
@@ -61,8 +61,8 @@ pub(crate) fn of_targets(targets: &[(String, &Exact)]) -> Vec<Note> {
     notes
 }
 
-/// Runs of targets of exact counters that were not measured. What statistics call missed is something else: runs of the program itself
-/// that the kernel kept from happening.
+/// Returns the notes on unmeasured runs of exact counters. These are not the misses of run statistics, which are runs of the program itself that the
+/// kernel refused.
 pub(crate) fn not_measured(targets: &[(String, &Exact)]) -> Vec<Note> {
     let mut notes = Vec::new();
     let unmeasured = |cause: NotMeasured, runs: fn(&Exact) -> u64| {
@@ -76,13 +76,13 @@ pub(crate) fn not_measured(targets: &[(String, &Exact)]) -> Vec<Note> {
     notes
 }
 
-/// Programs that are not counted exactly: name and what is known of each.
+/// Returns the notes on named programs that are not counted exactly.
 pub(crate) fn refused<'k, T: 'k>(programs: impl Iterator<Item = (String, &'k Known<T>)>) -> Vec<Note> {
     let refused = programs.filter_map(|(name, known)| Some((known.why()?, name)));
     grouped_by(refused).into_iter().map(|(why, programs)| Note::NotCountedExactly { programs, why }).collect()
 }
 
-/// Things of one reason together, in the order in which reasons come first.
+/// Groups names by reason, in the order of the reasons' first appearance.
 pub(crate) fn grouped_by(items: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     let mut positions: FxHashMap<String, usize> = FxHashMap::default();

@@ -1,4 +1,4 @@
-//! Counters from snapshot to snapshot, and what that adds up to.
+//! Counters from snapshot to snapshot, and their totals.
 
 use super::exact::{exact, exact_of_runs};
 use super::notes;
@@ -6,7 +6,7 @@ use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
 use crate::index::Index;
 use crate::index::runs::{ProgramKey, Stretch};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::{Window, since};
 use crate::model::text::UNNAMED;
 use crate::model::{
@@ -20,16 +20,16 @@ use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// Makes the view.
-pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
+/// Reads the snapshots and makes the report.
+pub(crate) fn over_time(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
     let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
     let history = CounterHistory::of(recording, index, &window);
     Ok(report(recording, index, options, &history, &window))
 }
 
-/// Makes the view of what is known from snapshot to snapshot.
+/// Makes the report from counts between snapshots.
 pub(crate) fn report(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
     history: &CounterHistory,
@@ -96,14 +96,14 @@ pub(super) struct About<'a> {
     pub(super) counted: &'a Target,
 }
 
-/// A program by its entry function.
+/// Returns the target of a program's entry function.
 pub(super) fn target_of((id, load_time_ns): ProgramKey, program: &str) -> CounterTarget {
     let load_time_ns = Some(load_time_ns);
     CounterTarget { kind: "program", id: id.into(), load_time_ns, function: 0, cpu: None, name: program.to_owned() }
 }
 
 impl<'a> About<'a> {
-    /// A function of a program, counted exactly; `program` is the program's name.
+    /// Describes an exactly counted function; `program` is the program's name.
     pub(super) fn program(key: TargetKey, program: &str, counted: &'a Target) -> About<'a> {
         let (id, load_time_ns, function) = key;
         let mut target = target_of((id, load_time_ns), program);
@@ -121,17 +121,17 @@ impl<'a> About<'a> {
     }
 }
 
-/// Bounds that numbers are held against.
+/// Scale of times and limits of counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CounterScale {
-    /// Zero of times, ns of the clock.
+    /// Origin of times, ns of the clock.
     pub(super) start_ns: u64,
-    /// CPUs that were online.
+    /// Number of online CPUs.
     pub(super) cpus: Option<u32>,
 }
 
 impl CounterScale {
-    /// Returns the runs of a program; `None` where nothing was read.
+    /// Returns the row of a program's runs; `None` without readings.
     pub(super) fn known_runs(
         &self,
         target: &CounterTarget,
@@ -148,7 +148,7 @@ impl CounterScale {
         }
     }
 
-    /// Activity of a program, which comes to this many whole runs.
+    /// Returns the row of a program's runs, rounded to `count`.
     pub(super) fn runs(&self, target: &CounterTarget, it: &Stretch, count: u64, ended: Option<&str>) -> CounterRow {
         let (from_ns, to_ns) = it.span;
         let values = exact_of_runs(it, count, ended, self.cpus);
@@ -168,16 +168,16 @@ impl CounterScale {
         }
     }
 
-    /// Sum of a track.
+    /// Returns the row of a track's totals.
     pub(super) fn row(&self, about: &About<'_>, track: &Track, counting: &Counting) -> CounterRow {
         let (from_ns, to_ns) = track.span.unwrap_or_default();
         let since_start = |time: u64| since(time, self.start_ns);
         let is_shared = about.source == CounterSource::Shared;
-        // Counts of one CPU have no more time than one CPU has.
+        // Counts of one CPU are limited by the time of one CPU.
         let cpus = if about.target.cpu.is_some() { Some(1) } else { self.cpus };
         let values = if is_shared {
-            // Not per run: as if there had been one. CPUs are read one after the other, where a machine is slow some ms apart, so that it is
-            // the time enabled, which was read with it, that a value is held against.
+            // Shared counters are not per run: their totals are treated as one run. CPUs are read one after another, on a slow machine some ms apart,
+            // so a value is checked against the enabled time read with it and not against elapsed time.
             exact(about.target.function, &about.target.name, &about.counted.reason, &track.as_one_run(), counting, None)
         } else {
             exact(about.target.function, &about.target.name, &about.counted.reason, track, counting, cpus)
@@ -244,7 +244,7 @@ impl RowsBuilder<'_> {
         self.options.programs.is_empty() || program.is_some_and(matches)
     }
 
-    /// Run statistics of a program.
+    /// Adds the rows of a program's run statistics.
     fn runs(&mut self, key: ProgramKey, window: &Window, cuts: &[u64], ended: Option<&str>) {
         if !self.is_asked(Some(key)) {
             return;
@@ -284,7 +284,7 @@ impl RowsBuilder<'_> {
         }
     }
 
-    /// Keeps the targets that took most time.
+    /// Keeps the targets that took the most time.
     fn limit(&mut self) {
         let Some(limit) = self.options.limit else { return };
         let mut order: Vec<(Reverse<u64>, RowKey)> = self
@@ -293,7 +293,7 @@ impl RowsBuilder<'_> {
             .map(|row| (Reverse(row.counts.value().map_or(0, |counts| counts.measured_ns)), key(row)))
             .collect();
         order.sort();
-        // A program counts once, from whatever source.
+        // A program counts once for all sources.
         let mut kept: BTreeSet<RowKey> = BTreeSet::new();
         for (_, key) in order {
             if kept.len() < limit {
@@ -311,7 +311,7 @@ fn key(row: &CounterRow) -> RowKey {
     (row.target.kind, row.target.id, row.target.load_time_ns, row.target.function)
 }
 
-/// Something was counted, or something is wrong.
+/// Returns true if a row has counts or an anomaly.
 pub(super) fn says_something(row: &CounterRow) -> bool {
     match row.counts.value() {
         None => true,
@@ -336,7 +336,7 @@ fn scope_name(scope: SharedScope) -> &'static str {
     }
 }
 
-/// Name of a target.
+/// Returns the name of a row's target.
 fn name(row: &CounterRow) -> String {
     match row.target.name.as_str() {
         "" if row.target.kind == "program" => UNNAMED.to_owned(),
@@ -344,7 +344,7 @@ fn name(row: &CounterRow) -> String {
     }
 }
 
-/// Notes beside the numbers.
+/// Returns the notes of the report.
 fn notes_of(report: &CountersReport) -> Vec<Note> {
     let mut all = Vec::new();
     if let Some(counting) = &report.exact {
@@ -378,7 +378,7 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
             }
             Known::Value(counts) => {
                 for anomaly in &counts.values.anomalies {
-                    // Anomalies of the total are in a note above.
+                    // The notes above have the anomalies of the total.
                     if !of_totals.contains(&(of.clone(), anomaly.to_string())) {
                         let (of, anomaly) = (of.clone(), Box::new(anomaly.clone()));
                         all.push(Note::Impossible { of, interval: Some(interval), anomaly });

@@ -1,28 +1,28 @@
-//! Counts of a program from snapshot to snapshot, for views with intervals of their own.
+//! Exact counts of a program between snapshots, for views with their own intervals.
 
 use super::CounterHistory;
 use super::over_time::{About, CounterScale};
 use super::track::Track;
 use crate::index::runs::ProgramKey;
 
-/// Activity of a program between two snapshots.
+/// Exact counts of a program between two snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Counted {
-    /// From when, ns of the recording's clock.
+    /// Start, ns of the recording's clock.
     pub(crate) from_ns: u64,
-    /// Up to when.
+    /// End, ns of the recording's clock.
     pub(crate) to_ns: u64,
     /// Runs.
     pub(crate) runs: u64,
-    /// Time of all runs, ns; `None` when it is not known.
+    /// Time of all runs, ns; `None` if unknown.
     pub(crate) time_ns: Option<f64>,
-    /// Count of each event in all runs.
+    /// Count of each event in all runs; `None` if unknown.
     pub(crate) events: Vec<Option<f64>>,
-    /// Not every run was measured.
+    /// True if some runs were not measured.
     pub(crate) is_estimate: bool,
 }
 
-/// Exact counts of a program; `None` if snapshots do not follow from each other, or there are none.
+/// Returns the exact counts of a program; `None` without snapshots or if these contradict each other.
 pub(crate) fn counted(history: &CounterHistory, key: ProgramKey, cpus: Option<u32>) -> Option<Vec<Counted>> {
     let key = (key.0, key.1, 0);
     let (target, counting) = (history.targets.get(&key)?, history.counting()?);

@@ -1,4 +1,4 @@
-//! Snapshots of one target, folded into what happened between them.
+//! Snapshots of one target, folded into counts between them.
 
 use super::estimate::{Strata, Times};
 use crate::input::window::Window;
@@ -11,41 +11,41 @@ use std::collections::BTreeMap;
 pub(crate) struct TrackInterval {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
-    /// Calibration that holds for it, by number.
+    /// Number of the calibration that holds for the interval.
     pub(crate) period: usize,
     /// Counts, or why they are unknown.
     pub(crate) counts: Result<RunCounts, SnapshotFault>,
 }
 
-/// One target's snapshots within the window. Memory does not grow with their number unless the intervals are kept.
+/// Snapshots of one target in the window. Memory does not grow with their number unless intervals are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     last: Option<(u64, RunCounts)>,
-    /// Some snapshot was seen, in the window or not: the next is no first one.
+    /// True after the first snapshot, in the window or not.
     seen: bool,
-    /// Sum of what happened between the snapshots.
+    /// Sum of the counts between snapshots.
     pub(crate) sum: RunCounts,
-    /// From the first to the last moment that `sum` is about.
+    /// First and last time that `sum` covers, ns.
     pub(crate) span: Option<(u64, u64)>,
-    /// Part of that time that it is about.
+    /// Part of the span that `sum` covers, ns.
     pub(crate) covered_ns: u64,
     pub(crate) time: Strata,
-    /// Times of its measured runs.
+    /// Times of measured runs.
     pub(crate) times: Times,
     pub(crate) events: Vec<Strata>,
-    /// Runs by the calibration that holds for them.
+    /// Runs by number of the calibration.
     pub(crate) runs_by_period: Vec<u64>,
-    /// The gate let runs pass unmeasured.
+    /// True if the gate skipped runs.
     pub(crate) gated: bool,
-    /// Snapshots that do not follow from each other, and how many more of them.
+    /// First contradiction between snapshots, and the number of further ones.
     pub(crate) broken: Option<(SnapshotFault, u64)>,
-    /// All of them, when they are kept.
+    /// All intervals, if they are kept.
     pub(crate) intervals: Vec<TrackInterval>,
 }
 
 impl Track {
-    /// Adds the snapshot of `time_ns`, up to which calibration `period` holds. The one before the first is 0 at `since_ns`, where that is
-    /// known.
+    /// Adds the snapshot of `time_ns`, up to which calibration `period` holds. Counts are 0 at `since_ns`, if that is known, before the first
+    /// snapshot.
     pub(crate) fn add(
         &mut self,
         time_ns: u64,
@@ -79,7 +79,7 @@ impl Track {
         }
     }
 
-    /// Some intervals alone.
+    /// Sums up some intervals.
     pub(crate) fn of(intervals: &[TrackInterval]) -> Track {
         let mut track = Track::default();
         for interval in intervals {
@@ -88,11 +88,11 @@ impl Track {
         track
     }
 
-    /// Readings that are of no runs, as those of one run.
+    /// Returns shared readings, which have no runs, as those of one run.
     pub(crate) fn as_one_run(&self) -> Track {
         let mut track = Track::default();
         let mut one = RunCounts { runs: 1, measured: 1, every: 1, ..self.sum.clone() };
-        // For a time in which none of its tasks ran nothing was to be counted, and there was nothing.
+        // While none of the target's tasks ran, the counter was not enabled and the count is 0.
         for reading in one.readings.iter_mut().filter(|reading| **reading == Reading::default()) {
             *reading = whole(0);
         }
@@ -135,12 +135,12 @@ impl Track {
     }
 }
 
-/// A value that was counted all of the time.
+/// Makes a reading that was counted all of the time.
 fn whole(value: u64) -> Reading {
     Reading { value, enabled_ns: 1, running_ns: 1 }
 }
 
-/// Counts from `before`, taken at `from_ns`, to `now`.
+/// Returns the counts from `before`, taken at `from_ns`, to `now`.
 fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts, SnapshotFault> {
     let less = |what: &'static str, from: u64, to: u64| {
         to.checked_sub(from).ok_or(SnapshotFault::Fell { what, from, to, after_ns: from_ns })
@@ -185,7 +185,7 @@ fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts,
     })
 }
 
-/// Adds what happened in one interval to the sum of others.
+/// Adds the counts of an interval to a sum.
 fn add(sum: &mut RunCounts, counts: &RunCounts) -> Result<(), SnapshotFault> {
     let is_first = *sum == RunCounts::default();
     for (to, from) in [
@@ -224,7 +224,7 @@ fn add(sum: &mut RunCounts, counts: &RunCounts) -> Result<(), SnapshotFault> {
     Ok(())
 }
 
-/// Files may hold buckets in any order.
+/// Returns the buckets in order; a file may have them in any order.
 fn by_bucket(histogram: &Histogram) -> BTreeMap<u16, u64> {
     let mut buckets: BTreeMap<u16, u64> = BTreeMap::new();
     for (bucket, runs) in &histogram.buckets {

@@ -1,16 +1,15 @@
-//! Verdicts of the conditions of `--fail-if`.
+//! Verdicts on the conditions of `--fail-if`.
 //!
-//! The interval of a number decides, at the confidence that is asked for to either side: a condition fails when all of it is beyond the bound,
-//! is fulfilled when nothing of it is, and is undecided otherwise. A change that the bound allows is not taken for one that it forbids by chance,
-//! nor the other way round. All judgments of a comparison share what chance is allowed (Bonferroni): the more programs a pattern matches, the
-//! surer each has to be.
+//! The confidence interval of a number decides, at the given confidence on either side: a condition fails if all of the interval is beyond the bound,
+//! is fulfilled if nothing of it is, and is undecided otherwise. Chance thus neither fails an allowed change nor passes a forbidden one. All
+//! judgments of a comparison share the allowed error (Bonferroni): the more programs a pattern matches, the surer each judgment has to be.
 
 use super::estimate::{Levels, Pair, Side};
 use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};
 use crate::options::condition::{Bound, Condition, Metric, Selector};
 use crate::options::diff::Confidence;
 
-/// A number of both sides, and how far it may be off.
+/// Number of both sides with its uncertainty.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) shown: MetricDiff,
@@ -18,7 +17,7 @@ pub(super) struct Measured {
     pub(super) new: Option<Side>,
 }
 
-/// A program that conditions may be about; `None` as a name for all together.
+/// Program that conditions may be about; the label is `None` for all programs together.
 pub(super) struct Candidate<'c> {
     pub(super) label: Option<String>,
     pub(super) name: &'c str,
@@ -89,7 +88,7 @@ fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, levels: &L
     judgment
 }
 
-/// Values that a bound is compared with: numbers, or factors of the base.
+/// Values to compare with a bound: numbers, or factors of the base.
 struct Evidence {
     interval: Option<(f64, f64)>,
     least_shown: Option<f64>,
@@ -109,10 +108,10 @@ impl Evidence {
     }
 }
 
-/// The interval of what a condition bounds.
+/// Returns the interval of the number that a condition bounds.
 ///
 /// # Errors
-/// Why there is no number.
+/// Fails with the reason if the number is unknown.
 fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Result<Evidence, Reason> {
     let lacks = |known: &Known<crate::model::Estimate>, side| match known {
         Known::Unknown(reason) => reason.clone(),
@@ -126,7 +125,7 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
         }
         Bound::Above(_) | Bound::Below(_) => {
             let (value, margin) = new.interval(&levels.shown);
-            // No number that has a bound is negative.
+            // Numbers with a bound are not negative.
             let interval = margin.map(|margin| ((value - margin).max(0.0), value + margin));
             Evidence { interval, least_shown: new.least_shown(limit, is_upper, levels) }
         }
@@ -139,7 +138,7 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
     })
 }
 
-/// True if a number is the one that a condition names: of the first event, where it names none.
+/// Returns true if a number is the one that a condition names; without an event, the first event's.
 fn is_of(shown: &MetricDiff, metric: &Metric) -> bool {
     match metric {
         Metric::Share => shown.metric == DiffMetric::Share,

@@ -1,28 +1,28 @@
-//! Matches programs of one side with those of the other.
+//! Matches programs of the two sides.
 
 use super::recorded::{Recorded, RecordedProgram, merged};
 use crate::model::{Identity, Status, has_sha256_tags};
 use bprec_format::bpf::Tag;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A program of either side: per recording of each what it was there, if it was.
+/// Matched program: for each recording of both sides, its numbers, if the program is in the recording.
 #[derive(Debug)]
-pub(super) struct Joined {
+pub(super) struct MatchedProgram {
     pub(super) status: Status,
-    /// On the new side, where it is there.
+    /// Identity on the new side, or else on the base side.
     pub(super) identity: Identity,
-    /// On the base side, where that is another.
+    /// Name on the base side, if different.
     pub(super) previous_name: Option<String>,
     pub(super) base: Vec<Option<RecordedProgram>>,
     pub(super) new: Vec<Option<RecordedProgram>>,
 }
 
-impl Joined {
+impl MatchedProgram {
     pub(super) fn tags(side: &[Option<RecordedProgram>]) -> BTreeSet<Tag> {
         side.iter().flatten().flat_map(|program| &program.tags).copied().collect()
     }
 
-    /// Programs of both sides.
+    /// Numbers of the program in all recordings.
     pub(super) fn recorded(&self) -> impl Iterator<Item = &RecordedProgram> {
         self.base.iter().chain(&self.new).flatten()
     }
@@ -33,7 +33,7 @@ impl Joined {
     }
 }
 
-/// True if tags of all these recordings are made in the same way: kernels before Linux 6.18 hash programs with SHA-1, later ones with
+/// Returns true if tags of all these recordings are made in the same way: kernels before Linux 6.18 hash programs with SHA-1, later ones with
 /// SHA-256. `false` where a kernel is not known.
 pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recorded>) -> bool {
     let eras: Option<BTreeSet<bool>> = recordings.map(|it| has_sha256_tags(it.facts.os_release.as_deref()?)).collect();
@@ -42,28 +42,33 @@ pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recor
 
 type SidePrograms = BTreeMap<Identity, Vec<Option<RecordedProgram>>>;
 
-/// Takes the programs out of the recordings and puts those together that are the same. `has_places`: where programs are attached tells them
-/// apart.
-pub(super) fn join(base: &mut [Recorded], new: &mut [Recorded], has_places: bool, has_tags: bool) -> Vec<Joined> {
+/// Takes the programs out of the recordings and matches those of both sides. `has_places`: attach points distinguish programs.
+pub(super) fn join(
+    base: &mut [Recorded],
+    new: &mut [Recorded],
+    has_places: bool,
+    has_tags: bool,
+) -> Vec<MatchedProgram> {
     put_together(side(base, has_places), side(new, has_places), has_tags)
 }
 
-fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Vec<Joined> {
+fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Vec<MatchedProgram> {
     let mut joined = Vec::new();
     let mut come: SidePrograms = BTreeMap::new();
     for (identity, programs) in new {
         match base.remove(&identity) {
             Some(before) => {
-                let (old_tags, new_tags) = (Joined::tags(&before), Joined::tags(&programs));
+                let (old_tags, new_tags) = (MatchedProgram::tags(&before), MatchedProgram::tags(&programs));
                 let is_new_version = has_tags && !old_tags.is_empty() && !new_tags.is_empty() && old_tags != new_tags;
                 let status = if is_new_version { Status::NewVersion } else { Status::Same };
-                joined.push(Joined { status, identity, previous_name: None, base: before, new: programs });
+                joined.push(MatchedProgram { status, identity, previous_name: None, base: before, new: programs });
             }
             None => drop(come.insert(identity, programs)),
         }
     }
-    // Unmatched programs are new or gone, unless they are the same under another name, or elsewhere.
-    let tags_of = |programs: &[Option<RecordedProgram>]| Some(Joined::tags(programs)).filter(|tags| !tags.is_empty());
+    // Unmatched programs are new or gone, unless they were renamed or moved.
+    let tags_of =
+        |programs: &[Option<RecordedProgram>]| Some(MatchedProgram::tags(programs)).filter(|tags| !tags.is_empty());
     if has_tags {
         pair(&mut base, &mut come, &mut joined, Status::Renamed, |identity, programs| {
             Some((identity.prog_type.clone(), identity.attached.clone(), tags_of(programs)?))
@@ -75,21 +80,21 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
     let absent = |programs: &[Option<RecordedProgram>]| vec![None; programs.len()];
     for (identity, programs) in base {
         let new = absent(&programs);
-        joined.push(Joined { status: Status::Gone, identity, previous_name: None, base: programs, new });
+        joined.push(MatchedProgram { status: Status::Gone, identity, previous_name: None, base: programs, new });
     }
     for (identity, programs) in come {
         let base = absent(&programs);
-        joined.push(Joined { status: Status::New, identity, previous_name: None, base, new: programs });
+        joined.push(MatchedProgram { status: Status::New, identity, previous_name: None, base, new: programs });
     }
     joined.sort_by(|a, b| (&a.identity, a.status).cmp(&(&b.identity, b.status)));
     joined
 }
 
-/// Puts together what one alone on each side has in common.
+/// Matches programs whose key is unique on both sides.
 fn pair<K: Ord>(
     base: &mut SidePrograms,
     new: &mut SidePrograms,
-    joined: &mut Vec<Joined>,
+    joined: &mut Vec<MatchedProgram>,
     status: Status,
     key: impl Fn(&Identity, &[Option<RecordedProgram>]) -> Option<K>,
 ) {
@@ -107,11 +112,11 @@ fn pair<K: Ord>(
         let ([before], Some([after])) = (&before[..], candidates.get(&key).map(|it| &it[..])) else { continue };
         let (Some(old), Some(programs)) = (base.remove(before), new.remove(after)) else { continue };
         let previous_name = (before.name != after.name).then(|| before.name.clone());
-        joined.push(Joined { status, identity: after.clone(), previous_name, base: old, new: programs });
+        joined.push(MatchedProgram { status, identity: after.clone(), previous_name, base: old, new: programs });
     }
 }
 
-/// The programs of a side, per recording.
+/// Returns the programs of a side, for each recording.
 fn side(recordings: &mut [Recorded], has_places: bool) -> SidePrograms {
     let count = recordings.len();
     let mut side: SidePrograms = BTreeMap::new();
@@ -148,7 +153,7 @@ mod tests {
 
     fn statuses(base: &[(&str, &str, &str, u8)], new: &[(&str, &str, &str, u8)], has_tags: bool) -> Vec<String> {
         let joined = put_together(side_of(base), side_of(new), has_tags);
-        let said = |joined: &Joined| match &joined.previous_name {
+        let said = |joined: &MatchedProgram| match &joined.previous_name {
             Some(previous) => format!("{} {:?} {previous}", joined.identity.name, joined.status),
             None => format!("{} {:?}", joined.identity.name, joined.status),
         };

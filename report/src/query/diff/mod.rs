@@ -1,4 +1,4 @@
-//! Recordings of before and after, held against each other: what changed for each program, and whether chance explains it.
+//! Comparison of recordings: what changed for each program, and whether chance explains it.
 
 mod estimate;
 mod gate;
@@ -8,7 +8,7 @@ mod recorded;
 
 use crate::index::student::Quantiles;
 use crate::index::{Index, Wanted};
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{
     Change, Diff, DiffEvent, DiffMetric, DiffNote, DiffSide, Estimate, JSON_VERSION, Known, MetricDiff, MetricValue,
     ProgramDiff, Reason, Status,
@@ -19,14 +19,14 @@ use crate::{Error, Input, Result};
 use bprec_format::bpf::Tag;
 use estimate::{Pair, Side, Uncertain};
 use gate::{Candidate, Measured, judge};
-use join::{Joined, are_tags_comparable, join};
+use join::{MatchedProgram, are_tags_comparable, join};
 use recorded::{EventsCompared, Recorded, RecordedProgram};
 use std::cmp::Ordering;
 
-/// Holds recordings of two sides against each other. They are read one after the other.
+/// Compares the recordings of two sides, which are read one after another.
 ///
 /// # Errors
-/// When a side has no recording, one cannot be read at all, or `options` name an event that not every recording has.
+/// Fails if a side has no recording, if a recording cannot be read, or if `options` name an event that not every recording has.
 pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff> {
     let mut events = EventsCompared::default();
     let mut read = |inputs: &[Input]| {
@@ -48,7 +48,7 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
     let problems = all().flat_map(|recorded| recorded.problems.clone()).collect();
     let mut joined = join(&mut base, &mut new, has_places, has_tags);
     let all_programs = joined.len();
-    // Numbers of programs that nothing looks at are not made.
+    // Programs that are neither shown nor judged are skipped.
     if !options.all && options.programs.is_empty() && options.conditions.is_empty() {
         joined.retain(|joined| joined.recorded().any(RecordedProgram::happened));
     }
@@ -94,7 +94,7 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
 }
 
 fn read(input: &Input, options: &DiffOptions, events: &mut EventsCompared) -> Result<Recorded> {
-    let recorded = Recording::open_with_events(input).and_then(|recording| {
+    let recorded = OpenRecording::open_with_events(input).and_then(|recording| {
         let mut index = Index::build(&recording, Wanted { threads: options.threads, ..Wanted::default() });
         correct_runs(&recording, &mut index, options.threads);
         let path = input.path().display().to_string();
@@ -103,7 +103,7 @@ fn read(input: &Input, options: &DiffOptions, events: &mut EventsCompared) -> Re
     input.checked(recorded)
 }
 
-/// Events that every recording has, in the order of the first.
+/// Returns the events that every recording has, in the order of the first recording.
 fn common_events(base: &[Recorded], new: &[Recorded], options: &DiffOptions) -> Result<Vec<DiffEvent>> {
     let is_common = |name: &str, unit| {
         let has = |recorded: &Recorded| recorded.event(name).is_some_and(|at| recorded.events[at].unit == unit);
@@ -130,14 +130,14 @@ struct Comparison<'c> {
     events: &'c [DiffEvent],
 }
 
-/// A program with what it is ordered and judged by.
+/// Compared program, with the numbers that order and judge it.
 struct Compared {
-    /// Without its metrics, until it is chosen.
+    /// Row of the program; gets its metrics when chosen.
     shown: ProgramDiff,
     metrics: Vec<Measured>,
     happened: bool,
     ids: Vec<(Option<u32>, Option<[u8; 8]>)>,
-    /// Change of the time in it by run statistics, ns per second and CPU: of what no event sees.
+    /// Change of the time by run statistics, ns per second and CPU, for programs that no event sees.
     run_time_change: Option<f64>,
 }
 
@@ -156,7 +156,7 @@ impl Compared {
         of(found.shown.change.as_ref()?)
     }
 
-    /// Change of the cost; a program that is on one side alone changed by all of it.
+    /// Returns the change of the cost; a program on one side only changed by all of its cost.
     fn cost_change(&self) -> Option<f64> {
         let cost = self.metrics.iter().find(|measured| measured.shown.metric == DiffMetric::Cost);
         let cost = cost.and_then(|cost| {
@@ -173,7 +173,7 @@ impl Compared {
 }
 
 impl Comparison<'_> {
-    /// Numbers of all programs together.
+    /// Returns the numbers of all programs together.
     fn total(&self) -> Vec<Measured> {
         let mut metrics = Vec::new();
         for event in self.events {
@@ -196,7 +196,7 @@ impl Comparison<'_> {
         metrics
     }
 
-    fn program(&self, joined: Joined, is_tag_comparable: bool) -> Compared {
+    fn program(&self, joined: MatchedProgram, is_tag_comparable: bool) -> Compared {
         let mut metrics = Vec::with_capacity(4 * self.events.len() + 3);
         let each = |of: &dyn Fn(&Recorded, &RecordedProgram) -> Known<Uncertain>| {
             let side = |recordings: &[Recorded], programs: &[Option<RecordedProgram>]| {
@@ -234,7 +234,7 @@ impl Comparison<'_> {
         }
         let (base, new) = each(&|recorded, program| recorded.runs_per_second(program));
         metrics.push(self.measured(DiffMetric::RunsPerSecond, None, base, new));
-        // Both sides by the same estimator: one is typically less than the other.
+        // Both sides use the same estimator, as the trimmed mean is less than the mean.
         let is_typical = joined.recorded().filter(|program| program.ran()).all(RecordedProgram::has_typical_runs);
         let (base, new) = each(&|_, program| match is_typical {
             true => program.typical_time_per_run(),
@@ -249,8 +249,8 @@ impl Comparison<'_> {
             status: joined.status,
             owners: joined.owners(),
             is_tag_comparable,
-            base_tags: Joined::tags(&joined.base).iter().map(Tag::to_string).collect(),
-            new_tags: Joined::tags(&joined.new).iter().map(Tag::to_string).collect(),
+            base_tags: MatchedProgram::tags(&joined.base).iter().map(Tag::to_string).collect(),
+            new_tags: MatchedProgram::tags(&joined.new).iter().map(Tag::to_string).collect(),
             base_programs: most(&joined.base),
             new_programs: most(&joined.new),
             metrics: Vec::new(),
@@ -276,7 +276,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// A number of both sides; `None` of a recording that has not what it is of.
+    /// Compares a number of both sides; `None` stands for a recording without it.
     fn measured(
         &self,
         metric: DiffMetric,
@@ -305,7 +305,7 @@ impl Comparison<'_> {
         let (of_base, base) = side(base, DiffSide::Base);
         let (of_new, new) = side(new, DiffSide::New);
         let change = of_base.as_ref().zip(of_new.as_ref()).map(|(base, new)| self.change(base, new));
-        // The number of samples is a property of the recording, not of the program.
+        // The number of samples depends on the recording, not on the program.
         let change = change.filter(|_| !is_count);
         let shown = MetricDiff { metric, event: event.cloned(), base, new, change };
         Measured { shown, base: of_base, new: of_new }
@@ -326,12 +326,12 @@ impl Comparison<'_> {
     }
 }
 
-/// A count, which is what it is.
+/// Makes a number without uncertainty.
 fn count(number: u64) -> Uncertain {
     Uncertain { value: number as f64, mean: number as f64, variance: None }
 }
 
-/// Orders the programs, and keeps those that are to be shown.
+/// Sorts the programs, and keeps those to show.
 fn choose(made: &mut Diff, mut programs: Vec<Compared>, options: &DiffOptions) {
     let largest = |a: Option<f64>, b: Option<f64>| match (a, b) {
         (Some(a), Some(b)) => b.abs().total_cmp(&a.abs()),
@@ -349,7 +349,7 @@ fn choose(made: &mut Diff, mut programs: Vec<Compared>, options: &DiffOptions) {
             DiffSort::Status => a.shown.status.cmp(&b.shown.status),
         }
     };
-    // They come in the order of their identities, which a stable sort keeps.
+    // The sort is stable and keeps the order of identities.
     programs.sort_by(by);
     for mut program in programs {
         let has_room = options.limit.is_none_or(|limit| made.programs.len() < limit);

@@ -1,15 +1,15 @@
-//! Notes on sides that are hard to compare.
+//! Notes on recordings that are hard to compare.
 
 use super::recorded::Recorded;
 use crate::model::{Diff, DiffEvent, DiffNote, DiffSide, FEW_RECORDINGS, Status};
 use std::collections::BTreeSet;
 
-/// Fewer intervals than these are few.
+/// Number of intervals below which a recording is too short.
 const FEW_INTERVALS: usize = 10;
-/// Rates that differ by less are the same.
+/// Ratio below which two sampling rates are the same.
 const SAME_RATE: f64 = 1.05;
 
-/// A fact of a recording that numbers depend on.
+/// Fact of a recording that its numbers depend on, with its name.
 type Fact = (&'static str, fn(&Recorded) -> Option<String>);
 
 const FACTS: [Fact; 5] = [
@@ -20,7 +20,7 @@ const FACTS: [Fact; 5] = [
     ("what was recorded", |it| it.target.clone()),
 ];
 
-/// Notes on the recordings, before their programs are looked at.
+/// Returns the notes on the recordings.
 pub(super) fn of(
     base: &[Recorded],
     new: &[Recorded],
@@ -119,7 +119,7 @@ fn of_event(name: &str, base: &[Recorded], new: &[Recorded], notes: &mut Vec<Dif
     }
 }
 
-/// Notes on the rows.
+/// Adds the notes on the rows.
 pub(super) fn of_rows(made: &mut Diff) {
     if made.hidden_programs > 0 {
         made.notes.push(DiffNote::HiddenPrograms { programs: made.hidden_programs });

@@ -1,13 +1,13 @@
-//! One recording as a comparison needs it: what each program cost altogether, and from moment to moment.
+//! Numbers of one recording for a comparison: the cost of each program, in total and by interval.
 
 use super::estimate::{Uncertain, ratio, typical};
 use crate::index::Index;
 use crate::index::runs::RunSeries;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::{Count, DiffRecording, Identity, Known, Program, Reason, Unit};
 use crate::options::diff::DiffOptions;
 use crate::pass::Selection;
-use crate::pass::sinks::pivot::{Cell, Charges, Key, KeyBy};
+use crate::pass::sinks::pivot::{Charges, Key, KeyBy, PivotCell};
 use crate::query::by_prog::facts::{EventFacts, Facts, WantedFacts};
 use crate::{Options, Result};
 use bprec_format::bpf::Tag;
@@ -15,30 +15,30 @@ use bprec_format::feature::{Feature, SampleTime};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
-/// Without snapshots of run statistics a recording is cut into so many intervals.
+/// Number of intervals of a recording without snapshots of run statistics.
 const INTERVALS: u64 = 32;
-/// With fewer snapshots they are no intervals.
+/// Least number of snapshots that are used as intervals.
 const FEW_SNAPSHOTS: usize = 10;
 
-/// Most numbers of a kind in a comparison, of all programs in all events, beyond those of one event. Each is an estimate with its series.
+/// Limit on the numbers of a kind, of all programs in all events, beyond those of one event. Each number is an estimate with its series.
 const PAIRS: usize = 1 << 13;
-/// Limit on the events that are compared without `--event`: each has numbers of its own, and reading stays linear in the input.
+/// Limit on the events compared without `--event`, so that time and memory stay linear in the input.
 const EVENTS: usize = 1 << 10;
 
-/// The events that are compared, where a recording has too many for its programs.
+/// Selection of events to compare, if a recording has too many.
 #[derive(Debug, Default)]
 pub(super) struct EventsCompared {
-    /// Their names; `None` while there are not too many.
+    /// Names of the compared events; `None` without a limit.
     events: Option<Vec<String>>,
-    /// Number of those left out.
+    /// Number of events left out.
     pub(super) left_out: usize,
 }
 
 impl EventsCompared {
-    /// The events to be read of a recording; none: all. Those that are asked for are never left out.
+    /// Returns the events to read from a recording; empty for all. Events that the user asks for are never left out.
     fn cut(
         &mut self,
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         index: &Index,
         asked: &DiffOptions,
         options: &Options,
@@ -62,28 +62,28 @@ impl EventsCompared {
     }
 }
 
-/// A recording.
+/// Numbers of a recording.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) facts: DiffRecording,
     /// Target of the recording, in words.
     pub(super) target: Option<String>,
     pub(super) is_cut_off: bool,
-    /// It says where programs are attached.
+    /// True if the recording has attach points.
     pub(super) has_places: bool,
-    /// Why runs are not known of any program.
+    /// Why the runs of all programs are unknown.
     pub(super) no_runs: Option<String>,
     pub(super) in_windows: bool,
     pub(super) events: Vec<RecordedEvent>,
     pub(super) programs: Vec<(Identity, RecordedProgram)>,
     pub(super) problems: Vec<String>,
-    /// For how long run statistics were taken, ns.
+    /// Time covered by run statistics, ns.
     observed_ns: f64,
     /// Lengths of the intervals, ns.
     lengths_ns: Vec<f64>,
 }
 
-/// An event of a recording.
+/// Numbers of an event.
 #[derive(Debug)]
 pub(super) struct RecordedEvent {
     pub(super) name: String,
@@ -91,30 +91,30 @@ pub(super) struct RecordedEvent {
     pub(super) samples: Count,
     pub(super) lost: Known<u64>,
     pub(super) throttled: u64,
-    /// All that is charged to BPF.
+    /// Charges to BPF.
     pub(super) bpf: ChargedOverTime,
-    /// CPU time of the machine meanwhile, ns.
+    /// CPU time of the machine, ns.
     machine_ns: Option<f64>,
 }
 
-/// Charges in an event.
+/// Charges in an event, in total and by interval.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChargedOverTime {
     pub(super) count: Count,
-    /// From moment to moment; empty where nothing is.
+    /// Weights by interval; empty if all are 0.
     intervals: Vec<u64>,
 }
 
-/// Facts about a program, or about several of one identity.
+/// Numbers of a program, or of several with one identity.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedProgram {
     pub(super) programs: usize,
-    /// In no order.
+    /// Tags, in no particular order.
     pub(super) tags: Vec<Tag>,
     pub(super) owners: BTreeSet<String>,
     pub(super) ids: Vec<(Option<u32>, Option<[u8; 8]>)>,
     runs: Known<Ran>,
-    /// By event.
+    /// Charges by event.
     events: Vec<OfEvent>,
 }
 
@@ -122,21 +122,21 @@ pub(super) struct RecordedProgram {
 struct Ran {
     count: u64,
     time_ns: u64,
-    /// Runs from moment to moment, and the time in them, ns.
+    /// Runs and their time, ns, by interval.
     intervals: Vec<(f64, f64)>,
 }
 
 #[derive(Debug, Clone)]
 struct OfEvent {
     charged: Known<ChargedOverTime>,
-    /// Samples of its runs, without entry code.
+    /// Samples in runs, without entry code.
     inside: Known<ChargedOverTime>,
 }
 
 impl Recorded {
     /// Reads a recording.
     pub(super) fn read(
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         index: &Index,
         path: String,
         asked: &DiffOptions,
@@ -152,7 +152,7 @@ impl Recorded {
         let lengths_ns: Vec<f64> = moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
         let wanted = WantedFacts { pivots: vec![KeyBy::Moments(moments)], ..WantedFacts::default() };
         let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
-        // Events are compared by name: of several with one name, the first.
+        // Events are compared by name; of several with the same name, the first counts.
         let mut names = FxHashSet::default();
         let of_name = facts.events().filter(|event| names.insert(&recording.names[*event]));
         let maker = SideBuilder {
@@ -191,13 +191,13 @@ impl Recorded {
         self.events.iter().position(|event| event.name == name)
     }
 
-    /// Charges per second and CPU.
+    /// Returns charges per second and CPU.
     pub(super) fn cost(&self, event: usize, charged: &ChargedOverTime) -> Known<Uncertain> {
-        // Per second of a CPU: of clocks, of which weights are ns, ns of a second.
+        // Weight per second of CPU time; for clocks, ns per second.
         self.rate(event, charged, 1e9)
     }
 
-    /// Charges as a share of the machine, per cent; of clocks alone.
+    /// Returns charges as a share of the machine, per cent; only for clocks.
     pub(super) fn share(&self, event: usize, charged: &ChargedOverTime) -> Known<Uncertain> {
         match self.events[event].unit {
             Unit::Nanoseconds => self.rate(event, charged, 100.0),
@@ -205,7 +205,7 @@ impl Recorded {
         }
     }
 
-    /// Weight by CPU time of the machine, times `scale`.
+    /// Returns weight by CPU time of the machine, times `scale`.
     fn rate(&self, event: usize, charged: &ChargedOverTime, scale: f64) -> Known<Uncertain> {
         let event = &self.events[event];
         let (Some(machine_ns), Some(elapsed_ns)) = (event.machine_ns, self.facts.elapsed_ns) else {
@@ -218,13 +218,13 @@ impl Recorded {
         Known::Value(ratio(&pairs, charged.count.weight as f64 * scale / machine_ns, least))
     }
 
-    /// A time as ns per second and CPU.
+    /// Returns a time as ns per second and CPU.
     pub(super) fn per_second_and_cpu(&self, time_ns: u64) -> Option<f64> {
         let cpus = self.facts.cpus.filter(|cpus| *cpus > 0)?;
         (self.observed_ns > 0.0).then(|| time_ns as f64 * 1e9 / self.observed_ns / f64::from(cpus))
     }
 
-    /// Runs per second.
+    /// Returns runs per second.
     pub(super) fn runs_per_second(&self, program: &RecordedProgram) -> Known<Uncertain> {
         program.runs.clone().and_then(|ran| {
             if self.observed_ns <= 0.0 {
@@ -238,7 +238,7 @@ impl Recorded {
 }
 
 impl RecordedEvent {
-    /// Samples that were lost, in per cent of all that were taken.
+    /// Returns the lost samples, per cent of all samples taken.
     pub(super) fn lost_percent(&self) -> Known<Uncertain> {
         self.lost.clone().map(|lost| {
             let all = self.samples.samples.saturating_add(lost).max(1);
@@ -247,7 +247,7 @@ impl RecordedEvent {
         })
     }
 
-    /// The least variance of a sum of weights: samples come by chance, none as one might.
+    /// Returns the least variance of a sum of weights: samples come by chance, and no sample counts as one.
     fn least(&self, charged: &ChargedOverTime) -> f64 {
         let of = if charged.count.samples > 0 { charged.count } else { self.samples };
         let mean = of.weight as f64 / of.samples.max(1) as f64;
@@ -256,22 +256,22 @@ impl RecordedEvent {
 }
 
 impl RecordedProgram {
-    /// Its charges in an event.
+    /// Charges of the program in an event.
     pub(super) fn charged(&self, event: usize) -> &Known<ChargedOverTime> {
         &self.events[event].charged
     }
 
-    /// Returns true if its runs tell what a typical interval is like.
+    /// Returns true if the runs allow a typical time per run.
     pub(super) fn has_typical_runs(&self) -> bool {
         self.runs.value().is_some_and(|ran| typical(&ran.pairs(), 0.0).is_some())
     }
 
-    /// Time per run, ns, in a typical interval.
+    /// Returns the time per run in a typical interval, ns.
     pub(super) fn typical_time_per_run(&self) -> Known<Uncertain> {
         self.time_of_runs(|intervals, mean| typical(intervals, mean).unwrap_or_else(|| ratio(intervals, mean, 0.0)))
     }
 
-    /// Time per run, ns, of all runs.
+    /// Returns the mean time per run, ns.
     pub(super) fn mean_time_per_run(&self) -> Known<Uncertain> {
         self.time_of_runs(|intervals, mean| ratio(intervals, mean, 0.0))
     }
@@ -283,7 +283,7 @@ impl RecordedProgram {
         })
     }
 
-    /// Weight of an event per run.
+    /// Returns the weight of an event per run.
     pub(super) fn per_run(&self, at: usize, event: &RecordedEvent) -> Known<Uncertain> {
         self.runs.clone().and_then(|ran| {
             self.events[at].inside.clone().and_then(|inside| match ran.count {
@@ -298,23 +298,23 @@ impl RecordedProgram {
         })
     }
 
-    /// True if it ran, or was hit.
+    /// Returns true if the program ran or has samples.
     pub(super) fn happened(&self) -> bool {
         let hit = self.events.iter().filter_map(|event| event.charged.value()).any(|it| it.count.samples > 0);
         hit || self.ran()
     }
 
-    /// Returns true if it ran.
+    /// Returns true if the program ran.
     pub(super) fn ran(&self) -> bool {
         self.runs.value().is_some_and(|ran| ran.count > 0)
     }
 
-    /// Time in it by run statistics, ns.
+    /// Time in the program by run statistics, ns.
     pub(super) fn run_time_ns(&self) -> Option<u64> {
         self.runs.value().map(|ran| ran.time_ns)
     }
 
-    /// Adds another program of the same identity.
+    /// Adds a program with the same identity.
     fn add(&mut self, other: RecordedProgram) {
         self.programs += other.programs;
         self.tags.extend(other.tags);
@@ -329,7 +329,7 @@ impl RecordedProgram {
     }
 }
 
-/// The sum of two values; what is not known of one is not known of both.
+/// Adds two values; the sum is unknown if one value is.
 fn both<T>(one: Known<T>, other: Known<T>, add: fn(T, T) -> T) -> Known<T> {
     match (one, other) {
         (Known::Value(one), Known::Value(other)) => Known::Value(add(one, other)),
@@ -338,7 +338,7 @@ fn both<T>(one: Known<T>, other: Known<T>, add: fn(T, T) -> T) -> Known<T> {
 }
 
 impl Ran {
-    /// Time by runs, of each interval.
+    /// Returns time and runs of each interval.
     fn pairs(&self) -> Vec<(f64, f64)> {
         self.intervals.iter().map(|(runs, time_ns)| (*time_ns, *runs)).collect()
     }
@@ -346,7 +346,7 @@ impl Ran {
     fn and(mut self, other: Ran) -> Ran {
         self.count = self.count.saturating_add(other.count);
         self.time_ns = self.time_ns.saturating_add(other.time_ns);
-        // A program without intervals has none that could be added.
+        // Without intervals of one program, the sum has none.
         if self.intervals.len() == other.intervals.len() {
             for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
                 *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
@@ -359,7 +359,7 @@ impl Ran {
 }
 
 impl ChargedOverTime {
-    /// Weights from moment to moment, without an end.
+    /// Returns the weights by interval, followed by zeros without end.
     fn weights(&self) -> impl Iterator<Item = f64> {
         self.intervals.iter().map(|weight| *weight as f64).chain(std::iter::repeat(0.0))
     }
@@ -374,19 +374,19 @@ impl ChargedOverTime {
     }
 }
 
-/// Makes programs and events of the facts of a recording.
+/// Builder of the numbers of a recording from its facts.
 struct SideBuilder<'m> {
     facts: &'m Facts<'m>,
-    /// Run counts from moment to moment, where they are known.
+    /// Runs by interval, if known.
     runs: Option<&'m RunSeries>,
     /// Number of intervals.
     intervals: usize,
-    /// The events that are compared, each with its position among those of the recording.
+    /// Compared events, each with its position in the recording.
     events: Vec<(usize, EventFacts<'m>)>,
 }
 
 impl SideBuilder<'_> {
-    /// By identity; those that count others are left out.
+    /// Returns the programs by identity, without those that count other programs.
     fn programs(&self) -> Vec<(Identity, RecordedProgram)> {
         let of = self.facts.programs.iter().enumerate().filter(|(_, program)| !program.counts_others);
         let mut programs: Vec<(Identity, RecordedProgram)> =
@@ -397,7 +397,7 @@ impl SideBuilder<'_> {
 
     fn program(&self, at: usize, program: &Program) -> RecordedProgram {
         let known = program.id.zip(program.load_time_ns).zip(self.runs);
-        // While it was not there it did not run.
+        // A program that is not loaded does not run.
         let intervals = known.map_or_else(Vec::new, |(key, runs)| {
             let intervals = (1..runs.cuts().len() as u32).map(|it| runs.in_interval(key, it - 1).into_value());
             intervals.map(|it| it.map_or((0.0, 0.0), |it| (it.runs, it.time_ns))).collect()
@@ -425,7 +425,7 @@ impl SideBuilder<'_> {
             intervals: self.series(cells, count),
         };
         let inside = match &row.sampled_per_run {
-            // Zero is a number, too.
+            // Without samples, the number is 0.
             Known::Value(_) | Known::Unknown(Reason::NoSamples) if event.has_chains => {
                 Known::Value(charged(Charges::inside))
             }
@@ -436,8 +436,8 @@ impl SideBuilder<'_> {
         OfEvent { charged: Known::Value(charged(Charges::sum)), inside }
     }
 
-    /// Weights from moment to moment; nothing where there are none.
-    fn series(&self, cells: &[Cell], count: fn(&Charges) -> Count) -> Vec<u64> {
+    /// Returns the weights by interval; empty without cells.
+    fn series(&self, cells: &[PivotCell], count: fn(&Charges) -> Count) -> Vec<u64> {
         let mut series = vec![0_u64; if cells.is_empty() { 0 } else { self.intervals }];
         for cell in cells {
             if let [Key::Interval(interval)] = self.facts.pivots[0].keys[cell.key as usize][..] {
@@ -452,7 +452,7 @@ impl SideBuilder<'_> {
         let (facts, recorded) = (self.facts, &self.facts.recorded);
         let elapsed = recorded.elapsed_ns.zip(recorded.cpus).filter(|(ns, cpus)| *ns > 0 && *cpus > 0);
         let elapsed_ns = elapsed.map(|(ns, cpus)| ns as f64 * f64::from(cpus));
-        // The time that the ticks which came stand for, if some are missing from all of the time; as in the table.
+        // If ticks are missing from all of the time, the arrived ones are the machine's time, as in the table.
         let ticked_ns = event.machine.value().filter(|ns| event.is_scaled() && **ns > 0).map(|ns| *ns as f64);
         let cells = &facts.pivots[0].events[number].cells;
         RecordedEvent {
@@ -467,7 +467,7 @@ impl SideBuilder<'_> {
     }
 }
 
-/// Puts programs of one identity together; they are sorted by it.
+/// Merges programs with the same identity, which are sorted by identity.
 pub(super) fn merged(programs: Vec<(Identity, RecordedProgram)>) -> Vec<(Identity, RecordedProgram)> {
     let mut merged: Vec<(Identity, RecordedProgram)> = Vec::with_capacity(programs.len());
     for (identity, program) in programs {
@@ -483,15 +483,15 @@ pub(super) fn merged(programs: Vec<(Identity, RecordedProgram)>) -> Vec<(Identit
     merged
 }
 
-/// Why runs are known of no program; `None` where they are of some, or there is none.
+/// Returns why the runs of all programs are unknown; `None` if some are known or there are no programs.
 fn no_runs(programs: &[Program]) -> Option<String> {
     let first = programs.first()?;
     let none = programs.iter().all(|program| !program.runs.is_value());
     if none { first.runs.why() } else { None }
 }
 
-/// From when to when the recording goes, as far as that is known before its samples are read.
-fn span(recording: &Recording<'_>, index: &Index) -> Option<(u64, u64)> {
+/// Returns the start and end of the recording, if known before its samples are read.
+fn span(recording: &OpenRecording<'_>, index: &Index) -> Option<(u64, u64)> {
     let states = &index.states;
     let told: Option<SampleTime> = recording.feature(Feature::SAMPLE_TIME);
     let from_ns = states.session.as_ref().map(|session| session.start_ns).or(told.map(|told| told.first_ns));
@@ -499,7 +499,7 @@ fn span(recording: &Recording<'_>, index: &Index) -> Option<(u64, u64)> {
     from_ns.zip(to_ns).filter(|(from_ns, to_ns)| from_ns < to_ns)
 }
 
-/// Moments that cut a time into intervals of one length.
+/// Returns moments that cut a time into equal intervals.
 fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
     let Some((from_ns, to_ns)) = span else { return Vec::new() };
     let length = u128::from(to_ns - from_ns);
@@ -508,7 +508,7 @@ fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
 
 #[cfg(test)]
 impl RecordedProgram {
-    /// One of which nothing but its tag is known.
+    /// Makes a program of which only the tag is known.
     pub(super) fn with_tag(tag: Tag) -> RecordedProgram {
         RecordedProgram {
             programs: 1,

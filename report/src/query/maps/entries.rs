@@ -1,4 +1,4 @@
-//! Contents of a map: its entries, and the form in which they are shown.
+//! Contents of a map: its entries as keys and values.
 
 use super::{Map, MapsReport};
 use crate::index::map_contents::Contents;
@@ -7,8 +7,8 @@ use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
 
-/// Limits on the text of one key or value of so many bytes. Types are from the recording, too: unions, and types
-/// without a size, can make any number of values of a byte.
+/// Returns the limits on the text of a key or value. Types come from the recording: unions, and types without a size, can expand a byte to any number
+/// of values.
 fn limits(bytes: &[u8]) -> Limits {
     const CHARS_MIN: usize = 1 << 10;
     const CHARS_PER_BYTE: usize = 1 << 8;
@@ -24,50 +24,50 @@ const BUILD_ID_FRAME_BYTES: usize = 32;
 /// `BPF_STACK_BUILD_ID_VALID`
 const BUILD_ID_VALID: u32 = 1;
 
-/// An entry as it is shown.
-pub(crate) struct Entry<'a> {
-    /// Key; `None` where entries have no keys.
+/// Entry of a map.
+pub(crate) struct MapEntry<'a> {
+    /// Key; `None` if entries have no keys.
     pub(crate) key: Option<Value<'a>>,
-    /// With the CPU that each is of, if the map has one for each.
-    pub(crate) values: Vec<(Option<u32>, Shown<'a>)>,
+    /// Values, each with its CPU if the map has one value per CPU.
+    pub(crate) values: Vec<(Option<u32>, EntryValue<'a>)>,
 }
 
-/// A value as it is shown.
-pub(crate) enum Shown<'a> {
-    /// By its type, or bytes without one.
+/// Value of an entry.
+pub(crate) enum EntryValue<'a> {
+    /// Typed value, or bytes without a type.
     Value(Value<'a>),
     /// Call chain, innermost first.
-    Stack(Vec<Frame>),
-    /// A program's id.
+    Stack(Vec<StackTraceFrame>),
+    /// Id of a program.
     Program(u32),
-    /// A map's id.
+    /// Id of a map.
     Map(u32),
 }
 
-/// An entry of a stack trace.
-pub(crate) enum Frame {
-    /// In memory: with the function, and how far into it, if the recording knows.
+/// StackTraceFrame of a stack trace.
+pub(crate) enum StackTraceFrame {
+    /// Address, with the function and the distance from its start, if known.
     Address { addr: u64, symbol: Option<(String, u64)> },
-    /// In a file, by its build id in hexadecimal.
+    /// Offset in a file, by the file's build id in hexadecimal.
     File { build_id: String, offset: u64 },
 }
 
 impl MapsReport<'_> {
-    /// The entries of a map, from the first on; one at a time, as there may be many.
-    pub(crate) fn entries<'s>(&'s self, map: &'s Map<'_>) -> impl Iterator<Item = Entry<'s>> {
+    /// Returns the entries of a map one at a time, as there may be many.
+    pub(crate) fn entries<'s>(&'s self, map: &'s Map<'_>) -> impl Iterator<Item = MapEntry<'s>> {
         let contents = map.contents.filter(|contents| contents.stride() > 0);
         let run = contents.map_or(&[][..], |contents| &contents.whole.bytes[..]);
         let stride = contents.map_or(1, Contents::stride);
         run.chunks_exact(stride).take(self.limit.unwrap_or(usize::MAX)).map(|bytes| self.entry(map, bytes))
     }
 
-    fn entry<'s>(&'s self, map: &'s Map<'_>, bytes: &[u8]) -> Entry<'s> {
-        let Some(contents) = map.contents else { return Entry { key: None, values: Vec::new() } };
+    fn entry<'s>(&'s self, map: &'s Map<'_>, bytes: &[u8]) -> MapEntry<'s> {
+        let Some(contents) = map.contents else { return MapEntry { key: None, values: Vec::new() } };
         let whole = &contents.whole;
         let (key, values) = bytes.split_at_checked(whole.key_bytes as usize).unwrap_or_default();
         let shown = |bytes| self.shown(map, contents, bytes);
         let value_bytes = (whole.value_bytes as usize).max(1);
-        Entry {
+        MapEntry {
             key: (!key.is_empty()).then(|| self.key(map, key)),
             values: if whole.cpus.is_empty() {
                 vec![(None, shown(values))]
@@ -81,7 +81,7 @@ impl MapsReport<'_> {
     fn key<'s>(&'s self, map: &'s Map<'_>, bytes: &[u8]) -> Value<'s> {
         match (&map.types, map.map_type()) {
             (Some(types), _) if types.key != 0 => types.btf.value(types.key, bytes, &limits(bytes)),
-            // The kernel has them be an index or a number of its own.
+            // The kernel defines these keys as numbers.
             (
                 _,
                 Some(
@@ -98,48 +98,48 @@ impl MapsReport<'_> {
         }
     }
 
-    fn shown<'s>(&'s self, map: &'s Map<'_>, contents: &Contents, bytes: &[u8]) -> Shown<'s> {
+    fn shown<'s>(&'s self, map: &'s Map<'_>, contents: &Contents, bytes: &[u8]) -> EntryValue<'s> {
         let id = || self.endian.u32_at(bytes, 0);
         match map.map_type() {
             Some(MapType::STACK_TRACE) => {
                 let has_build_ids = map.about.is_some_and(|about| about.flags & STACK_BUILD_ID != 0);
-                return Shown::Stack(if has_build_ids { self.files(bytes) } else { self.stack(contents, bytes) });
+                return EntryValue::Stack(if has_build_ids { self.files(bytes) } else { self.stack(contents, bytes) });
             }
-            Some(MapType::PROG_ARRAY) if let Some(id) = id() => return Shown::Program(id),
-            Some(MapType::ARRAY_OF_MAPS | MapType::HASH_OF_MAPS) if let Some(id) = id() => return Shown::Map(id),
+            Some(MapType::PROG_ARRAY) if let Some(id) = id() => return EntryValue::Program(id),
+            Some(MapType::ARRAY_OF_MAPS | MapType::HASH_OF_MAPS) if let Some(id) = id() => return EntryValue::Map(id),
             _ => {}
         }
-        Shown::Value(match &map.types {
+        EntryValue::Value(match &map.types {
             Some(types) if types.value != 0 => types.btf.value(types.value, bytes, &limits(bytes)),
             _ => Value::Bytes(bytes.to_vec()),
         })
     }
 
-    fn stack(&self, contents: &Contents, bytes: &[u8]) -> Vec<Frame> {
+    fn stack(&self, contents: &Contents, bytes: &[u8]) -> Vec<StackTraceFrame> {
         let addresses = bytes.chunks_exact(8).map_while(|word| self.endian.u64_at(word, 0));
-        // Markers, which are no addresses, stand where kernel and user frames begin.
+        // Markers, which are no addresses, precede kernel and user frames.
         let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
-            // All but the first are return addresses: a call may be the last instruction of its function.
-            .map(|(at, addr)| Frame::Address { addr, symbol: self.symbol(addr, at > 0, contents.time_ns()) })
+            // All but the first are return addresses, whose call may be the last instruction of its function.
+            .map(|(at, addr)| StackTraceFrame::Address { addr, symbol: self.symbol(addr, at > 0, contents.time_ns()) })
             .collect()
     }
 
-    fn files(&self, bytes: &[u8]) -> Vec<Frame> {
+    fn files(&self, bytes: &[u8]) -> Vec<StackTraceFrame> {
         let frames = bytes.chunks_exact(BUILD_ID_FRAME_BYTES);
         let frame = |frame: &[u8]| {
             let (status, offset) = (self.endian.u32_at(frame, 0)?, self.endian.u64_at(frame, 24)?);
             let build_id = frame.get(4..24)?.iter().map(|byte| format!("{byte:02x}")).collect();
             match status {
                 0 => None,
-                BUILD_ID_VALID => Some(Frame::File { build_id, offset }),
-                _ => Some(Frame::Address { addr: offset, symbol: None }),
+                BUILD_ID_VALID => Some(StackTraceFrame::File { build_id, offset }),
+                _ => Some(StackTraceFrame::Address { addr: offset, symbol: None }),
             }
         };
         frames.map_while(frame).collect()
     }
 
-    /// The function that an address is in, and how far.
+    /// Returns the function at an address, and the distance from its start.
     fn symbol(&self, addr: u64, is_return: bool, time_ns: u64) -> Option<(String, u64)> {
         let symbolizer = Symbolizer::new(self.index);
         let symbol = if is_return { symbolizer.find_caller(addr, time_ns) } else { symbolizer.find(addr, time_ns) }?;

@@ -1,4 +1,4 @@
-//! The maps of the recording's programs: what they are, what their keys and values are, and what they held.
+//! Maps of the recording's programs: properties, types and contents.
 
 mod entries;
 mod names;
@@ -6,7 +6,7 @@ mod names;
 use crate::ProgFilter;
 use crate::index::Index;
 use crate::index::map_contents::Contents;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::Header;
 use crate::options::{Paint, glob};
@@ -20,31 +20,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::str::FromStr;
 
-pub(crate) use entries::{Entry, Frame, Shown};
+pub(crate) use entries::{EntryValue, MapEntry, StackTraceFrame};
 
 /// Options of a report on maps.
 #[derive(Debug, Clone, Default)]
 pub struct MapsOptions {
-    /// Only maps that one of these matches; empty: all.
+    /// Maps to show; empty for all.
     pub maps: Vec<MapFilter>,
-    /// Only maps of programs that one of these matches; empty: all.
+    /// Programs whose maps to show; empty for all.
     pub programs: Vec<ProgFilter>,
-    /// At most so many entries of each.
+    /// Limit on the entries of each map.
     pub limit: Option<usize>,
     /// True for one JSON document instead of text.
     pub json: bool,
-    /// With what the header of the recording says in that document.
+    /// Header of the recording to include in that document.
     pub header: Option<Header>,
     /// True if text has colours.
     pub paint: Paint,
 }
 
-/// Selection of maps: an id, or a pattern for the name.
+/// Selection of maps by id or by a pattern for the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapFilter {
-    /// This id.
+    /// Id of a map.
     Id(u32),
-    /// A name like this: `*`, `?`, `[a-z]`.
+    /// Pattern for a name: `*`, `?`, `[a-z]`.
     Name(String),
 }
 
@@ -65,13 +65,13 @@ impl MapFilter {
     }
 }
 
-/// A program that uses maps.
+/// Program that uses maps.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct User<'a> {
     pub(crate) id: u32,
     pub(crate) load_time_ns: u64,
     pub(crate) name: &'a str,
-    /// Its BTF: it may tell what the map does not.
+    /// Id of the program's BTF, which may have types that the map lacks.
     btf_id: Option<u32>,
     is_asked: bool,
 }
@@ -80,12 +80,12 @@ pub(crate) struct User<'a> {
 #[derive(Debug, Default)]
 struct Uses<'a> {
     users: Vec<User<'a>>,
-    /// Map and position of the user, ascending, each once.
+    /// Map and position of the user, ascending and distinct.
     uses: Vec<(u32, u32)>,
 }
 
 impl<'a> Uses<'a> {
-    fn new(recording: &Recording<'_>, index: &'a Index, programs: &[ProgFilter]) -> Uses<'a> {
+    fn new(recording: &OpenRecording<'_>, index: &'a Index, programs: &[ProgFilter]) -> Uses<'a> {
         let mut users: Vec<User<'a>> = Vec::new();
         let mut uses: Vec<(u32, u32)> = Vec::new();
         for section in recording.sections_of(Feature::BPF_PROG_INFO) {
@@ -101,7 +101,7 @@ impl<'a> Uses<'a> {
                 users.push(User { id, load_time_ns, name, btf_id, is_asked });
             }
         }
-        // Programs in the order in which they are listed, each once.
+        // Distinct programs in the order of listing.
         let mut order: Vec<u32> = (0..users.len() as u32).collect();
         order.sort_by_key(|at| &users[*at as usize]);
         let is_same = |a: &User<'_>, b: &User<'_>| (a.id, a.load_time_ns, a.name) == (b.id, b.load_time_ns, b.name);
@@ -120,38 +120,38 @@ impl<'a> Uses<'a> {
         Uses { users: listed, uses }
     }
 
-    /// The maps that are used.
+    /// Returns the ids of the used maps.
     fn maps(&self) -> impl Iterator<Item = u32> {
         self.uses.chunk_by(|a, b| a.0 == b.0).map(|uses| uses[0].0)
     }
 
-    /// The programs that use a map.
+    /// Returns the programs that use a map.
     fn of(&self, map: u32) -> impl ExactSizeIterator<Item = &User<'a>> {
         let from = self.uses.partition_point(|(of, _)| *of < map);
         let uses = &self.uses[from..][..self.uses[from..].partition_point(|(of, _)| *of == map)];
         uses.iter().map(|(_, user)| &self.users[*user as usize])
     }
 
-    /// The BTF of the programs that use a map.
+    /// Returns the ids of the BTF of programs that use a map.
     fn btf(&self, map: u32) -> BTreeSet<u32> {
         self.of(map).filter_map(|user| user.btf_id).collect()
     }
 }
 
-/// Types of a map's keys and values; 0 where it has none.
+/// Types of a map's keys and values; 0 for none.
 pub(crate) struct Types<'a> {
     pub(crate) btf: &'a Btf<'a>,
     pub(crate) key: u32,
     pub(crate) value: u32,
-    /// Told by a `____btf_map_` struct of a program, not by the map.
+    /// True if a `____btf_map_` struct of a program has the types, not the map.
     pub(crate) annotated: bool,
 }
 
-/// One map.
+/// Map with its contents.
 pub(crate) struct Map<'a> {
     pub(crate) id: u32,
     pub(crate) name: &'a str,
-    /// Facts about it, unless the recording only has its id.
+    /// State of the map; `None` if the recording has only its id.
     pub(crate) about: Option<&'a state::Map>,
     pub(crate) types: Option<Types<'a>>,
     pub(crate) contents: Option<&'a Contents>,
@@ -163,30 +163,30 @@ impl Map<'_> {
     }
 }
 
-/// The maps to be shown, and what their values refer to.
+/// Maps to show, and the programs and maps that their values refer to.
 pub(crate) struct MapsReport<'a> {
-    /// Ids of the maps, ascending: there may be very many of which nothing else is known.
+    /// Ids of the maps, ascending: there may be many with nothing but an id.
     pub(crate) ids: Vec<u32>,
-    /// Number of maps, whether asked for or not.
+    /// Number of maps in the recording.
     pub(crate) recorded: usize,
     pub(crate) problems: Vec<String>,
     uses: Uses<'a>,
-    /// By id.
+    /// Names of maps by id.
     names: BTreeMap<u32, String>,
-    /// The last program of each id.
+    /// Name of the last program with each id.
     programs: FxHashMap<u32, &'a str>,
     pub(crate) limit: Option<usize>,
-    /// When the recording started, ns of its clock.
+    /// Start of the recording, ns of its clock.
     start_ns: u64,
     index: &'a Index,
-    /// By id.
+    /// BTF by id.
     btf: &'a BTreeMap<u32, Btf<'a>>,
     endian: bprec_format::Endian,
 }
 
 impl<'a> MapsReport<'a> {
     pub(crate) fn new(
-        recording: &Recording<'_>,
+        recording: &OpenRecording<'_>,
         index: &'a Index,
         btf: &'a BTreeMap<u32, Btf<'a>>,
         options: &MapsOptions,
@@ -220,7 +220,7 @@ impl<'a> MapsReport<'a> {
     }
 
     fn is_asked(&self, id: u32, options: &MapsOptions) -> bool {
-        // By its whole name, or by what the kernel keeps of it.
+        // Matches the whole name, or the name as the kernel truncates it.
         let is_named = || {
             let kept = self.index.states.maps.get(&id).map(|about| String::from_utf8_lossy(&about.name));
             let (whole, kept) = (self.map_name(id).unwrap_or_default(), kept.unwrap_or_default());
@@ -230,7 +230,7 @@ impl<'a> MapsReport<'a> {
             && (options.maps.is_empty() || is_named())
     }
 
-    /// The maps, made one at a time.
+    /// Returns the maps one at a time.
     pub(crate) fn maps(&self) -> impl Iterator<Item = Map<'_>> {
         self.ids.iter().map(|id| {
             let about = self.index.states.maps.get(id);
@@ -244,7 +244,7 @@ impl<'a> MapsReport<'a> {
         })
     }
 
-    /// The programs that use a map.
+    /// Returns the programs that use a map.
     pub(crate) fn users(&self, map: &Map<'_>) -> impl ExactSizeIterator<Item = &User<'a>> {
         self.uses.of(map.id)
     }
@@ -254,7 +254,7 @@ impl<'a> MapsReport<'a> {
         self.programs.get(&id).copied().filter(|name| !name.is_empty())
     }
 
-    /// When a map was read, since the recording's start.
+    /// Returns the time at which a map was read, ns since the recording's start.
     pub(crate) fn since_start_ns(&self, contents: &Contents) -> i64 {
         since(contents.time_ns(), self.start_ns)
     }
@@ -265,8 +265,7 @@ impl<'a> MapsReport<'a> {
     }
 }
 
-/// The types that a map says it has, or else those that a program which uses it says by a `____btf_map_` struct whose members are
-/// as large as the map's keys and values.
+/// Returns the types of a map or, if it has none, those in a `____btf_map_` struct of a program that uses it, if their sizes fit.
 fn types<'a>(about: &state::Map, btf: &'a BTreeMap<u32, Btf<'a>>, programs: &BTreeSet<u32>) -> Option<Types<'a>> {
     if about.btf_key_type_id != 0 || about.btf_value_type_id != 0 {
         let (key, value) = (about.btf_key_type_id, about.btf_value_type_id);

@@ -1,15 +1,15 @@
-//! Whole names of maps: the kernel keeps 15 characters, the BTF of a program the rest.
+//! Full names of maps: the kernel keeps 15 characters, the BTF of a program has the whole name.
 
 use bprec_format::bpf::btf::{Btf, DeclaredMap};
 use bprec_format::bprec::state;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Length to which the kernel cuts a name, bytes.
+/// Length to which the kernel truncates a name, bytes.
 const KERNEL_NAME_BYTES: usize = 15;
 
-/// The maps that programs declare, by BTF.
+/// Maps that programs declare.
 pub(super) struct Declared<'a> {
-    /// By name.
+    /// Declared maps by BTF id, sorted by name.
     by_btf: BTreeMap<u32, Vec<DeclaredMap<'a>>>,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Declared<'a> {
         Declared { by_btf: btf.iter().map(|(id, btf)| (*id, declared(btf))).collect() }
     }
 
-    /// The name of a map: whole, if one declaration alone fits. `programs` are the BTF of those that use it.
+    /// Returns the name of a map: the full name, if only one declaration fits. `programs` are the BTF ids of programs that use it.
     pub(super) fn name(&self, about: &state::Map, programs: &BTreeSet<u32>) -> String {
         let whole = || {
             let btf = programs.iter().chain([&about.btf_id]).collect::<BTreeSet<_>>();
@@ -35,7 +35,7 @@ impl<'a> Declared<'a> {
         String::from_utf8_lossy(name.unwrap_or(&about.name)).into_owned()
     }
 
-    /// Declarations whose name starts with that of the map and that have its type and sizes.
+    /// Returns the declarations whose name starts with the map's name and whose type and sizes match.
     fn fitting(&self, btf: u32, about: &state::Map) -> impl Iterator<Item = &DeclaredMap<'a>> {
         let maps = self.by_btf.get(&btf).map(Vec::as_slice).unwrap_or_default();
         let from = maps.partition_point(|map| map.name < about.name.as_slice());
@@ -49,7 +49,7 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// The name that all have, if they have one.
+/// Returns the name that all maps have, if it is the same.
 fn only_one<'d>(maps: impl Iterator<Item = &'d DeclaredMap<'d>>) -> Option<&'d [u8]> {
     let names: BTreeSet<&[u8]> = maps.map(|map| map.name).collect();
     names.first().copied().filter(|_| names.len() == 1)

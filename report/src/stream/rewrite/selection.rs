@@ -3,10 +3,10 @@
 use bprec_format::{Events, Metadata, RECORD_HEADER_BYTES, Record, Sample, SampleType, misc};
 use rustc_hash::FxHashMap;
 
-use crate::index::programs::Program;
+use crate::index::programs::IndexedProgram;
 use crate::index::{Index, Wanted};
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
 use crate::pass::attribution::Attributor;
 use crate::pass::readings::{Counter, Readings};
@@ -45,9 +45,9 @@ impl RecordSelection {
 }
 
 fn look(input: &Input, options: &RewriteOptions) -> Result<ChosenPrograms> {
-    let index = Recording::open_with_events(input).map(|recording| Index::build(&recording, Wanted::default()));
+    let index = OpenRecording::open_with_events(input).map(|recording| Index::build(&recording, Wanted::default()));
     let index = input.checked(index)?;
-    let is_asked = |filter: &ProgFilter, known: &Program| filter.matches(known.id, known.tag, known.name());
+    let is_asked = |filter: &ProgFilter, known: &IndexedProgram| filter.matches(known.id, known.tag, known.name());
     let known = index.programs.list.iter();
     let asked = known.map(|known| options.programs.iter().any(|filter| is_asked(filter, known))).collect();
     Ok(ChosenPrograms { index, asked })

@@ -7,13 +7,13 @@ use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType};
 use crate::Input;
 use crate::index::stream_symbols::SymbolsAhead;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::input::scan::Scanner;
 
 /// Function names in a recording. Errors are ignored here: printing reports them.
 pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
     let mut symbols = SymbolsAhead::default();
-    let Ok(recording) = Recording::open(input) else { return symbols };
+    let Ok(recording) = OpenRecording::open(input) else { return symbols };
     if !recording.kinds.contains(&EventKind::State) {
         return symbols;
     }
@@ -35,8 +35,8 @@ pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
     symbols
 }
 
-/// State of a sample, if its event carries states.
-fn state(recording: &Recording<'_>, record: &Record<'_>) -> Option<State> {
+/// Payload of a sample, if its event carries states.
+fn state(recording: &OpenRecording<'_>, record: &Record<'_>) -> Option<State> {
     let event = recording.events.index_of(record).filter(|event| recording.kinds[*event] == EventKind::State)?;
     let layout = &recording.event(event).layout;
     let offset = record.offset + RECORD_HEADER_BYTES as u64;

@@ -3,7 +3,7 @@
 use crate::index::sections::{btf_of, symbol_of};
 use crate::index::states::Traces;
 use crate::input::event_kind::EventKind;
-use crate::input::recording::Recording;
+use crate::input::recording::OpenRecording;
 use crate::model::Header;
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
@@ -29,13 +29,13 @@ pub fn header(input: &Input) -> Result<Header> {
         if !input.later().is_empty() {
             lines.push(format!("file : {}", file.path().display()));
         }
-        lines.extend(all(&Recording::open_file(file)?));
+        lines.extend(all(&OpenRecording::open_file(file)?));
         Ok(())
     });
     input.checked(read.map(|()| Header::new(lines)))
 }
 
-fn all(recording: &Recording<'_>) -> Vec<String> {
+fn all(recording: &OpenRecording<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     for section in recording.sections() {
         lines.extend(feature(recording, section));
@@ -69,7 +69,7 @@ struct Told {
 }
 
 impl Told {
-    fn of(recording: &Recording<'_>) -> Told {
+    fn of(recording: &OpenRecording<'_>) -> Told {
         let mut told = Told::default();
         recording.for_each_slice(|slice| {
             for record in slice.records.into_iter().flatten().map_while(|record| record.ok()) {
@@ -87,7 +87,7 @@ impl Told {
         told
     }
 
-    fn sample(&mut self, recording: &Recording<'_>, record: &Record<'_>) {
+    fn sample(&mut self, recording: &OpenRecording<'_>, record: &Record<'_>) {
         let Some(index) = recording.events.index_of(record) else { return };
         if recording.kinds[index] != EventKind::State {
             return;
@@ -102,7 +102,7 @@ impl Told {
     }
 }
 
-fn events<'r>(recording: &'r Recording<'_>) -> impl Iterator<Item = String> + 'r {
+fn events<'r>(recording: &'r OpenRecording<'_>) -> impl Iterator<Item = String> + 'r {
     recording.events.all().iter().zip(&recording.names).map(|(event, name)| self::event(event, name))
 }
 
@@ -142,8 +142,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Lines of a feature.
-fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
+/// The lines of a feature.
+fn feature(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
     let name = |name: &str| read(recording, section, |Text(value)| vec![format!("{name} : {}", text(value))]);
     match section.feature {
         Feature::TRACING_DATA => vec![format!("contains formats of tracepoints: {} bytes", section.bytes.len())],
@@ -265,7 +265,7 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
 
 /// Prints a section with `write`; reports a section that cannot be read.
 fn read<'s, T: SectionContent<'s>>(
-    recording: &Recording<'_>,
+    recording: &OpenRecording<'_>,
     section: &'s FeatureSection<'_>,
     print: impl FnOnce(T) -> Vec<String>,
 ) -> Vec<String> {
@@ -295,7 +295,7 @@ fn pmu_caps(caps: &[PmuCap<'_>]) -> String {
     caps.iter().map(|cap| format!("{}={}", text(cap.name), text(cap.value))).collect::<Vec<_>>().join(", ")
 }
 
-fn cpu_topology(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
+fn cpu_topology(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
     let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);
     let available = count.map_or(0, |count| count.available);
     let topology = match CpuTopology::parse(&section.bytes, section.offset, recording.endian(), available) {
@@ -317,7 +317,7 @@ fn cpu_topology(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<
     siblings.chain(cpus).collect()
 }
 
-fn programs(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
+fn programs(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
     let btf = btf_of(recording.sections(), recording.endian());
     let infos = match BpfProgInfoSection::new(&section.bytes, section.offset, recording.endian()) {
         Ok(infos) => infos,

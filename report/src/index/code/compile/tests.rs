@@ -31,7 +31,7 @@ fn an_address_has_different_owners_at_different_times() {
     assert_eq!(find(&map, 0x2000, 17 * S), None, "long gone");
 }
 
-/// Compiled cells say the same as a search for each address and time.
+/// Compiled cells have the same code as a search, for each address and time.
 #[test]
 fn cells_have_the_answers_of_the_search() {
     let known = Range { announced: false, ..range(0x1000, 0x80, 0, u64::MAX, function(9)) };
@@ -55,7 +55,7 @@ fn cells_have_the_answers_of_the_search() {
     }
 }
 
-/// The search, which does not look at every version, finds what looking at all of them finds.
+/// The search, which skips versions, finds the same code as a search of all versions.
 #[test]
 fn versions_of_an_address_are_found_among_many() {
     let mut state = 1u64;
@@ -115,7 +115,7 @@ fn what_is_announced_goes_before_what_is_only_known() {
     assert_eq!(find(&map, 0x1010, 3 * S), Some(function(9)));
 }
 
-/// A search takes as many steps among a million versions as among a few hundred, whatever stays for ever.
+/// A search takes as many steps among a million versions as among a few hundred, even if some ranges stay loaded.
 #[test]
 fn reloads_at_one_address_do_not_add_up() {
     const RELOADS: u64 = 100_000;
@@ -146,14 +146,14 @@ fn find(map: &Compiled, addr: u64, time_ns: u64) -> Option<Code> {
     map.at(addr, time_ns).0
 }
 
-/// All in cells.
+/// Checks that all addresses have cells.
 fn compiled(ranges: impl IntoIterator<Item = Range>) -> Compiled {
     let map = Compiled::new(ranges.into_iter().filter(Range::is_any).collect());
     assert!(map.rest.is_none());
     map
 }
 
-/// A load of a hundred programs a second on three pages, each of which is alone while it lives.
+/// A hundred programs per second on three pages, one at a time on each.
 #[test]
 fn addresses_that_are_reused_for_long_have_all_their_programs() {
     const PROGRAMS: u64 = 6_000;
@@ -170,7 +170,7 @@ fn addresses_that_are_reused_for_long_have_all_their_programs() {
     }
 }
 
-/// Ranges that a file of two megabytes can have, and no kernel: all over each other, each with hundreds of lifetimes.
+/// Ranges as a hostile file of two megabytes can have: all overlap, each with hundreds of lifetimes.
 #[test]
 fn hostile_ranges_take_bounded_time_and_memory() {
     let of_start =

@@ -1,4 +1,4 @@
-//! Each rule, where it has something to say and where it has not.
+//! Each rule with and without a finding.
 
 use super::*;
 use crate::model::{Line, Part, TimeBound};
@@ -25,7 +25,7 @@ fn codes(report: &Report) -> Vec<&'static str> {
     found(report).iter().map(|found| found.finding.code()).collect()
 }
 
-/// The report without what there is to say of the recording as it is.
+/// The report without the findings of the fixture itself.
 fn silent() -> Report {
     let mut report = report();
     for (nth, program) in programs_of(&mut report).iter_mut().enumerate() {
@@ -68,7 +68,7 @@ fn copies_on_one_hook_are_found() {
     assert_eq!(same_program_twice(&report).len(), 1);
 }
 
-/// The costliest first, whatever rule found it; one finding for all programs of a rule; none about a recorder's own programs.
+/// Findings are sorted by cost; one finding for all programs of a rule; none about a recorder's programs.
 #[test]
 fn findings_are_in_the_order_of_what_they_save() {
     let mut report = report();
@@ -104,12 +104,12 @@ fn what_nobody_holds_is_found() {
         hold(&mut programs_of(&mut held)[at]);
         assert_eq!(codes(&held), [""; 0]);
     }
-    // A recording that does not look for holders cannot say that there are none.
+    // Without a search for owners, missing owners are unknown.
     report.recording.target = None;
     assert_eq!(codes(&report), [""; 0]);
 }
 
-/// A ring buffer and a hash map of a program that ran 10 times: read by nobody when no process holds the program or a map of it.
+/// A ring buffer and a hash map of a program that ran 10 times: the buffer has no reader if no process holds the program or one of its maps.
 #[test]
 fn buffers_that_nobody_reads_are_found() {
     let mut report = silent();
@@ -154,7 +154,7 @@ fn buffers_that_nobody_reads_are_found() {
         change(&mut changed, &other);
         assert_eq!(found(&changed, [&[7], &[]]), []);
     }
-    // Another program that somebody holds uses it, too.
+    // Another program, which a process holds, uses the buffer too.
     programs_of(&mut report)[1].owners = other.programs[1].owners.clone();
     assert!(!report.programs[1].owners.is_empty());
     assert_eq!(found(&report, [&[7], &[7]]), []);

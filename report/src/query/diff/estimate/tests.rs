@@ -65,9 +65,9 @@ fn told_apart(pairs: usize, mut pair: impl FnMut() -> (Side, Side)) -> (usize, u
     (apart, unknown)
 }
 
-/// Recordings that the estimator was chosen by.
+/// Recordings that the estimator was chosen with.
 pub(in crate::query::diff) const CHOSEN_BY: &str = include_str!("../../../../tests/diff/steady.tsv");
-/// Others, on a busier machine, that it was held against afterwards.
+/// Recordings of a busier machine that the estimator was checked with afterwards.
 pub(in crate::query::diff) const FRESH: &str = include_str!("../../../../tests/diff/steady-busy.tsv");
 
 /// The recorded intervals of a load, time in runs and runs, by recording.
@@ -100,8 +100,8 @@ pub(in crate::query::diff) fn scaled(series: Series, factor: f64) -> Series {
     series.into_iter().map(|(time, runs)| (time * factor, runs)).collect()
 }
 
-/// Of a pool of recordings, for half minutes in blocks of so many intervals of a load: how many of so many pairs of equal loads are told apart,
-/// and how many of loads of which one takes 5 % longer.
+/// For a pool of recordings and half minutes made of blocks of intervals: number of pairs of equal loads that are told apart, and number of pairs
+/// where one load takes 5 % longer.
 fn resampled(pool: &str, load: &str, block: usize) -> (usize, usize) {
     let recordings = recorded(pool, load);
     let mut numbers = Numbers(block as u64 + 7);
@@ -120,9 +120,9 @@ fn resampled(pool: &str, load: &str, block: usize) -> (usize, usize) {
 
 const RESAMPLED: usize = 2_000;
 
-/// Real noise, of a machine on which others build: the same load is told apart from itself twice in a thousand times at most, and what takes
-/// 5 % longer from what does not nearly always. Recordings of one load differ by up to 2 %: the more neighbours stay together, the more half
-/// minutes do so, which nothing inside of them says (docs/diff.md).
+/// Real noise, from a machine with other builds: a load is told apart from itself at most twice in a thousand times, and a load that takes 5 % longer
+/// nearly always. Recordings of one load differ by up to 2 %: the longer the blocks, the more half minutes differ so, which their intervals cannot
+/// show (docs/diff.md).
 #[test]
 fn real_intervals_resampled() {
     for block in [2, 3, 5] {

@@ -1,4 +1,4 @@
-//! The three words: against numbers worked out by hand, and against what is known of resampled and of made-up loads.
+//! The three verdicts, compared with numbers worked out by hand and with known properties of resampled and synthetic loads.
 
 use super::*;
 use crate::model::{Estimate, MetricValue};
@@ -51,7 +51,7 @@ fn the_bound_is_the_null_hypothesis_of_both_words() {
     for (condition, expected) in [
         ("prog:p time/run +0%", "fail"),
         ("prog:p time/run +5%", "fail"),
-        // It is more by 3 and 1, of which chance explains 4.6.
+        // More by 3 and 1; chance explains 4.6.
         ("prog:p time/run +7%", "undecided"),
         ("prog:p time/run +9%", "undecided"),
         // And less by 2 and 5, of 4.8.
@@ -87,7 +87,7 @@ fn a_measured_change_that_may_be_none_is_undecided() {
     assert_eq!(judged[0].verdict, Verdict::Undecided { reason: Reason::NotShown });
     let PossibleRange { from, to } = judged[0].interval.unwrap();
     assert!((-190.0..-160.0).contains(&from) && (500.0..540.0).contains(&to.unwrap()), "{from}…{to:?}");
-    // Numbers that go up and down so much show nothing, however much larger they are.
+    // Numbers that vary so much show nothing, however much larger they are.
     assert_eq!(judged[0].least_shown, None);
 }
 
@@ -98,8 +98,7 @@ fn judged_by(levels: &Levels, condition: &str, measured: &Measured) -> Judgment 
     judgment(&condition.parse().unwrap(), Some(&candidate), levels)
 }
 
-/// Each word is what the interval says, in all of many pairs of loads, quiet and busy, long and short, with and without a change: the word is
-/// that of the interval that is printed.
+/// Each verdict follows from the printed interval, for many pairs of loads: quiet and busy, long and short, with and without a change.
 #[test]
 fn words_agree_with_their_intervals() {
     let pools = [recorded(CHOSEN_BY, "a"), recorded(FRESH, "a"), recorded(FRESH, "b")];
@@ -136,8 +135,8 @@ fn words_agree_with_their_intervals() {
 /// Makes a recording by chance.
 type Draw<'d> = &'d dyn Fn(&mut Numbers) -> Series;
 
-/// Recordings of one steady load are not told apart, and one of a load that is slower than the bound allows is not passed. The error allowed
-/// is one of 1,000: of 500, two come true with a chance of 9 %, three with 1.4 %.
+/// Recordings of one steady load do not differ, and a load slower than the bound allows does not pass. The allowed error is one in 1,000: of 500
+/// judgments, two are wrong with a probability of 9 %, three with 1.4 %.
 #[test]
 fn chance_is_no_verdict() {
     let levels = Levels::new(0.001);
@@ -171,7 +170,7 @@ fn chance_is_no_verdict() {
     }
 }
 
-/// With t = 3.5 one alone is told; one of a hundred has to be surer, at 99.999 %: t = 4.5.
+/// With t = 3.5 a single judgment is certain; one of a hundred needs 99.999 %: t = 4.5.
 #[test]
 fn many_programs_have_to_be_surer_each() {
     let program = || measured(100.0, 100.0 + 3.5 * 2f64.sqrt(), 1.0);
