@@ -3,7 +3,7 @@
 
 mod text;
 
-pub(crate) use text::{Fixed, LastText, PaddedText, Public, TEXT_ALIGN_BYTES, Text, meaning};
+pub(crate) use text::{CountedText, Fixed, LastText, PaddedText, Public, TEXT_ALIGN_BYTES, meaning};
 
 use crate::{Endian, Error, Reader, Result, Writer};
 

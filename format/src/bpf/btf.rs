@@ -52,7 +52,7 @@ struct LayoutHeader<O: ByteOrder> {
 }
 
 /// A blob's parts.
-struct Parts<'a> {
+struct Sections<'a> {
     types: &'a [u8],
     types_offset: u64,
     strings: &'a [u8],
@@ -79,9 +79,9 @@ impl<'a> Btf<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Btf<'a>> {
         let magic = bytes.first_chunk().ok_or_else(|| Error::truncated(0, "BTF magic", 2, bytes.len() as u64))?;
         let (endian, parts) = if u16::from_le_bytes(*magic) == MAGIC {
-            (Endian::Little, Parts::locate::<LittleEndian>(bytes)?)
+            (Endian::Little, Sections::locate::<LittleEndian>(bytes)?)
         } else if u16::from_be_bytes(*magic) == MAGIC {
-            (Endian::Big, Parts::locate::<BigEndian>(bytes)?)
+            (Endian::Big, Sections::locate::<BigEndian>(bytes)?)
         } else {
             return Err(Error::value(0, "BTF magic", u64::from(u16::from_le_bytes(*magic)), "0xeb9f"));
         };
@@ -249,8 +249,8 @@ pub struct Variable<'a> {
     pub size_bytes: u32,
 }
 
-impl<'a> Parts<'a> {
-    fn locate<O: ByteOrder>(bytes: &'a [u8]) -> Result<Parts<'a>> {
+impl<'a> Sections<'a> {
+    fn locate<O: ByteOrder>(bytes: &'a [u8]) -> Result<Sections<'a>> {
         let short = |needed: usize| Error::truncated(0, "BTF header", needed as u64, bytes.len() as u64);
         let (header, rest) = Header::<O>::ref_from_prefix(bytes).map_err(|_| short(size_of::<Header<O>>()))?;
         let hdr_len = header.hdr_len.get();
@@ -271,7 +271,7 @@ impl<'a> Parts<'a> {
             }
             _ => &[],
         };
-        Ok(Parts {
+        Ok(Sections {
             types: part("BTF type section", header.type_off, header.type_len)?,
             types_offset: u64::from(hdr_len) + u64::from(header.type_off.get()),
             strings: part("BTF string section", header.str_off, header.str_len)?,

@@ -37,7 +37,8 @@ pub use tail_calls::{ProgArray, TailCall};
 
 use crate::layout::meaning::{self, Cgroup, Comm, Event, Message, Path, Target, Tier, Value};
 use crate::layout::{
-    BtfId, Codec, Late, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Secrets, Text, Wide, layout,
+    BtfId, Codec, CountedText, Late, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Secrets, Wide,
+    layout,
 };
 use crate::{Endian, Error, Reader, Result, Writer};
 
@@ -174,15 +175,15 @@ layout! {
         /// CPUs that could be sampled.
         pub cpus_online: u32,
         /// Target of the recording, in words: `system wide`, `pid 12,13` …
-        pub target: String as Text<Target>,
+        pub target: String as CountedText<Target>,
         /// Name of the event that samples, as the file's EVENT_DESC has it.
-        pub event: String as Text<Event>,
+        pub event: String as CountedText<Event>,
         /// Why it is not the event that was asked for; empty when it is.
-        pub event_note: String as Text<Message>,
+        pub event_note: String as CountedText<Message>,
         /// Source of counts: `exact` (which has those of `stats` too), `stats` or `off`.
-        pub counters: String as Text<Tier>,
+        pub counters: String as CountedText<Tier>,
         /// Why not more; empty when nothing is missing.
-        pub counters_note: String as Text<Message>,
+        pub counters_note: String as CountedText<Message>,
         /// Run statistics were switched on for the whole machine before the recording.
         pub stats_were_on: bool,
         /// Time between two snapshots.
@@ -206,11 +207,11 @@ layout! {
         /// Process.
         pub pid: u32,
         /// Its name.
-        pub comm: Vec<u8> as Text<Comm>,
+        pub comm: Vec<u8> as CountedText<Comm>,
         /// Its user.
         pub uid: u32,
         /// Its cgroup path; empty when not known.
-        pub cgroup: Vec<u8> as Text<Cgroup>,
+        pub cgroup: Vec<u8> as CountedText<Cgroup>,
     }
 }
 
@@ -227,11 +228,11 @@ layout! {
         /// Its holders.
         pub owners: Vec<Owner> as List,
         /// Paths where it, or its link, is pinned.
-        pub pins: Vec<Vec<u8>> as List<Text<Path>>,
+        pub pins: Vec<Vec<u8>> as List<CountedText<Path>>,
         /// `bpf_metadata_*` variables without the prefix, printed.
-        pub metadata: Vec<(Vec<u8>, Vec<u8>)> as List<Pair<Text<Public>, Text<Value>>>,
+        pub metadata: Vec<(Vec<u8>, Vec<u8>)> as List<Pair<CountedText<Public>, CountedText<Value>>>,
         /// Parts of its `bpf_prog_info` that the kernel withheld, and why; empty if none.
-        pub withheld: String as Text<Message>,
+        pub withheld: String as CountedText<Message>,
     }
 }
 
@@ -246,7 +247,7 @@ layout! {
         /// When it was seen, ns of the recording's clock.
         pub time_ns: u64,
         /// Why it could not be captured.
-        pub reason: String as Text<Message>,
+        pub reason: String as CountedText<Message>,
     }
 }
 
@@ -267,7 +268,7 @@ layout! {
         /// `BPF_F_*` it was created with.
         pub flags: u32,
         /// Name, at most 15 characters.
-        pub name: Vec<u8> as Text<meaning::Map>,
+        pub name: Vec<u8> as CountedText<meaning::Map>,
         /// Its BTF; 0 when it has none.
         pub btf_id: u32 as BtfId,
         /// Type of the key in that BTF.
@@ -290,9 +291,9 @@ layout! {
         /// The link, when there is one.
         pub link_id: Option<u32> as Optional<Wide>,
         /// How: `tracepoint`, `raw_tracepoint`, `kprobe`, `xdp`, `perf_event`, `cgroup`, `tracing` …
-        pub kind: String as Text<Public>,
+        pub kind: String as CountedText<Public>,
         /// To what: `raw_syscalls:sys_enter`, `lo`, `cpu-clock`, a cgroup's path, a function's name …
-        pub target: Vec<u8> as Text<Public>,
+        pub target: Vec<u8> as CountedText<Public>,
     }
 }
 

@@ -4,9 +4,9 @@ use super::{Codec, Secret, Secrets};
 use crate::{Reader, Result, Writer};
 
 /// `length u16`, and that many bytes of text, cut at `MAX_BYTES`. Its meaning is `K`.
-pub(crate) struct Text<K, const MAX_BYTES: usize = { u16::MAX as usize }>(K);
+pub(crate) struct CountedText<K, const MAX_BYTES: usize = { u16::MAX as usize }>(K);
 
-impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for Text<K, MAX_BYTES> {
+impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for CountedText<K, MAX_BYTES> {
     const MIN_BYTES: usize = 2;
 
     fn put(value: &Vec<u8>, w: &mut Writer<'_>) {
@@ -26,7 +26,7 @@ impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for Text<K, MAX_
     }
 }
 
-impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for Text<K, MAX_BYTES> {
+impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for CountedText<K, MAX_BYTES> {
     const MIN_BYTES: usize = 2;
 
     fn put(value: &String, w: &mut Writer<'_>) {

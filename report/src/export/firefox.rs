@@ -1,5 +1,5 @@
-//! The Firefox Profiler's processed profile, gzipped: tasks with their samples over time, and for each program when it was loaded, how often
-//! it ran, how long a run took, and the samples in it and in what it called.
+//! The Firefox Profiler's processed profile, gzipped: tasks with samples over time, and per program its load time, runs, time per run, and the
+//! samples in the program and its callees.
 
 use crate::model::text::printable;
 use crate::model::{CounterRow, CounterSource, FrameKind, Profile, Program, StackSample, TimeBound, Unit};
@@ -17,11 +17,11 @@ use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// Tracks of programs and of tasks that the viewer shows at first: the costliest. All others are in its list of tracks.
+/// Tracks of programs and of tasks that are visible at first: the costliest. The viewer lists all others.
 const VISIBLE_PROGRAMS: usize = 12;
 const VISIBLE_TASKS: usize = 8;
 
-/// Programs that have a subcategory of their own, which the format numbers with 16 bits.
+/// Limit on programs with a subcategory of their own: the format uses 16-bit numbers.
 const MAX_SUBCATEGORIES: usize = 1 << 15;
 
 pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
@@ -36,17 +36,17 @@ struct Writer<'p> {
     document: Document,
     bpf: CategoryHandle,
     start_ns: u64,
-    /// By position in the stacks' frames; `None` for tasks.
+    /// Frames by position in the stacks' frames; `None` for tasks.
     frames: Vec<Option<FrameInfo>>,
 }
 
-/// Samples in a program, by its label.
+/// Samples in programs, by the program's label.
 type InPrograms<'p> = FxHashMap<String, Vec<InProgram<'p>>>;
 
 /// A sample in a program.
 struct InProgram<'p> {
     sample: &'p StackSample,
-    /// Number of frames of its stack that are further out than the program.
+    /// Number of the stack's frames outside the program.
     outside: usize,
 }
 
@@ -75,7 +75,7 @@ impl<'p> Writer<'p> {
         self.document
     }
 
-    /// The tasks, with their samples. Returns those that BPF cost most.
+    /// Adds the tasks with their samples. Returns the tasks with the highest BPF cost.
     fn threads(&mut self) -> Vec<ThreadHandle> {
         let samples = &self.profile.samples;
         let is_bpf = |at: &u32| {
@@ -92,7 +92,7 @@ impl<'p> Writer<'p> {
             };
             let started_at = self.since_start(thread.samples.first().map_or(0, |sample| sample.time_ns));
             let process = *processes.entry(thread.pid).or_insert_with(|| {
-                // By its main thread's name, where that was sampled.
+                // Process name: that of the main thread, if sampled.
                 let mut threads = samples.threads.iter().filter(|other| other.pid == thread.pid);
                 let main = threads.find(|other| other.tid == thread.pid).and_then(|main| main.name.as_deref());
                 let name = main.map_or_else(|| name.clone(), |main| printable(main).into_owned());
@@ -100,7 +100,7 @@ impl<'p> Writer<'p> {
             });
             let handle = self.document.add_thread(process, thread.tid, started_at, thread.tid == thread.pid);
             self.document.set_thread_name(handle, &name);
-            // The task is the thread itself, which has no frame. The idle task is how the kernel waits.
+            // The thread itself represents the task, so the task frame is skipped. Samples of the idle task do not count as CPU use.
             self.samples(handle, thread.samples.iter().map(|sample| (sample, 0)), thread.pid != 0);
             let in_bpf = thread.samples.iter().filter(|sample| with_bpf[sample.stack as usize]);
             costs.push((Reverse(in_bpf.map(|sample| sample.count.weight).sum::<u64>()), costs.len(), handle));
@@ -110,7 +110,7 @@ impl<'p> Writer<'p> {
         costs.into_iter().take(VISIBLE_TASKS).map(|(.., thread)| thread).collect()
     }
 
-    /// Adds samples, each without this number of its outermost frames.
+    /// Adds samples, each without its `outside` outermost frames.
     fn samples<'s>(
         &mut self,
         thread: ThreadHandle,
@@ -134,7 +134,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Samples of all tasks by the programs in whose call chain they are, in the order of time.
+    /// Samples of all tasks by the programs in their call chains, in the order of time.
     fn in_programs(&self) -> InPrograms<'p> {
         let samples = &self.profile.samples;
         let labels: Vec<Option<String>> = samples.stacks.frames.iter().map(|frame| frame.program_label()).collect();
@@ -162,7 +162,7 @@ impl<'p> Writer<'p> {
         programs
     }
 
-    /// By position in the stacks' frames; `None` for tasks.
+    /// Converts frames, by position in the stacks' frames; `None` for tasks.
     fn frames(&mut self) -> Vec<Option<FrameInfo>> {
         let user = CategoryPairHandle::from(self.document.add_category("User", CategoryColor::Yellow));
         let kernel = CategoryPairHandle::from(self.document.add_category("Kernel", CategoryColor::Orange));
@@ -189,8 +189,8 @@ impl<'p> Writer<'p> {
         frames.collect()
     }
 
-    /// The lives of all programs that ran or were sampled, and for each a thread with its samples, and its runs from snapshot to snapshot. The viewer
-    /// opens on the costliest.
+    /// Adds the lifetimes of all programs that ran or were sampled, and a thread per program with its samples and its runs between snapshots. The
+    /// viewer opens on the costliest program.
     fn programs(&mut self) {
         let report = &self.profile.report;
         let rows = report.events.iter().flat_map(|event| &event.rows);
@@ -264,7 +264,7 @@ impl<'p> Writer<'p> {
     }
 
     fn runs(&mut self, thread: ThreadHandle, rows: &[&CounterRow], label: &str) {
-        // Exact counts where nothing else counted.
+        // Exact counts are used if no other source counted.
         let is_exact = !rows.iter().any(|row| row.source == CounterSource::Stats);
         let source = if is_exact { CounterSource::Exact } else { CounterSource::Stats };
         let [rate, time] = ["runs/s", "time/run"].map(|what| self.document.intern_string(&format!("{label} {what}")));
@@ -293,7 +293,7 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// Time between two samples for the viewer: for a clock, the mean of what a sample stands for.
+/// Sampling interval for the viewer, ns: for a clock, the mean weight of a sample.
 fn interval_ns(profile: &Profile) -> u64 {
     let stacks = &profile.samples.stacks;
     match stacks.unit {
@@ -302,7 +302,7 @@ fn interval_ns(profile: &Profile) -> u64 {
     }
 }
 
-/// From when to when a program was loaded, and what it is.
+/// Lifetime of a program, with its description.
 struct Life {
     name: StringHandle,
     category: CategoryHandle,
@@ -343,7 +343,7 @@ impl StaticSchemaMarker for Life {
     }
 }
 
-/// A number of a program's runs between two snapshots, as bars.
+/// Runs of a program between two snapshots, as bars.
 struct OfRuns<N> {
     name: StringHandle,
     category: CategoryHandle,
@@ -351,7 +351,7 @@ struct OfRuns<N> {
     number: PhantomData<N>,
 }
 
-/// Kind of number: its name and unit in viewers.
+/// Kind of number: name and unit in viewers.
 trait RunNumber: 'static {
     const TYPE_NAME: &'static str;
     const TABLE_LABEL: &'static str;
@@ -369,7 +369,7 @@ impl RunNumber for RunsPerSecond {
     const GRAPHS: &'static [StaticSchemaMarkerGraph] = &[bars("runsPerSecond", GraphColor::Green)];
 }
 
-/// In ms, as times are in the format.
+/// Time per run in ms, the time unit of the format.
 enum TimePerRun {}
 
 impl RunNumber for TimePerRun {

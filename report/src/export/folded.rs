@@ -1,11 +1,11 @@
-//! Stacks a line each.
+//! Stacks as text, one per line.
 
 use crate::model::Stacks;
 use crate::model::text::printable;
 use std::io::{self, Write};
 
 pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
-    // The separator of frames is in none of them.
+    // Labels must not contain the separator of frames.
     let labels: Vec<String> = stacks.frames.iter().map(|frame| printable(&frame.label()).replace(';', ":")).collect();
     for stack in &stacks.stacks {
         for (at, frame) in stack.frames.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Recordings in the formats of other viewers. Nothing is computed here.
+//! Recordings in formats of other viewers. Exports convert models and compute nothing.
 
 mod firefox;
 mod folded;
@@ -16,13 +16,13 @@ use std::str::FromStr;
 /// A format of another viewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// A line for each stack: its frames, outermost first, with `;` between them, a blank, and its weight. What makes flame graphs reads it.
+    /// A line per stack: frames, outermost first, separated by `;`, a blank, the weight. Input of flame-graph tools.
     Folded,
     /// pprof's `profile.proto`, gzipped, with source lines of programs. Samples have the labels `comm`, and `prog_id`, `prog_name`, `prog_type`, `prog_tag` of the innermost program.
     Pprof,
     /// The JSON of speedscope.
     Speedscope,
-    /// One page that needs nothing else: the table, a flame graph, costs over time.
+    /// A self-contained HTML page: table, flame graph, cost over time.
     Html,
     /// The Firefox Profiler's processed profile, gzipped: the only one with a time axis, loads and unloads, and runs.
     Firefox,
@@ -44,43 +44,43 @@ impl FromStr for ExportFormat {
 }
 
 impl ExportFormat {
-    /// True if it is bytes that no terminal shows.
+    /// Returns true for binary formats, which a terminal cannot show.
     pub fn is_binary(self) -> bool {
         matches!(self, ExportFormat::Pprof | ExportFormat::Firefox)
     }
 }
 
 impl Stacks {
-    /// Writes them, one call chain per line.
+    /// Writes the call chains, one per line.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails if the output cannot be written.
     pub fn write_folded(&self, out: &mut dyn Write) -> io::Result<()> {
         folded::write(self, out)
     }
 
-    /// Writes them as speedscope's JSON.
+    /// Writes the call chains as speedscope's JSON.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails if the output cannot be written.
     pub fn write_speedscope(&self, out: &mut dyn Write) -> io::Result<()> {
         speedscope::write(self, out)
     }
 }
 
 impl Profile {
-    /// Writes it as pprof's `profile.proto`, gzipped.
+    /// Writes the call chains as pprof's `profile.proto`, gzipped.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails if the output cannot be written.
     pub fn write_pprof(&self, out: &mut dyn Write) -> io::Result<()> {
         pprof::write(self, out)
     }
 
-    /// Writes it as the Firefox Profiler's processed profile, gzipped.
+    /// Writes the recording as the Firefox Profiler's processed profile, gzipped.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails if the output cannot be written.
     pub fn write_firefox(&self, out: &mut dyn Write) -> io::Result<()> {
         firefox::write(self, out)
     }

@@ -1,7 +1,7 @@
 //! pprof's `profile.proto`, gzipped. Field numbers are those of the published format.
 
 use crate::model::text::printable;
-use crate::model::{FrameKind, Profile as Recorded, Unit};
+use crate::model::{FrameKind, Profile, Unit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
@@ -9,20 +9,20 @@ use rustc_hash::FxHashMap;
 use std::io::{self, Write};
 
 #[derive(Clone, PartialEq, Message)]
-struct Profile {
+struct ProtoProfile {
     #[prost(message, repeated, tag = "1")]
     sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
     sample: Vec<Sample>,
     #[prost(message, repeated, tag = "3")]
-    mapping: Vec<Mapping>,
+    mapping: Vec<ProtoMapping>,
     #[prost(message, repeated, tag = "4")]
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
-    function: Vec<Function>,
+    function: Vec<ProtoFunction>,
     #[prost(string, repeated, tag = "6")]
     string_table: Vec<String>,
-    /// Since 1970.
+    /// Start of the recording, ns since 1970.
     #[prost(int64, tag = "9")]
     time_nanos: i64,
     #[prost(int64, tag = "10")]
@@ -45,10 +45,10 @@ struct ValueType {
 
 #[derive(Clone, PartialEq, Message)]
 struct Sample {
-    /// Innermost first.
+    /// Locations, innermost first.
     #[prost(uint64, repeated, tag = "1")]
     location_id: Vec<u64>,
-    /// In the order of the types.
+    /// Values in the order of the sample types.
     #[prost(int64, repeated, tag = "2")]
     value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
@@ -66,7 +66,7 @@ struct Label {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-struct Mapping {
+struct ProtoMapping {
     #[prost(uint64, tag = "1")]
     id: u64,
     #[prost(int64, tag = "5")]
@@ -82,11 +82,11 @@ struct Location {
     #[prost(uint64, tag = "2")]
     mapping_id: u64,
     #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
+    line: Vec<ProtoLine>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-struct Line {
+struct ProtoLine {
     #[prost(uint64, tag = "1")]
     function_id: u64,
     #[prost(int64, tag = "2")]
@@ -94,7 +94,7 @@ struct Line {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-struct Function {
+struct ProtoFunction {
     #[prost(uint64, tag = "1")]
     id: u64,
     #[prost(int64, tag = "2")]
@@ -107,7 +107,7 @@ struct Function {
     start_line: i64,
 }
 
-/// Texts, each once; the first is empty.
+/// Distinct strings; the first is empty.
 struct Texts {
     numbers: FxHashMap<String, i64>,
     texts: Vec<String>,
@@ -126,7 +126,7 @@ impl Texts {
     }
 }
 
-pub(super) fn write(recorded: &Recorded, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(recorded: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let (stacks, recording) = (&recorded.samples.stacks, &recorded.report.recording);
     let mut texts = Texts { numbers: FxHashMap::default(), texts: Vec::new() };
     texts.number("");
@@ -142,15 +142,15 @@ pub(super) fn write(recorded: &Recorded, out: &mut dyn Write) -> io::Result<()> 
 
     let as_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
 
-    // A location for each frame, a function for all frames of its name, and a mapping for each file that frames are in.
-    let mut profile = Profile {
+    // A location per frame, a function per name, a mapping per file.
+    let mut profile = ProtoProfile {
         period_type: sample_type.last().copied(),
         period: as_i64(stacks.mean_weight()),
         time_nanos: as_i64(recording.start_unix_ns.unwrap_or(0)),
         duration_nanos: as_i64(recording.elapsed_ns.unwrap_or(0)),
         sample_type,
         default_sample_type,
-        ..Profile::default()
+        ..ProtoProfile::default()
     };
     let mut functions: FxHashMap<(i64, i64, i64), u64> = FxHashMap::default();
     let mut mappings: FxHashMap<i64, u64> = FxHashMap::default();
@@ -164,7 +164,7 @@ pub(super) fn write(recorded: &Recorded, out: &mut dyn Write) -> io::Result<()> 
         let file = texts.number(file);
         let next = mappings.len() as u64 + 1;
         let mapping_id = *mappings.entry(file).or_insert_with(|| {
-            profile.mapping.push(Mapping { id: next, filename: file, has_functions: true });
+            profile.mapping.push(ProtoMapping { id: next, filename: file, has_functions: true });
             next
         });
         let (name, system_name) = (texts.number(&frame.label()), texts.number(&frame.name));
@@ -173,10 +173,10 @@ pub(super) fn write(recorded: &Recorded, out: &mut dyn Write) -> io::Result<()> 
         let start_line = source.map_or(0, |source| source.function_line.into());
         let next = functions.len() as u64 + 1;
         let function_id = *functions.entry((name, system_name, filename)).or_insert_with(|| {
-            profile.function.push(Function { id: next, name, system_name, filename, start_line });
+            profile.function.push(ProtoFunction { id: next, name, system_name, filename, start_line });
             next
         });
-        let line = Line { function_id, line: source.map_or(0, |source| source.line.into()) };
+        let line = ProtoLine { function_id, line: source.map_or(0, |source| source.line.into()) };
         profile.location.push(Location { id, mapping_id, line: vec![line] });
     }
     for stack in &stacks.stacks {

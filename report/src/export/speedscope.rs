@@ -1,4 +1,4 @@
-//! speedscope's file format: the frames, each once, and stacks that refer to them.
+//! speedscope's file format: distinct frames, and stacks that refer to them.
 
 use crate::model::text::printable;
 use crate::model::{FrameKind, Stacks, Unit};
@@ -6,12 +6,12 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 #[derive(Serialize)]
-struct Document {
+struct SpeedscopeFile {
     #[serde(rename = "$schema")]
     schema: &'static str,
     exporter: &'static str,
     shared: Shared,
-    profiles: [Profile; 1],
+    profiles: [SpeedscopeProfile; 1],
 }
 
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ struct SharedFrame {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Profile {
+struct SpeedscopeProfile {
     #[serde(rename = "type")]
     kind: &'static str,
     name: String,
@@ -52,11 +52,11 @@ pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
             file: file.map(|file| printable(&file).into_owned()),
         }
     });
-    let document = Document {
+    let document = SpeedscopeFile {
         schema: "https://www.speedscope.app/file-format-schema.json",
         exporter: concat!("bprec ", env!("CARGO_PKG_VERSION")),
         shared: Shared { frames: frames.collect() },
-        profiles: [Profile {
+        profiles: [SpeedscopeProfile {
             kind: "sampled",
             name: printable(&stacks.event).into_owned(),
             unit: match stacks.unit {

@@ -1,4 +1,4 @@
-//! Advice on cheaper ways to get the same. The enum has each finding with its evidence; its prose is made here alone.
+//! Findings of the advice: each variant has its evidence, and its prose is written here alone.
 
 use super::known::coded;
 use super::text::{counted, fixed};
@@ -17,14 +17,14 @@ pub struct Advice {
     pub problems: Vec<String>,
 }
 
-/// A finding, with its cost in an event.
+/// A finding with its cost in one event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventFinding {
-    /// Name of the event that measures it.
+    /// Name of the event that measures the cost.
     pub event: String,
-    /// Cost of its programs, all of it.
+    /// Total cost of the finding's programs.
     pub cost: Cost,
-    /// Cost of what the change takes away: at most so much is saved.
+    /// Cost that the change removes: an upper bound on the saving.
     pub saves: Cost,
     /// The finding.
     #[serde(flatten)]
@@ -32,7 +32,7 @@ pub struct EventFinding {
 }
 
 impl EventFinding {
-    /// Cost and saving, with what they are measured by, as a sentence.
+    /// Sentence with cost, saving and their measurement.
     pub fn measured(&self) -> String {
         format!("costs {}; the change saves at most {}", self.cost, self.saves)
     }
@@ -41,18 +41,18 @@ impl EventFinding {
 /// A measured cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Cost {
-    /// Samples that measure it; 0 where run statistics do.
+    /// Number of samples; 0 if run statistics measure the cost.
     pub samples: u64,
     /// Weight of the samples, or ns by run statistics.
     pub weight: u64,
-    /// Share of the machine's CPU time; `null` where that is not known.
+    /// Share of the machine's CPU time; `null` when unknown.
     pub machine_percent: Option<f64>,
-    /// Some of it is by the kernel's run statistics, as samples did not meet the program.
+    /// True if a part comes from run statistics, because samples missed the program.
     pub by_run_statistics: bool,
 }
 
 impl Cost {
-    /// Adds another one.
+    /// Adds another cost.
     pub(crate) fn merge(&mut self, other: Cost) {
         self.samples = self.samples.saturating_add(other.samples);
         self.weight = self.weight.saturating_add(other.weight);
@@ -74,26 +74,26 @@ impl std::fmt::Display for Cost {
     }
 }
 
-/// A program, and what the change takes away of it.
+/// A program and the saving that the change brings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgramCost {
-    /// Its name, with its id.
+    /// Name and id of the program.
     pub program: String,
-    /// Cost that the change takes away.
+    /// Cost that the change removes.
     #[serde(flatten)]
     pub saves: Cost,
-    /// The same as a part of the program's cost.
+    /// Removed cost as a share of the program's cost.
     pub program_percent: f64,
 }
 
 coded! {
-    /// Finding of a rule, in one or several programs.
+    /// Finding of a rule about one or several programs.
     Finding {
-        /// Programs with the same code, name and hooks, at the same time. All but the costliest can be saved.
+        /// Programs with equal code, name and hooks at the same time. All but the costliest can be removed.
         SameProgramTwice { programs: Vec<ProgramCost>, hooks: Vec<String> } = "same_program_twice":
             "{} are the same program, and all on {}: each event runs every one of them. Is one left over from an earlier start, or \
             does each instance of a tool load its own? Unload what is not needed", names(programs), hooks.join(", ");
-        /// Most of a program is lookups in hash maps.
+        /// Lookups in hash maps are most of the program's cost.
         HashLookup { programs: Vec<ProgramCost>, functions: Vec<String> } = "hash_lookup":
             "lookups of hash maps ({}) in {}. An array or per-CPU array takes less where keys are small numbers, task or cgroup local \
             storage where they are tasks or cgroups", functions.join(", "), parts(programs);
@@ -101,7 +101,7 @@ coded! {
         PerfEventOutput { programs: Vec<ProgramCost> } = "perf_event_output":
             "bpf_perf_event_output in {}. A ring buffer (bpf_ringbuf_reserve, Linux 5.8) saves a copy and wakes readers less often; \
             adding up in a map writes nothing for each event", parts(programs);
-        /// Entry code of a tracepoint program takes a good part of its cost.
+        /// Entry code is a large part of the cost of a tracepoint program.
         TracepointEntry { programs: Vec<ProgramCost> } = "tracepoint_entry":
             "code that runs {}: a tracepoint program gets a copy of the event's fields, made for each event. A raw tracepoint (raw_tp, \
             tp_btf) gets the arguments as they are", parts(programs);
@@ -109,13 +109,13 @@ coded! {
         TracePrintk { programs: Vec<ProgramCost> } = "trace_printk":
             "bpf_trace_printk in {}: it is for debugging, and takes a lock of the whole machine. Remove it, or write to a ring buffer",
             parts(programs);
-        /// Nobody is seen to hold a program.
+        /// No process, pin or link holds the program, as far as the recording shows.
         NoOwner { programs: Vec<ProgramCost> } = "no_owner":
             "no process, no pin and no hook that the recorder can see holds {}. The recorder cannot see what keeps a program (a socket's \
             filter, another mount namespace), or it waits to be released: unload it if nothing needs it", names(programs);
-        /// Programs that run have a buffer for readers in user space, and no process can read it.
+        /// Running programs write to a buffer that no process can read.
         OutputWithoutReader {
-            /// The ring buffers or perf event arrays: name, at most 15 characters, and id.
+            /// Ring buffers or perf event arrays: name (at most 15 characters) and id.
             maps: Vec<String>,
             programs: Vec<ProgramCost>,
         } = "output_without_reader":
@@ -125,7 +125,7 @@ coded! {
 }
 
 impl Finding {
-    /// Programs that it is about, the costliest first.
+    /// Programs of the finding, the costliest first.
     pub fn programs(&self) -> &[ProgramCost] {
         use Finding as F;
         match self {
@@ -144,7 +144,7 @@ fn names(programs: &[ProgramCost]) -> String {
     programs.iter().map(|it| it.program.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Each program with the part of it that is taken away.
+/// Programs with the share of cost that is removed.
 fn parts(programs: &[ProgramCost]) -> String {
     let part = |it: &ProgramCost| {
         format!("{} ({} % of it, {})", it.program, fixed(it.program_percent, 1), counted(it.saves.samples, "sample"))

@@ -1,31 +1,31 @@
-//! The code of programs with what each part of it cost, and the cost of source lines.
+//! Code of programs with the cost of each part, and the cost of source lines.
 
 use super::{Count, ProgTypeName, Reason, Unit};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// A count, and its part of what the program has of that kind.
+/// A count and its share of the program's samples in the same column.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct PartOfProgram {
     /// Number of samples, and their weight.
     #[serde(flatten)]
     pub count: Count,
-    /// Share of the program's weight of the same column, per cent; `null` when it has none.
+    /// Share of the program's weight in the same column, %; `null` if that is 0.
     pub percent: Option<f64>,
 }
 
-/// Cost of a part of a program.
+/// Cost of a part of a program's code.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct CodeCost {
-    /// Samples charged there, self and helper; `null` where their number is not known.
+    /// Samples charged to the part, self and helper; `null` when unknown.
     pub samples: Option<u64>,
-    /// Samples whose address is there; `null` where that is not known.
+    /// Samples with an address in the part; `null` when unknown.
     #[serde(rename = "self")]
     pub own: Option<PartOfProgram>,
-    /// Samples in what was called from there, or interrupted it there; `null` where that is not known.
+    /// Samples in code called from the part, or in interrupts that arrived there; `null` when unknown.
     pub helper: Option<PartOfProgram>,
-    /// Both, of all that is charged to the program.
+    /// Self and helper as a share of all samples charged to the program, %.
     pub percent: Option<f64>,
 }
 
@@ -36,157 +36,157 @@ pub struct Annotation {
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// The event.
+    /// Name of the event.
     pub event: String,
-    /// Unit of its weights.
+    /// Unit of the weights.
     pub unit: Unit,
-    /// All samples of the event that were looked at.
+    /// All selected samples of the event.
     pub samples: Count,
-    /// Machine that the code is for, as the recording calls it.
+    /// Architecture of the machine code, as the recording names it.
     pub arch: Option<String>,
-    /// Why samples do not tell what programs called; `null` when they do.
+    /// Reason why callees of programs are unknown; `null` when known.
     pub no_helper: Option<Reason>,
-    /// The programs that were asked for and have samples, or all that were asked for when none has; the costliest first.
+    /// Requested programs with samples, the costliest first; if none has samples, all requested programs.
     pub programs: Vec<AnnotatedProgram>,
-    /// Number of further programs that were asked for and have no samples.
+    /// Number of other requested programs, which have no samples.
     pub programs_without_samples: usize,
 }
 
 /// A program, function by function.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AnnotatedProgram {
-    /// Its id.
+    /// Id of the program.
     pub id: Option<u32>,
-    /// When it was loaded, ns since boot.
+    /// Load time, ns since boot.
     pub load_time_ns: Option<u64>,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Digest of its instructions.
+    /// Digest of the program's instructions.
     pub tag: Option<String>,
-    /// Its type.
+    /// Type of the program.
     #[serde(rename = "type")]
     #[schemars(with = "Option<String>")]
     pub prog_type: Option<ProgTypeName>,
-    /// Why the event has no samples of what it does, though it runs: then nothing of its code has a cost. `null` when it has.
+    /// Reason why the event cannot sample the program although it runs; its code then has no cost. `null` if it has samples.
     pub blind: Option<Reason>,
-    /// Samples charged to it: self, helper and entry, as far as they are known.
+    /// Samples charged to the program: the known ones of self, helper and entry.
     pub charged: Option<Count>,
     /// Share of the weight of all samples of the event, per cent; `null` when there are none.
     pub percent: Option<f64>,
-    /// In its own code; `null` where that is not known.
+    /// Samples in the program's own code; `null` when unknown.
     #[serde(rename = "self")]
     pub own: Option<Count>,
-    /// In what it called; `null` where that is not known.
+    /// Samples in callees; `null` when unknown.
     pub helper: Option<Count>,
-    /// In what runs it, which is no part of any function; `null` where that is not known.
+    /// Samples in the code that runs the program, which belongs to no function of it; `null` when unknown.
     pub entry: Option<Count>,
-    /// Part of `entry` that is an estimate: its share of code that runs several programs, as in the report by program.
+    /// Estimated part of `entry`: the program's share of code that runs several programs, as in the report by program.
     pub entry_shared: Option<Count>,
-    /// The functions that were asked for; the entry first.
+    /// Requested functions; the entry first.
     pub functions: Vec<AnnotatedFunction>,
 }
 
 /// A function, line by line.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AnnotatedFunction {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Address of its machine code, in JSON as hexadecimal text.
+    /// Address of the machine code, in JSON as hexadecimal text.
     #[serde(serialize_with = "known_address")]
     #[schemars(with = "Option<String>")]
     pub addr: Option<u64>,
-    /// Bytes of its machine code.
+    /// Size of the machine code, bytes.
     pub len_bytes: Option<u32>,
-    /// Its cost.
+    /// Cost of the function.
     #[serde(flatten)]
     pub cost: CodeCost,
-    /// Why its code has no source lines; `null` when it has.
+    /// Reason why source lines are missing; `null` if present.
     pub no_lines: Option<Reason>,
-    /// Why it has no BPF instructions; `null` when it has.
+    /// Reason why BPF instructions are missing; `null` if present.
     pub no_bpf: Option<Reason>,
-    /// Why it has no machine instructions, or which are no text; `null` when it has.
+    /// Reason why machine instructions are missing or not decoded; `null` if decoded.
     pub no_machine: Option<Reason>,
-    /// Its code, in the order of the BPF instructions.
+    /// Code in the order of the BPF instructions.
     pub lines: Vec<CodeLine>,
-    /// Lines left out behind the last one shown.
+    /// Lines left out after the last shown line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// Samples at addresses that are in none of its lines.
+    /// Samples at addresses of no line.
     pub elsewhere: CodeCost,
 }
 
-/// Lines that are not hot enough to be shown.
+/// Lines too cold to be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct LeftOut {
     /// Number of lines.
     pub lines: u64,
-    /// Their cost.
+    /// Cost of these lines.
     #[serde(flatten)]
     pub cost: CodeCost,
 }
 
-/// Instructions that one entry of the line table stands for. The same line of the source may come again.
+/// Instructions of one entry of the line table. A source line may have several entries.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CodeLine {
-    /// Lines left out before it.
+    /// Lines left out before this line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// Position in the source; `null` where it is not known.
+    /// Position in the source; `null` when unknown.
     pub source: Option<SourceLine>,
-    /// Its cost.
+    /// Cost of the line.
     #[serde(flatten)]
     pub cost: CodeCost,
-    /// Its BPF instructions.
+    /// BPF instructions of the line.
     pub bpf: Vec<BpfInsn>,
-    /// Machine instructions of the line of which it cannot be proven to which BPF instruction they belong.
+    /// Machine instructions of the line that cannot be assigned to a BPF instruction with certainty.
     pub machine: Vec<MachineInsn>,
 }
 
-/// A place in the source.
+/// A position in source code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct SourceLine {
-    /// Name of the file, as the compiler was given it.
+    /// File name given to the compiler.
     pub file: Arc<str>,
-    /// From 1; 0 for code that the compiler could assign to none.
+    /// Line number from 1; 0 for code without a line.
     pub line: u32,
-    /// From 1; 0 when the compiler gave none.
+    /// Column from 1; 0 when unknown.
     pub column: u16,
-    /// The line, without what indents it.
+    /// Text of the line without indentation.
     pub text: Arc<str>,
 }
 
 /// A BPF instruction.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BpfInsn {
-    /// Its slot in the program.
+    /// Slot number in the program.
     pub slot: u32,
-    /// Its text.
+    /// Disassembly of the instruction.
     pub text: String,
-    /// Samples in its machine instructions, where those are known; `null` where they are not.
+    /// Samples in the machine instructions; `null` when these are unknown.
     #[serde(rename = "self")]
     pub own: Option<PartOfProgram>,
-    /// Samples in what it called, where that is known.
+    /// Samples in callees of the instruction; `null` when unknown.
     pub helper: Option<PartOfProgram>,
-    /// Its machine instructions, where it is proven that they are its.
+    /// Machine instructions that certainly belong to this instruction.
     pub machine: Vec<MachineInsn>,
 }
 
 /// A machine instruction.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct MachineInsn {
-    /// Its address, in JSON as hexadecimal text.
+    /// Address, in JSON as hexadecimal text.
     #[serde(serialize_with = "address")]
     #[schemars(with = "String")]
     pub addr: u64,
     /// Offset from the start of the function, bytes.
     pub offset_bytes: u32,
-    /// Its bytes, in hexadecimal digits.
+    /// Machine code in hexadecimal digits.
     pub bytes: String,
-    /// Its text; the bytes again where this processor's code is not decoded.
+    /// Disassembly; the bytes again if the architecture is not decoded.
     pub text: String,
-    /// Function that it calls, where the recording has a name for it.
+    /// Name of the called function, if known.
     pub called: Option<String>,
-    /// Its cost.
+    /// Cost of the instruction.
     #[serde(flatten)]
     pub cost: CodeCost,
 }
@@ -198,41 +198,41 @@ pub struct LinesReport {
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// One for each event that is asked for.
+    /// Selected events.
     pub events: Vec<EventLines>,
 }
 
-/// The lines of an event.
+/// Source lines of an event.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct EventLines {
-    /// The event.
+    /// Name of the event.
     pub name: String,
-    /// Unit of its weights.
+    /// Unit of the weights.
     pub unit: Unit,
-    /// All samples of the event that were looked at.
+    /// All selected samples of the event.
     pub samples: Count,
-    /// Lines that have samples; the costliest first.
+    /// Lines with samples; the costliest first.
     pub rows: Vec<LineRow>,
-    /// Number and cost of the lines that are not listed.
+    /// Number and cost of lines that are not listed.
     pub others: OtherLines,
-    /// Self of the programs that were asked for.
+    /// Self samples of the requested programs.
     #[serde(rename = "self")]
     pub own: Count,
-    /// Helper of the programs that were asked for; `null` where that is not known.
+    /// Helper samples of the requested programs; `null` when unknown.
     pub helper: Option<Count>,
-    /// Why samples do not tell what programs called; `null` when they do.
+    /// Reason why callees of programs are unknown; `null` when known.
     pub no_helper: Option<Reason>,
 }
 
-/// Lines that are not shown.
+/// Hidden lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OtherLines {
     /// Number of lines.
     pub lines: u64,
-    /// In their own code.
+    /// Samples in the lines themselves.
     #[serde(rename = "self")]
     pub own: Count,
-    /// In what was called there; `null` where that is not known.
+    /// Samples in callees of the lines; `null` when unknown.
     pub helper: Option<Count>,
 }
 
@@ -241,20 +241,20 @@ pub struct OtherLines {
 pub struct LineRow {
     /// Id of the program.
     pub id: Option<u32>,
-    /// When it was loaded, ns since boot.
+    /// Load time of the program, ns since boot.
     pub load_time_ns: Option<u64>,
-    /// Its name.
+    /// Name of the program.
     pub program: String,
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// The line, with its first column and text; `null` for all code of the function without line information.
+    /// Line with column and text; `null` for all code of the function without line information.
     pub source: Option<SourceLine>,
-    /// In the code of the line.
+    /// Samples in the code of the line.
     #[serde(rename = "self")]
     pub own: Count,
-    /// In what was called there; `null` where that is not known.
+    /// Samples in callees of the line; `null` when unknown.
     pub helper: Option<Count>,
-    /// Both, of the weight of all samples of the event; `null` when there are none.
+    /// Self and helper as a share of all samples of the event, %; `null` without samples.
     pub percent: Option<f64>,
 }
 

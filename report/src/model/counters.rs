@@ -1,4 +1,4 @@
-//! Counters: what exact ones say of each program, and all of them over time.
+//! Counters: exact counts of each program, and all counters over time.
 
 use super::known::{Known, known_members};
 use super::{Anomaly, Note, Unit};
@@ -6,33 +6,32 @@ use crate::model::text::UNNAMED;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-/// Shares of the runs, in thousandths, that [`Exact::percentiles`] are of.
+/// Shares of the runs, in thousandths, of [`Exact::percentiles`].
 pub const PERCENTILES: [u32; 3] = [500, 990, 999];
 
 /// Configuration of the counters of a recording.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Counting {
-    /// The events, in the order of [`Exact::events`].
+    /// Counted events, in the order of [`Exact::events`].
     pub events: Vec<CountedEvent>,
-    /// Events that were asked for and are not counted, each with its reason.
+    /// Requested events that are not counted, with the reasons.
     pub absent: Vec<AbsentEvent>,
-    /// Overhead that was subtracted from the time of each measured run, ns; `null` when it is unknown, and nothing is
-    /// subtracted.
+    /// Overhead subtracted from the time of each measured run, ns; `null` when unknown, and then nothing is subtracted.
     pub overhead_ns: Option<f64>,
-    /// Runs that it was found with.
+    /// Number of runs that the overhead was measured with.
     pub calibration_runs: u64,
     /// Time that counting adds to a measured run, ns.
     pub added_to_measured_ns: Option<f64>,
     /// Time that counting adds to a run that is not measured, ns.
     pub added_to_skipped_ns: Option<f64>,
-    /// Share of the machine that counting may take, per cent.
+    /// Budget of counting: share of the machine, %.
     pub budget_percent: Option<f64>,
-    /// Way of counting, or the reason why nothing is counted, in words.
+    /// Method of counting, or the reason why nothing is counted, in words.
     pub note: String,
-    /// Positions of instructions and cycles among the events, when they are counted together.
+    /// Positions of instructions and cycles among the events, if both are counted together.
     #[serde(skip)]
     pub(crate) ipc: Option<(usize, usize)>,
-    /// Overheads subtracted after each calibration: of the time, then of each event. The last equal the members above.
+    /// Overheads after each calibration: of the time, then of each event. The last values equal the members above.
     #[serde(skip)]
     pub(crate) overheads: Vec<Vec<Option<f64>>>,
 }
@@ -40,35 +39,35 @@ pub struct Counting {
 /// An event that is counted.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CountedEvent {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// Unit of the value.
+    /// Unit of the values.
     pub unit: Unit,
-    /// Events of one number are on the hardware together or not at all.
+    /// Group number: events of one group are scheduled on the PMU together.
     pub group: u32,
-    /// The kernel counts it, not the hardware.
+    /// True for a software event.
     pub software: bool,
-    /// Count that the counting itself adds to a measured run.
+    /// Count that the measurement itself adds to a run.
     pub overhead: Option<f64>,
 }
 
-/// An event that was asked for and is not counted.
+/// A requested event that is not counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AbsentEvent {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// Why.
+    /// Reason why the event is not counted.
     pub reason: String,
 }
 
 /// A value per run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct PerRun {
-    /// Mean over all runs, what the counting adds taken off.
+    /// Mean over all runs, overhead subtracted.
     pub value: f64,
-    /// The same with it.
+    /// Mean over all runs, overhead included.
     pub gross: f64,
-    /// Half of the 95 % confidence interval, when only some of the runs were measured and it can be told.
+    /// Half of the 95 % confidence interval; `null` if all runs were measured, or when unknown.
     pub error: Option<f64>,
 }
 
@@ -77,50 +76,50 @@ impl PerRun {
         PerRun { value: (gross - overhead.unwrap_or(0.0)).max(0.0), gross, error }
     }
 
-    /// The run does less than the counting adds: all that can be said is that it is little.
+    /// Returns true if the value is below the overhead of counting, so that only an upper bound is known.
     pub fn is_below_overhead(&self) -> bool {
         self.value == 0.0 && self.gross > 0.0
     }
 }
 
-/// An event per run.
+/// Counts of an event in runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EventPerRun {
-    /// Events per run, scaled to all of the time when the event took turns with others.
+    /// Events per run, scaled up if the event was multiplexed.
     pub per_run: PerRun,
     /// Events in all runs.
     pub total: f64,
-    /// Share of the time for which it was counted; less than 1 when it took turns.
+    /// Share of the time that the event was scheduled on the PMU; less than 1 if multiplexed.
     pub running: f64,
 }
 
-/// An event of a program, or of another target.
+/// An event of a program or of another target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
     /// Events, in total and per run.
     pub counted: Known<EventPerRun>,
-    /// It is of no runs: the value is all that was counted.
+    /// True for targets without runs: the value is the total.
     pub(crate) is_altogether: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct EventMembers<'a> {
     name: &'a str,
-    /// Per run; `null` when it is not known.
+    /// Events per run; `null` when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     per_run: Option<Option<PerRun>>,
-    /// Altogether, of targets that are no programs; `null` when it is not known.
+    /// Total, for targets other than programs; `null` when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Option<PerRun>>,
-    /// Share of the time for which it was counted.
+    /// Share of the time that the event was scheduled on the PMU.
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<f64>,
-    /// Why it is not known, in words.
+    /// Reason why the value is unknown, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
-    /// The same for programs.
+    /// Reason as a code, for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<super::known::Lack>,
 }
@@ -151,45 +150,45 @@ impl JsonSchema for Event {
     }
 }
 
-/// The bucket of a histogram that a share of the runs stays within.
+/// Histogram bucket that a percentile of the times per run lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Percentile {
-    /// Share of the runs, in per cent.
+    /// Percentile: share of the runs, %.
     pub percent: f64,
-    /// First time of the bucket, ns; `null` with too few runs.
+    /// Lower bound of the bucket, ns; `null` with too few runs.
     pub from_ns: Option<u64>,
-    /// Last time of the bucket, ns.
+    /// Upper bound of the bucket, ns.
     pub to_ns: Option<u64>,
 }
 
 impl Percentile {
-    /// The middle of the bucket.
+    /// Middle of the bucket, ns.
     pub fn middle_ns(&self) -> Option<u64> {
         let (from_ns, to_ns) = self.from_ns.zip(self.to_ns)?;
         Some(from_ns.midpoint(to_ns))
     }
 }
 
-/// Exact counts of a program, or of one of its functions.
+/// Exact counts of a program or of one of its functions.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Exact {
     /// Number of the function: 0 is the entry.
     pub function: u32,
-    /// Its name; empty for the entry.
+    /// Name of the function; empty for the entry.
     pub name: String,
-    /// Runs, those that the recursion guard kept from being counted among them.
+    /// Runs, including those that the recursion guard skipped.
     pub runs: u64,
-    /// Runs that were measured.
+    /// Measured runs.
     pub measured: u64,
-    /// Runs not measured because too many were open.
+    /// Runs not measured because too many were open at once.
     pub nesting_overflow: u64,
-    /// Runs of which only the begin or the end was seen.
+    /// Runs with only a begin or only an end.
     pub discarded: u64,
-    /// Runs that the recursion guard kept from being measured, if that is known.
+    /// Runs that the recursion guard skipped, if known.
     pub misses: Option<u64>,
-    /// One in so many runs was measured in the end.
+    /// Sampling ratio at the end: one of this many runs is measured.
     pub every: u64,
-    /// Not all runs were measured: values are estimates.
+    /// True if some runs were not measured, so that values are estimates.
     pub is_estimate: bool,
     /// Time per run, ns.
     #[serde(rename = "ns_per_run")]
@@ -198,16 +197,16 @@ pub struct Exact {
     pub events: Vec<Event>,
     /// Instructions per cycle.
     pub ipc: Option<f64>,
-    /// Times per run that shares of the runs stay within, by [`PERCENTILES`]; what the counting adds taken off.
+    /// Percentiles of the time per run, by [`PERCENTILES`], overhead subtracted.
     pub percentiles: Vec<Percentile>,
-    /// Impossible values among these numbers.
+    /// Contradictions among these numbers.
     pub anomalies: Vec<Anomaly>,
-    /// Why counting of it ended before the recording.
+    /// Reason why counting ended before the recording.
     pub ended: Option<String>,
-    /// From when, ns of the recording's clock.
+    /// Start of the counts, ns of the recording's clock.
     #[serde(skip)]
     pub from_ns: u64,
-    /// Up to when.
+    /// End of the counts, ns of the recording's clock.
     #[serde(skip)]
     pub to_ns: u64,
     /// Standard deviation of the time of a measured run, ns.
@@ -218,7 +217,7 @@ pub struct Exact {
 known_members!(ExactMembers { exact, exact_unknown, exact_reason }: Box<Exact>);
 
 impl Exact {
-    /// True if the count spans at least 95 % of this time.
+    /// Returns true if the counts cover at least 95 % of this duration.
     pub fn covers(&self, (from_ns, to_ns): (u64, u64)) -> bool {
         let missing_ns = self.from_ns.saturating_sub(from_ns).saturating_add(to_ns.saturating_sub(self.to_ns));
         missing_ns <= to_ns.saturating_sub(from_ns) / 20
@@ -231,14 +230,14 @@ impl Exact {
 pub enum CounterSource {
     /// The kernel's run statistics.
     Stats,
-    /// Programs of the recorder around each counted one.
+    /// The recorder's programs around each counted program.
     Exact,
-    /// Counters that are read at context switches.
+    /// Perf counters read at context switches.
     Shared,
 }
 
 impl CounterSource {
-    /// Its name in every view.
+    /// Name of the source in every view.
     pub fn name(self) -> &'static str {
         match self {
             CounterSource::Stats => "stats",
@@ -248,24 +247,24 @@ impl CounterSource {
     }
 }
 
-/// Target that is counted.
+/// A counted target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CounterTarget {
-    /// `program`, or `machine`, `cpu`, `pid`, `tgid`, `cgroup` of shared counters.
+    /// `program`; for shared counters `machine`, `cpu`, `pid`, `tgid` or `cgroup`.
     pub kind: &'static str,
-    /// Id of the program, number of the CPU or task, id of the cgroup; 0 for the machine.
+    /// Id of the program, task or cgroup, number of the CPU; 0 for the machine.
     pub id: u64,
-    /// When the program was loaded, ns since boot.
+    /// Load time of the program, ns since boot.
     pub load_time_ns: Option<u64>,
     /// Number of the program's function: 0 is the entry.
     pub function: u32,
-    /// The CPU that it was counted on; `null` for all, and for a target that is a CPU.
+    /// CPU of the counts; `null` for all CPUs, and for targets that are CPUs.
     pub cpu: Option<u32>,
-    /// Name of the program or function, of the task, path of the cgroup.
+    /// Name of the program, function or task, path of the cgroup.
     pub name: String,
 }
 
-/// Counts of one target, between two snapshots or altogether.
+/// Counts of a target, between two snapshots or over the whole time.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CounterRow {
     /// Source of the counts.
@@ -273,9 +272,9 @@ pub struct CounterRow {
     /// Target of the counts.
     #[serde(flatten)]
     pub target: CounterTarget,
-    /// From when, ns since the recording's start.
+    /// Start of the counts, ns since the recording's start.
     pub from_ns: i64,
-    /// Up to when.
+    /// End of the counts, ns since the recording's start.
     pub to_ns: i64,
     /// The counts.
     #[serde(flatten, serialize_with = "CountsMembers::serialize")]
@@ -285,31 +284,31 @@ pub struct CounterRow {
 
 known_members!(CountsMembers { counts, unknown, reason }: CounterTotals);
 
-/// A reading, as it was: nothing taken off and nothing scaled.
+/// Raw reading of an event: no overhead subtracted, not scaled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NamedReading {
     /// Name of the event.
     pub event: Option<String>,
     /// Number of events.
     pub value: u64,
-    /// Time for which it was to be counted, ns.
+    /// Time that the event was enabled, ns.
     pub enabled_ns: u64,
-    /// Time for which it was counted.
+    /// Time that the event was scheduled on the PMU, ns.
     pub running_ns: u64,
 }
 
-/// Counts as they were read, and what follows from them.
+/// Raw counts, and the values derived from them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CounterTotals {
-    /// They are of a target that is no program: there are no runs, and events are not per run but altogether.
+    /// True for targets other than programs: no runs, and totals instead of values per run.
     pub(crate) is_shared: bool,
-    /// Time of the measured runs, ns, nothing taken off. 0 for shared counters.
+    /// Raw time of the measured runs, ns; 0 for shared counters.
     pub measured_ns: u64,
     /// Readings of the measured runs.
     pub readings: Vec<NamedReading>,
-    /// Time of all runs of one CPU's time, in per cent; `None` when the time is not known, and for shared counters.
+    /// Time of all runs, % of one CPU; `None` when unknown, and for shared counters.
     pub cpu_percent: Option<f64>,
-    /// Runs, and values per run. For shared counters there are no runs, and events are not per run but altogether.
+    /// Runs and values per run. Shared counters have totals and no runs.
     pub values: Exact,
 }
 
@@ -363,11 +362,11 @@ impl JsonSchema for CounterTotals {
 /// A target that was never counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RefusedTarget {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
-    /// Its id.
+    /// Id of the target.
     pub id: u64,
-    /// Why.
+    /// Reason why the target was never counted.
     pub reason: String,
 }
 
@@ -378,22 +377,22 @@ pub struct CountersReport {
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// When the recording started, ns of its clock.
+    /// Start of the recording, ns of its clock.
     pub start_ns: u64,
     /// CPUs that were online.
     pub cpus: Option<u32>,
-    /// Why not more is counted, in words.
+    /// Reason why some counters are missing, in words.
     pub counters_note: Option<String>,
     /// Configuration of exact counters.
     pub exact: Option<Counting>,
     /// Configuration of shared counters.
     pub shared: Option<Counting>,
-    /// From snapshot to snapshot, by time.
+    /// Rows between snapshots, by time.
     #[serde(rename = "intervals")]
     pub rows: Vec<CounterRow>,
-    /// The same targets over all of the time that is looked at.
+    /// Rows of the same targets over the selected time.
     pub totals: Vec<CounterRow>,
-    /// Targets that were never counted.
+    /// Targets without counts.
     pub refused: Vec<RefusedTarget>,
     /// Parts that could not be read, in words.
     pub problems: Vec<String>,
@@ -412,54 +411,54 @@ impl CountersReport {
     }
 }
 
-/// Counts of one interval, or of all of the time, made without a recording.
+/// Counts of an interval or of the whole time, taken live.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatSnapshot {
-    /// It is all of the time, and not the last interval.
+    /// True for the whole time, false for the last interval.
     pub is_total: bool,
-    /// From when, ns since counting began.
+    /// Start, ns since counting began.
     pub from_ns: i64,
-    /// Up to when.
+    /// End, ns since counting began.
     pub to_ns: i64,
-    /// Targets that are counted, in words.
+    /// Counted targets, in words.
     pub target: String,
     /// CPUs that were online.
     pub cpus: Option<u32>,
     /// Configuration of exact counters.
     pub exact: Option<Counting>,
-    /// Configuration of counters of other targets than programs.
+    /// Configuration of counters of targets other than programs.
     pub shared: Option<Counting>,
-    /// Why not more is counted.
+    /// Reason why some counters are missing.
     pub note: Option<String>,
-    /// Per target: in an interval by id, altogether by cost, the most expensive first.
+    /// Rows by target: in an interval by id, over the whole time by cost, the costliest first.
     pub rows: Vec<StatRow>,
-    /// Programs that are left out because they did not run.
+    /// Number of hidden programs that did not run.
     pub quiet: usize,
-    /// Programs that came and went before they could be counted: id and reason.
+    /// Programs unloaded before counting could start: id and reason.
     pub missed: Vec<(u32, String)>,
     /// Notes that belong to the numbers.
     pub notes: Vec<Note>,
 }
 
-/// One target, from each source that counts it.
+/// A target with the counts of each source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatRow {
     /// Target of the counts.
     pub target: CounterTarget,
     /// Type of the program; empty for other targets.
     pub prog_type: String,
-    /// By programs around it; `None` when nobody tried.
+    /// Counts by the recorder's programs; `None` if not attempted.
     pub exact: Option<Known<CounterRow>>,
-    /// By the kernel's run statistics; `None` for what these do not have.
+    /// Counts by the kernel's run statistics; `None` for targets without run statistics.
     pub stats: Option<CounterRow>,
-    /// By perf events, for targets that are not programs.
+    /// Counts by perf events, for targets other than programs.
     pub shared: Option<Known<CounterRow>>,
-    /// When it was unloaded, ns since counting began.
+    /// Unload time, ns since counting began.
     pub unloaded_ns: Option<i64>,
 }
 
 impl CounterTarget {
-    /// Name to show.
+    /// Name of the target for people.
     pub fn label(&self) -> String {
         match self.kind {
             "program" if self.name.is_empty() => UNNAMED.to_owned(),

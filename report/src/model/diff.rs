@@ -1,4 +1,4 @@
-//! Two sides held against each other: recordings of before and after.
+//! Comparison of recordings from before and after a change.
 
 use super::diff_note::DiffNote;
 use super::known::{Known, coded, known_members};
@@ -14,19 +14,19 @@ pub struct Diff {
     pub format: &'static str,
     /// [`super::JSON_VERSION`].
     pub version: u32,
-    /// Confidence level of intervals and of `significant`, per cent.
+    /// Confidence level of intervals and of `significant`, %.
     pub confidence_percent: f64,
-    /// Recordings of before.
+    /// Recordings from before the change.
     pub base: Vec<DiffRecording>,
-    /// Recordings of after.
+    /// Recordings from after the change.
     pub new: Vec<DiffRecording>,
-    /// Events that are compared.
+    /// Compared events.
     pub events: Vec<DiffEvent>,
     /// Programs, in order.
     pub programs: Vec<ProgramDiff>,
-    /// Programs that are not shown: without samples and runs on either side, or beyond the limit.
+    /// Number of hidden programs: without samples and runs on both sides, or beyond the limit.
     pub hidden_programs: usize,
-    /// All of BPF together.
+    /// Metrics of all BPF together.
     pub total: Vec<MetricDiff>,
     /// Results of the conditions.
     pub gate: Vec<Judgment>,
@@ -34,23 +34,23 @@ pub struct Diff {
     pub problems: Vec<String>,
     /// Notes that belong to the numbers.
     pub notes: Vec<DiffNote>,
-    /// Number of programs that were asked for; all when none in particular was.
+    /// Number of programs that the selection matches; all programs without a selection.
     #[serde(skip)]
     pub(crate) matched_programs: usize,
 }
 
 impl Diff {
-    /// Number of programs that [`crate::DiffOptions::programs`] matches; all when it asks for none in particular.
+    /// Returns the number of programs that [`crate::DiffOptions::programs`] matches; all programs if that is empty.
     pub fn matched_programs(&self) -> usize {
         self.matched_programs
     }
 
-    /// Judgments of numbers that are shown to be beyond a bound.
+    /// Number of judgments whose value is shown to exceed the bound.
     pub fn failed(&self) -> usize {
         self.gate.iter().filter(|judgment| judgment.verdict == Verdict::Fail).count()
     }
 
-    /// Judgments that show neither.
+    /// Number of judgments that are undecided.
     pub fn undecided(&self) -> usize {
         self.gate.iter().filter(|judgment| matches!(judgment.verdict, Verdict::Undecided { .. })).count()
     }
@@ -61,12 +61,12 @@ pub fn diff_schema() -> Schema {
     schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Diff>()
 }
 
-/// A recording that is compared.
+/// A compared recording.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DiffRecording {
-    /// Its file.
+    /// Path of the file.
     pub path: String,
-    /// Machine's name.
+    /// Host name of the machine.
     pub hostname: Option<String>,
     /// Kernel release.
     pub os_release: Option<String>,
@@ -74,18 +74,18 @@ pub struct DiffRecording {
     pub arch: Option<String>,
     /// CPUs that were online.
     pub cpus: Option<u32>,
-    /// Length of it, ns.
+    /// Duration of the recording, ns.
     pub elapsed_ns: Option<u64>,
-    /// Intervals that it is cut into, to see how much numbers vary.
+    /// Number of intervals that the recording is divided into, to measure the variation of numbers.
     pub intervals: usize,
 }
 
-/// An event that is compared.
+/// A compared event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DiffEvent {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// Unit of its weight.
+    /// Unit of the weights.
     pub unit: Unit,
 }
 
@@ -93,22 +93,22 @@ pub struct DiffEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It is on the new side alone.
+    /// On the new side only.
     New,
-    /// It is on the base side alone.
+    /// On the base side only.
     Gone,
-    /// It has another tag.
+    /// Same identity, another tag.
     NewVersion,
-    /// It has another name, and the same type, tag and place.
+    /// Another name, same type, tag and attach points.
     Renamed,
-    /// It is attached elsewhere.
+    /// Other attach points.
     Moved,
-    /// It is on both sides.
+    /// On both sides.
     Same,
 }
 
 impl Status {
-    /// Its name in every view.
+    /// Name of the status in every view.
     pub fn name(self) -> &'static str {
         match self {
             Status::New => "new",
@@ -121,38 +121,38 @@ impl Status {
     }
 }
 
-/// A program of either side; all of a recording that have its type, name and place, in one.
+/// A program of either side. Programs of a recording with equal type, name and attach points are one.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ProgramDiff {
-    /// Name, on the new side where it is there.
+    /// Name on the new side; on the base side if the program is gone.
     pub name: String,
-    /// Type; empty where it is not known.
+    /// Type; empty when unknown.
     #[serde(rename = "type")]
     pub prog_type: String,
     /// Attach points.
     pub attached: Vec<String>,
-    /// Names of the processes that hold it.
+    /// Names of the processes that hold the program.
     pub owners: Vec<String>,
-    /// Change of its presence or identity.
+    /// Change of presence or identity.
     pub status: Status,
-    /// Its name on the base side, where that is another.
+    /// Name on the base side, if different.
     pub previous_name: Option<String>,
-    /// True if tags of the two sides can be compared.
+    /// True if the tags of the two sides are comparable.
     pub is_tag_comparable: bool,
     /// Tags on the base side.
     pub base_tags: Vec<String>,
     /// Tags on the new side.
     pub new_tags: Vec<String>,
-    /// Most programs that it is in a recording of the base side.
+    /// Largest number of equal programs in a recording of the base side.
     pub base_programs: usize,
-    /// The same of the new side.
+    /// Largest number of equal programs in a recording of the new side.
     pub new_programs: usize,
-    /// Its numbers.
+    /// Compared numbers.
     pub metrics: Vec<MetricDiff>,
 }
 
 impl ProgramDiff {
-    /// Name to show, also of a program without a name.
+    /// Name to show; also works for a program without a name.
     pub fn label(&self) -> String {
         match self.base_tags.iter().chain(&self.new_tags).next() {
             _ if !self.name.is_empty() => self.name.clone(),
@@ -162,37 +162,37 @@ impl ProgramDiff {
     }
 }
 
-/// Number that is compared.
+/// Kind of a compared number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum DiffMetric {
-    /// Share of the machine, in per cent.
+    /// Share of the machine, %.
     #[serde(rename = "share")]
     Share,
-    /// Cost per second and CPU: ns of clocks, otherwise events.
+    /// Cost per second and CPU: ns for clocks, otherwise events.
     #[serde(rename = "cost")]
     Cost,
-    /// Runs per second, of all CPUs.
+    /// Runs per second, on all CPUs.
     #[serde(rename = "runs/s")]
     RunsPerSecond,
-    /// Time per run by the kernel's statistics, ns: the mean of the middle half of the intervals.
+    /// Time per run by run statistics, ns: mean of the middle half of the intervals.
     #[serde(rename = "time/run")]
     TimePerRun,
-    /// Time per run by the kernel's statistics, ns, of all runs.
+    /// Time per run by run statistics, ns: mean over all runs.
     #[serde(rename = "mean-time/run")]
     MeanTimePerRun,
     /// Weight per run, estimated from samples and runs.
     #[serde(rename = "event/run")]
     EventPerRun,
-    /// Samples of a recording.
+    /// Samples per recording.
     #[serde(rename = "samples")]
     Samples,
-    /// Samples lost, in per cent of all.
+    /// Lost samples, % of all.
     #[serde(rename = "lost")]
     Lost,
 }
 
 impl DiffMetric {
-    /// Its name in every view, and in conditions.
+    /// Name of the metric in every view and in conditions.
     pub fn name(self) -> &'static str {
         match self {
             DiffMetric::Share => "share",
@@ -210,19 +210,19 @@ impl DiffMetric {
 /// A number on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct MetricDiff {
-    /// Which.
+    /// Kind of the number.
     pub metric: DiffMetric,
-    /// Event of the number; `null` for numbers without one.
+    /// Event of the number; `null` if the number does not depend on an event.
     pub event: Option<String>,
-    /// Before.
+    /// Value before the change.
     pub base: MetricValue,
-    /// After.
+    /// Value after the change.
     pub new: MetricValue,
-    /// Change; `null` where one of them is not known.
+    /// Difference; `null` if one of the values is unknown.
     pub change: Option<Change>,
 }
 
-/// A number, or why it is not known.
+/// A number, or the reason why it is unknown.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct MetricValue {
     /// The number.
@@ -231,14 +231,14 @@ pub struct MetricValue {
     pub estimate: Known<Estimate>,
 }
 
-/// A number that may be off.
+/// A number with an error margin.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Estimate {
-    /// Mean of the recordings of the side.
+    /// Mean over the recordings of the side.
     pub value: f64,
-    /// Half of its confidence interval; `null` where it cannot be told, and for samples and losses, which are counts.
+    /// Half of the confidence interval; `null` when unknown, and for samples and losses, which are counts.
     pub margin: Option<f64>,
-    /// Recordings of the side that have it.
+    /// Number of recordings of the side that have the number.
     pub recordings: usize,
 }
 
@@ -247,15 +247,15 @@ known_members!(EstimateMembers { estimate, unknown, reason }: Estimate);
 /// Change of a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
-    /// New less base.
+    /// New value minus base value.
     pub difference: f64,
-    /// The same in per cent of the base; `null` of nothing.
+    /// Difference in % of the base; `null` if the base is 0.
     pub percent: Option<f64>,
-    /// From where the confidence interval of that reaches; `null` where it cannot be told, or the base cannot be told from nothing.
+    /// Lower end of the confidence interval, %; `null` when unknown, or if the base may be 0.
     pub from_percent: Option<f64>,
-    /// Up to where.
+    /// Upper end of the confidence interval, %.
     pub to_percent: Option<f64>,
-    /// True if chance does not explain it.
+    /// True if chance does not explain the difference.
     #[serde(flatten, serialize_with = "SignificanceMembers::serialize")]
     #[schemars(with = "SignificanceMembers")]
     pub significant: Known<bool>,
@@ -263,58 +263,56 @@ pub struct Change {
 
 known_members!(SignificanceMembers { significant, significant_unknown, significant_reason }: bool);
 
-/// Result of a condition for a program.
+/// Result of a condition for one program.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Judgment {
     /// The condition.
     pub condition: String,
-    /// The program; `null` for all together, and where none is meant.
+    /// Program; `null` for all BPF together, and for conditions without a program.
     pub program: Option<String>,
-    /// True if the bound limits the change; otherwise it limits the new number.
+    /// True if the bound limits the change, false if it limits the new value.
     pub is_relative: bool,
-    /// Before, where it is known.
+    /// Value before, if known.
     pub base: Option<f64>,
-    /// After, where it is known.
+    /// Value after, if known.
     pub new: Option<f64>,
-    /// The change in per cent of the base, where it is known.
+    /// Change in % of the base, if known.
     pub percent: Option<f64>,
-    /// The interval that the bound is compared with: of the change in per cent where that is bounded, otherwise of the new number. `null` where
-    /// there is no telling.
+    /// Interval compared with the bound: of the change in % if the bound is relative, otherwise of the new value. `null` when unknown.
     pub interval: Option<PossibleRange>,
-    /// The least change in per cent, or number, beyond the bound that a comparison as uncertain as this one shows in 19 of 20 cases; `null`
-    /// where none is.
+    /// Smallest violation that a comparison with this uncertainty detects in 19 of 20 cases, as a change in % or as a value; `null` if none is
+    /// detectable.
     pub least_shown: Option<f64>,
-    /// True if the bound is an upper limit of the numbers that it allows, for `least_shown`; otherwise it is a lower
-    /// one.
+    /// True if the bound is an upper limit, false if it is a lower limit.
     #[serde(skip)]
     pub(crate) is_upper: bool,
-    /// Verdict on it.
+    /// Verdict on the condition.
     pub verdict: Verdict,
 }
 
-/// From where to where a number may be.
+/// Range of possible values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct PossibleRange {
     /// The lower end.
     pub from: f64,
-    /// The upper end; `null`: there is none, as the base cannot be told from 0.
+    /// Upper end; `null` if unlimited, because the base may be 0.
     pub to: Option<f64>,
 }
 
 coded! {
     /// Verdict on a condition.
     Verdict {
-        /// The number is shown to be beyond the bound: all of the interval is.
+        /// The whole interval lies beyond the bound.
         Fail = "fail": "shown to be beyond the bound";
-        /// It is shown to be within: nothing of the interval is beyond.
+        /// The whole interval lies within the bound.
         Within = "ok": "shown to be within the bound";
-        /// Neither is shown.
+        /// The bound lies inside the interval, or the value is unknown.
         Undecided { reason: Reason } = "undecided": "{reason}";
     }
 }
 
 impl Verdict {
-    /// The word before the condition.
+    /// Word before the condition.
     pub fn mark(&self) -> &'static str {
         match self {
             Verdict::Fail => "FAIL",
@@ -325,9 +323,9 @@ impl Verdict {
 }
 
 impl Judgment {
-    /// Measured value, range of possible values, and least change that would have been seen.
+    /// Measured value, range of possible values, and smallest detectable violation.
     pub fn evidence(&self) -> String {
-        // Counts are whole.
+        // Counts are printed as whole numbers.
         let plain = |value: f64| decimal(value).trim_end_matches(".0").to_owned();
         let unit = |value: f64, round: fn(f64) -> f64| match self.is_relative {
             true => percents(value, round),
@@ -368,10 +366,10 @@ impl Judgment {
     }
 }
 
-/// A change with its sign, by a rounding of its last digit: an interval that is shown is never narrower than it is.
+/// Formats a signed percentage. `round` rounds the last digit outwards, so that a displayed interval is never too narrow.
 fn percents(value: f64, round: fn(f64) -> f64) -> String {
     let (scale, decimals) = if value.abs() < 99.95 { (10.0, 1) } else { (1.0, 0) };
-    // A change that rounds to zero is no fall.
+    // Adding 0.0 turns -0 into 0.
     let rounded = round(value * scale) / scale + 0.0;
     format!("{rounded:+.decimals$}")
 }
@@ -425,7 +423,7 @@ mod tests {
         assert_eq!(none.evidence(), "no program matches it");
     }
 
-    /// Ends are rounded away from the middle, so that no bound lies within an interval and beyond its text.
+    /// Ends are rounded outwards, so that a bound inside an interval is also inside its text.
     #[test]
     fn ends_of_intervals_are_rounded_outwards() {
         assert_eq!(percents(2.01, f64::ceil), "+2.1");

@@ -3,29 +3,29 @@
 use super::known::{DiffSide, coded};
 use super::text::{counted, decimal};
 
-/// Fewer recordings of a side say little of what differs between them.
+/// With fewer recordings per side, differences between the sides say little.
 pub(crate) const FEW_RECORDINGS: usize = 4;
 
-/// Warning where recordings are few.
+/// Warning for few recordings.
 const OTHER_LOAD: &str = "; other load on the machine changes it as easily: give several recordings per side";
 
 coded! {
     /// A note of a comparison.
     DiffNote {
-        /// The sides differ in something that numbers depend on.
+        /// The sides differ in a property that numbers depend on.
         SidesDiffer { what: &'static str, base: String, new: String } = "sides_differ":
             "! the sides differ in {what}: base {base}, new {new}; this may explain changes";
-        /// Recordings of a side differ in something that numbers depend on.
+        /// The recordings of a side differ in a property that numbers depend on.
         SideIsMixed { side: DiffSide, what: &'static str, has: String } = "side_is_mixed":
             "! recordings of the {side} side differ in {what}: {has}";
-        /// An event is not compared, as not every recording has it.
+        /// An event is not compared because some recordings lack it.
         EventNotCompared { event: String, lacks: DiffSide } = "event_not_compared":
             "! {event} is not compared: not every recording of the {lacks} side has it";
-        /// Events are not compared, as there are too many for the programs.
+        /// Events are not compared because there are too many events and programs.
         EventsLeftOut { events: usize } = "events_left_out":
             "! {} not compared, as there are too many for so many programs (--event compares them)",
             counted(*events as u64, "more event");
-        /// Events are sampled at other rates.
+        /// The sides sampled an event at different rates.
         SampledAtOtherRate { event: String, base_weight: f64, new_weight: f64 } = "sampled_at_other_rate":
             "{event}: a sample stands for {} on the base side and for {} on the new side; weights are compared, not samples",
             decimal(*base_weight), decimal(*new_weight);
@@ -35,28 +35,28 @@ coded! {
         /// Sampling was throttled.
         Throttled { side: DiffSide, event: String, times: u64 } = "throttled":
             "! {event}: the kernel stopped sampling {} on the {side} side", counted(*times, "time");
-        /// Run statistics were on in windows only.
+        /// Run statistics were on in short windows.
         StatisticsInWindows { side: DiffSide } = "statistics_in_windows":
             "{side}: runs were counted only part of the time (--budget), so RUNS are estimates with wider intervals";
-        /// Runs are not known.
+        /// Runs are unknown.
         RunsUnknown { path: String, why: String } = "runs_unknown": "runs of {path}: n/a, {why}";
-        /// Tags mean different things, as the kernel's hash is another from 6.18 on.
+        /// Tags are not comparable: kernels from 6.18 on use another hash.
         TagsNotCompared = "tags_not_compared":
             "tags are not compared, so a new version of a program looks unchanged: Linux 6.18 changed the hash of tags, or the kernel of \
             a side is not known";
-        /// Attach points are not known of every recording.
+        /// Some recordings lack attach points.
         PlacesNotCompared = "places_not_compared":
             "programs are matched by type and name only: some recordings lack their attach points";
         /// A recording was cut off.
         CutOff { path: String } = "cut_off": "! {path} was cut off: it ends where the recorder wrote last";
-        /// A recording is too short to tell how far numbers may be off.
+        /// A recording is too short to estimate errors.
         TooShort { path: String, intervals: usize } = "too_short":
             "! {path} has {}: too few to estimate the error of its numbers (record 30 s or more)", counted(*intervals as u64, "interval");
-        /// A side has recordings too few to tell what differs between them.
+        /// A side has too few recordings.
         FewRecordings { side: DiffSide, recordings: usize } = "few_recordings":
             "the {side} side has {}: the variation between recordings is hardly known, so intervals are wide (record 4 or more)",
             counted(*recordings as u64, "recording");
-        /// Programs are not shown.
+        /// Some programs are hidden.
         HiddenPrograms { programs: usize } = "hidden_programs":
             "{} without samples and runs, or beyond --limit, not shown (--all shows them)", counted(*programs as u64, "program");
         /// Legend of the marks.

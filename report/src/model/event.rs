@@ -1,4 +1,4 @@
-//! The ledger of an event: rows, lines, and everything that their shares are of.
+//! The ledger of an event: rows, sums, and the totals that shares refer to.
 
 use super::known::known_members;
 use super::program::RunsMembers;
@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Samples, and the sum of their weights (periods).
+/// Number and weight of samples; the weight is the sum of their periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Count {
     /// Number of samples.
     pub samples: u64,
-    /// Events, or ns of a clock, that they stand for.
+    /// Events, or ns of a clock, that the samples stand for.
     pub weight: u64,
 }
 
@@ -23,7 +23,7 @@ impl Count {
         self.weight = self.weight.saturating_add(other.weight);
     }
 
-    /// The rest when a part of it is taken away.
+    /// Subtracts a part.
     pub(crate) fn without(self, part: Count) -> Count {
         Count { samples: self.samples.saturating_sub(part.samples), weight: self.weight.saturating_sub(part.weight) }
     }
@@ -44,156 +44,153 @@ impl std::iter::Sum for Count {
     }
 }
 
-/// A count, and its part of all samples.
+/// A count and its share of all samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Share {
     /// Number of samples, and their weight.
     #[serde(flatten)]
     pub count: Count,
-    /// Share of the weight of all samples of the event, per cent; `null` when there are none.
+    /// Share of the weight of all samples of the event, %; `null` without samples.
     pub percent: Option<f64>,
 }
 
-/// Shares of a count; `null` where the whole is not known.
+/// Shares of a count; `null` where the total is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Shares {
-    /// Share of the capacity of all CPUs, per cent.
+    /// Share of the capacity of all CPUs, %.
     #[serde(rename = "machine_percent")]
     pub machine: Option<f64>,
-    /// Share of the time that was not idle, per cent.
+    /// Share of the time that was not idle, %.
     #[serde(rename = "busy_percent")]
     pub busy: Option<f64>,
-    /// Share of all BPF, per cent.
+    /// Share of the cost of all BPF, %.
     #[serde(rename = "bpf_percent")]
     pub bpf: Option<f64>,
-    /// Share of all samples, per cent.
+    /// Share of the weight of all samples, %.
     #[serde(rename = "samples_percent")]
     pub samples: Option<f64>,
 }
 
-/// The columns of the ledger.
+/// Columns of the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Columns {
-    /// In the program's own code, any of its functions.
+    /// In the program's own functions.
     #[serde(rename = "self")]
     pub own: Known<Share>,
-    /// In kernel code that it called, or that interrupted it.
+    /// In kernel code that the program called, or that interrupted the program.
     pub helper: Known<Share>,
-    /// In the code that exists to run it.
+    /// In the kernel code that runs the program.
     pub entry: Known<Share>,
-    /// Part of `entry` that is an estimate: its share of hooks that several programs are on, in the ratio of their
-    /// runs.
+    /// Estimated part of `entry`: the program's share of hooks with several programs, in the ratio of their runs.
     pub entry_shared: Known<Share>,
-    /// Also where another program ran inside; not a part of the sum.
+    /// Samples in the program and in programs that ran inside it; not part of the sum.
     pub inclusive: Known<Share>,
 }
 
 impl Columns {
-    /// True if a part of `entry` is an estimate.
+    /// Returns true if a part of `entry` is an estimate.
     pub(crate) fn has_shared_entry(&self) -> bool {
         self.entry_shared.value().is_some_and(|share| share.count != Count::default())
     }
 }
 
-/// A line of the ledger: what is charged, and its shares.
+/// A line of the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Line {
-    /// Samples charged: each sample is in one line.
+    /// Samples charged to this line; each sample is charged to one line.
     #[serde(flatten)]
     pub count: Count,
-    /// Its shares.
+    /// Shares of the charged samples.
     #[serde(flatten)]
     pub shares: Shares,
-    /// By column, for lines that have columns. Lines without charges have theirs in common.
+    /// Charged samples by column. Lines without charges share one value.
     #[serde(flatten)]
     pub columns: Option<Arc<Columns>>,
 }
 
-/// Time in programs that samples cannot see, by the kernel's run statistics: it comes on top of what is charged by samples.
+/// Time in programs that samples cannot see, by run statistics: added to the time charged by samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct UnsampledTime {
-    /// Time of all CPUs, ns.
+    /// Time on all CPUs, ns.
     pub time_ns: u64,
-    /// Its share of what the machine's CPUs could have done.
+    /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
 }
 
-/// Ticks of the sampling timer that did not come: the kernel merges those that are late, as under an emulator or on a virtual CPU that sleeps.
+/// Missing ticks of the sampling timer: the kernel merges late ticks, for instance on a virtual CPU that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct LateTicks {
-    /// Time of all CPUs, ns: the weight that samples would have with every tick.
+    /// Time of all CPUs, ns: the weight of the samples if no tick were missing.
     pub capacity_ns: u64,
-    /// Share of that time for which ticks came.
+    /// Share of that time with ticks, %.
     pub arrived_percent: f64,
-    /// Time that they are missing from.
+    /// Kind of time in which ticks are missing.
     pub missing: MissingTicks,
 }
 
-/// Time that ticks of the sampling timer are missing from, by the run statistics of programs that samples hit.
+/// Kind of time in which ticks are missing, inferred from run statistics of sampled programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingTicks {
-    /// From all of the time alike: shares of the machine are of the ticks that came.
+    /// Any time alike: shares of the machine refer to the ticks that came.
     All,
-    /// From idle time: shares of the machine are right, and idle is more than its samples say.
+    /// Idle time: shares of the machine are right, and the idle share is too low.
     Idle,
-    /// Statistics do not tell: shares of the machine may be too low.
+    /// Unknown: shares of the machine may be too low.
     Unknown,
 }
 
-/// One program's line of the ledger.
+/// A program's line of the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// Position in [`super::Report::programs`].
     pub program: usize,
     /// Id of the program.
     pub id: Option<u32>,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Why samples cannot be taken in it, or are too few, in words; then none is not 0 %.
+    /// Reason why the event cannot sample the program, or samples it too rarely. Missing samples then do not mean 0 %.
     pub blind: Option<Reason>,
-    /// Events per run, estimated from samples and run counts; the estimate costs nothing beyond sampling.
+    /// Events per run, estimated from samples and run counts, without cost beyond sampling.
     pub sampled_per_run: Known<SampledPerRun>,
-    /// Samples charged to it; without members when [`Row::blind`] has the reason why they are not known. Programs
-    /// without samples have one line in common.
+    /// Samples charged to the program; no members if [`Row::blind`] is set. Programs without samples share one line.
     #[serde(flatten)]
     pub line: Option<Arc<Line>>,
-    /// Time in it that samples cannot see, where run statistics tell it. Its cost is the sum of both.
+    /// Time in the program that samples cannot see, by run statistics. The cost of the program is the sum of both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
-    /// Its parts, largest first; without `--by` not there.
+    /// Parts of the program's cost, largest first; missing without `--by`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<Part>>,
 }
 
-/// An estimate from samples of what a run has of an event, in the unit of its weights.
+/// Estimate from samples of the events per run, in the unit of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct SampledPerRun {
-    /// The estimate.
+    /// Estimated events per run.
     pub value: f64,
     /// Half of its 95 % confidence interval.
     pub margin: f64,
 }
 
-/// Several programs that have something in common, in one line of the ledger.
+/// Several programs with a common property, in one line of the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GroupRow {
-    /// Property that they have in common.
+    /// Common property.
     pub name: String,
-    /// Their positions in [`super::Report::programs`]; the same in all events.
+    /// Positions in [`super::Report::programs`]; the same in all events.
     pub programs: Arc<[usize]>,
-    /// Number of them that the event cannot see, or sees too few samples of.
+    /// Number of programs that the event cannot sample, or samples too rarely.
     pub blind_programs: usize,
-    /// Samples charged to them; without members when the event can see none of them. Inclusive counts samples under any
-    /// of them.
+    /// Samples charged to the programs; no members if the event can sample none of them. The inclusive column counts samples under any of them.
     #[serde(flatten)]
     pub line: Option<Line>,
-    /// Time in those that samples cannot see, where run statistics tell it.
+    /// Time in programs that samples cannot see, by run statistics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
-    /// Number of them with known runs: if it is not all, the sums of `runs` are lower bounds.
+    /// Number of programs with known runs. If smaller than the number of programs, the sums of `runs` are lower bounds.
     pub programs_with_runs: usize,
-    /// Sums of what the kernel's statistics say of those.
+    /// Sums of run statistics over these programs.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
     pub runs: Known<Box<Runs>>,
@@ -202,9 +199,9 @@ pub struct GroupRow {
 /// A part of a program's cost.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Part {
-    /// Function, task, CPU, cgroup or helper.
+    /// Name of the function, task, CPU, cgroup or helper.
     pub name: String,
-    /// Its part of the program's charges.
+    /// Samples of this part.
     #[serde(flatten)]
     pub line: Line,
 }
@@ -225,37 +222,36 @@ pub enum Unit {
     /// Nanoseconds of CPU time.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Events of the kind that is counted.
+    /// Events of the counted kind.
     #[default]
     #[serde(rename = "events")]
     Events,
 }
 
-/// An event whose samples were counted in the kernel, and are in the recording as weighted ones.
+/// Aggregation in the kernel: the samples in the recording are weighted counts.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Aggregated {
-    /// Most stacks that were counted at a time.
+    /// Largest number of stacks counted at a time.
     pub entries: u32,
     /// Time between two drains, ns: the resolution of all times.
     pub interval_ns: u64,
-    /// Samples of [`EventReport::samples`] that there was no room for: nothing more is known of them.
+    /// Samples of [`EventReport::samples`] that exceeded the table of stacks: nothing but their number is known.
     pub overflow: Count,
-    /// Its share of the machine.
+    /// Share of the overflow in the machine's capacity, %.
     pub overflow_machine_percent: Option<f64>,
-    /// Samples that the event counted and the program on it did not see, extrapolated to as many as there would have
-    /// been: those in kprobe, tracepoint and perf_event programs, where the kernel drops them. Part of nothing else.
-    /// `null` where it was not counted, or where the recording is incomplete or only a part of it is selected.
+    /// Samples that the event counted but its program did not see, scaled to the full recording: those in kprobe, tracepoint and perf_event programs,
+    /// where the kernel drops them. Not part of any other number. `null` if not counted, or if the recording is incomplete or only partly selected.
     #[serde(flatten, serialize_with = "BlindSpotMembers::serialize")]
     #[schemars(with = "BlindSpotMembers")]
     pub blind_spot: Known<Count>,
-    /// Its share of the machine.
+    /// Share of the blind spot in the machine's capacity, %.
     pub blind_spot_machine_percent: Option<f64>,
 }
 
-/// Origin of the samples of an event that our sampling program made.
+/// Source of samples written by the recorder's sampling program.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BpfSampler {
-    /// Name of the event that carries the program; `null` when the recording does not say.
+    /// Name of the event that carries the sampling program; `null` when unknown.
     pub carrier: Option<String>,
     /// Events opened, one per CPU or per task and CPU.
     pub carriers: Option<u32>,
@@ -263,59 +259,57 @@ pub struct BpfSampler {
     pub frequency: Option<u64>,
     /// Events per sample of the carrier.
     pub period: Option<u64>,
-    /// Runs of the program; this and the following are `null` when the recording was cut off.
+    /// Runs of the sampling program; `null`, as the following members, if the recording was cut off.
     pub runs: Option<u64>,
     /// Samples written.
     pub written: Option<u64>,
-    /// Samples lost as the ring had no room.
+    /// Samples lost because the ring was full.
     pub full: Option<u64>,
-    /// Samples that the kernel did not take for another reason.
+    /// Samples that the kernel refused for another reason.
     pub failed: Option<u64>,
-    /// The last such reason.
+    /// Last such error number.
     pub last_errno: Option<u32>,
-    /// Its blind spot; `null` when no main event was looked at.
+    /// Blind spot of the sampling program; `null` if no main event was compared.
     pub blind_spot: Option<BlindSpot>,
 }
 
-/// Share of a main event that falls into programs that a program on an event cannot see.
+/// Share of a main event that lies in programs which a program on an event cannot see.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BlindSpot {
     /// Name of the main event.
     pub event: String,
-    /// Its samples inside kprobe, tracepoint and perf_event programs.
+    /// Samples of the event inside kprobe, tracepoint and perf_event programs.
     #[serde(flatten)]
     pub inside: Count,
-    /// All of its samples.
+    /// All samples of the event.
     pub of: Count,
     /// Share of the samples, per cent.
     pub percent: Option<f64>,
 }
 
-/// A perf event with a program of type perf_event on it.
-///
-/// Event with a BPF program on it: a sample inside a kprobe, tracepoint or perf_event program is dropped without being
-/// counted, as the program does not run there.
+/// A perf event with a perf_event program. The kernel drops its samples inside kprobe, tracepoint and perf_event programs without counting them, as
+/// the program does not run there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct BlindedEvent {
-    /// Its name; empty where the kernel did not tell.
+    /// Name of the event; empty when unknown.
     pub event: String,
-    /// Id of the program on it.
+    /// Id of the attached program.
     pub program_id: Option<u32>,
-    /// Name of the program.
+    /// Name of the attached program.
     pub program: String,
-    /// It is an event of this recording, rather than of someone else's.
+    /// True for an event of this recording, false for an event of another user.
     pub own: bool,
     /// Position in [`super::Report::programs`].
     #[serde(skip)]
     pub(crate) position: usize,
 }
 
-/// Runs and time per run of a program from each source that has them.
+/// Runs and time per run of a program, from each available source.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SourceRow {
     /// Position in [`super::Report::programs`].
     pub program: usize,
-    /// Time per run by samples: their time by the runs of the best source. `null` where samples are not of all runs.
+    /// Time per run by samples: sampled time divided by the runs of the best source. `null` if samples do not cover all runs.
     pub sampled_ns_per_run: Option<f64>,
 }
 
@@ -329,24 +323,24 @@ known_members!(UnknownCodeMembers { unknown_kernel_code, unknown_kernel_code_unk
 known_members!(BlindSpotMembers { blind_spot, blind_spot_unknown, blind_spot_reason }: Count);
 
 impl EventReport {
-    /// A count as a share of the machine, in per cent; of all samples where the machine's maximum is not known.
+    /// Share of the machine, %; share of all samples if the machine's capacity is unknown.
     pub(crate) fn percent(&self, count: Count) -> Option<f64> {
         let whole = self.machine.value().copied().unwrap_or(self.samples.weight);
         (whole > 0).then(|| count.weight as f64 * 100.0 / whole as f64)
     }
 
-    /// Shares of the machine are scaled up, as ticks of the timer are missing from all of the time.
+    /// Returns true if shares of the machine are scaled up because timer ticks are missing at any time.
     pub(crate) fn is_scaled(&self) -> bool {
         self.late_ticks.is_some_and(|late| late.missing == MissingTicks::All)
     }
 }
 
-/// The ledger of one event.
+/// Ledger of one event.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct EventReport {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// Unit of its weight.
+    /// Unit of the weights.
     pub unit: Unit,
     /// All samples of the selection.
     pub samples: Count,
@@ -354,65 +348,65 @@ pub struct EventReport {
     #[serde(flatten, serialize_with = "IdleMembers::serialize")]
     #[schemars(with = "IdleMembers")]
     pub idle: Known<Share>,
-    /// Weight of what was not idle.
+    /// Weight of samples that were not idle.
     #[serde(flatten, serialize_with = "BusyMembers::serialize")]
     #[schemars(with = "BusyMembers")]
     pub busy: Known<u64>,
-    /// Weight that shares of the machine are of: all that its CPUs could have done meanwhile, in the unit of the weight, or where ticks are
-    /// missing from all of the time ([`EventReport::late_ticks`]) the weight of those that came.
+    /// Total of the shares of the machine: capacity of all CPUs in the unit of the weight. If ticks are missing at any time
+    /// ([`EventReport::late_ticks`]), the weight of the ticks that came.
     #[serde(flatten, serialize_with = "MachineMembers::serialize")]
     #[schemars(with = "MachineMembers")]
     pub machine: Known<u64>,
     /// Set where less than 95 % of the timer's ticks came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ticks: Option<LateTicks>,
-    /// Samples that did not make it into the recording.
+    /// Samples lost before they reached the recording.
     #[serde(flatten, serialize_with = "LostMembers::serialize")]
     #[schemars(with = "LostMembers")]
     pub lost: Known<u64>,
     /// Samples that a BPF filter dropped.
     pub filtered: u64,
-    /// Number of times that the kernel stopped sampling for the rest of a tick.
+    /// Number of times that the kernel throttled the event.
     pub throttled: u64,
-    /// Kernel call chains are there: without, only `self` is known.
+    /// True if samples have kernel call chains: without them, only `self` is known.
     #[serde(rename = "callchains")]
     pub has_chains: bool,
-    /// A timer that cannot interrupt where interrupts are off.
+    /// True for a timer that cannot interrupt code with interrupts off.
     #[serde(rename = "timer")]
     pub is_timer: bool,
-    /// Kind of aggregation, if samples were not kept one by one.
+    /// Aggregation, if samples were counted in the kernel.
     pub aggregated: Option<Box<Aggregated>>,
-    /// Programs that are shown, in order; none where they are put together.
+    /// Shown programs, in order; empty if programs are grouped.
     pub rows: Vec<Row>,
-    /// Programs put together, in order: with `--by` owner, name, type or hook.
+    /// Groups of programs, in order: with `--by` owner, name, type or hook.
     pub groups: Vec<GroupRow>,
-    /// Programs that have samples and are not shown.
+    /// Programs with samples that are not shown.
     pub others: Others,
-    /// Programs that count others, in one line unless they are asked for.
+    /// Programs that count other programs, in one line unless requested.
     pub counting_programs: Others,
-    /// Programs without anything, which are not shown.
+    /// Number of hidden programs without samples or runs.
     pub quiet_programs: usize,
-    /// In code that runs programs, no telling which.
+    /// Samples in code that runs programs, program unknown.
     #[serde(flatten, serialize_with = "EntryMembers::serialize")]
     #[schemars(with = "EntryMembers")]
     pub entry_unattributed: Known<Arc<Line>>,
-    /// In the interpreter, no telling which program.
+    /// Samples in the interpreter, program unknown.
     #[serde(flatten, serialize_with = "InterpretedMembers::serialize")]
     #[schemars(with = "InterpretedMembers")]
     pub interpreted: Known<Arc<Line>>,
-    /// In code that nothing accounts for, where BPF code could be. Only what is known to be BPF is: it is no part of the total.
+    /// Samples at unknown kernel addresses where BPF code could be: not part of the total, which has only known BPF.
     #[serde(flatten, serialize_with = "UnknownCodeMembers::serialize")]
     #[schemars(with = "UnknownCodeMembers")]
     pub unknown_kernel_code: Known<Arc<Line>>,
-    /// All that is charged to BPF: every program, and the lines that no program could be told for.
+    /// Everything charged to BPF: programs and unattributed lines.
     pub total: Arc<Line>,
-    /// Time in all programs that samples cannot see, where run statistics tell it: not in the total.
+    /// Time in all programs that samples cannot see, by run statistics: not in the total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
-    /// Origin of its samples, if our sampling program made them.
+    /// Source of the samples, if the recorder's sampling program wrote them.
     pub bpf_sampler: Option<Box<BpfSampler>>,
-    /// The rows by their sources, where exact counters are one.
+    /// Rows by source, if exact counters are a source.
     pub sources: Vec<SourceRow>,
-    /// Notes that belong to the numbers.
+    /// Notes on the numbers of the event.
     pub notes: Arc<[Note]>,
 }

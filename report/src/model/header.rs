@@ -1,19 +1,18 @@
-//! Facts that a recording has about its machine and about itself.
+//! Facts about the machine and the recording.
 
 use super::text::{clean, printable};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The header of a recording. As text, lines that start with `# `; serialized, an object with a string for
-/// each name, which has a line for each line of that name.
+/// Header of a recording. As text: lines that start with `# `. As JSON: an object with one string per name, whose lines are the lines of that name.
 #[derive(Debug, Clone)]
 pub struct Header {
     lines: Vec<String>,
 }
 
 impl Header {
-    /// One of these lines, most of which are `name : value`.
+    /// Header of these lines, most of them `name : value`.
     pub(crate) fn new(lines: Vec<String>) -> Header {
         Header { lines }
     }
@@ -33,7 +32,7 @@ impl Serialize for Header {
         let mut places = BTreeMap::new();
         let mut place = 0;
         for line in &self.lines {
-            // An indented line belongs to the one before.
+            // An indented line continues the value of the line before.
             let (name, value) = match line.split_once(" : ").or_else(|| line.split_once(": ")) {
                 _ if line.starts_with(char::is_whitespace) => (None, line.as_str()),
                 Some((name, value)) => (Some(name), value),
@@ -51,7 +50,7 @@ impl Serialize for Header {
     }
 }
 
-/// A line of the header as a terminal may have it. Parts of a program are set off by a tab.
+/// Escapes a header line for a terminal. Tabs between the parts of a program line stay.
 fn printable_line(line: &str) -> String {
     match line.split_once("# \t") {
         Some(("", rest)) => format!("# \t{}", printable(rest)),

@@ -11,17 +11,17 @@ pub struct Interval {
     pub format: &'static str,
     /// [`JSON_VERSION`].
     pub version: u32,
-    /// From when, ns of the recording's clock.
+    /// Start of the interval, ns of the recording's clock.
     pub from_ns: u64,
-    /// Up to when.
+    /// End of the interval, ns of the recording's clock.
     pub to_ns: u64,
-    /// The same since 1970; `null` when the recording does not say when it started.
+    /// End of the interval, ns since 1970; `null` when the start of the recording is unknown.
     pub to_unix_ns: Option<u64>,
-    /// CPU time that watching took, of one CPU, since the interval before: recording, charging and showing; `null` when that is not known.
+    /// CPU time of `bprec top` since the last interval, % of one CPU: recording, attribution and display; `null` when unknown.
     pub own_cpu_percent: Option<f64>,
-    /// Share of this machine that counting runs took since the interval before, per cent; `null` when it is not known.
+    /// Cost of counting runs since the last interval, % of the machine; `null` when unknown.
     pub counting_percent: Option<f64>,
-    /// Over how long samples were taken, ns, where that is longer than the interval.
+    /// Time over which samples were taken, ns, if longer than the interval.
     #[serde(skip)]
     pub sampled_ns: Option<u64>,
     /// The programs, and the samples charged to them.
@@ -47,21 +47,21 @@ impl Interval {
     }
 }
 
-/// Shares of one CPU's time, %, oldest first; `None` where one is not known.
+/// Shares of one CPU's time, %, oldest first; `None` where a share is unknown.
 type CpuPercents = VecDeque<Option<f64>>;
 
-/// Time of programs in earlier intervals, by the kernel's statistics.
+/// Time in programs in earlier intervals, by run statistics.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// By id and load time.
+    /// Shares by id and load time of the program.
     programs: BTreeMap<(Option<u32>, Option<u64>), CpuPercents>,
 }
 
 impl History {
-    /// Intervals that are kept.
+    /// Number of intervals kept.
     pub const LENGTH: usize = 20;
 
-    /// Adds an interval. What is known of programs that are no longer in it goes.
+    /// Adds an interval, and removes programs that are no longer in the report.
     pub fn push(&mut self, report: &Report) {
         let mut before = std::mem::take(&mut self.programs);
         for program in report.programs.iter() {
@@ -75,7 +75,7 @@ impl History {
         }
     }
 
-    /// History of a program.
+    /// Shares of a program in earlier intervals, oldest first.
     pub fn of(&self, program: &Program) -> impl Iterator<Item = Option<f64>> + Clone + '_ {
         self.programs.get(&(program.id, program.load_time_ns)).into_iter().flatten().copied()
     }

@@ -1,5 +1,4 @@
-//! Values that a recording may lack, and why it lacks them. The enums say what the matter is; the prose of each is made
-//! here and nowhere else.
+//! Values that may be unknown, and the reason why. Enums name the reason; their prose is written in this module alone.
 
 use super::text::some;
 use bprec_format::bpf::names::ProgType;
@@ -12,9 +11,9 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiffSide {
-    /// Before.
+    /// Recordings before the change.
     Base,
-    /// After.
+    /// Recordings after the change.
     New,
 }
 
@@ -27,14 +26,14 @@ impl fmt::Display for DiffSide {
     }
 }
 
-/// A value, or why there is none.
+/// A value, or the reason why it is unknown.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Known<T> {
     /// The value.
     Value(T),
-    /// The recording does not tell.
+    /// The recording does not contain the value.
     Unknown(Reason),
-    /// The recording tells something that cannot be true. In a box: it is rare, and larger than most values.
+    /// The recording contains a contradiction. Boxed: rare, and larger than most values.
     Impossible(Box<Anomaly>),
 }
 
@@ -55,7 +54,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// True if there is a value.
+    /// Returns true if there is a value.
     pub fn is_value(&self) -> bool {
         self.value().is_some()
     }
@@ -69,7 +68,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// The same about what `then` makes of the value.
+    /// Applies `then` to a value; keeps a reason.
     pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Known<U> {
         match self {
             Known::Value(value) => Known::Value(then(value)),
@@ -78,7 +77,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// Result of `then` for the value; an unknown stays as it is.
+    /// Applies `then` to a value; keeps a reason.
     pub fn and_then<U>(self, then: impl FnOnce(T) -> Known<U>) -> Known<U> {
         match self {
             Known::Value(value) => then(value),
@@ -92,7 +91,7 @@ impl<T> Known<T> {
         value.map_or(Known::Unknown(reason), Known::Value)
     }
 
-    /// The code of the reason or anomaly; `None` when there is a value.
+    /// Code of the reason or anomaly; `None` for a value.
     pub(crate) fn lack(&self) -> Option<Lack> {
         match self {
             Known::Value(_) => None,
@@ -102,7 +101,7 @@ impl<T> Known<T> {
     }
 }
 
-/// The value alone, `null` without one. Where the reason belongs beside it, `known_members` puts it there.
+/// Serializes the value alone, or `null`. `known_members` adds the reason as a member beside the value.
 impl<T: Serialize> Serialize for Known<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value().serialize(serializer)
@@ -150,7 +149,7 @@ impl JsonSchema for Lack {
     }
 }
 
-/// An object with one of these codes, its prose in `text`, and the numbers and names that the prose has.
+/// Schema of an object with one of these codes, the prose in `text`, and the numbers and names of the prose.
 pub(super) fn coded_schema(codes: &[&str]) -> Schema {
     json_schema!({
         "type": "object",
@@ -159,8 +158,8 @@ pub(super) fn coded_schema(codes: &[&str]) -> Schema {
     })
 }
 
-/// An enum whose variants have a code for programs, and a sentence for people: a format of the variant's fields and of what stands behind it. The
-/// codes are written out, as documents of JSON keep theirs when a variant gets another name.
+/// Defines an enum whose variants have a code for programs and a sentence for people: a format of the variant's fields. Codes are literals, so that
+/// JSON does not change when a variant is renamed.
 macro_rules! coded {
     (
         $(#[$about:meta])*
@@ -192,7 +191,7 @@ macro_rules! coded {
             }
         }
 
-        /// The sentence.
+        /// Writes the sentence.
         impl std::fmt::Display for $name {
             #[allow(unused_variables, reason = "a sentence may leave a field out")]
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -232,9 +231,9 @@ macro_rules! coded {
 pub(crate) use coded;
 
 coded! {
-    /// Why a value is not known.
+    /// Reason why a value is unknown.
     Reason {
-        /// The recorder says why.
+        /// Reason given by the recorder.
         Recorder { said: String } = "recorder": "{said}";
         /// The recording has no run statistics.
         NoRunStatistics = "no_run_statistics": "the recording has no run statistics";
@@ -246,28 +245,28 @@ coded! {
         ProgramUnidentified = "program_unidentified": "the recording does not identify the program";
         /// The program was not chosen to be counted exactly.
         NotChosen = "not_chosen": "it was not selected for counting";
-        /// There are no two snapshots in the time that is looked at.
+        /// The selected time has fewer than two snapshots.
         NoSnapshots = "no_snapshots": "fewer than two snapshots of it in the window";
-        /// Run statistics were on for a part of the time, and hardly while the program was there.
+        /// Run statistics were on for a part of the time, and rarely while the program was loaded.
         StatisticsWereOff = "statistics_were_off": "run statistics were off for most of its lifetime";
-        /// The kernel counts runs of programs that it enters; to this one tail calls lead, or a program whose function it replaces.
+        /// The kernel counts runs of programs that it enters. Tail calls or a replaced function lead to this program instead.
         NotEntered = "not_entered":
             "the kernel counts only programs that it enters itself; other programs lead to this one";
         /// The program did not run.
         NoRuns = "no_runs": "it did not run";
-        /// No sample hit it.
+        /// No sample hit the program.
         NoSamples = "no_samples": "no sample hit it";
         /// The event was not counted for this program.
         NotCounted = "not_counted": "it was not counted";
         /// No run was measured.
         NoRunMeasured = "no_run_measured": "no run was measured";
-        /// The event was not on the hardware while the program ran.
+        /// The event was not scheduled on the PMU while the program ran.
         NotOnHardware = "not_on_hardware": "it was not on the hardware while the program ran";
         /// The interpreter runs the program.
         Interpreted = "interpreted": "it has no machine code: the interpreter runs it";
-        /// The kernel hid the program's addresses.
+        /// The kernel hid the program's addresses from the recorder.
         AddressesHidden = "addresses_hidden": "the kernel hid its addresses: samples in it cannot be identified";
-        /// The kernel drops samples of events with a program while the program runs.
+        /// The kernel drops samples of events that carry a program while this program runs.
         Guarded { prog_type: ProgTypeName } = "guarded":
             "while a {} program runs, the kernel drops samples of events with a program, uncounted", prog_type.0;
         /// The program runs in the interrupt that samples.
@@ -275,14 +274,14 @@ coded! {
         /// The program's hook runs with interrupts off.
         InterruptsOff { hook: String } = "interrupts_off":
             "{hook} runs with interrupts off; this event cannot sample it";
-        /// The program ran for long, and has no sample.
+        /// The program ran for long and has no sample.
         Unsampled { expected: u64 } = "unsampled":
             "it ran long enough for {expected} samples and got none: interrupts are off while it runs";
-        /// The recording does not tell its length, or how many CPUs there were.
+        /// The length of the recording or its number of CPUs is unknown.
         LengthUnknown = "length_unknown": "the recording does not state its duration or number of CPUs";
         /// The maximum of the event on this machine is not known.
         CapacityUnknown = "capacity_unknown": "the machine's maximum for this event is not known";
-        /// Samples do not tell their task.
+        /// Samples have no task ids.
         NoTaskIds = "no_task_ids": "samples have no task ids";
         /// Tasks of other pid namespaces look like the idle task.
         ForeignTasks = "foreign_tasks": "tasks outside the recorder's pid namespace look like the idle task";
@@ -294,42 +293,42 @@ coded! {
         /// Losses were counted for all events together.
         LostTogether { records: u64 } = "lost_together":
             "losses were counted for all events together: {records} records";
-        /// The recording has no names or addresses of what leads to programs.
+        /// The recording has no kernel symbols of the code that runs programs.
         NoKernelSymbols = "no_kernel_symbols": "no kernel symbols in the recording";
-        /// The kernel inlines the program's runner into its caller: no sample can tell the two apart.
+        /// The kernel inlines the program's runner into its caller, so that samples cannot tell the two apart.
         EntryInlined = "entry_inlined": "the kernel inlines what runs the program into its caller";
-        /// Only a part of the recording is there, or is looked at.
+        /// The recording is incomplete, or only a part of it is selected.
         PartOnly = "part_only": "only a part of the recording exists or is selected";
-        /// The intervals of the view are too short, and too many.
+        /// The view has too many, too short intervals.
         TooManyIntervals = "too_many_intervals": "there are too many intervals to spread the counts over";
-        /// The numbers exist for a part of the row only.
+        /// The numbers are known for a part of the row only.
         NotForThisLine = "not_for_this_line": "not known for this line";
-        /// The program is in no recording of a side.
+        /// No recording of a side has the program.
         NotInRecordings { side: DiffSide } = "not_in_recordings": "it is in no recording of the {side} side";
-        /// The recordings do not have the event, or not all of them.
+        /// Some recordings lack the event.
         NoSuchEvent = "no_such_event": "not every recording has samples of the event";
-        /// Intervals are too few, or depend on each other too much, to tell how far a number may be off.
+        /// Too few independent intervals to estimate the error.
         TooFewIntervals = "too_few_intervals": "too few independent intervals to estimate the error";
-        /// The interval of a number has its bound inside.
+        /// The bound lies inside the interval of the number.
         NotShown = "not_shown": "the bound lies inside the interval";
-        /// No program is meant by a condition.
+        /// No program matches the condition.
         NoProgramMatches = "no_program_matches": "no program matches it";
         /// The recording has no `bpf_prog_info` of the program.
         NoProgInfo = "no_prog_info": "the recording has no bpf_prog_info of it";
-        /// The recording does not tell the memory of all of its maps.
+        /// The recording lacks the memory size of some maps.
         NoMapMemory = "no_map_memory": "the recording lacks the memory size of some of its maps";
         /// The kernel gave the recorder no instructions, or the recorder did not ask for them.
         NoInstructions = "no_instructions":
             "the recording has none: the kernel withheld them, or they were not requested";
-        /// The recording does not have the bounds of the function's instructions.
+        /// The recording lacks the bounds of the function's instructions.
         FunctionUnbounded = "function_unbounded": "the recording does not say where the function begins";
         /// The program was loaded without BTF line information.
         NoLineInfo = "no_line_info": "the program was loaded without line information";
-        /// The recording does not tell where the machine code of lines is.
+        /// The recording lacks the machine-code addresses of source lines.
         NoLineAddresses = "no_line_addresses": "the recording does not say where the machine code of each line is";
-        /// The machine code of this processor is not decoded.
+        /// This processor's machine code is not decoded.
         NotDecoded {
-            /// The processor, as the recording has it; empty when it does not tell.
+            /// Architecture in the recording; empty when unknown.
             arch: String,
         } = "not_decoded": "{}", not_decoded(arch);
     }
@@ -344,13 +343,13 @@ fn not_decoded(arch: &str) -> String {
 }
 
 impl Reason {
-    /// Reason in the words of the recorder.
+    /// Reason given by the recorder.
     pub(crate) fn recorder(said: &str) -> Reason {
         Reason::Recorder { said: said.to_owned() }
     }
 }
 
-/// A program type, by its name.
+/// A program type, displayed by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgTypeName(pub ProgType);
 
@@ -363,54 +362,54 @@ impl Serialize for ProgTypeName {
 coded! {
     /// Contradiction in counts.
     Anomaly {
-        /// More runs were measured than there were.
+        /// More runs were measured than counted.
         MoreMeasuredThanRan { measured: u64, runs: u64 } = "more_measured_than_ran":
             "{measured} measured runs of {runs}";
-        /// More time than the machine had.
+        /// More time than all CPUs had.
         TimeExceedsMachine { time_ns: u64, machine_ns: u64 } = "time_exceeds_machine":
             "{time_ns} ns in it, but its CPUs had {machine_ns} ns (possible only if it sleeps)";
-        /// An event was on the hardware for longer than it was enabled.
+        /// An event was scheduled on the PMU longer than it was enabled.
         RunningExceedsEnabled { event: String, running_ns: u64, enabled_ns: u64 } = "running_exceeds_enabled":
             "{event}: counted for {running_ns} ns of {enabled_ns} ns";
-        /// An event was enabled for longer than the CPUs had time.
+        /// An event was enabled longer than the CPUs had time.
         EnabledExceedsMachine { event: String, enabled_ns: u64, machine_ns: u64 } = "enabled_exceeds_machine":
             "{event}: enabled for {enabled_ns} ns, but its CPUs had {machine_ns} ns";
-        /// More of an event than any CPU can do in the time.
+        /// More events than a CPU can execute in the time.
         EventExceedsTime { event: String, value: u64, cpu_ns: u64 } = "event_exceeds_time":
             "{event}: {value} in {cpu_ns} ns of CPU time";
-        /// Snapshots do not follow from each other.
+        /// Consecutive snapshots contradict each other.
         SnapshotsDisagree { first: SnapshotFault, more: u64 } = "snapshots_disagree":
             "its counts are impossible: {first}{}", some(*more, |more| format!(", and {more} more like it"));
     }
 }
 
 coded! {
-    /// Contradiction between a snapshot and the one before.
+    /// Contradiction between a snapshot and its predecessor.
     SnapshotFault {
-        /// A total fell.
+        /// A cumulative value decreased.
         Fell { what: &'static str, from: u64, to: u64, after_ns: u64 } = "fell":
             "{what} fell from {from} to {to} after {}.{:09} s", after_ns / 1_000_000_000, after_ns % 1_000_000_000;
-        /// There are other counters than before.
+        /// The set of counters changed.
         CountersChanged { from: usize, to: usize } = "counters_changed": "{from} counters became {to}";
-        /// The snapshots are not in the order of their times.
+        /// Snapshots are not in the order of their times.
         OutOfOrder = "out_of_order": "its snapshots are not in the order of their times";
         /// The resolution of the histogram changed.
         ResolutionChanged = "resolution_changed": "the resolution of its histogram changed";
     }
 }
 
-/// A [`Known`] as members of the object around it: the value or `null`, and where it is not known the prose and the code of
-/// the reason. To be used as `#[serde(flatten, serialize_with = "Members::serialize")]`.
+/// Serializes a [`Known`] as members of the enclosing object: the value or `null`, then prose and code of the reason. Used as `#[serde(flatten,
+/// serialize_with = "Members::serialize")]`.
 macro_rules! known_members {
     ($name:ident { $value:ident, $unknown:ident, $reason:ident }: $type:ty) => {
         #[derive(Serialize, schemars::JsonSchema)]
         pub(crate) struct $name {
-            /// `null` when it is not known.
+            /// Value; `null` when unknown.
             $value: Option<$type>,
-            /// Why it is not known, in words.
+            /// Reason why the value is unknown, in words.
             #[serde(skip_serializing_if = "Option::is_none")]
             $unknown: Option<String>,
-            /// The same for programs.
+            /// Reason as a code, for programs.
             #[serde(skip_serializing_if = "Option::is_none")]
             $reason: Option<$crate::model::known::Lack>,
         }

@@ -1,7 +1,7 @@
-//! The answer as plain data: owned numbers and names, each with its reason where it is not known. Everything is
-//! computed before it gets here: outputs print a model and derive nothing from it, so that no two of them can disagree.
+//! The answer as plain data: owned numbers and names, each with a reason where unknown. Queries compute everything; outputs print a model and derive
+//! nothing, so that no two outputs disagree.
 //!
-//! A model is also its own JSON document (`docs/json.md`): what serializes is the document, and [`schema`] is its schema.
+//! A model is its own JSON document (`docs/json.md`); [`schema`] returns the schema.
 
 mod advice;
 mod annotation;
@@ -67,7 +67,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Version of the documents of `--json`: counted up when a member goes away or changes its meaning.
+/// Version of the documents of `--json`: increased when a member is removed or changes its meaning.
 pub const JSON_VERSION: u32 = 2;
 
 /// Cost of each BPF program of a recording: the document of `bprec report --json`.
@@ -79,30 +79,30 @@ pub struct Report {
     pub version: u32,
     /// The machine and the recording.
     pub recording: Recording,
-    /// Key by which rows are split, or programs put together.
+    /// Key that splits rows into parts, or groups programs.
     #[schemars(with = "Option<String>")]
     pub by: Option<By>,
-    /// Configuration of exact counters; `null` when the recording has none.
+    /// Configuration of exact counters; `null` if the recording has none.
     pub counting: Option<Counting>,
     /// Every program of the recording, by id and load time.
     pub programs: Arc<Vec<Program>>,
     /// One ledger per event.
     pub events: Vec<EventReport>,
-    /// Perf events that carry programs.
+    /// Perf events that carry BPF programs.
     pub blinded_events: Vec<BlindedEvent>,
-    /// Programs that were seen but are not in the recording.
+    /// Programs that were announced but not captured.
     pub missed: Vec<MissedProgram>,
     /// Parts that could not be read, in words.
     pub problems: Vec<String>,
     /// Notes on the recording as a whole.
     pub notes: Vec<Note>,
-    /// Number of programs that were asked for; all when none in particular was.
+    /// Number of programs that the selection matches; all programs without a selection.
     #[serde(skip)]
     pub(crate) matched_programs: usize,
 }
 
 impl Report {
-    /// Number of programs that [`crate::Options::programs`] matches; all when it asks for none in particular.
+    /// Returns the number of programs that [`crate::Options::programs`] matches; all programs if that is empty.
     pub fn matched_programs(&self) -> usize {
         self.matched_programs
     }
@@ -127,7 +127,7 @@ fn schema_of<T: JsonSchema>() -> Schema {
     schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
-/// Text of something that has a name, for JSON.
+/// Serializes a displayable value as JSON text.
 pub(crate) fn as_text<T: ToString, S: serde::Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
     value.as_ref().map(ToString::to_string).serialize(serializer)
 }

@@ -1,4 +1,4 @@
-//! Notes: sentences that stand beside numbers.
+//! Notes: sentences beside numbers.
 
 use super::known::coded;
 use super::text::{counted, decimal, grouped, listed, optional, seconds};
@@ -6,15 +6,15 @@ use super::{Anomaly, MissingTicks, Reason};
 use serde::Serialize;
 use std::fmt;
 
-/// Why runs were not measured.
+/// Reason why runs were not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotMeasured {
-    /// Too many runs were open.
+    /// Too many runs were open at once.
     NestingOverflow,
-    /// Only the begin or the end was seen.
+    /// Only the begin or the end of the run was seen.
     Discarded,
-    /// The recursion guard hid them.
+    /// The recursion guard skipped the run.
     Missed,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for NotMeasured {
 }
 
 coded! {
-    /// Something that has to be said beside numbers.
+    /// A statement that belongs beside numbers.
     Note {
         /// Counting overhead is subtracted from each measured run.
         OverheadTakenOff { overhead_ns: f64, events: Vec<(String, f64)>, runs: u64 } = "overhead_taken_off":
@@ -37,46 +37,46 @@ coded! {
             decimal(*overhead_ns),
             events.iter().map(|(event, overhead)| format!(", {} {event}", decimal(*overhead))).collect::<String>(),
             counted(*runs, "run");
-        /// Counting overhead was not found out.
+        /// The overhead of counting is unknown.
         OverheadUnknown = "overhead_unknown": "the counting overhead is unknown: nothing is subtracted";
-        /// The kernel's time per run includes counting.
+        /// The kernel's time per run includes the overhead of counting.
         StatisticsIncludeCounting { measured_ns: f64, skipped_ns: Option<f64> } = "statistics_include_counting":
             "the kernel's time per run includes counting: {} ns for a measured run{}",
             decimal(*measured_ns), optional(skipped_ns, |ns| format!(", {} ns for a skipped run", decimal(*ns)));
-        /// Not all runs were measured.
+        /// Some runs were not measured.
         Estimated { budget_percent: Option<f64> } = "estimated":
             "≈ and ±: not all runs were measured{}; ± is the 95 % confidence interval",
             optional(budget_percent, |percent| format!(", to stay within {percent} % of the machine"));
-        /// Some value is less than what counting adds.
+        /// A value is smaller than the overhead of counting.
         BelowOverhead = "below_overhead": "≈0: less than the counting overhead";
-        /// Run statistics were on in short windows, and the recording does not say what counting took. Margins do not cover that counting slows a load
-        /// which keeps a CPU busy.
+        /// Run statistics were on in short windows, and their overhead is unknown. Margins ignore that counting slows down a load that keeps a CPU
+        /// busy.
         RunsInWindows = "runs_in_windows":
             "≈RUNS are from short windows. Counting slows a load that keeps a CPU busy: its programs ran more often than shown, beyond ± \
             (record --budget 100 counts all runs)";
-        /// Events took turns on the hardware.
+        /// Events were multiplexed on the PMU.
         EventsTookTurns = "events_took_turns":
             "[n%]: events were multiplexed; counted for n % of the time and scaled";
-        /// Events that were asked for are not counted.
+        /// Requested events are not counted.
         EventsNotCounted { events: Vec<String>, why: String } = "events_not_counted":
             "not counted: {} ({why})", listed(events);
         /// Configuration of exact counters, in the recorder's words.
         HowCounted { said: String } = "how_counted": "counting: {said}";
         /// Configuration of shared counters, in the recorder's words.
         HowShared { said: String } = "how_shared": "shared counters: {said}";
-        /// Why not more is counted.
+        /// Reason why some counters are missing.
         CountersNote { said: String } = "counters_note": "{said}";
-        /// Numbers that cannot be true.
+        /// Contradictory numbers.
         Impossible {
             of: String,
-            /// From when to when, ns since the start; all of the time without.
+            /// Time range, ns since the start; the whole time if missing.
             interval: Option<(i64, i64)>,
             anomaly: Box<Anomaly>,
         } = "impossible": "! {of}{}: {anomaly}", optional(interval, |interval| format!(" {}", span(interval)));
-        /// Numbers of an interval that are not known.
+        /// Unknown numbers of an interval.
         IntervalUnknown { of: String, interval: (i64, i64), reason: Reason } = "interval_unknown":
             "! {of} {}: {reason}", span(interval);
-        /// Counting of programs ended before the recording.
+        /// Counting of programs ended before the recording ended.
         NoLongerCounted { programs: Vec<String>, why: String } = "no_longer_counted":
             "no longer counted: {} ({why})", listed(programs);
         /// Programs that are not counted exactly.
@@ -88,22 +88,22 @@ coded! {
         NotMeasured { cause: NotMeasured, runs: Vec<(u64, String)> } = "not_measured":
             "not measured, as {cause}: {}",
             listed(&runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect::<Vec<_>>());
-        /// Samples cannot be taken in programs, or are too few.
+        /// Programs that the event cannot sample, or samples too rarely.
         Blind { programs: Vec<String>, reason: Reason } = "blind": "~ {}: {reason}", listed(programs);
         /// Programs without samples or runs are not shown.
         QuietPrograms { programs: usize } = "quiet_programs":
             "{programs} program{} without samples or runs not shown (--all shows them)", if *programs == 1 { "" } else { "s" };
-        /// Programs that ran and have no sample of the event have no row: there are too many rows.
+        /// Programs that ran without a sample have no row, because there would be too many rows.
         UnsampledLeftOut { programs: usize } = "unsampled_left_out":
             "{} without samples of this event {} no row, as many events would have the same ones (--event lists them)",
             counted(*programs as u64, "program"), if *programs == 1 { "has" } else { "have" };
-        /// The event carries a program, and lacks samples for it.
+        /// The event carries a program and therefore lacks samples.
         CarriesProgram { program: String } = "carries_program":
             "this event carries program {program}: it has only samples that the program lets through, and none from inside kprobe, \
             tracepoint and perf_event programs";
         /// The recording has no kernel call chains.
         NoCallChains = "no_call_chains": "{}", Reason::NoCallChains;
-        /// Runs are not known of any program.
+        /// Runs of all programs are unknown.
         RunsUnknown { reason: Reason } = "runs_unknown": "runs: n/a, {reason}";
         /// Samples were counted in the kernel.
         CountedInKernel { interval_ns: u64 } = "counted_in_kernel":
@@ -114,56 +114,56 @@ coded! {
             "[blind spot]: samples that the counting program cannot see, in no other line: inside kprobe, tracepoint and perf_event \
             programs, and map system calls{}",
             if *is_timer { ", and late timer interrupts that were merged" } else { "" };
-        /// Samples for which there was no room in the kernel.
+        /// Samples that exceeded the kernel table of stacks.
         Overflow { entries: u32 } = "overflow":
             "[overflow]: samples that did not fit into {} stacks (bprec record --aggregate-entries)", grouped((*entries).into());
         /// Ticks of the sampling timer are missing.
         LateTicks {
-            /// Share of the machine's time for which ticks came.
+            /// Share of the machine's time with ticks, %.
             arrived_percent: f64,
-            /// Time that they are missing from.
+            /// Kind of time in which ticks are missing.
             missing: MissingTicks,
         } = "late_ticks":
             "only {arrived_percent:.0} % of the timer's ticks came, as late ones are merged: {}", late_ticks(*arrived_percent, *missing);
-        /// Programs marked `~` have their cost from run statistics.
+        /// The cost of programs marked `~` comes from run statistics.
         UnsampledTime = "unsampled_time":
             "~ with ≈%MACHINE: samples cannot see the program; RUNS × NS/RUN, and the samples of the code that runs it";
-        /// The share of the machine is not known.
+        /// The share of the machine is unknown.
         MachineUnknown { reason: Reason } = "machine_unknown":
             "%MACHINE: n/a, {reason}; SELF%, HELPER%, ENTRY%, TOTAL%: of all samples";
-        /// Without kernel symbols, waiting cannot be told from other work of the idle task.
+        /// Without kernel symbols, waiting of the idle task cannot be separated from its other work.
         IdleWithoutSymbols = "idle_without_symbols":
             "no kernel symbols in the recording: the idle task counts as idle, except for BPF";
-        /// The idle task's samples cannot be told.
+        /// Samples of the idle task cannot be identified.
         IdleUnknown { reason: Reason } = "idle_unknown": "idle: n/a, {reason}";
-        /// Runs are of the whole machine, samples of a part of it.
+        /// Runs cover the whole machine, samples a part of it.
         RunsOfMachine { cause: String } = "runs_of_machine":
             "RUNS, NS/RUN and MISSES cover the whole machine, samples only part of it ({cause})";
-        /// Code that nothing accounts for cannot be told.
+        /// Unaccounted code cannot be identified.
         NoKernelMap = "no_kernel_map": "{}", Reason::NoKernelMap;
-        /// A program is on a perf event of someone else.
+        /// A perf event of another user carries a program.
         ForeignEventCarriesProgram {
             program: String,
             holders: String,
-            /// Name of the event; empty where the kernel does not tell.
+            /// Name of the event; empty when unknown.
             event: String,
         } = "foreign_event_carries_program":
             "program {program}{} is on {}: other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
             this recording's samples are not affected",
             if holders.is_empty() { String::new() } else { format!(" of {holders}") }, foreign_event(event);
-        /// Nothing was recorded between files.
+        /// Time between files without recording.
         Gaps { gaps: u64, length_ns: u64, longest: (i64, i64) } = "gaps":
             "! {} of {:.1} s in all between the files: nothing there is in any number (the longest: {})",
             counted(*gaps, "gap"), *length_ns as f64 / 1e9, span(longest);
         /// The recording was cut off.
         CutOff = "cut_off": "the recording was cut off: it ends where the recorder wrote last";
-        /// Records were lost of an event that this report has no samples of.
+        /// Records of an event without samples in this report were lost.
         SideBandLost { event: String, records: u64 } = "side_band_lost":
             "! {event}: {} lost, of an event without samples here; its data about tasks, mappings and programs is incomplete",
             counted(*records, "record");
-        /// Not all functions of user space were looked up.
+        /// Some functions of user space were not looked up.
         UserSymbolsCut { cause: String } = "user_symbols_cut": "some user functions have no names: {cause}";
-        /// The recorder had no descriptor of some programs when they were unloaded.
+        /// Some programs were unloaded before the recorder could open a descriptor.
         LastRunsUnknown { programs: u64 } = "last_runs_unknown":
             "runs of {} between the last reading and the unload are unknown: the recorder had no descriptor",
             counted(*programs, "program");
@@ -171,7 +171,7 @@ coded! {
         TracesNotDecoded { kind: Option<String>, bytes: u64 } = "traces_not_decoded":
             "{} bytes of hardware trace data ({}) are in the recording but not decoded",
             grouped(*bytes), kind.as_deref().unwrap_or("of an unknown type");
-        /// Counts of exact counters are exact, beside statistics.
+        /// Exact counts are shown beside statistics.
         ExactBesideStatistics = "exact_beside_statistics":
             "exact: counted in each run; MISSES and stats rows are the kernel's run statistics";
         /// A target is not counted.
@@ -182,11 +182,11 @@ coded! {
         /// Programs that did not run are not shown.
         DidNotRun { programs: usize } = "did_not_run":
             "{} did not run; -b all shows them", counted(*programs as u64, "more program");
-        /// Programs that could not be counted.
+        /// Programs that counting failed for.
         NotCaptured { ids: Vec<u32> } = "not_captured":
             "not counted: {} unloaded too soon or not captured: {}",
             counted(ids.len() as u64, "program"), listed(&ids.iter().map(ToString::to_string).collect::<Vec<_>>());
-        /// Programs that ended long ago are not kept while counting goes on.
+        /// Programs that ended long ago are removed while counting continues.
         EndedNotListed { programs: u64 } = "ended_not_listed":
             "{} that ended earlier: not listed, as only the newest are kept", counted(*programs, "more program");
     }
@@ -195,18 +195,18 @@ coded! {
 /// Gravity of a note, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gravity {
-    /// Numbers are wrong, or data are lost.
+    /// Numbers are wrong, or data was lost.
     Wrong,
     /// Programs, samples or counts are missing.
     Missing,
-    /// Numbers are estimates, or include something else.
+    /// Numbers are estimates, or include other costs.
     Inexact,
-    /// Numbers are explained.
+    /// Explanation of numbers.
     Explained,
 }
 
 impl Note {
-    /// Gravity of the note, by which notes are ordered below a table.
+    /// Gravity of the note, which orders the notes below a table.
     pub(crate) fn gravity(&self) -> Gravity {
         match self {
             Note::Impossible { .. }

@@ -1,4 +1,4 @@
-//! Cost of programs from interval to interval.
+//! Cost of programs per interval.
 
 use super::known::known_members;
 use super::{Count, CounterSource, Known, Program, TimeBound, Unit};
@@ -15,69 +15,69 @@ pub struct OverTime {
     pub version: u32,
     /// Length of an interval, ns.
     pub interval_ns: u64,
-    /// Every program of the recording, by id and load time.
+    /// Programs of the recording, by id and load time.
     #[serde(skip)]
     pub programs: Arc<Vec<Program>>,
-    /// One for each event that is asked for.
+    /// Selected events.
     pub events: Vec<EventOverTime>,
 }
 
-/// The intervals of an event.
+/// Intervals of an event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventOverTime {
-    /// The event.
+    /// Name of the event.
     pub name: String,
-    /// Unit of its weights.
+    /// Unit of the weights.
     pub unit: Unit,
-    /// All of BPF: what the TOTAL row of the ledger has.
+    /// Cost of all BPF, as in the TOTAL row of the ledger.
     pub total: Count,
-    /// The same for each interval that has samples, in order.
+    /// Cost of all BPF in each interval that has samples, in order.
     pub intervals: Vec<IntervalCount>,
-    /// One for each program that has samples, and for what could not be attributed; the costliest first.
+    /// Rows of the programs that have samples and of unattributed samples, the costliest first.
     pub rows: Vec<RowOverTime>,
 }
 
-/// The intervals of a program.
+/// Intervals of a program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RowOverTime {
-    /// Position in [`OverTime::programs`]; `null` for what is no program's.
+    /// Position in [`OverTime::programs`]; `null` for unattributed samples.
     #[serde(skip)]
     pub program: Option<usize>,
     /// Id of the program.
     pub id: Option<u32>,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// When it was loaded, if during the recording.
+    /// Load time, if the program was loaded during the recording.
     pub loaded: Option<TimeBound>,
-    /// When it was unloaded, if during the recording.
+    /// Unload time, if the program was unloaded during the recording.
     pub unloaded: Option<TimeBound>,
-    /// Samples charged to it in all intervals.
+    /// Samples charged in all intervals.
     #[serde(flatten)]
     pub total: Count,
-    /// Part of it without a time.
+    /// Charged samples without a timestamp.
     pub undated: Count,
-    /// Intervals in which it has samples, in order.
+    /// Intervals with samples, in order.
     pub intervals: Vec<IntervalCount>,
-    /// Its counts, where the recording has snapshots of counters.
+    /// Counts of the program, if the recording has snapshots of counters.
     #[serde(flatten, serialize_with = "CountedMembers::serialize")]
     pub counted: Known<CountedOverTime>,
 }
 
 known_members!(CountedMembers { counted, counted_unknown, counted_reason }: CountedOverTime);
 
-/// Counts of a program, by interval. They are known from snapshot to snapshot: events between two snapshots in
-/// different intervals are spread evenly over the time between them.
+/// Counts of a program by interval. Counts are known between snapshots; if two snapshots lie in different intervals, the events between them are
+/// spread evenly over the time between.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CountedOverTime {
     /// Source of the counts.
     pub source: CounterSource,
-    /// Runs in all intervals: what RUNS of the ledger is.
+    /// Runs in all intervals, as RUNS of the ledger.
     pub runs: u64,
-    /// Mean time of a run, ns; `null` when there was none or it is not known.
+    /// Mean time per run, ns; `null` without runs or when unknown.
     pub ns_per_run: Option<f64>,
-    /// Some of it is spread over intervals, or an estimate.
+    /// True if counts are spread over intervals or estimated.
     pub is_estimate: bool,
-    /// Intervals in which it ran, in order.
+    /// Intervals in which the program ran, in order.
     pub intervals: Vec<IntervalCounted>,
 }
 
@@ -86,24 +86,24 @@ pub struct CountedOverTime {
 pub struct IntervalCounted {
     /// Number of the interval; the first is 0.
     pub interval: u64,
-    /// When it began, ns since the recording's start.
+    /// Start of the interval, ns since the recording's start.
     pub from_ns: u64,
     /// Runs.
     pub runs: u64,
-    /// Mean time of a run, ns; `null` when it is not known.
+    /// Mean time per run, ns; `null` when unknown.
     pub ns_per_run: Option<f64>,
-    /// Events of its runs, where events were counted.
+    /// Hardware and software events of the runs, if counted.
     pub events: Vec<IntervalEvent>,
-    /// Snapshots are not where the interval begins and ends, or not every run was measured.
+    /// True if the snapshots do not match the interval's bounds, or some runs were not measured.
     pub is_estimate: bool,
 }
 
 /// An event in the runs of an interval.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct IntervalEvent {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// Events in a run; `null` when their number is not known.
+    /// Events per run; `null` when unknown.
     pub per_run: Option<f64>,
 }
 
@@ -112,7 +112,7 @@ pub struct IntervalEvent {
 pub struct IntervalCount {
     /// Number of the interval; the first is 0.
     pub interval: u64,
-    /// When it began, ns since the recording's start.
+    /// Start of the interval, ns since the recording's start.
     pub from_ns: u64,
     /// Samples charged.
     #[serde(flatten)]

@@ -1,85 +1,85 @@
-//! The answer in one screen: what BPF costs, which programs, who pays, why and how sure.
+//! The answer on one screen: cost of BPF, costliest programs, payers, reasons, and confidence.
 
 use super::{Count, SourceLine};
 
-/// The first screen of a page, about one event.
+/// First screen of a page, about one event.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Overview {
-    /// Shares are of all that the machine's CPUs could have done; if not, of all samples.
+    /// True if shares refer to the capacity of all CPUs, false if they refer to all samples.
     pub is_of_machine: bool,
-    /// All of BPF, in CPUs; `None` where the number of CPUs is not known.
+    /// Cost of all BPF, in CPUs; `None` if the number of CPUs is unknown.
     pub cpus: Option<f64>,
-    /// The machine's time in parts; `None` where samples of some programs only were looked at.
+    /// Parts of the machine's time; `None` if only some programs are selected.
     pub machine: Option<MachineParts>,
-    /// Half of the 95 % confidence interval of the share of all BPF, in per cent of the same whole.
+    /// Half of the 95 % confidence interval of the share of all BPF, in % of the same total.
     pub margin_percent: Option<f64>,
-    /// The costliest programs, then all others in one. Their sum is all of BPF.
+    /// The costliest programs, then all others as one. Their sum is all of BPF.
     pub programs: Vec<ProgramSlice>,
-    /// The payers who pay most, then all others in one.
+    /// The largest payers, then all others as one.
     pub payers: Vec<PayerSlice>,
-    /// Cost of the programs to the payers, by position in both.
+    /// Cost of the programs to the payers, by position in both lists.
     pub flows: Vec<Flow>,
-    /// Length of an interval of [`ProgramSlice::intervals`], and of all together, ns.
+    /// Length of an interval of [`ProgramSlice::intervals`], and of all intervals together, ns.
     pub interval_ns: u64,
-    /// The last interval may be shorter.
+    /// Length of the last interval, which may be shorter, ns.
     pub elapsed_ns: u64,
 }
 
-/// Shares of the machine's time, per cent.
+/// Shares of the machine's time, %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MachineParts {
-    /// Waited.
+    /// Idle.
     pub idle: f64,
     /// In user space.
     pub user: f64,
-    /// In the kernel, BPF apart.
+    /// In the kernel, without BPF.
     pub kernel: f64,
-    /// All that is charged to BPF.
+    /// Charged to BPF.
     pub bpf: f64,
 }
 
-/// A part of what BPF costs.
+/// A part of the cost of BPF.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Slice {
-    /// Samples and weight that are charged.
+    /// Charged samples and their weight.
     pub count: Count,
-    /// Share of the machine, or of all samples ([`Overview::is_of_machine`]).
+    /// Share of the machine, or of all samples ([`Overview::is_of_machine`]), %.
     pub percent: Option<f64>,
-    /// Share of all BPF.
+    /// Share of the cost of all BPF, %.
     pub bpf_percent: Option<f64>,
-    /// Number of programs or payers in it, where it stands for several.
+    /// Number of programs or payers, if the slice combines several.
     pub folded: Option<usize>,
 }
 
-/// A program, or several.
+/// A program, or several programs combined.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ProgramSlice {
-    /// Its cost.
+    /// Cost of the program.
     pub slice: Slice,
-    /// Position in [`super::Report::programs`]; `None` for what no program could be told for, and for several.
+    /// Position in [`super::Report::programs`]; `None` for unattributed samples, and for several programs.
     pub program: Option<usize>,
-    /// Its name where it is no program.
+    /// Name of the slice, if it is not a program.
     pub name: String,
-    /// In its own code, in what it called, in what runs it: per cent of the same whole as [`Slice::percent`].
+    /// In own code, callees and entry code: % of the same total as [`Slice::percent`].
     pub columns: [Option<f64>; 3],
-    /// By number of the interval: its share of the machine meanwhile, per cent.
+    /// Share of the machine by interval number, %.
     pub intervals: Vec<(u64, f64)>,
-    /// Its hottest source lines, the costliest first, with their part of the program, per cent.
+    /// Hottest source lines, the costliest first, with their share of the program, %.
     pub lines: Vec<(SourceLine, f64)>,
-    /// Its own code, its entry and each helper, the costliest first, with their part of the program, per cent.
+    /// Own code, entry code and helpers, the costliest first, with their share of the program, %.
     pub parts: Vec<(String, f64)>,
 }
 
-/// A payer, or several.
+/// A payer, or several payers combined.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PayerSlice {
-    /// Cost of BPF to it.
+    /// Cost of BPF to the payer.
     pub slice: Slice,
-    /// Its name.
+    /// Name of the payer.
     pub name: String,
-    /// Part of its own CPU time that BPF takes.
+    /// Share of BPF in the payer's CPU time.
     pub payer_percent: Option<f64>,
-    /// Part of what is charged that fell into interrupts.
+    /// Share of interrupts in the charged samples.
     pub in_interrupts_percent: Option<f64>,
 }
 
@@ -90,7 +90,7 @@ pub struct Flow {
     pub program: usize,
     /// Position in [`Overview::payers`].
     pub payer: usize,
-    /// Samples and weight that are charged.
+    /// Charged samples and their weight.
     pub count: Count,
     /// Share of the machine, or of all samples.
     pub percent: Option<f64>,

@@ -1,4 +1,4 @@
-//! Payers of programs: tasks and CPUs that programs delay, and the cost to each.
+//! Payers: tasks, processes, cgroups, containers and CPUs that run programs, and the cost of the programs to each payer.
 
 use super::{Count, Known, Note, Program, Recording, Unit};
 use crate::options::Payer;
@@ -15,12 +15,12 @@ pub struct Payers {
     /// The machine and the recording.
     #[serde(skip)]
     pub recording: Recording,
-    /// Keys of a payer: a name of tasks, a process, a cgroup, a container, a CPU, or several of these together.
+    /// Keys that identify a payer: task name, process, cgroup, container, CPU, or a combination.
     pub keys: Vec<Payer>,
     /// Every program of the recording, by id and load time.
     #[serde(skip)]
     pub programs: Arc<Vec<Program>>,
-    /// One for each event that is asked for.
+    /// Selected events.
     pub events: Vec<EventPayers>,
     /// Parts that could not be read, in words.
     pub problems: Vec<String>,
@@ -31,80 +31,79 @@ pub struct Payers {
 /// Programs and payers of an event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventPayers {
-    /// The event.
+    /// Name of the event.
     pub name: String,
-    /// Unit of its weights.
+    /// Unit of the weights.
     pub unit: Unit,
     /// All samples of the selection.
     pub samples: Count,
-    /// All that the machine's CPUs could have done meanwhile, in the unit of the weight.
+    /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// Shares of the machine are scaled up, as ticks of the timer are missing from all of the time.
+    /// True if shares of the machine are scaled up because timer ticks are missing at any time.
     #[serde(skip)]
     pub is_scaled: bool,
-    /// Payers that BPF is charged to, the one that pays most first; then those that are only in [`EventPayers::rows`]
-    /// as others.
+    /// Payers, the largest cost first; then payers that occur in no row of [`EventPayers::rows`] but its others.
     pub payers: Vec<PayerRow>,
-    /// Cost of each program to each payer; the costliest program first, and of each the payer who pays most.
+    /// Cost of each program to each payer: the costliest program first, and its largest payer first.
     pub rows: Vec<PayerCell>,
-    /// Cells that `--prog` or `--limit` leaves out of the rows.
+    /// Cells that `--prog` or `--limit` removes from the rows.
     pub others: PayerOthers,
-    /// All that is charged to BPF: the sum of the rows and the others, and what the TOTAL row of the ledger has.
+    /// Cost of all BPF: the sum of the rows and the others, as in the TOTAL row of the ledger.
     pub total: PayerTotal,
 }
 
-/// Task, process, CPU or group that runs BPF programs, and their cost to it.
+/// Task, process, CPU or group that runs BPF programs, and the cost of the programs to this payer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PayerRow {
-    /// Its name by each of [`Payers::keys`].
+    /// Name of the payer by each of [`Payers::keys`].
     pub payer: Vec<PayerName>,
-    /// Samples charged to BPF while it ran.
+    /// Samples charged to BPF while the payer ran.
     #[serde(flatten)]
     pub count: Count,
-    /// Part of it in interrupts: the task that ran then pays by chance.
+    /// Charged samples in interrupts, which hit the running task by chance.
     pub in_interrupts: Known<Count>,
-    /// Share of the samples charged, per cent.
+    /// Share of interrupts in the charged samples, %.
     pub in_interrupts_percent: Option<f64>,
-    /// All of its samples.
+    /// All samples of the payer, BPF or not.
     pub all: Count,
-    /// Share of BPF in all of its samples, per cent.
+    /// Share of BPF in all samples of the payer, %.
     pub payer_percent: Option<f64>,
-    /// Share of all BPF, per cent.
+    /// Share of the cost of all BPF, %.
     pub bpf_percent: Option<f64>,
-    /// Share of the capacity of all CPUs, per cent.
+    /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
 }
 
 /// Cost of a program to a payer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PayerCell {
-    /// Position in [`Payers::programs`]; `None` for what is no program's.
+    /// Position in [`Payers::programs`]; `None` for unattributed samples.
     #[serde(skip)]
     pub program: Option<usize>,
     /// Id of the program.
     pub id: Option<u32>,
-    /// Its name, or what no program could be told for.
+    /// Name of the program, or of the kind of unattributed samples.
     pub name: String,
     /// Position in [`EventPayers::payers`].
     pub payer: usize,
     /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
-    /// Part of it in interrupts.
+    /// Charged samples in interrupts.
     pub in_interrupts: Known<Count>,
-    /// Share of the samples charged, per cent.
+    /// Share of interrupts in the charged samples, %.
     pub in_interrupts_percent: Option<f64>,
-    /// Share of the samples charged to the program, per cent.
+    /// Share of the program's charged samples, %.
     pub program_percent: Option<f64>,
-    /// Share of all samples of the payer, per cent.
+    /// Share of all samples of the payer, %.
     pub payer_percent: Option<f64>,
-    /// Share of all BPF, per cent.
+    /// Share of the cost of all BPF, %.
     pub bpf_percent: Option<f64>,
-    /// Share of the capacity of all CPUs, per cent.
+    /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
 }
 
-/// Cells that are in no row.
+/// Cells outside all rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PayerOthers {
     /// Number of pairs of a program and a payer.
@@ -120,13 +119,13 @@ pub struct PayerTotal {
     /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
-    /// Share of all BPF, per cent.
+    /// Share of the cost of all BPF, %.
     pub bpf_percent: Option<f64>,
-    /// Share of the capacity of all CPUs, per cent.
+    /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
 }
 
-/// Name of a payer, by one key.
+/// Name of a payer by one key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PayerName {
     /// Tasks of this name.
@@ -135,42 +134,42 @@ pub enum PayerName {
     Thread(u32),
     /// A process.
     Process {
-        /// Its id.
+        /// Id of the process.
         pid: u32,
-        /// The name of its first thread, the last one that it had; `None` when not known.
+        /// Last name of the first thread; `None` when unknown.
         comm: Option<String>,
     },
     /// A CPU.
     Cpu(u32),
     /// A cgroup.
     Cgroup {
-        /// Its id.
+        /// Id of the cgroup.
         id: u64,
-        /// Its path; `None` when not known.
+        /// Path of the cgroup; `None` when unknown.
         path: Option<String>,
     },
     /// A container, a pod or a unit.
     Workload(Workload),
-    /// Samples do not tell.
+    /// Samples lack the key.
     Unknown,
 }
 
-/// Workload that runs in a cgroup, by the cgroup's path.
+/// Workload that runs in a cgroup, derived from the cgroup's path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct Workload {
-    /// `RUNTIME:ID`, with the pod behind it; `pod:UID`, a unit with its user; the path where that says nothing.
+    /// `RUNTIME:ID` with the pod; `pod:UID`; a systemd unit with its user; otherwise the path.
     pub name: String,
-    /// `docker`, `containerd`, `cri-o`, `podman`, `lxc` and so on; `container` when the path does not tell.
+    /// `docker`, `containerd`, `cri-o`, `podman`, `lxc` and so on; `container` if the path does not name the runtime.
     pub runtime: Option<String>,
-    /// The container's id or name.
+    /// Id or name of the container.
     pub id: Option<String>,
-    /// The pod's uid.
+    /// UID of the pod.
     pub pod: Option<String>,
-    /// Containers that it runs in, outermost first.
+    /// Enclosing containers, outermost first.
     pub inside: Vec<String>,
-    /// A unit of systemd that is in no container.
+    /// Systemd unit outside containers.
     pub unit: Option<String>,
-    /// The user whose unit it is.
+    /// User of the unit.
     pub user: Option<u32>,
 }
 

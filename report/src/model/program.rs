@@ -1,4 +1,4 @@
-//! Programs, and what a recording says about itself.
+//! Programs, and facts about the recording.
 
 use super::known::{Known, known_members};
 use super::{Exact, ExactMembers, as_text};
@@ -9,47 +9,47 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// A moment of which the recording knows a lower and an upper bound.
+/// A time with a lower and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TimeBound {
-    /// Not before, ns since the recording's start.
+    /// Lower bound, ns since the recording's start.
     pub after_ns: i64,
-    /// Not after.
+    /// Upper bound, ns since the recording's start.
     pub before_ns: i64,
 }
 
 impl TimeBound {
-    /// Exactly then.
+    /// Bound of an exact time.
     pub fn at(time_ns: i64) -> TimeBound {
         TimeBound { after_ns: time_ns, before_ns: time_ns }
     }
 
-    /// True if both bounds are the same moment.
+    /// Returns true if the time is exact.
     pub fn is_exact(&self) -> bool {
         self.after_ns == self.before_ns
     }
 }
 
-/// Runs of a program in the window, by the kernel's statistics.
+/// Runs of a program in the selected time, by run statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Runs {
     /// Number of runs.
     pub count: u64,
-    /// Runs per second; `null` when the time between the snapshots is not known.
+    /// Runs per second; `null` if the time between the snapshots is unknown.
     pub per_second: Option<f64>,
-    /// Time in it, ns.
+    /// Time in the runs, ns.
     pub time_ns: u64,
-    /// Mean of a run; `null` when there was none.
+    /// Mean time per run, ns; `null` without runs.
     pub ns_per_run: Option<f64>,
-    /// Time in it of one CPU's time; `null` when the time between the snapshots is not known.
+    /// Time in the runs, % of one CPU; `null` if the time between the snapshots is unknown.
     pub cpu_percent: Option<f64>,
-    /// The same of the machine's time; `null` also when the number of its CPUs is not known.
+    /// Time in the runs, % of the machine; `null` also if the number of CPUs is unknown.
     pub machine_percent: Option<f64>,
-    /// Runs that the recursion guard refused; `null` when the kernel does not tell.
+    /// Runs that the recursion guard refused; `null` when unknown.
     pub misses: Option<u64>,
-    /// Set where the kernel counted for a part of the time only: count and time are estimates for all of it.
+    /// Basis of the estimate, if the kernel counted for a part of the time only: count and time are then scaled to all of the time.
     pub estimate: Option<RunsEstimate>,
-    /// From when to when, ns of the recording's clock.
+    /// Start and end of the counts, ns of the recording's clock.
     #[serde(skip)]
     pub span: Option<(u64, u64)>,
 }
@@ -59,20 +59,20 @@ pub struct Runs {
 pub struct RunsEstimate {
     /// Time for which the kernel counted, ns.
     pub counted_for_ns: u64,
-    /// Half of the 95 % confidence interval of the count; `null` when there were too few windows to tell.
+    /// Half of the 95 % confidence interval of the count; `null` with too few windows.
     pub count_margin: Option<u64>,
-    /// The same of the time in the runs, ns; `null` also where none was counted.
+    /// Half of the 95 % confidence interval of the time in the runs, ns; `null` also if no time was counted.
     pub time_margin_ns: Option<u64>,
 }
 
 impl Runs {
-    /// True if the kernel counted in windows; false if it lacks an edge of the time alone.
+    /// Returns true if the kernel counted in several windows; false if only the start or end of the time is missing.
     pub(crate) fn is_from_windows(&self) -> bool {
         let length_ns = self.span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns));
         self.estimate.zip(length_ns).is_some_and(|(estimate, length_ns)| estimate.counted_for_ns < length_ns / 2)
     }
 
-    /// Rates are of the time `span`, shares of the machine of all of its CPUs, which [`Runs::on`] tells.
+    /// Runs with rates over `span_ns`. [`Runs::on`] adds the share of the machine.
     pub(crate) fn new(count: u64, time_ns: u64, misses: Option<u64>, span: Option<(u64, u64)>) -> Runs {
         let ns_per_run = (count > 0).then(|| time_ns as f64 / count as f64);
         let length_ns = span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)).filter(|ns| *ns > 0);
@@ -91,18 +91,18 @@ impl Runs {
         }
     }
 
-    /// The same on a machine of so many CPUs.
+    /// Runs with their share of a machine of `cpus` CPUs.
     pub(crate) fn on(self, cpus: Option<u32>) -> Runs {
         let machine_percent = self.cpu_percent.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus));
         Runs { machine_percent, ..self }
     }
 
-    /// Half of the 95 % confidence interval of the count: 0 where all runs were counted, `None` where it is not known.
+    /// Half of the 95 % confidence interval of the count: 0 if all runs were counted, `None` when unknown.
     pub(crate) fn count_margin(&self) -> Option<u64> {
         self.estimate.map_or(Some(0), |estimate| estimate.count_margin)
     }
 
-    /// The same of the time, ns.
+    /// Half of the 95 % confidence interval of the time, ns.
     pub(crate) fn time_margin_ns(&self) -> Option<u64> {
         self.estimate.map_or(Some(0), |estimate| estimate.time_margin_ns)
     }
@@ -114,34 +114,33 @@ known_members!(MapMemoryMembers { map_memory_bytes, map_memory_unknown, map_memo
 /// A process that holds a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Owner {
-    /// Process.
+    /// Id of the process.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub comm: String,
-    /// Its user.
+    /// User of the process.
     pub uid: u32,
-    /// Its cgroup path; empty when not known.
+    /// Cgroup path; empty when unknown.
     pub cgroup: String,
 }
 
 /// A `bpf_metadata_*` value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Metadata {
-    /// Name without the prefix.
+    /// Name without `bpf_metadata_`.
     pub key: String,
-    /// Value.
+    /// Value as text.
     pub value: String,
 }
 
-/// A program of the recording. Its key is `(id, load_time_ns)`; across recordings it is known by type, name and what it is
-/// attached to.
+/// A program of the recording. Its key is `(id, load_time_ns)`; across recordings its key is type, name and attach points.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Program {
-    /// Its id; `null` for a function whose program is not known.
+    /// Id of the program; `null` for a function of an unknown program.
     pub id: Option<u32>,
-    /// When it was loaded, ns since boot.
+    /// Load time, ns since boot.
     pub load_time_ns: Option<u64>,
-    /// Full name of its entry function, as BTF has it.
+    /// Full name of the entry function, from BTF.
     pub name: String,
     /// Type.
     #[serde(rename = "type", serialize_with = "as_text")]
@@ -151,61 +150,61 @@ pub struct Program {
     #[serde(serialize_with = "as_text")]
     #[schemars(with = "Option<String>")]
     pub tag: Option<Tag>,
-    /// Names of its functions, the entry first.
+    /// Names of the functions, the entry first.
     pub functions: Vec<String>,
     /// Attach points, `kind:target`.
     #[serde(rename = "attached")]
     pub attachments: Vec<String>,
-    /// Processes that hold it.
+    /// Processes that hold the program.
     pub owners: Vec<Owner>,
-    /// Paths at which it is pinned.
+    /// Paths of bpffs pins.
     pub pins: Vec<String>,
-    /// The user who loaded it.
+    /// User who loaded the program.
     pub uid: Option<u32>,
     /// `bpf_metadata_*` values.
     pub metadata: Vec<Metadata>,
-    /// Memory that the kernel has charged for the maps it uses, bytes; a map that several programs use is in the number of each.
+    /// Memory of the program's maps, bytes. A shared map counts fully for each of its programs.
     #[serde(flatten, serialize_with = "MapMemoryMembers::serialize")]
     #[schemars(with = "MapMemoryMembers")]
     pub map_memory_bytes: Known<u64>,
-    /// When it was loaded, if during the recording.
+    /// Load time, if the program was loaded during the recording.
     pub loaded: Option<TimeBound>,
-    /// When it was unloaded, if during the recording.
+    /// Unload time, if the program was unloaded during the recording.
     pub unloaded: Option<TimeBound>,
-    /// The interpreter runs it: it has no code that samples could be in.
+    /// True if the interpreter runs the program: no sample can be in its code.
     pub interpreted: bool,
-    /// The recording knows where its code was: without that, samples in it cannot be told.
+    /// True if the addresses of the code are known: without them, no sample can be assigned.
     #[serde(skip)]
     pub addressed: bool,
-    /// Its `bpf_prog_info` is in the recording.
+    /// True if the recording has the `bpf_prog_info` of the program.
     pub captured: bool,
-    /// It is one of those that the recorder puts around others to count them.
+    /// True for the recorder's programs that count other programs.
     pub counts_others: bool,
-    /// Its runs in the window, by the kernel's statistics.
+    /// Runs in the selected time, by run statistics.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
     pub runs: Known<Box<Runs>>,
-    /// Its exact counts in the window.
+    /// Exact counts in the selected time.
     #[serde(flatten, serialize_with = "ExactMembers::serialize")]
     #[schemars(with = "ExactMembers")]
     pub exact: Known<Box<Exact>>,
-    /// The same of its functions other than the entry that were counted.
+    /// Exact counts of functions other than the entry.
     pub exact_functions: Vec<Exact>,
 }
 
-/// Identity of a program, the same in every recording.
+/// Identity of a program across recordings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
-    /// Its full name.
+    /// Full name.
     pub name: String,
-    /// Its type; empty where that is not known.
+    /// Type; empty when unknown.
     pub prog_type: String,
     /// Attach points, sorted.
     pub attached: Vec<String>,
 }
 
-/// True if a kernel of this release makes tags with SHA-256, as from Linux 6.18 on, and not with SHA-1: tags of both
-/// kinds cannot be compared. `None` where the release is not one of Linux.
+/// Returns true if kernels of this release compute tags with SHA-256 (Linux 6.18 and later), false for SHA-1: tags of both kinds are not comparable.
+/// `None` for releases that are not Linux versions.
 pub fn has_sha256_tags(release: &str) -> Option<bool> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let number = |text: Option<&str>| text?.parse::<u32>().ok();
@@ -213,7 +212,7 @@ pub fn has_sha256_tags(release: &str) -> Option<bool> {
     Some(version >= (6, 18))
 }
 
-/// Name to show, also of a program without a name.
+/// Name for people; also works for a program without a name.
 pub(super) fn program_label(name: &str, id: Option<u32>, tag: Option<Tag>) -> String {
     let label = match tag {
         _ if !name.is_empty() => name.to_owned(),
@@ -238,7 +237,7 @@ impl Program {
         }
     }
 
-    /// Exact counts, unless statistics cover more of the time.
+    /// Exact counts, unless run statistics cover more of the time.
     pub fn exact_throughout(&self) -> Option<&Exact> {
         let exact = self.exact.value()?;
         match self.runs.value().and_then(|runs| runs.span) {
@@ -247,23 +246,22 @@ impl Program {
         }
     }
 
-    /// Name to show, also of a program without a name.
+    /// Name for people; also works for a program without a name.
     pub fn label(&self) -> String {
         program_label(&self.name, None, self.tag)
     }
 
-    /// True if a recorder runs it for itself, or a loader that tries the kernel's abilities: such programs have no
-    /// name.
+    /// Returns true for unnamed programs that a recorder or a loader loads for itself, for instance to probe the kernel.
     pub(crate) fn is_of_tools(&self) -> bool {
         self.name.is_empty() || self.name.starts_with("bprec_")
     }
 
-    /// The same with the id that tells it from its equals.
+    /// Label with the id, which distinguishes programs of one name.
     pub fn label_with_id(&self) -> String {
         program_label(&self.name, self.id, self.tag)
     }
 
-    /// Holders: `comm/pid`, then paths at which it is pinned.
+    /// Holders: `comm/pid`, then bpffs pins.
     pub fn holders(&self) -> String {
         let mut text = String::new();
         for owner in &self.owners {
@@ -278,31 +276,31 @@ impl Program {
     }
 }
 
-/// A program that was seen but is not in the recording.
+/// A program that was announced but not captured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MissedProgram {
-    /// Its id.
+    /// Id of the program.
     pub id: u32,
-    /// Its tag.
+    /// Tag of the program.
     #[serde(serialize_with = "as_text")]
     #[schemars(with = "Option<String>")]
     pub tag: Option<Tag>,
-    /// When it was seen, ns since the recording's start.
+    /// Time of the announcement, ns since the recording's start.
     pub time_ns: Option<i64>,
-    /// Why, in words.
+    /// Reason why the program was not captured, in words.
     pub reason: Cow<'static, str>,
 }
 
 /// A CPU that was not sampled for a part of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CpuNotSampled {
-    /// Its number.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Since when, ns of the recording's clock.
+    /// Time of the change, ns of the recording's clock.
     pub from_ns: u64,
-    /// The same since the recording's start.
+    /// Time of the change, ns since the recording's start.
     pub after_ns: u64,
-    /// It came online. If not, it went offline.
+    /// True if the CPU came online, false if it went offline.
     pub came_online: bool,
 }
 
@@ -313,18 +311,18 @@ pub struct RecorderCost {
     pub user_ns: u64,
     /// CPU time in the kernel, ns.
     pub system_ns: u64,
-    /// Largest resident set.
+    /// Largest resident set size.
     pub max_rss_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Times the recorder woke up.
+    /// Wake-ups of the recorder.
     pub wakeups: u64,
-    /// Share of the machine that run statistics took for this recording; `null` where it is not known.
+    /// Share of the machine that run statistics took for this recording; `null` when unknown.
     pub run_statistics: Option<StatisticsCost>,
 }
 
-/// Time that the kernel's run statistics took, all CPUs together: runs of programs while the recorder had them on,
-/// times the time they add to a run. It is in the samples as well, in code that runs programs.
+/// Time that counting by run statistics took on all CPUs: runs while the recorder had statistics on, times the overhead per run. Samples include this
+/// time in code that runs programs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct StatisticsCost {
     /// Time, ns.
@@ -338,63 +336,63 @@ pub struct StatisticsCost {
 /// Hardware traces in a recording, which are not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TraceData {
-    /// Hardware that made them: Intel PT, Arm SPE and so on; `null` when the recording does not say.
+    /// Source of the trace: Intel PT, Arm SPE and so on; `null` when unknown.
     pub kind: Option<String>,
-    /// Size, bytes.
+    /// Size of the traces, bytes.
     pub bytes: u64,
 }
 
-/// Facts that the recording has about itself.
+/// Facts about the recording.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Recording {
-    /// Machine's name.
+    /// Host name of the machine.
     pub hostname: Option<String>,
     /// Kernel release.
     pub os_release: Option<String>,
     /// Architecture.
     pub arch: Option<String>,
-    /// Model of its processors.
+    /// Model of the processors.
     pub cpu_model: Option<String>,
     /// CPUs that were online.
     pub cpus: Option<u32>,
-    /// When it started, ns of the recording's clock.
+    /// Start of the recording, ns of its clock.
     pub start_ns: u64,
-    /// When it started, ns since 1970.
+    /// Start of the recording, ns since 1970.
     #[serde(rename = "realtime_ns")]
     pub start_unix_ns: Option<u64>,
-    /// Time that the report is about, ns.
+    /// Duration that the report covers, ns.
     pub elapsed_ns: Option<u64>,
-    /// Number of its files, where it has several.
+    /// Number of files of the recording, if several.
     #[serde(skip_serializing_if = "is_one")]
     pub files: usize,
-    /// Stretches between its files in which nothing was recorded, from and to, ns since it started. They are not part of `elapsed_ns`.
+    /// Gaps between files, start and end in ns since the recording's start. Not part of `elapsed_ns`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<(i64, i64)>,
-    /// The parts of its time that were selected, ns since it started; empty where that is all of it.
+    /// Selected time ranges, ns since the recording's start; empty if everything is selected.
     #[serde(skip)]
     pub selected: Vec<(i64, i64)>,
-    /// Target that was recorded, in words.
+    /// Recorded target, in words.
     pub target: Option<String>,
-    /// Why the event is not the one that was asked for.
+    /// Reason why the recorder replaced the requested event.
     pub event_note: Option<String>,
     /// Source of run statistics.
     pub counters: Option<String>,
-    /// Why not more.
+    /// Reason why run statistics are incomplete.
     pub counters_note: Option<String>,
-    /// Another tool had run statistics on, at the start or later.
+    /// True if another tool had run statistics on at the start or later.
     pub statistics_of_others: bool,
-    /// Records of any kind that did not make it into the recording, where losses are not counted by event.
+    /// Lost records of any kind, if losses are not counted by event.
     pub lost_records: u64,
-    /// The kernel did not count losses.
+    /// True if the kernel does not count losses.
     pub loss_not_counted: bool,
-    /// CPUs that were not sampled from some time on, as they went offline or came online.
+    /// CPUs that went offline or came online during the recording.
     pub cpus_not_sampled: Vec<CpuNotSampled>,
-    /// The recorder did not come to its end.
+    /// True if the recorder was interrupted before the end.
     pub unfinished: bool,
-    /// The recording names kernel functions.
+    /// True if the recording has names of kernel functions.
     #[serde(rename = "kernel_symbols")]
     pub has_kernel_symbols: bool,
-    /// Hardware traces; `null` where there are none.
+    /// Hardware traces; `null` if the recording has no traces.
     pub trace_data: Option<TraceData>,
     /// Cost of the recording.
     pub cost: Option<RecorderCost>,

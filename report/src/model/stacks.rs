@@ -1,4 +1,4 @@
-//! Call chains that were counted.
+//! Call chains with their numbers of samples.
 
 use super::program::program_label;
 use super::{
@@ -10,45 +10,45 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The call chains of an event, each once.
+/// Distinct call chains of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stacks {
-    /// The event.
+    /// Name of the event.
     pub event: String,
-    /// Unit of its weights.
+    /// Unit of the weights.
     pub unit: Unit,
-    /// All that was counted.
+    /// Sum over all stacks.
     pub total: Count,
-    /// The frames that stacks have, each once.
+    /// Distinct frames of all stacks.
     pub frames: Vec<Frame>,
-    /// The stacks, by their frames.
+    /// Distinct stacks.
     pub stacks: Vec<Stack>,
 }
 
-/// A stack, and how often it was met.
+/// A stack and the samples with this stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
     /// Positions in [`Stacks::frames`], outermost first: the task, then its functions.
     pub frames: Vec<u32>,
-    /// Number of samples, and their weight.
+    /// Number and weight of the samples.
     pub count: Count,
 }
 
-/// Stacks as a tree of frames. The first node is the root, which is no frame; parents come before their children.
+/// Stacks as a tree of frames. The first node is the root and has no frame; parents come before their children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StackTree {
-    /// Position of the node that this one was called from; -1 for the root.
+    /// Position of the caller's node; -1 for the root.
     pub parent: Vec<i64>,
-    /// Position in [`Stacks::frames`], and behind all of these for what was folded together; -1 for the root.
+    /// Position in [`Stacks::frames`]; the number of frames for nodes folded into one; -1 for the root.
     pub frame: Vec<i64>,
-    /// Weight of the stacks that end here.
+    /// Weight of the samples whose stack ends at the node.
     pub weight: Vec<u64>,
-    /// Samples of them.
+    /// Number of these samples.
     pub samples: Vec<u64>,
 }
 
 impl StackTree {
-    /// Weight of each node with all below it.
+    /// Returns the weight of each node with all nodes below it.
     pub fn inclusive(&self) -> Vec<u64> {
         let mut weights = self.weight.clone();
         for at in (1..weights.len()).rev() {
@@ -66,9 +66,9 @@ impl Stacks {
         self.total.weight.checked_div(self.total.samples).unwrap_or(0)
     }
 
-    /// The stacks as a tree. Where it would have more than `max_nodes`, the lightest below each node are folded into one.
+    /// Builds the tree of the stacks. If it would exceed `max_nodes`, the lightest children of each node are folded into one node.
     pub fn tree(&self, max_nodes: usize) -> StackTree {
-        // Stacks are in the order of their frames, so that each shares a beginning with the one before.
+        // The stacks are sorted by their frames, so each stack shares a prefix with its predecessor.
         let mut nodes: Vec<(usize, u32, Count)> = vec![(0, u32::MAX, Count::default())];
         let mut path: Vec<usize> = Vec::new();
         for stack in &self.stacks {
@@ -85,14 +85,14 @@ impl Stacks {
         for at in (1..nodes.len()).rev() {
             totals[nodes[at].0] = totals[nodes[at].0].saturating_add(totals[at]);
         }
-        // The lightest go. Half of the memory is for the stacks that they are folded into.
+        // The lightest nodes are folded. Half of the node limit is reserved for the nodes that they are folded into.
         let mut sorted = totals.clone();
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         let least = if nodes.len() > max_nodes { sorted[max_nodes / 2].saturating_add(1) } else { 0 };
         let mut tree = StackTree { parent: vec![-1], frame: vec![-1], weight: vec![], samples: vec![] };
         tree.weight.push(nodes[0].2.weight);
         tree.samples.push(nodes[0].2.samples);
-        // By node: where it went, itself or what it was folded into; and by node that was kept: what its lightest were folded into.
+        // `places`: new position of each node, kept or folded. The second map: for each kept node, the node of its folded children.
         let mut places = vec![0; nodes.len()];
         let mut folded: BTreeMap<usize, usize> = BTreeMap::new();
         for at in 1..nodes.len() {
@@ -100,7 +100,7 @@ impl Stacks {
             let is_folded = totals[at] < least;
             let into = places[parent];
             places[at] = match (is_folded, is_folded.then(|| folded.get(&into)).flatten()) {
-                // Below what was folded already.
+                // The parent is folded already.
                 _ if totals[parent] < least && parent != 0 => into,
                 (true, Some(known)) => *known,
                 _ => {
@@ -123,10 +123,10 @@ impl Stacks {
     }
 }
 
-/// Everything that a page shows of a recording.
+/// Contents of the HTML page of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// The answer in one screen.
+    /// First screen.
     pub overview: Overview,
     /// Trees of the costs of programs.
     pub trees: EventTrees,
@@ -134,15 +134,15 @@ pub struct Page {
     pub advice: Vec<EventFinding>,
     /// Cost of each program.
     pub report: Report,
-    /// The same from interval to interval.
+    /// Cost of each program in each interval.
     pub over_time: OverTime,
     /// Cost of each program to each payer.
     pub payers: Payers,
     /// Cost of each source line of programs.
     pub lines: LinesReport,
-    /// The code of programs with what each part of it cost in the event of the call chains; `None` when none has samples.
+    /// Code of programs with its cost in the event of the call chains; `None` if no program has samples.
     pub code: Option<Annotation>,
-    /// The call chains of one of the events.
+    /// Call chains of one event.
     pub stacks: Stacks,
 }
 
@@ -151,88 +151,88 @@ pub struct Page {
 pub struct StackSamples {
     /// The same samples by stack.
     pub stacks: Stacks,
-    /// By process and thread; none where samples were not kept one by one.
+    /// Samples by thread; empty if the recording has counts instead of single samples.
     pub threads: Vec<ThreadSamples>,
 }
 
 /// Samples of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadSamples {
-    /// Its process.
+    /// Id of the process.
     pub pid: u32,
-    /// Its number.
+    /// Id of the thread.
     pub tid: u32,
-    /// The name that it had last, if it is known.
+    /// Last known name of the thread.
     pub name: Option<String>,
-    /// In the order of time.
+    /// Samples in the order of time.
     pub samples: Vec<StackSample>,
 }
 
-/// When a stack was met.
+/// A sample: its time and its stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackSample {
-    /// When, ns of the recording's clock; 0 when the sample does not say.
+    /// Time of the sample, ns of the recording's clock; 0 when unknown.
     pub time_ns: u64,
     /// Position in [`Stacks::stacks`].
     pub stack: u32,
-    /// Number of samples, and their weight.
+    /// Number and weight of the samples that this entry stands for.
     pub count: Count,
 }
 
-/// Everything that a viewer with a time axis shows of a recording.
+/// Contents of a viewer with a time axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// The samples.
     pub samples: StackSamples,
-    /// The programs, and what the recording says of itself.
+    /// Costs of programs, and facts about the recording.
     pub report: Report,
-    /// Runs of programs from snapshot to snapshot.
+    /// Runs of programs between snapshots.
     pub counters: CountersReport,
 }
 
-/// A function, or as much as is known of one.
+/// A function, or its file if the function is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frame {
-    /// Its name; `[file]` where only the file is known that it is in.
+    /// Name of the function; `[file]` if only the file is known.
     pub name: String,
     /// Owner of the function: a program, the kernel, a file.
     pub kind: FrameKind,
-    /// Its source line: of programs, where lines were asked for and the recording has them. Several lines of a function are several frames.
+    /// Source line, for programs, if lines were requested and recorded. Each line of a function is a frame of its own.
     pub source: Option<FrameSource>,
 }
 
-/// The line of a frame.
+/// Source line of a frame.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrameSource {
-    /// Name of the file, as the compiler was given it.
+    /// File name given to the compiler.
     pub file: Arc<str>,
-    /// Its line.
+    /// Line number.
     pub line: u32,
-    /// Line of the first code of its function.
+    /// Line number of the first code of the function.
     pub function_line: u32,
 }
 
 /// Owner of a frame's function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameKind {
-    /// Not a function but the task, by its name.
+    /// The task itself, by name.
     Task,
-    /// A file in user space; `None` where nothing was known to be mapped.
+    /// A function in user space.
     User {
-        /// Its path.
+        /// Path of the mapped file; `None` if no mapping is known.
         file: Option<String>,
     },
     /// The kernel or a module.
     Kernel,
     /// A BPF program.
     Program {
-        /// Its id.
+        /// Id of the program.
         id: Option<u32>,
         /// Full name of its entry function.
         name: String,
-        /// Its type.
+        /// Type of the program.
         prog_type: Option<ProgType>,
-        /// Its tag.
+        /// Tag of the program.
         tag: Option<Tag>,
     },
     /// A trampoline, dispatcher or struct_ops stub.
@@ -240,7 +240,7 @@ pub enum FrameKind {
 }
 
 impl Frame {
-    /// The name as a viewer has room for: a function of a BPF program with the program, so that programs of one name are told apart.
+    /// Name for viewers: a function of a BPF program with the program's name, so that equal names stay apart.
     pub fn label(&self) -> String {
         let FrameKind::Program { name, .. } = &self.kind else { return self.name.clone() };
         let program = self.program_label().unwrap_or_default();
@@ -250,7 +250,7 @@ impl Frame {
         }
     }
 
-    /// The program that it is of, as [`super::Program::label_with_id`] has it.
+    /// Label of the frame's program, as [`super::Program::label_with_id`].
     pub fn program_label(&self) -> Option<String> {
         let FrameKind::Program { id, name, tag, .. } = &self.kind else { return None };
         Some(program_label(name, *id, *tag))

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Text of a number that is not known.
+/// Text of an unknown number.
 pub(crate) const UNKNOWN: &str = "n/a";
-/// Text of the name of a program that has none.
+/// Text in place of a missing program name.
 pub(crate) const UNNAMED: &str = "[no name]";
 
-/// Thousands apart: `1,234,567`.
+/// Formats a number with thousands separators: `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let mut left = number.checked_ilog10().unwrap_or(0) as usize + 1;
     let mut text = String::with_capacity(left + left / 3);
@@ -23,7 +23,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Appends the digit of a number that has so many behind it.
+/// Appends a digit that has `behind` digits after it.
 fn push_digit(text: &mut String, number: u64, behind: usize) {
     const POWERS: [u64; 20] = {
         let mut powers = [1; 20];
@@ -37,13 +37,13 @@ fn push_digit(text: &mut String, number: u64, behind: usize) {
     text.push((b'0' + (number / POWERS[behind] % 10) as u8) as char);
 }
 
-/// A number with so many decimals, at least one, as `{:.N}` prints it: tables have tens of thousands of them.
+/// Formats a number with `decimals` decimals (at least one) as `{:.N}` does, but faster: tables have tens of thousands of numbers.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
-    /// Far more than the product below may be off by.
+    /// Upper bound on the rounding error of the product below.
     const UNSURE: f64 = 1e-6;
     let scaled = value * 10f64.powi(decimals as i32);
     let rest = scaled.fract();
-    // A large number, one of a sign, and one that is about half way between two texts are left to exact arithmetic.
+    // Large numbers, negative numbers and numbers near a rounding boundary take the exact path.
     let is_sure = value.is_sign_positive() && scaled < 1e9 && (rest - 0.5).abs() > UNSURE;
     if !is_sure {
         return format!("{value:.decimals$}");
@@ -66,25 +66,24 @@ pub(crate) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// Words on a value, if there is one.
+/// Text of a value, empty if the value is missing.
 pub(crate) fn optional<T>(value: &Option<T>, words: impl FnOnce(&T) -> String) -> String {
     value.as_ref().map(words).unwrap_or_default()
 }
 
-/// Words on a number, unless it is 0.
+/// Text of a number, empty if it is 0.
 pub(crate) fn some(number: u64, words: impl FnOnce(u64) -> String) -> String {
     if number > 0 { words(number) } else { String::new() }
 }
 
-/// ns as seconds.
+/// Formats ns as seconds.
 pub(crate) fn seconds(ns: i64) -> String {
     let ms = (ns.unsigned_abs() + 500_000) / 1_000_000;
     let sign = if ns < 0 && ms > 0 { "-" } else { "" };
     format!("{sign}{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Text as a terminal may have it: control characters, and those that cannot be seen or change the direction of others, are escaped as
-/// `\u{1b}`.
+/// Escapes control characters, invisible characters and characters that change the text direction, as `\u{1b}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if is_plain(text.as_bytes()) || !text.chars().any(is_steering) {
         return text.into();
@@ -101,37 +100,36 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// The same, owned.
+/// Owned result of [`printable`].
 pub(crate) fn clean(text: &str) -> String {
     printable(text).into_owned()
 }
 
-/// True for a character that a terminal obeys, or that misleads a reader: one that no name of a program, a task or a
-/// file needs.
+/// Returns true for a character that controls a terminal or misleads a reader. Names of programs, tasks and files never need one.
 pub(crate) fn is_steering(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
-            // Marks, embeddings, overrides and isolates of direction; separators of lines; what has no width; tags.
+            // Direction marks, embeddings, overrides and isolates; line separators; zero-width characters; tags.
             '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
                 | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
         )
 }
 
-/// True if all of it is ASCII that a terminal shows.
+/// Returns true if the text is printable ASCII.
 #[inline]
 pub(crate) fn is_plain(text: &[u8]) -> bool {
-    // Without a way out in the middle of a chunk, several bytes are looked at at once.
+    // No early exit within a chunk, so that the compiler checks several bytes at once.
     text.chunks(64).all(|chunk| chunk.iter().fold(true, |plain, byte| plain & (b' '..=b'~').contains(byte)))
 }
 
-/// One decimal below 1000, whole thousands apart above; what is whole but for the rounding of a float stays whole.
+/// Formats one decimal below 1000, and whole grouped thousands above.
 pub(crate) fn decimal(value: f64) -> String {
     // Numbers that one decimal would round up to a thousand get none.
     if value >= 999.95 { grouped(value.round() as u64) } else { fixed(value, 1) }
 }
 
-/// A count that is estimated, as exactly as it is known: `≈80k ±40%`, or `≈80k ≤200k` where it may be hardly any. `margin` is half of its interval.
+/// Formats an estimated count with its precision: `≈80k ±40%`, or `≈80k ≤200k` if the margin exceeds the count. `margin` is half of the interval.
 pub(crate) fn estimated(count: u64, margin: Option<u64>) -> String {
     let Some(margin) = margin else { return format!("≈{}", rounded(count as f64, 3)) };
     if margin >= count {
@@ -148,9 +146,9 @@ pub(crate) fn estimated(count: u64, margin: Option<u64>) -> String {
     format!("≈{} ±{percent}%", rounded(count as f64, digits))
 }
 
-/// A number of so many digits that count: `1.23M`.
+/// Rounds to `digits` significant digits: `1.23M`.
 fn rounded(number: f64, digits: i32) -> String {
-    // Powers of ten that it is rounded to a multiple of.
+    // The result is a multiple of this power of ten.
     let size =
         std::iter::successors(Some(1.0), |power| Some(power * 10.0)).take_while(|power| *power <= number).count();
     let unit = 10f64.powi((size as i32 - digits).max(0));
@@ -159,13 +157,13 @@ fn rounded(number: f64, digits: i32) -> String {
     let Some((scale, name)) = units.into_iter().find(|(scale, _)| number >= *scale) else {
         return format!("{number:.0}");
     };
-    // Digits that are 0 because they are rounded are left out.
+    // Trailing zeros that come from rounding are removed.
     let text = format!("{:.3}", number / scale);
     let text = text.trim_end_matches('0').trim_end_matches('.');
     format!("{text}{name}")
 }
 
-/// A few names, and how many more.
+/// Lists the first names and the number of the others.
 pub(crate) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 6;
     let more = names.len().saturating_sub(SHOWN);
@@ -173,7 +171,7 @@ pub(crate) fn listed(names: &[String]) -> String {
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
-/// Cuts a text to `width` columns, the last of them `…` when something is missing.
+/// Cuts a text to `width` columns; the last column is `…` if text is cut.
 pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     if width_of(text) <= width {
         return text.into();
@@ -185,7 +183,7 @@ pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     cut.into()
 }
 
-/// The text in at most `width` columns, without some in its middle: names that differ do so at their ends.
+/// Cuts the middle of a text to fit into `width` columns: names differ at their ends.
 pub(crate) fn fit_middle(text: &str, width: usize) -> Cow<'_, str> {
     if width_of(text) <= width {
         return text.into();
@@ -196,7 +194,7 @@ pub(crate) fn fit_middle(text: &str, width: usize) -> Cow<'_, str> {
     head(text.chars(), kept.div_ceil(2)).chars().chain(ellipsis).chain(tail.chars().rev()).collect::<String>().into()
 }
 
-/// Characters that fit into `width` columns.
+/// Longest prefix of `chars` that fits into `width` columns.
 fn head(chars: impl Iterator<Item = char>, width: usize) -> String {
     let mut left = width;
     chars
@@ -208,7 +206,7 @@ fn head(chars: impl Iterator<Item = char>, width: usize) -> String {
         .collect()
 }
 
-/// Columns of a terminal that a text takes: two for wide characters, none for combining ones.
+/// Width of a text in terminal columns: 2 for wide characters, 0 for combining characters.
 pub(crate) fn width_of(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.width() }
 }
@@ -228,7 +226,7 @@ mod tests {
         assert_eq!(seconds(-1_500_000), "-0.002");
     }
 
-    /// The standard library rounds exactly: that is what is expected, also of numbers between two texts.
+    /// Compares with the standard library, which rounds exactly, also halfway between two texts.
     #[test]
     fn decimals_are_rounded_exactly() {
         let special = [0.0, -0.0, 0.005, 0.015, 0.125, 0.375, 1.005, 2.675, 99.995, 100.0, 1e7, 1e9, 1e300, -3.75];

@@ -16,9 +16,9 @@ pub struct Trees {
     /// Every program of the recording, by id and load time.
     #[serde(skip)]
     pub programs: Vec<Program>,
-    /// Limit in per cent of the program's cost: nodes below it are put together with the others of their kind.
+    /// Threshold, % of the program's cost: smaller nodes are folded into one node per kind.
     pub percent_limit: f64,
-    /// One for each event that is asked for.
+    /// Selected events.
     pub events: Vec<EventTrees>,
     /// Parts that could not be read, in words.
     pub problems: Vec<String>,
@@ -27,21 +27,21 @@ pub struct Trees {
 /// The trees of an event.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct EventTrees {
-    /// The event.
+    /// Name of the event.
     pub name: String,
-    /// Unit of its weights.
+    /// Unit of the weights.
     pub unit: Unit,
     /// All samples of the selection.
     pub samples: Count,
-    /// In the order of the table by program.
+    /// Trees in the order of the table by program.
     pub trees: Vec<Tree>,
-    /// Programs that are not shown.
+    /// Programs without a tree of their own.
     pub others: Count,
-    /// In code that runs programs, no telling which.
+    /// Samples in code that runs programs, program unknown.
     pub entry_unattributed: Count,
-    /// In the interpreter, no telling which program.
+    /// Samples in the interpreter, program unknown.
     pub interpreted: Count,
-    /// All BPF: the sum of the trees and of the three lines before, and what the TOTAL row of the ledger has.
+    /// Cost of all BPF: trees, others and unattributed samples, as in the TOTAL row of the ledger.
     pub total: Count,
 }
 
@@ -53,79 +53,79 @@ pub struct Tree {
     pub program: usize,
     /// Id of the program.
     pub id: Option<u32>,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Samples charged to it, as in its row of the ledger: the sum of the own samples of all of its nodes.
+    /// Samples charged to the program, as in its row of the ledger: the sum of the own samples of all nodes.
     #[serde(flatten)]
     pub count: Count,
-    /// Share of all BPF, per cent.
+    /// Share of the cost of all BPF, %.
     pub bpf_percent: Option<f64>,
-    /// With what ran inside it: the TOTAL of its row of the ledger.
+    /// Cost of the program and of programs that ran inside it: the TOTAL column of its row.
     pub total: Count,
-    /// Its parts, each before what it called.
+    /// Nodes in depth-first order.
     pub nodes: Vec<TreeNode>,
-    /// Programs that ran inside it, next to it, an extension for instance: the sums of their nodes. What they cost is in their own trees.
+    /// Programs that ran directly inside this program, for instance extensions. Their own cost is in their own trees.
     pub inside: Vec<OtherProgram>,
-    /// Its cost together with the programs that its tail calls led to; `None` where they led to none.
+    /// Joint cost with the targets of the program's tail calls; `None` without tail calls.
     pub chain: Option<TailCallChain>,
-    /// Origins of the tail calls that led to it, with their part of its samples. Empty where none did.
+    /// Programs whose tail calls led to this program, with their share of its samples.
     pub tail_called_from: Vec<TailCallOrigin>,
 }
 
-/// A program that a hook or another program runs, with the programs that its tail calls led to, directly or on from there.
+/// A program run by a hook or by another program, with the direct and indirect targets of its tail calls.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallChain {
-    /// Samples charged to it, and to these programs while it had been run.
+    /// Samples charged to the program and to targets of its tail calls.
     #[serde(flatten)]
     pub count: Count,
-    /// Share of all BPF, per cent.
+    /// Share of the cost of all BPF, %.
     pub bpf_percent: Option<f64>,
-    /// Programs that are charged for something, except itself.
+    /// Tail-call targets with charged samples.
     pub reached: Vec<OtherProgram>,
 }
 
-/// The program that was run when tail calls led to another one.
+/// A program whose tail calls led to another program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallOrigin {
-    /// `None` where several programs can be the one, or it is not in the recording.
+    /// Position of the program; `None` if ambiguous or not in the recording.
     pub program: Option<ProgramName>,
-    /// Samples charged to the program that tail calls led to.
+    /// Samples charged to the tail-call target.
     #[serde(flatten)]
     pub count: Count,
 }
 
-/// A program by its id and name.
+/// A program by id and name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProgramName {
-    /// Its id.
+    /// Id of the program.
     pub id: Option<u32>,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
 }
 
-/// A part of a program's cost.
+/// A node: part of a program's cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TreeNode {
-    /// 1 for what the program consists of, 2 for what that called.
+    /// Depth: 1 for the program's own parts, 2 for their callees.
     pub depth: u32,
     /// Kind of the node.
     pub kind: NodeKind,
-    /// Its name; of several nodes in one how many there are.
+    /// Name of the node; for a folded node, the number of nodes in it.
     pub name: String,
-    /// Id of a program.
+    /// Id of the program, for nodes of programs.
     pub id: Option<u32>,
-    /// In it, and in nothing that it called.
+    /// Samples in the node itself, without callees.
     #[serde(rename = "self")]
     pub own: Count,
-    /// With all that it called, as far as it is charged to the program.
+    /// Samples in the node and its callees that are charged to the program.
     pub inclusive: Count,
-    /// The same with other programs that ran there.
+    /// Samples in the node, its callees and other programs that ran there.
     pub total: Count,
-    /// Own share of the samples charged to the program, per cent.
+    /// Share of `self` in the samples charged to the program, %.
     pub self_percent: Option<f64>,
-    /// Share of the samples charged to the program, with all that it called, per cent.
+    /// Share of `total` in the samples charged to the program, %.
     pub program_percent: Option<f64>,
-    /// `total` of that of the program.
+    /// Share of `inclusive` in that of the program, %.
     pub total_percent: Option<f64>,
 }
 
@@ -137,23 +137,23 @@ pub enum NodeKind {
     Entry,
     /// A function of the program.
     Function,
-    /// Callee of the program: a helper, a kfunc, or an interrupt that came.
+    /// Callee of the program: helper, kfunc, or an interrupt that arrived in it.
     Helper,
     /// Kernel code below a helper.
     Kernel,
-    /// Another program that ran there, an extension for instance: what it cost is in its own tree.
+    /// Another program that ran there, for instance an extension; its cost is in its own tree.
     Other,
-    /// Several, each too small to be shown.
+    /// Several small nodes folded together.
     Folded,
 }
 
-/// Another program that a program's tree speaks of.
+/// Another program in a program's tree.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OtherProgram {
-    /// Which.
+    /// The other program.
     #[serde(flatten)]
     pub program: ProgramName,
-    /// Its samples in this tree.
+    /// Samples of the other program in this tree.
     #[serde(flatten)]
     pub count: Count,
 }

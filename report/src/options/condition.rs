@@ -1,4 +1,4 @@
-//! The conditions of `--fail-if`: which programs, which number of theirs, and how far it may go (docs/diff.md has the grammar).
+//! Conditions of `--fail-if`: programs, metric and bound (grammar: docs/diff.md).
 
 use crate::options::glob;
 use crate::{Error, Result};
@@ -8,30 +8,30 @@ use std::str::FromStr;
 /// A condition under which the comparison fails.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
-    /// Its text.
+    /// Source text.
     text: String,
     pub(crate) selector: Selector,
     pub(crate) metric: Metric,
     pub(crate) bound: Bound,
 }
 
-/// Programs that a condition is about.
+/// Programs of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
-    /// Programs of names like this.
+    /// Programs whose name matches.
     Name(String),
-    /// Programs of types like this.
+    /// Programs whose type matches.
     Type(String),
-    /// Programs that a process of a name like this holds.
+    /// Programs that a process with a matching name holds.
     Owner(String),
     /// All of BPF together.
     Total,
 }
 
-/// A number of a program.
+/// Metric of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Metric {
-    /// Share of the machine, in per cent.
+    /// Share of the machine, %.
     Share,
     /// Weight per second and CPU.
     Cost,
@@ -43,40 +43,40 @@ pub(crate) enum Metric {
     MeanTimePerRun,
     /// Events per run.
     EventPerRun(String),
-    /// Samples, of one recording.
+    /// Samples per recording.
     Samples,
-    /// Samples lost, in per cent of all that were taken.
+    /// Lost samples, % of all.
     Lost,
 }
 
 /// Bound of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Bound {
-    /// The new number is not more than so many times the base.
+    /// The new value is at most this multiple of the base.
     Grows(f64),
-    /// It is not less than so many times the base.
+    /// The new value is at least this multiple of the base.
     Falls(f64),
-    /// The new number is not above this.
+    /// The new value is at most this.
     Above(f64),
-    /// It is not below this.
+    /// The new value is at least this.
     Below(f64),
 }
 
 impl Bound {
-    /// The number, or the factor of the base, that it is.
+    /// Limit: the value, or the factor of the base.
     pub(crate) fn limit(self) -> f64 {
         let (Bound::Grows(limit) | Bound::Falls(limit) | Bound::Above(limit) | Bound::Below(limit)) = self;
         limit
     }
 
-    /// Returns true if the forbidden values are above it.
+    /// Returns true if values above the bound violate it.
     pub(crate) fn is_upper(self) -> bool {
         matches!(self, Bound::Grows(_) | Bound::Above(_))
     }
 }
 
 impl Selector {
-    /// True if a program is one of these.
+    /// Returns true if a program is selected.
     pub(crate) fn matches(&self, name: &str, prog_type: &str, owners: &[String]) -> bool {
         match self {
             Selector::Name(pattern) => glob::matches(pattern, name),
@@ -88,7 +88,7 @@ impl Selector {
 }
 
 impl Metric {
-    /// True if it is a count, which is what it is: chance has no part in it that the recording could tell.
+    /// Returns true if the metric is a plain count, without sampling error.
     pub(crate) fn is_count(&self) -> bool {
         matches!(self, Metric::Samples | Metric::Lost)
     }
@@ -111,17 +111,17 @@ impl FromStr for Condition {
     }
 }
 
-/// Defect of the condition, and the byte at which it is.
+/// Error in a condition, with its byte offset.
 struct Fault {
     at: usize,
     problem: String,
 }
 
 impl Fault {
-    /// Points at the place.
+    /// Prints a caret below the error.
     fn in_text(self, text: &str) -> Error {
         let before = text[..self.at].chars().count();
-        // The width of a format has a limit, a text has none.
+        // A format width is limited to 16 bits, a text is not.
         let blanks = " ".repeat(before);
         let problem = format!("{} at character {}\n  {text}\n  {blanks}^", self.problem, before + 1);
         Error::option("--fail-if", text, problem)
@@ -146,7 +146,7 @@ impl<'t> Cursor<'t> {
         Err(Fault { at: self.at, problem: problem.into() })
     }
 
-    /// Up to the next blank.
+    /// Takes the text up to the next blank.
     fn word(&mut self) -> &'t str {
         self.skip_blanks();
         let rest = self.rest();
@@ -198,7 +198,7 @@ fn selector(cursor: &mut Cursor<'_>) -> Result<Selector, Fault> {
     })
 }
 
-/// A pattern: up to the next blank, or between quotes.
+/// Takes a pattern: text up to the next blank, or a quoted text.
 fn pattern(cursor: &mut Cursor<'_>) -> Result<String, Fault> {
     if let Some(quoted) = cursor.rest().strip_prefix('"') {
         let Some(end) = quoted.find('"') else { return cursor.fault("expected a closing quote") };
@@ -284,7 +284,7 @@ fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
     }
 }
 
-/// Factor from a unit to the unit of the metric.
+/// Factor that converts the unit into the metric's unit.
 fn scale(unit: &str, metric: &Metric) -> Option<f64> {
     let is_time = matches!(metric, Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost);
     let is_share = matches!(metric, Metric::Share | Metric::Lost);
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(caret.len(), 2 + text.len() + 1, "{}", &error[..80]);
     }
 
-    /// The caret stands below the character that is wrong.
+    /// The caret stands below the wrong character.
     #[test]
     fn errors_point_at_the_place() {
         for (text, at, said) in [

@@ -8,21 +8,21 @@ use std::str::FromStr;
 /// Options of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct DiffOptions {
-    /// Only programs that one of these matches; empty: all.
+    /// Selected programs, which match any filter; empty selects all.
     pub programs: Vec<ProgFilter>,
-    /// Only these events; empty: all that sample.
+    /// Selected events; empty selects all sampling events.
     pub events: Vec<String>,
     /// Order of the rows.
     pub sort: DiffSort,
-    /// At most this many programs.
+    /// Limit on the number of programs.
     pub limit: Option<usize>,
-    /// Also programs without samples or runs.
+    /// True to show programs without samples and runs.
     pub all: bool,
-    /// Confidence of intervals, of what is significant, and of conditions.
+    /// Confidence level of intervals, significance and conditions.
     pub confidence: Confidence,
-    /// When the comparison fails.
+    /// Conditions that make the comparison fail.
     pub conditions: Vec<Condition>,
-    /// Threads that charge samples; `None`: as many as the machine has CPUs. The comparison does not depend on it.
+    /// Number of threads that attribute samples; `None` for one per CPU. The comparison does not depend on it.
     pub threads: Option<usize>,
 }
 
@@ -36,8 +36,7 @@ named! { DiffSort, "--sort",
     Status = "status",
 }
 
-/// Column that orders the rows: by how much it changed, the largest change first; names upwards. Ties are broken by name, type and where
-/// programs are attached.
+/// Column that orders the rows: changes descending by size, names ascending. Ties are ordered by name, type and attach points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DiffSort {
     /// Change of the cost.
@@ -45,29 +44,29 @@ pub enum DiffSort {
     Cost,
     /// Change of the share of the machine.
     Share,
-    /// Change of the runs per second, relative.
+    /// Relative change of the runs per second.
     Runs,
-    /// Change of the time per run, relative.
+    /// Relative change of the time per run.
     TimePerRun,
     /// Name.
     Name,
     /// Type.
     Type,
-    /// New and gone programs first, then new versions and renamed ones.
+    /// Status: new and gone programs first, then new versions, then renamed programs.
     Status,
 }
 
-/// Confidence level, per cent.
+/// Confidence level, %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Confidence(f64);
 
 impl Confidence {
-    /// In per cent.
+    /// Level in per cent.
     pub fn percent(self) -> f64 {
         self.0
     }
 
-    /// Probability of a false alarm by chance.
+    /// Probability of a false alarm.
     pub(crate) fn error(self) -> f64 {
         (100.0 - self.0) / 100.0
     }

@@ -1,6 +1,6 @@
 //! Shell patterns for names: `*`, `?`, `[a-z]`, `[!a-z]`.
 
-/// A pattern, compiled. What is no pattern, such as `a[`, is a name.
+/// A compiled pattern. Text that is no valid pattern, such as `a[`, matches itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Glob(Result<::glob::Pattern, String>);
 
@@ -15,12 +15,12 @@ impl Glob {
     }
 }
 
-/// True if `text` as a whole matches `pattern`.
+/// Returns true if `text` as a whole matches `pattern`.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     Glob::new(pattern).matches(text)
 }
 
-/// Patterns that many names are held against.
+/// Patterns compiled for repeated use.
 pub(crate) struct Patterns(Vec<Result<::glob::Pattern, String>>);
 
 impl Patterns {
@@ -28,7 +28,7 @@ impl Patterns {
         Patterns(patterns.iter().map(|text| ::glob::Pattern::new(text).map_err(|_| text.clone())).collect())
     }
 
-    /// Returns true if one of them matches as [`matches`] does.
+    /// Returns true if one of the patterns matches.
     pub(crate) fn matches(&self, text: &str) -> bool {
         self.0.iter().any(|pattern| match pattern {
             Ok(pattern) => pattern.matches(text),

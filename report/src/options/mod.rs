@@ -1,4 +1,4 @@
-//! Options of a report. Every type reads itself from the text of its command line option.
+//! Options of a report. Each type parses its command-line text.
 
 pub(crate) mod condition;
 pub(crate) mod glob;
@@ -11,39 +11,39 @@ use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// Options of a report; the default is everything, by program.
+/// Options of a report; the default selects everything, by program.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Split each program's cost, or put programs together.
+    /// Splits each program's cost, or groups programs.
     pub by: Option<By>,
-    /// Only programs that one of these matches; empty: all.
+    /// Selected programs, which match any filter; empty selects all.
     pub programs: Vec<ProgFilter>,
     /// Order of the rows.
     pub sort: Sort,
-    /// Only samples within.
+    /// Selected time.
     pub time: TimeRange,
-    /// Only samples on these CPUs.
+    /// Selected CPUs.
     pub cpus: Option<CpuList>,
-    /// Only samples of tasks with one of these names (glob patterns); empty: all.
+    /// Selected task names (glob patterns); empty selects all.
     pub comms: Vec<String>,
-    /// Only these events; empty: all that sample.
+    /// Selected events; empty selects all sampling events.
     pub events: Vec<String>,
-    /// At most this many programs, and parts of each.
+    /// Limit on the number of programs, and of parts of each.
     pub limit: Option<usize>,
-    /// Only programs with at least this part of all samples, %. Programs that samples do not see stay.
+    /// Least share of all samples, %. Programs that the event cannot sample are shown in any case.
     pub percent_limit: Option<f64>,
-    /// Also programs without samples or runs.
+    /// True to show programs without samples and runs.
     pub all: bool,
-    /// Programs of recorders, and those without a name that a loader tries the kernel with, are one line.
+    /// True to combine programs of recorders, and unnamed probing programs of loaders, in one line.
     pub folds_tools: bool,
-    /// Names of functions in user space as their files have them, instead of as their languages do.
+    /// True to keep mangled names of functions in user space.
     pub keep_mangled: bool,
-    /// Threads that charge samples; `None`: as many as the machine has CPUs. The report does not depend on it.
+    /// Number of threads that attribute samples; `None` for one per CPU. The report does not depend on it.
     pub threads: Option<usize>,
 }
 
 impl Options {
-    /// By what the cost of a program is split.
+    /// Key that splits the cost of a program, if any.
     pub(crate) fn split(&self) -> Option<Split> {
         match self.by {
             Some(By::Split(split)) => Some(split),
@@ -51,7 +51,7 @@ impl Options {
         }
     }
 
-    /// By what programs are put together.
+    /// Key that groups programs, if any.
     pub(crate) fn group(&self) -> Option<Group> {
         match self.by {
             Some(By::Group(group)) => Some(group),
@@ -63,16 +63,16 @@ impl Options {
 /// Options of [`crate::Session::annotate`].
 #[derive(Debug, Clone, Default)]
 pub struct AnnotateOptions {
-    /// Programs, and samples of them. Of the events the first is taken that has samples in a program. The limit is on lines of a program:
-    /// the hottest, with what is next to them.
+    /// Selection of programs and samples. The first selected event with samples in a program is used. The limit applies to lines of a program: the
+    /// hottest lines with their context.
     pub query: Options,
-    /// Only functions with such a name (glob pattern).
+    /// Selected functions, by glob pattern.
     pub function: Option<String>,
-    /// Only lines with this part of what is charged to the program, in per cent, and what is next to them.
+    /// Least share of the program's charged samples for a line, %; lines next to such a line are shown, too.
     pub percent_limit: Option<f64>,
 }
 
-/// Kind of rows: a program each, split into parts, or several programs in one.
+/// Kind of rows: programs split into parts, or groups of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum By {
     /// The cost of each program in parts.
@@ -121,18 +121,18 @@ impl serde::Serialize for By {
     }
 }
 
-/// By what the cost of a program is split.
+/// Key that splits the cost of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// Its functions.
+    /// Functions of the program.
     Func,
-    /// The helper or kfunc that it called.
+    /// Helper or kfunc called by the program.
     Helper,
-    /// Code that ran when it did.
+    /// Payer: context in which the program ran.
     Payer(Payer),
 }
 
-/// Kind of payer: what ran when a program did.
+/// Kind of payer: context in which a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payer {
     /// Tasks of one name.
@@ -141,31 +141,30 @@ pub enum Payer {
     Pid,
     /// A cgroup.
     Cgroup,
-    /// A container, a pod, or a unit of systemd.
+    /// A container, pod or systemd unit.
     Container,
     /// A CPU.
     Cpu,
 }
 
-/// Property by which programs are put together in one row. Each program is in one row: one that is held by several
-/// processes, or attached to several hooks, is in the row of all of them together.
+/// Property that groups programs. Each program is in one row: a program with several holders or hooks is in the row of the whole combination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Group {
-    /// Names of the processes that hold it.
+    /// Names of the processes that hold the program.
     Owner,
-    /// Its name.
+    /// Name of the program.
     Name,
-    /// Its type.
+    /// Type of the program.
     Type,
-    /// Its attach point.
+    /// Attach points of the program.
     Hook,
 }
 
-/// A table of names, both ways.
+/// Declares names of variants for parsing and printing.
 macro_rules! named {
     ($type:ident, $option:literal, $($variant:ident $(($of:path))? = $name:literal,)*) => {
         impl $type {
-            /// All of them with their names on the command line.
+            /// All variants with their names on the command line.
             pub const NAMES: &'static [($type, &'static str)] = &[$(($type::$variant $(($of))?, $name),)*];
 
             /// The name on the command line.
@@ -201,7 +200,7 @@ macro_rules! named {
     };
 }
 
-// Behind the macro, which it uses.
+// Declared after the macro, which must come first.
 pub(crate) mod diff;
 
 named! { Split, "--by",
@@ -223,7 +222,7 @@ named! { Payer, "--payers",
 }
 
 impl Payer {
-    /// Returns true if names of tasks are needed.
+    /// Returns true if task names are needed.
     pub(crate) fn needs_tasks(self) -> bool {
         matches!(self, Payer::Comm | Payer::Pid)
     }
@@ -236,21 +235,21 @@ named! { Group, "--by",
     Hook = "hook",
 }
 
-/// Column that orders the rows: numbers from the largest down, names upwards. Ties are broken by program id.
+/// Column that orders the rows: numbers descending, names ascending. Ties are ordered by program id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
-    /// Cost that is charged to the program.
+    /// Charged cost.
     #[default]
     Cost,
-    /// Samples charged.
+    /// Charged samples.
     Samples,
-    /// In its own code.
+    /// Samples in own code.
     SelfTime,
-    /// In what it called.
+    /// Samples in callees.
     Helper,
-    /// In what runs it.
+    /// Samples in code that runs the program.
     Entry,
-    /// Inclusive.
+    /// Inclusive samples.
     Total,
     /// Runs.
     Runs,
@@ -284,14 +283,14 @@ named! { Sort, "--sort",
     Type = "type",
 }
 
-/// Selection of programs: an id, a tag, or a pattern for the name.
+/// Filter of programs: id, tag, or name pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgFilter {
-    /// This id.
+    /// Id of the program.
     Id(u32),
-    /// This tag.
+    /// Tag of the program.
     Tag([u8; 8]),
-    /// A name like this: `*`, `?`, `[a-z]`.
+    /// Pattern for the name: `*`, `?`, `[a-z]`.
     Name(String),
 }
 
@@ -317,7 +316,7 @@ impl ProgFilter {
     }
 }
 
-/// A filter with its pattern compiled, for many programs.
+/// A filter with its pattern compiled, for repeated use.
 #[derive(Debug, Clone)]
 pub(crate) enum ProgMatcher {
     Id(u32),
@@ -348,7 +347,7 @@ impl ProgMatcher {
 pub struct CpuList(Vec<(u32, u32)>);
 
 impl CpuList {
-    /// True if the CPU is in it.
+    /// Returns true if the CPU is in the list.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.iter().any(|(first, last)| (*first..=*last).contains(&cpu))
     }
@@ -373,23 +372,23 @@ impl FromStr for CpuList {
     }
 }
 
-/// A part of the recording's time: `START,STOP` in seconds, either may be empty; `@START,STOP` in seconds of its clock; or `A%-B%` of its length, or
-/// `A%/N` for the N-th slice of A per cent. Several parts of the percent form are separated by commas.
+/// A time range: `START,STOP` in seconds, where either may be empty; `@START,STOP` in seconds of the recording's clock; `A%-B%` of the duration;
+/// `A%/N` for the N-th slice of A per cent. Percent forms can be listed with commas.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum TimeRange {
-    /// All of it.
+    /// The whole recording.
     #[default]
     All,
-    /// From and to, in ns of the recording's clock.
+    /// Start and end, ns of the recording's clock.
     Absolute(Option<u64>, Option<u64>),
-    /// From and to, in ns. Reports count them from the recording's start, unless they can only be of its clock, which perf counts by; commands
-    /// that copy or print records, as those have it, by the clock.
+    /// Start and end, ns. Reports count from the recording's start, or by its clock (as perf does) if the values can only be clock times; commands
+    /// that copy or print records count by the clock.
     Plain(Option<u64>, Option<u64>),
-    /// Parts of its length, each from and to, 0 to 100 %, in units of a millionth of it.
+    /// Parts of the duration: start and end in millionths of it.
     Percent(Vec<(u64, u64)>),
 }
 
-/// Units of [`TimeRange::Percent`] in the whole.
+/// Units of [`TimeRange::Percent`] in the whole duration.
 pub(crate) const PARTS: u64 = 1_000_000;
 
 impl FromStr for TimeRange {
@@ -419,7 +418,7 @@ impl FromStr for TimeRange {
     }
 }
 
-/// `10%-20%` or `10%/2`.
+/// Parses `10%-20%` or `10%/2`.
 fn percent_part(text: &str) -> Option<(u64, u64)> {
     let parts_of = |text: &str| {
         let percent: f64 = text.trim().strip_suffix('%')?.parse().ok()?;
@@ -435,7 +434,7 @@ fn percent_part(text: &str) -> Option<(u64, u64)> {
     (nth > 0 && to <= PARTS).then(|| (to - width, to))
 }
 
-/// Decimal seconds as ns, without the rounding of a float: `12.3` → 12,300,000,000.
+/// Parses decimal seconds to ns without float rounding: `12.3` → 12,300,000,000.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     if fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {

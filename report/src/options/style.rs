@@ -1,15 +1,15 @@
-//! Style of text for people: its width, its columns, its colours.
+//! Style of text for people: width, columns, colours.
 
 /// Style of text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextStyle {
-    /// Columns of the screen, in characters; more than that is written only where less would say too little.
+    /// Width of the screen in characters; exceeded only where a narrower line would be useless.
     pub width: usize,
-    /// True if it has colours.
+    /// Colours of the text.
     pub paint: Paint,
 }
 
-/// Text of this width, without colours.
+/// Style of this width, without colours.
 impl From<usize> for TextStyle {
     fn from(width: usize) -> TextStyle {
         TextStyle { width, paint: Paint::Plain }
@@ -19,20 +19,20 @@ impl From<usize> for TextStyle {
 /// Style of the table by program.
 #[derive(Debug, Clone)]
 pub struct TableStyle {
-    /// Width and colours.
+    /// Width and colours of the text.
     pub text: TextStyle,
-    /// Columns that the table has.
+    /// Columns of the table.
     pub columns: TableColumns,
-    /// True if there is a column of what each program and those that it leads to cost together.
+    /// True to show the joint cost of each program and the programs that it leads to.
     pub inclusive: bool,
-    /// True if what columns and marks mean is said below the table.
+    /// True to explain columns and marks below the table.
     pub legend: bool,
-    /// True if all notes are below the table, and not the worst ones alone.
+    /// True to show all notes below the table, false for the worst ones.
     pub all_notes: bool,
 }
 
 impl TableStyle {
-    /// All columns that fit, without a legend.
+    /// Style with all columns that fit, without a legend.
     pub fn new(text: impl Into<TextStyle>) -> TableStyle {
         TableStyle {
             text: text.into(),
@@ -44,23 +44,23 @@ impl TableStyle {
     }
 }
 
-/// Columns of the table by program, by their names.
+/// Selection of columns of the table by program, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TableColumns {
-    /// Columns that say something and fit.
+    /// Columns that have content and fit.
     #[default]
     Fitting,
-    /// These alone, in this order.
+    /// Exactly these columns, in this order.
     Only(Vec<String>),
-    /// Columns that say something and fit, and these in any case.
+    /// Columns that have content and fit, and these columns in any case.
     FittingAnd(Vec<String>),
 }
 
 impl TableColumns {
-    /// The column of samples over time, which takes a report over time.
+    /// Name of the column of samples over time, which needs a report over time.
     pub(crate) const SPARK: &str = "SPARK";
 
-    /// From a list of names. As in util-linux, a `+` in front of the list adds to what there is without a list.
+    /// Parses a list of names. A leading `+` adds the names to the default columns, as in util-linux.
     pub fn of(mut names: Vec<String>) -> TableColumns {
         let Some(first) = names.first_mut() else { return TableColumns::Fitting };
         match first.strip_prefix('+').map(str::to_owned) {
@@ -72,7 +72,7 @@ impl TableColumns {
         }
     }
 
-    /// True if samples over time are among them ([`crate::Session::by_prog_over_time`]).
+    /// Returns true if the column of samples over time is selected ([`crate::Session::by_prog_over_time`]).
     pub fn has_spark(&self) -> bool {
         match self {
             TableColumns::Fitting => false,
@@ -83,13 +83,13 @@ impl TableColumns {
     }
 }
 
-/// True if text for people has colours.
+/// Colours of text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Paint {
-    /// Text alone.
+    /// No colours.
     #[default]
     Plain,
-    /// With the escape sequences of ANSI terminals (SGR).
+    /// Escape sequences of ANSI terminals (SGR).
     Ansi,
 }
 
@@ -104,12 +104,12 @@ pub enum Tone {
     Red,
     /// Warm, better, passed.
     Green,
-    /// Limited, or undecided.
+    /// Unknown, or undecided.
     Yellow,
 }
 
 impl Paint {
-    /// A text in a tone. Nothing in it is escaped: see [`crate::printable`].
+    /// Paints a text. The text is not escaped: see [`crate::printable`].
     pub fn text(self, tone: Tone, text: &str) -> String {
         match self {
             Paint::Plain => text.to_owned(),
@@ -119,7 +119,7 @@ impl Paint {
 }
 
 impl Tone {
-    /// The parameter of SGR.
+    /// SGR parameter of the tone.
     fn sgr(self) -> u8 {
         match self {
             Tone::Bold => 1,

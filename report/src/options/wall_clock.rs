@@ -1,5 +1,5 @@
-//! Times of the wall clock, as `--since` and `--until` take them. They are in UTC unless they name a zone, and count from the recording where
-//! they name no day: the same command gives the same on any machine, on any day.
+//! Wall-clock times of `--since` and `--until`. Times without a zone are UTC; times without a date refer to the day of the recording, so that a
+//! command gives the same result on any machine and day.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -8,10 +8,10 @@ use std::str::FromStr;
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_NS: u64 = 86_400 * SECOND_NS;
 
-/// A time of the wall clock.
+/// A wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WallTime {
-    /// Time before the end of the recording, ns: `-10m`.
+    /// Offset back from the end of the recording, ns: `-10m`.
     BeforeEnd(u64),
     /// Time of a day in UTC, ns: `03:00`.
     OfDay(u64),
@@ -19,26 +19,26 @@ pub enum WallTime {
     Unix(u64),
 }
 
-/// A part of the wall clock's time.
+/// A range of wall-clock time.
 #[derive(Debug, Clone, Default)]
 pub struct WallRange {
-    /// Its start; `None`: that of the recording.
+    /// Start; `None` for the start of the recording.
     pub since: Option<WallTime>,
-    /// Its end; `None`: that of the recording.
+    /// End; `None` for the end of the recording.
     pub until: Option<WallTime>,
 }
 
 impl WallRange {
-    /// True if it is all of the time.
+    /// Returns true if the range is unlimited.
     pub fn is_all(&self) -> bool {
         self.since.is_none() && self.until.is_none()
     }
 
-    /// From and to, ns since 1970, in a recording that ends then. A time of day is the last one before that end; the one behind `--since` where
-    /// both are given.
+    /// Resolves the range to ns since 1970. A time of day is its last occurrence before the end of the recording; `--until` is its first occurrence
+    /// after `--since` if both are given.
     ///
     /// # Errors
-    /// When it ends before it starts.
+    /// Fails if the range ends before it starts.
     pub(crate) fn resolve(&self, end_ns: u64) -> Result<(Option<u64>, Option<u64>)> {
         let last = |of_day_ns: u64| {
             let of_same_day = end_ns / DAY_NS * DAY_NS + of_day_ns;
@@ -124,7 +124,7 @@ fn parse(text: &str) -> Option<WallTime> {
     }
 }
 
-/// A time of day without its zone, and how far that is east of UTC, ns.
+/// Splits a zone off a time of day: its offset east of UTC, ns.
 fn zone(text: &str) -> Option<(&str, i128)> {
     if let Some(time) = text.strip_suffix('Z') {
         return Some((time, 0));
@@ -135,7 +135,7 @@ fn zone(text: &str) -> Option<(&str, i128)> {
     Some((time, if zone.starts_with('-') { -east_ns } else { east_ns }))
 }
 
-/// `HH:MM`, `HH:MM:SS` or `HH:MM:SS.sss` in ns.
+/// Parses `HH:MM`, `HH:MM:SS` or `HH:MM:SS.sss` to ns.
 fn time_of_day(text: &str) -> Option<u64> {
     let mut parts = text.split(':');
     let part = |text: &str, limit: u64| {
@@ -149,7 +149,7 @@ fn time_of_day(text: &str) -> Option<u64> {
     parts.next().is_none().then_some((hours * 3600 + minutes * 60) * SECOND_NS + seconds_ns)
 }
 
-/// `YYYY-MM-DD` in days since 1970.
+/// Parses `YYYY-MM-DD` to days since 1970.
 fn day(text: &str) -> Option<i64> {
     let mut parts = text.split('-');
     let mut part = |digits: usize| {
@@ -159,11 +159,11 @@ fn day(text: &str) -> Option<i64> {
     };
     let (year, month, day) = (part(4)?, part(2)?, part(2)?);
     let days = days_since_1970(year, month, day);
-    // A day that no month has is another one when it is written.
+    // A day that its month does not have changes when formatted again.
     ((1..=12).contains(&month) && date_of(days) == (year, month, day)).then_some(days)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar. Years begin in March here, so that the odd day is the last.
+/// Days since 1970 of a Gregorian date. The algorithm's years begin in March, so that the leap day is the last day.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -171,7 +171,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Year, month and day.
+/// Year, month and day of a number of days since 1970.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -188,7 +188,7 @@ fn of_day(of_day_ns: u64) -> String {
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// A time in UTC, as text.
+/// Formats a time in UTC.
 pub(crate) fn text(unix_ns: u64) -> String {
     let (year, month, day) = date_of((unix_ns / DAY_NS).cast_signed());
     format!("{year}-{month:02}-{day:02} {}", of_day(unix_ns % DAY_NS))
@@ -198,7 +198,7 @@ pub(crate) fn text(unix_ns: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Expected values are those of `date -u -d … +%s`.
+    /// Expected values come from `date -u -d … +%s`.
     #[test]
     fn times_are_those_of_the_calendar() {
         for (text, seconds) in [

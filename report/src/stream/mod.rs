@@ -1,4 +1,4 @@
-//! Record by record, in the order of the input: as text, as a copy, without secrets.
+//! Processing of records in input order: text, copies, redaction.
 
 pub(crate) mod redact;
 pub(crate) mod rewrite;
@@ -10,11 +10,11 @@ use crate::input::source::Source;
 use crate::input::window::Window;
 use crate::{Result, TimeRange};
 
-/// Works out a part of the time as reports do. Where that depends on the recording, all of it is looked at first: a stream goes into a
+/// Resolves a time range as reports do. If the range depends on the recording's length, the whole recording is read first; a stream is stored in a
 /// temporary file.
 ///
 /// # Errors
-/// When the recording cannot be read, or has no times to take a part of.
+/// Fails if the recording cannot be read, or has no timestamps to select by.
 fn window(source: &mut Source, range: &TimeRange) -> Result<Window> {
     match range {
         TimeRange::All | TimeRange::Absolute(..) => Window::new(range, None),

@@ -1,7 +1,7 @@
 //! Advice as text.
 
 use super::blocks::{Block, View, note};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::screen::Screen;
 use crate::model::{Advice, EventFinding};
 use std::io;
@@ -22,13 +22,13 @@ pub(super) fn view(report: &Advice, _: usize) -> View<'_> {
 
 pub(super) fn csv(report: &Advice, out: &mut Screen<'_>) -> io::Result<()> {
     let fields = [
-        Field::csv("event", |found: &&EventFinding| Some(found.event.clone())),
-        Field::csv("finding", |found: &&EventFinding| Some(found.finding.code())),
-        Field::csv("cost_machine_percent", |found: &&EventFinding| found.cost.machine_percent),
-        Field::csv("cost_samples", |found: &&EventFinding| Some(found.cost.samples)),
-        Field::csv("saves_machine_percent", |found: &&EventFinding| found.saves.machine_percent),
-        Field::csv("saves_samples", |found: &&EventFinding| Some(found.saves.samples)),
-        Field::csv("text", |found: &&EventFinding| Some(found.finding.to_string())),
+        LineColumn::csv("event", |found: &&EventFinding| Some(found.event.clone())),
+        LineColumn::csv("finding", |found: &&EventFinding| Some(found.finding.code())),
+        LineColumn::csv("cost_machine_percent", |found: &&EventFinding| found.cost.machine_percent),
+        LineColumn::csv("cost_samples", |found: &&EventFinding| Some(found.cost.samples)),
+        LineColumn::csv("saves_machine_percent", |found: &&EventFinding| found.saves.machine_percent),
+        LineColumn::csv("saves_samples", |found: &&EventFinding| Some(found.saves.samples)),
+        LineColumn::csv("text", |found: &&EventFinding| Some(found.finding.to_string())),
     ];
-    Fields::new(fields).write_csv(&report.findings, out)
+    LineColumns::new(fields).write_csv(&report.findings, out)
 }

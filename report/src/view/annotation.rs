@@ -1,9 +1,9 @@
-//! The code of programs with its costs: a listing for people, lines for programs.
+//! Code of programs with its cost: a listing for people, CSV lines for programs.
 
 use super::blocks::{Block, View};
 use super::cells::{number, percent};
-use super::columns::{Field, Fields};
-use super::line::{Line, share_tone};
+use super::columns::{LineColumn, LineColumns};
+use super::line::{TonedLine, share_tone};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, UNNAMED, counted, grouped, printable};
 use crate::model::{
@@ -12,9 +12,9 @@ use crate::model::{
 };
 use std::io;
 
-/// Widths of the columns of cost.
+/// Widths of the cost columns.
 const WIDTHS: [usize; 4] = [8, 7, 7, 8];
-/// The columns of cost.
+/// Names of the cost columns.
 pub(super) const COSTS: [&str; 4] = ["SAMPLES", "%COST", "%SELF", "%HELPER"];
 
 pub(super) fn view(annotation: &Annotation, _: usize) -> View<'_> {
@@ -33,7 +33,7 @@ pub(super) fn view(annotation: &Annotation, _: usize) -> View<'_> {
     view
 }
 
-/// Name of the program, and samples charged to it.
+/// Name of the program, and its charged samples.
 pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram) -> Vec<Block<'static>> {
     let id = program.id.map(|id| format!("id {id}"));
     let prog_type = program.prog_type.map(|it| it.0.to_string());
@@ -77,7 +77,7 @@ fn function<'v>(function: &AnnotatedFunction, view: &mut View<'v>) {
     }
 }
 
-/// Parts that its code lacks, each with its reason.
+/// Missing parts of the code, with reasons.
 pub(super) fn lacks(function: &AnnotatedFunction) -> impl Iterator<Item = (&'static str, &Reason)> {
     let lacks = [
         ("source lines", &function.no_lines),
@@ -87,18 +87,18 @@ pub(super) fn lacks(function: &AnnotatedFunction) -> impl Iterator<Item = (&'sta
     lacks.into_iter().filter_map(|(what, reason)| Some((what, reason.as_ref()?)))
 }
 
-/// Position of a line in the source.
+/// Source position of a line.
 pub(super) fn source(line: &CodeLine) -> String {
     line.source.as_ref().map_or_else(|| "(no line information)".to_owned(), place)
 }
 
-/// The instructions of a line, each with the cells of its cost.
+/// Instructions of a line, with their cost cells.
 pub(super) fn instructions(line: &CodeLine) -> impl Iterator<Item = ([String; 4], String)> {
     let of_bpf = line.bpf.iter().flat_map(|insn| [bpf(insn)].into_iter().chain(insn.machine.iter().map(machine)));
     of_bpf.chain(line.machine.iter().map(machine))
 }
 
-/// A line of the source with where it is.
+/// Source line with its position.
 pub(super) fn place(source: &SourceLine) -> String {
     let SourceLine { file, line, column, text } = source;
     let file = file.rsplit('/').next().unwrap_or(file);
@@ -120,7 +120,7 @@ fn machine(insn: &MachineInsn) -> ([String; 4], String) {
     (costs(&insn.cost), format!("         +{:<#6x} {}{called}", insn.offset_bytes, insn.text))
 }
 
-/// The cells of a cost; nothing where there is no sample.
+/// Cells of a cost; empty without samples.
 pub(super) fn costs(cost: &CodeCost) -> [String; 4] {
     let part = |part: &PartOfProgram| if part.count.samples > 0 { percent(part.percent) } else { String::new() };
     let known = |it: &Option<PartOfProgram>| it.as_ref().map_or_else(|| UNKNOWN.to_owned(), part);
@@ -138,9 +138,9 @@ fn row(cells: [String; 4], text: &str) -> Block<'static> {
     Block::Line(line)
 }
 
-/// The columns of cost, of which the shares stand out when they are high.
-fn cells_of(cells: &[String; 4]) -> Line {
-    let mut line = Line::default();
+/// Cost cells as a line, in which high shares stand out.
+fn cells_of(cells: &[String; 4]) -> TonedLine {
+    let mut line = TonedLine::default();
     for ((cell, width), name) in cells.iter().zip(WIDTHS).zip(COSTS) {
         let tone = if name.ends_with('%') { share_tone(cell) } else { None };
         line.push(&format!("{cell:>width$}"), tone);
@@ -149,7 +149,7 @@ fn cells_of(cells: &[String; 4]) -> Line {
     line
 }
 
-/// A line of CSV.
+/// A CSV line.
 struct CsvLine<'r> {
     program: &'r AnnotatedProgram,
     function: &'r AnnotatedFunction,
@@ -173,7 +173,7 @@ impl CsvLine<'_> {
 }
 
 pub(super) fn csv(annotation: &Annotation, out: &mut Screen<'_>) -> io::Result<()> {
-    type F<'r> = Field<'r, CsvLine<'r>>;
+    type F<'r> = LineColumn<'r, CsvLine<'r>>;
     let hex = |addr| format!("{addr:#x}");
     let fields: [F<'_>; 24] = [
         F::csv("event", |_| Some(annotation.event.clone())),
@@ -208,7 +208,7 @@ pub(super) fn csv(annotation: &Annotation, out: &mut Screen<'_>) -> io::Result<(
         .programs
         .iter()
         .flat_map(|program| program.functions.iter().flat_map(move |function| csv_lines(program, function)));
-    Fields::new(fields).write_csv(lines, out)
+    LineColumns::new(fields).write_csv(lines, out)
 }
 
 fn csv_lines<'r>(program: &'r AnnotatedProgram, function: &'r AnnotatedFunction) -> Vec<CsvLine<'r>> {

@@ -1,60 +1,60 @@
-//! A view as data: comments, tables and notes in their order, for whoever writes or draws them.
+//! A view as data: comments, tables and notes in their order. Writers and the screen consume blocks.
 
 use super::grid::{Column, Sheet};
-use super::line::Line;
+use super::line::TonedLine;
 use super::screen::Screen;
 use crate::model::text::{clean, width_of};
 use crate::options::Tone;
 use std::io;
 
-/// Makes a numbered part of a table's rows, and `None` behind the last.
-type Part<'v> = Box<dyn Fn(usize) -> Option<Sheet> + 'v>;
+/// Returns a numbered part of a table's rows, `None` after the last.
+type PartFn<'v> = Box<dyn Fn(usize) -> Option<Sheet> + 'v>;
 
-/// Makes the columns of a table.
-type Columns<'v> = Box<dyn Fn() -> Vec<Column> + 'v>;
+/// Returns the columns of a table.
+type ColumnsFn<'v> = Box<dyn Fn() -> Vec<Column> + 'v>;
 
-/// Makes the blocks of a numbered event, and `None` behind the last.
+/// Returns the blocks of a numbered event, `None` after the last.
 type Series<'v> = Box<dyn Fn(usize) -> Option<Vec<Block<'static>>> + 'v>;
 
-/// A piece of a view.
+/// A block of a view.
 pub(super) enum Block<'v> {
-    /// A comment that begins a line of its own.
+    /// A comment that starts on a new line.
     Fact(String),
-    /// The same that stands out.
+    /// A comment that stands out.
     Title(String),
-    /// A comment on as many lines as it needs, in a tone.
+    /// A wrapped comment, in a tone.
     Note(String, Option<Tone>),
-    /// A heading that is no comment.
+    /// A heading outside comments.
     Heading(String),
-    /// A line that is no comment.
+    /// A line outside comments.
     Text(String),
-    /// An empty comment between two blocks.
+    /// An empty comment line.
     Gap,
-    /// An empty line between two tables.
+    /// An empty line.
     Blank,
-    /// A rule, sums and rows below the names of columns.
+    /// A table with header, rule and totals.
     Table(Sheet),
-    /// The same in parts whose cells are not all kept.
-    Parts(Columns<'v>, Part<'v>),
-    /// A line that is laid out already.
-    Line(Line),
-    /// Notes, with a gap before them.
+    /// A table in parts, which are not all kept in memory.
+    Parts(ColumnsFn<'v>, PartFn<'v>),
+    /// A formatted line.
+    Line(TonedLine),
+    /// Notes after a gap.
     Notes(Legend, Vec<String>),
-    /// Blocks of events, which may be thousands, made by the number of the event when it is its turn; `None` behind the last.
+    /// Blocks of events, made one event at a time: there may be thousands.
     Series(Series<'v>),
 }
 
 /// Meaning of columns and marks.
 #[derive(Default)]
 pub(super) struct Legend {
-    /// Columns that say what they are.
+    /// Columns with their meanings.
     pub(super) columns: Vec<Column>,
-    /// Marks: each where its column is shown, or in any case.
+    /// Marks, each for a shown column or for any table.
     pub(super) marks: Vec<(Option<&'static str>, &'static str)>,
 }
 
 impl Legend {
-    /// Lines of a legend for columns with these names.
+    /// Legend of the shown columns.
     fn lines(&self, is_shown: impl Fn(&str) -> bool) -> Vec<String> {
         let helps = self.columns.iter().filter(|column| is_shown(column.name()) && !column.what().is_empty());
         let helps: Vec<String> = helps.map(|column| format!("{}: {}", column.name(), column.what())).collect();
@@ -64,12 +64,12 @@ impl Legend {
     }
 }
 
-/// A note, which is dim.
+/// A dim note.
 pub(super) fn note(text: impl ToString) -> Block<'static> {
     Block::Note(text.to_string(), Some(Tone::Dim))
 }
 
-/// A view of a model.
+/// A view of a model: blocks in order.
 #[derive(Default)]
 pub(super) struct View<'v>(pub(super) Vec<Block<'v>>);
 
@@ -83,12 +83,12 @@ impl<'v> View<'v> {
         self.push(Block::Notes(Legend::default(), notes.into_iter().collect()));
     }
 
-    /// Appends blocks of each of these, made when it is its turn.
+    /// Appends blocks for each item of `of`, made on demand.
     pub(super) fn series<T>(&mut self, of: &'v [T], blocks: impl Fn(usize, &'v T) -> Vec<Block<'static>> + 'v) {
         self.push(Block::Series(Box::new(move |nth| Some(blocks(nth, of.get(nth)?)))));
     }
 
-    /// The blocks in their order, none of them a series.
+    /// Blocks in order, with each series expanded.
     fn blocks(self) -> impl Iterator<Item = Block<'v>> {
         self.0.into_iter().flat_map(|block| match block {
             Block::Series(series) => {
@@ -98,18 +98,19 @@ impl<'v> View<'v> {
         })
     }
 
-    /// Writes it as text, `width` columns wide where that is possible.
+    /// Writes the view as text, at most `width` columns wide if possible.
     pub(super) fn write(self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         let mut shown = Vec::new();
         let write_note = |text: &str, tone, out: &mut Screen<'_>| {
-            wrapped(text, width).try_for_each(|(begin, text)| out.line(&Line::toned(tone, begin.to_owned() + &text)))
+            wrapped(text, width)
+                .try_for_each(|(begin, text)| out.line(&TonedLine::toned(tone, begin.to_owned() + &text)))
         };
         for block in self.blocks() {
             match block {
                 Block::Fact(text) => write_note(&text, None, out)?,
                 Block::Title(text) => write_note(&text, Some(Tone::Bold), out)?,
                 Block::Note(text, tone) => write_note(&text, tone, out)?,
-                Block::Heading(text) => out.line(&Line::of(Tone::Bold, text))?,
+                Block::Heading(text) => out.line(&TonedLine::of(Tone::Bold, text))?,
                 Block::Text(text) => writeln!(out, "{text}")?,
                 Block::Gap => writeln!(out, "#")?,
                 Block::Blank => writeln!(out)?,
@@ -132,7 +133,7 @@ impl<'v> View<'v> {
         Ok(())
     }
 
-    /// Writes it as Markdown (GitHub's): tables with the columns that say something, and comments as lists.
+    /// Writes GitHub-flavoured Markdown: tables with the columns that have content, and comments as lists.
     pub(super) fn write_markdown(self, out: &mut Screen<'_>) -> io::Result<()> {
         for block in self.blocks() {
             match block {
@@ -173,7 +174,7 @@ fn markdown_table(sheet: Sheet, out: &mut Screen<'_>) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Text that Markdown shows as it is: nothing in it is markup, or ends a cell.
+/// Escapes Markdown punctuation, so that text is shown literally and cannot end a cell.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -185,7 +186,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Lines of a comment that is at most `width` wide with what it begins with.
+/// Wraps a comment to `width`, including its prefix.
 fn wrapped(text: &str, width: usize) -> impl Iterator<Item = (&'static str, String)> {
     let mut lines = vec![("# ", String::new())];
     let mut line_width = 1;
@@ -208,7 +209,7 @@ fn wrapped(text: &str, width: usize) -> impl Iterator<Item = (&'static str, Stri
     lines.into_iter()
 }
 
-/// The text of comments, without marks, for whoever has a place of its own for them; nothing in it steers a terminal.
+/// Texts of comments without `#`, for writers with an own place for notes; control characters are escaped.
 pub(super) fn comments(blocks: &[Block<'_>], width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for block in blocks {
@@ -230,7 +231,7 @@ pub(super) fn comments(blocks: &[Block<'_>], width: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// CommonMark: a backslash before punctuation takes its meaning away. GitHub makes `@name` and `#1` links.
+    /// CommonMark: a backslash before punctuation removes its meaning. GitHub turns `@name` and `#1` into links.
     #[test]
     fn names_are_no_markup() {
         let name = "a|b*c*[x](y)<img>@someone #1";
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
-    /// Ten columns hold `#`, a blank and eight more.
+    /// A width of ten leaves eight columns after `# `.
     #[test]
     fn comments_are_wrapped_by_words() {
         let lines: Vec<String> =

@@ -1,4 +1,4 @@
-//! Cells: one value of a model as the tables have it.
+//! Cells of tables: values of a model as text.
 
 use rustc_hash::FxHashMap;
 
@@ -8,20 +8,20 @@ use crate::model::{
 };
 use crate::view::grid::Column;
 
-/// A value that cannot be true.
+/// Text of a contradictory value.
 pub(super) const IMPOSSIBLE: &str = "n/a!";
 
-/// A share in per cent with two decimals.
+/// Share in per cent with two decimals.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| UNKNOWN.into(), |percent| fixed(percent, 2))
 }
 
-/// A number with its thousands apart.
+/// Number with thousands separators.
 pub(super) fn number(number: Option<u64>) -> String {
     number.map_or(UNKNOWN.into(), grouped)
 }
 
-/// Memory in a unit that keeps it short.
+/// Memory in a suitable unit.
 pub(super) fn memory(bytes: Option<u64>) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let Some(bytes) = bytes else { return UNKNOWN.into() };
@@ -31,7 +31,7 @@ pub(super) fn memory(bytes: Option<u64>) -> String {
     }
 }
 
-/// A moment since the start.
+/// Time since the start of the recording.
 pub(super) fn moment(bound: Option<TimeBound>) -> String {
     match bound {
         None => String::new(),
@@ -40,8 +40,7 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
     }
 }
 
-/// Attach points of a program, each once; without the word before the colon where that is the program's type, if
-/// `beside_type` says that the type is in the same row.
+/// Distinct attach points of a program; `beside_type` omits the kind before the colon if it equals the program's type, which the row shows.
 pub(super) fn attachments(program: &Program, beside_type: bool) -> String {
     let prog_type = program.prog_type.filter(|_| beside_type).map(|it| it.to_string());
     let without_type =
@@ -63,7 +62,7 @@ pub(super) fn attachments(program: &Program, beside_type: bool) -> String {
     places.collect::<Vec<_>>().join(" ")
 }
 
-/// Holders of a program: its processes, and the first of its pins with the number of the others.
+/// Holders of a program: processes, and the first pin with the number of other pins.
 pub(super) fn holders(program: &Program) -> String {
     let owners = program.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid));
     let pin = program.pins.first().cloned();
@@ -72,7 +71,7 @@ pub(super) fn holders(program: &Program) -> String {
     owners.chain(pin).chain(more).collect::<Vec<_>>().join(" ")
 }
 
-/// Time per run by the kernel's statistics.
+/// Time per run by run statistics.
 pub(super) fn ns_per_run(runs: &Runs) -> String {
     runs.ns_per_run.map_or_else(|| UNKNOWN.into(), decimal)
 }
@@ -94,7 +93,7 @@ pub(super) fn exact(exact: Option<&Exact>, events: usize, at: usize) -> String {
     }
 }
 
-/// An event per run.
+/// Events per run.
 pub(super) fn event(event: &Event, exact: &Exact) -> String {
     match &event.counted {
         Known::Value(counted) => value(&counted.per_run, exact.is_estimate) + &turns(event),
@@ -103,7 +102,7 @@ pub(super) fn event(event: &Event, exact: &Exact) -> String {
     }
 }
 
-/// Share of the time for which an event was counted, when it took turns with others.
+/// Share of the time that a multiplexed event was counted.
 pub(super) fn turns(event: &Event) -> String {
     match event.counted.value() {
         Some(event) if event.running < 1.0 => format!("[{:.0}%]", (event.running * 100.0).clamp(1.0, 99.0)),
@@ -120,12 +119,12 @@ pub(super) fn time(exact: &Exact) -> String {
     }
 }
 
-/// Runs. Run statistics may have been on for a part of the time: then runs are estimated.
+/// Runs. If run statistics were on for a part of the time, runs are an estimate.
 pub(super) fn runs(source: CounterSource, exact: &Exact) -> String {
     if is_in_parts(source, exact) { estimated(exact.runs, None) } else { grouped(exact.runs) }
 }
 
-/// Time per run, of those that were counted.
+/// Time per counted run.
 pub(super) fn time_per_run(source: CounterSource, exact: &Exact) -> String {
     match exact.time.value().filter(|_| is_in_parts(source, exact)) {
         Some(time) => decimal(time.value),
@@ -149,39 +148,39 @@ fn value(per_run: &PerRun, is_estimate: bool) -> String {
     }
 }
 
-/// Number of runs that were measured.
+/// Number of measured runs.
 pub(super) fn measured(exact: &Exact) -> String {
     let unmeasured = exact.runs.saturating_sub(exact.measured);
     match exact.measured {
         _ if exact.runs == 0 => UNKNOWN.into(),
         0 => "none".into(),
         _ if !exact.is_estimate || unmeasured == 0 => "all".into(),
-        // A share of nearly all: "1 in 1" would read as all.
+        // Nearly all runs: a ratio would read "1 in 1".
         _ if unmeasured < exact.runs / 20 => format!("all but {}", grouped(unmeasured)),
         measured => format!("1 in {}", decimal(exact.runs as f64 / measured as f64).trim_end_matches(".0")),
     }
 }
 
-/// A value for CSV: nothing where it is not known.
+/// CSV value; empty when unknown.
 pub(super) fn plain(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// A share that rounds to nothing.
+/// Text of a share that rounds to zero.
 pub(super) const NOTHING: &str = "0.00";
 
-/// A share that is an estimate. One that rounds to nothing is as good as known.
+/// Estimated share; without `≈` if the share rounds to zero.
 pub(super) fn estimate(share: Option<f64>) -> String {
     let cell = percent(share);
     if share.is_none() || cell == NOTHING { cell } else { format!("≈{cell}") }
 }
 
-/// A share of the machine, which is an estimate where ticks of the timer are missing.
+/// Share of the machine; an estimate if timer ticks are missing.
 pub(super) fn of_machine(share: Option<f64>, is_scaled: bool) -> String {
     if is_scaled { estimate(share) } else { percent(share) }
 }
 
-/// Several sentences in one cell.
+/// Several sentences in a cell.
 pub(super) fn joined<T: ToString>(said: &[T]) -> String {
     said.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

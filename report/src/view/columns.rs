@@ -1,5 +1,5 @@
-//! Columns of a view, each declared once: its heading and cell in tables for people, and its name and value in CSV. Whatever shows rows reads
-//! these declarations, so that a name stands in one place and a value cannot end up below another name.
+//! Columns of a view, each declared once with heading and cell for tables, and name and value for CSV. All writers read these declarations, so that a
+//! value cannot end up below another name.
 
 use super::cells::plain;
 use super::grid::{Column, Sheet};
@@ -7,52 +7,52 @@ use super::screen::Screen;
 use std::borrow::Cow;
 use std::io;
 
-/// Makes a cell of a line.
-type Cell<'v, L> = Box<dyn Fn(&L) -> String + 'v>;
+/// Returns a cell of a line.
+type CellFn<'v, L> = Box<dyn Fn(&L) -> String + 'v>;
 
 /// A column of lines of type `L`: for tables, for CSV, or for both.
-pub(super) struct Field<'v, L> {
-    csv: Option<(Cow<'static, str>, Cell<'v, L>)>,
-    text: Option<(Column, Cell<'v, L>)>,
+pub(super) struct LineColumn<'v, L> {
+    csv: Option<(Cow<'static, str>, CellFn<'v, L>)>,
+    text: Option<(Column, CellFn<'v, L>)>,
     ahead: usize,
 }
 
-impl<'v, L> Field<'v, L> {
-    /// A column of CSV, empty where there is no value.
+impl<'v, L> LineColumn<'v, L> {
+    /// A CSV column; missing values are empty.
     pub(super) fn csv<V: ToString>(
         name: impl Into<Cow<'static, str>>,
         value: impl Fn(&L) -> Option<V> + 'v,
-    ) -> Field<'v, L> {
-        Field { csv: Some((name.into(), Box::new(move |line| plain(value(line))))), text: None, ahead: 0 }
+    ) -> LineColumn<'v, L> {
+        LineColumn { csv: Some((name.into(), Box::new(move |line| plain(value(line))))), text: None, ahead: 0 }
     }
 
-    /// A column of tables.
-    pub(super) fn text(column: Column, cell: impl Fn(&L) -> String + 'v) -> Field<'v, L> {
-        Field { csv: None, text: Some((column, Box::new(cell))), ahead: 0 }
+    /// A table column.
+    pub(super) fn text(column: Column, cell: impl Fn(&L) -> String + 'v) -> LineColumn<'v, L> {
+        LineColumn { csv: None, text: Some((column, Box::new(cell))), ahead: 0 }
     }
 
-    /// The same, which tables have, too.
-    pub(super) fn and_text(self, column: Column, cell: impl Fn(&L) -> String + 'v) -> Field<'v, L> {
-        Field { text: Some((column, Box::new(cell))), ..self }
+    /// Adds a table column to a CSV column.
+    pub(super) fn and_text(self, column: Column, cell: impl Fn(&L) -> String + 'v) -> LineColumn<'v, L> {
+        LineColumn { text: Some((column, Box::new(cell))), ..self }
     }
 
-    /// The same, in tables so many columns further left than it is declared.
-    pub(super) fn ahead(self, columns: usize) -> Field<'v, L> {
-        Field { ahead: columns, ..self }
+    /// Moves the table column left by `columns` positions from its place of declaration.
+    pub(super) fn ahead(self, columns: usize) -> LineColumn<'v, L> {
+        LineColumn { ahead: columns, ..self }
     }
 }
 
-/// The columns of a view.
-pub(super) struct Fields<'v, L> {
-    csv: Vec<(Cow<'static, str>, Cell<'v, L>)>,
+/// Columns of a view.
+pub(super) struct LineColumns<'v, L> {
+    csv: Vec<(Cow<'static, str>, CellFn<'v, L>)>,
     columns: Vec<Column>,
-    cells: Vec<Cell<'v, L>>,
+    cells: Vec<CellFn<'v, L>>,
 }
 
-impl<'v, L> Fields<'v, L> {
-    pub(super) fn new(fields: impl IntoIterator<Item = Field<'v, L>>) -> Fields<'v, L> {
-        let mut all = Fields { csv: Vec::new(), columns: Vec::new(), cells: Vec::new() };
-        for Field { csv, text, ahead } in fields {
+impl<'v, L> LineColumns<'v, L> {
+    pub(super) fn new(fields: impl IntoIterator<Item = LineColumn<'v, L>>) -> LineColumns<'v, L> {
+        let mut all = LineColumns { csv: Vec::new(), columns: Vec::new(), cells: Vec::new() };
+        for LineColumn { csv, text, ahead } in fields {
             all.csv.extend(csv);
             if let Some((column, cell)) = text {
                 let at = all.columns.len() - ahead;
@@ -63,12 +63,12 @@ impl<'v, L> Fields<'v, L> {
         all
     }
 
-    /// The columns of tables.
+    /// Columns of tables.
     pub(super) fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// A table of these lines.
+    /// Table of these lines.
     pub(super) fn sheet<'l>(
         &self,
         rows: impl IntoIterator<Item = &'l L>,
@@ -85,7 +85,7 @@ impl<'v, L> Fields<'v, L> {
         }
     }
 
-    /// Writes the names of the columns and a line of values for each of `lines`.
+    /// Writes a header and a line of values per item of `lines`.
     pub(super) fn write_csv(&self, lines: impl IntoIterator<Item = L>, out: &mut Screen<'_>) -> io::Result<()> {
         out.values(self.csv.iter().map(|(name, _)| name.to_string()), ",")?;
         lines.into_iter().try_for_each(|line| out.values(self.csv.iter().map(|(_, cell)| cell(&line)), ","))

@@ -1,8 +1,8 @@
-//! Counters over time as table and CSV.
+//! Counters over time as a table and CSV.
 
 use super::blocks::{Block, View};
 use super::cells::{self, IMPOSSIBLE, PERCENTILE_NAMES, exact_columns, joined, measured, number, turns};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::Column;
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, grouped, seconds};
@@ -37,56 +37,58 @@ pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
     view
 }
 
-/// Meaning of the cells.
+/// Legend of the cells.
 const LEGEND: &str = "TIME: s since the start, the total below the line; n/a!: impossible, see the notes";
 
-/// A cell of what was counted, which may be impossible.
-fn cell<'v>(column: Column, cell: impl Fn(&CounterRow, &CounterTotals) -> String + 'v) -> Field<'v, CounterRow> {
-    Field::text(column, move |row: &CounterRow| match row.counts.value() {
+/// A counter column, whose values may be contradictory.
+fn cell<'v>(column: Column, cell: impl Fn(&CounterRow, &CounterTotals) -> String + 'v) -> LineColumn<'v, CounterRow> {
+    LineColumn::text(column, move |row: &CounterRow| match row.counts.value() {
         Some(counts) => cell(row, counts),
         None => IMPOSSIBLE.to_owned(),
     })
 }
 
-fn programs(report: &CountersReport) -> Fields<'_, CounterRow> {
+fn programs(report: &CountersReport) -> LineColumns<'_, CounterRow> {
     let counting = report.exact.as_ref();
     let events = counting.map_or(0, |counting| counting.events.len());
     let none = Counting::default();
     let exact = exact_columns(counting.unwrap_or(&none)).into_iter().enumerate().map(|(at, column)| {
-        Field::text(column, move |row: &CounterRow| cells::exact(row.counts.value().map(|it| &it.values), events, at))
+        LineColumn::text(column, move |row: &CounterRow| {
+            cells::exact(row.counts.value().map(|it| &it.values), events, at)
+        })
     });
     let fields = [
-        Field::text(Column::text("TIME"), time),
-        Field::text(Column::number("ID"), |row: &CounterRow| row.target.id.to_string()),
-        Field::text(Column::text("PROGRAM"), name),
-        Field::text(Column::text("SOURCE"), |row: &CounterRow| row.source.name().to_owned()),
+        LineColumn::text(Column::text("TIME"), time),
+        LineColumn::text(Column::number("ID"), |row: &CounterRow| row.target.id.to_string()),
+        LineColumn::text(Column::text("PROGRAM"), name),
+        LineColumn::text(Column::text("SOURCE"), |row: &CounterRow| row.source.name().to_owned()),
         cell(Column::number("RUNS"), |row, it| cells::runs(row.source, &it.values)),
         cell(Column::number("NS/RUN"), |row, it| cells::time_per_run(row.source, &it.values)),
         cell(Column::number("%ONE-CPU").share(), |_, it| cpu_percent(it)),
         cell(Column::number("MISSES"), |_, it| number(it.values.misses)),
     ];
-    let measured = Field::text(Column::number("MEASURED"), |row: &CounterRow| match row.counts.value() {
+    let measured = LineColumn::text(Column::number("MEASURED"), |row: &CounterRow| match row.counts.value() {
         Some(counts) if row.source == CounterSource::Exact => measured(&counts.values),
         _ => UNKNOWN.into(),
     });
-    Fields::new(fields.into_iter().chain(exact).chain([measured]))
+    LineColumns::new(fields.into_iter().chain(exact).chain([measured]))
 }
 
-/// Time of all runs, of one CPU's.
+/// Time of all runs, % of one CPU.
 pub(super) fn cpu_percent(counts: &CounterTotals) -> String {
     counts.cpu_percent.map_or(UNKNOWN.into(), |percent| format!("{percent:.3}"))
 }
 
-fn shared(report: &CountersReport) -> Fields<'_, CounterRow> {
+fn shared(report: &CountersReport) -> LineColumns<'_, CounterRow> {
     let events = report.shared.as_ref().map_or(&[][..], |counting| &counting.events);
     let fields = [
-        Field::text(Column::text("TIME"), time),
-        Field::text(Column::text("SCOPE"), |row: &CounterRow| row.target.kind.to_owned()),
-        Field::text(Column::number("ID"), |row: &CounterRow| match row.target.kind {
+        LineColumn::text(Column::text("TIME"), time),
+        LineColumn::text(Column::text("SCOPE"), |row: &CounterRow| row.target.kind.to_owned()),
+        LineColumn::text(Column::number("ID"), |row: &CounterRow| match row.target.kind {
             "machine" => String::new(),
             _ => row.target.id.to_string(),
         }),
-        Field::text(Column::text("NAME"), name),
+        LineColumn::text(Column::text("NAME"), name),
     ];
     let counted = |event: &Event| match &event.counted {
         Known::Value(counted) => grouped(counted.per_run.value.round() as u64) + &turns(event),
@@ -97,7 +99,7 @@ fn shared(report: &CountersReport) -> Fields<'_, CounterRow> {
         cell(Column::number(event.name.clone()), move |_, it| it.values.events.get(at).map_or(UNKNOWN.into(), counted))
     });
     let ipc = cell(Column::number("IPC"), |_, it| it.values.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}")));
-    Fields::new(fields.into_iter().chain(events).chain([ipc]))
+    LineColumns::new(fields.into_iter().chain(events).chain([ipc]))
 }
 
 fn time(row: &CounterRow) -> String {
@@ -111,19 +113,19 @@ fn name(row: &CounterRow) -> String {
     }
 }
 
-/// A line of CSV.
-type Line<'r> = (&'static str, &'r CounterRow);
+/// A CSV line.
+type CounterLine<'r> = (&'static str, &'r CounterRow);
 
 pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<()> {
-    type F<'r> = Field<'r, Line<'r>>;
-    fn values<'r>((_, row): &Line<'r>) -> Option<&'r Exact> {
+    type F<'r> = LineColumn<'r, CounterLine<'r>>;
+    fn values<'r>((_, row): &CounterLine<'r>) -> Option<&'r Exact> {
         Some(&row.counts.value()?.values)
     }
-    /// Other targets do not run.
-    fn runs<'r>(line: &Line<'r>) -> Option<&'r Exact> {
+    /// Runs of a program; other targets have no runs.
+    fn runs<'r>(line: &CounterLine<'r>) -> Option<&'r Exact> {
         values(line).filter(|_| line.1.source != CounterSource::Shared)
     }
-    fn totals<'r>(line: &Line<'r>) -> Option<&'r CounterTotals> {
+    fn totals<'r>(line: &CounterLine<'r>) -> Option<&'r CounterTotals> {
         line.1.counts.value().filter(|_| line.1.source != CounterSource::Shared)
     }
     let mut fields: Vec<F<'_>> = vec![
@@ -165,10 +167,11 @@ pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<(
         }
     }
     for name in names {
-        let at = move |(_, row): &Line<'_>| report.counting(row.source)?.events.iter().position(|it| it.name == name);
+        let at =
+            move |(_, row): &CounterLine<'_>| report.counting(row.source)?.events.iter().position(|it| it.name == name);
         let reading =
-            move |it: &Line<'_>| -> Option<NamedReading> { it.1.counts.value()?.readings.get(at(it)?).cloned() };
-        let per_run = move |it: &Line<'_>| -> Option<EventPerRun> {
+            move |it: &CounterLine<'_>| -> Option<NamedReading> { it.1.counts.value()?.readings.get(at(it)?).cloned() };
+        let per_run = move |it: &CounterLine<'_>| -> Option<EventPerRun> {
             runs(&(it.0, it.1))?.events.get(at(it)?)?.counted.value().cloned()
         };
         fields.extend([
@@ -180,5 +183,5 @@ pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<(
         ]);
     }
     let rows = report.rows.iter().map(|row| ("interval", row));
-    Fields::new(fields).write_csv(rows.chain(report.totals.iter().map(|row| ("total", row))), out)
+    LineColumns::new(fields).write_csv(rows.chain(report.totals.iter().map(|row| ("total", row))), out)
 }

@@ -1,7 +1,7 @@
-//! Recordings of before and after: a table for people, lines for programs.
+//! Comparison of recordings: a table for people, CSV lines for programs.
 
 use super::blocks::{Block, View, note};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, decimal, fixed};
@@ -32,7 +32,7 @@ pub(super) fn view(diff: &Diff, _: usize) -> View<'_> {
     view
 }
 
-/// Target of a recording.
+/// Facts about a recording.
 fn facts(recording: &DiffRecording) -> String {
     let mut facts = vec![recording.path.clone()];
     facts.extend(recording.hostname.clone());
@@ -42,7 +42,7 @@ fn facts(recording: &DiffRecording) -> String {
     facts.join(" · ")
 }
 
-/// A table of an event; `has_runs` where it shows runs, which are of no event, as well.
+/// Table of an event; `has_runs` adds the columns of runs, which do not depend on the event.
 fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
     let name = event.map(|(name, _)| name);
     let is_time = event.is_none_or(|(_, unit)| unit == Unit::Nanoseconds);
@@ -66,7 +66,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
         add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
         add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
     }
-    // Time per run is what statistics tell better.
+    // Run statistics measure time per run better than samples do.
     if !is_time {
         add(columns_of(&per_run, &format!("NEW {per_run}"), "Δ/RUN"), 6);
     }
@@ -79,7 +79,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
             |metric, event: Option<&str>| metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
         let mut cells = Vec::new();
         let of_cost = find(DiffMetric::Cost, name);
-        // The share and the cost of a clock change alike.
+        // Share and cost of a clock change in proportion.
         let values = if is_time { find(DiffMetric::Share, name) } else { of_cost };
         let decimals = if is_time { Some(2) } else { None };
         cells.extend(four(values, of_cost, decimals));
@@ -111,10 +111,10 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
     Sheet { columns, rows: lines, totals: Vec::new() }
 }
 
-/// The column of how runs per second changed.
+/// Name of the column of the change of runs per second.
 const RUNS_CHANGE: &str = "ΔRUNS/S";
 
-/// Tone of a change that chance does not explain: more is worse.
+/// Tone of a significant change: an increase is worse.
 fn change_tone(cell: &str) -> Option<Tone> {
     match (cell.strip_suffix(SIGNIFICANT), cell.chars().next()) {
         (Some(_), Some('+')) => Some(Tone::Red),
@@ -138,7 +138,7 @@ fn label(program: &ProgramDiff) -> String {
     }
 }
 
-/// A number before and after, what changed, and the interval of that.
+/// Cells: value before and after, change, and confidence interval of the change.
 fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: Option<usize>) -> [String; 4] {
     let cell = |side: fn(&MetricDiff) -> &MetricValue| {
         let value = values.and_then(|it| side(it).estimate.value());
@@ -154,10 +154,10 @@ fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: O
     ]
 }
 
-/// Behind a change that chance does not explain.
+/// Mark of a change that chance does not explain.
 const SIGNIFICANT: &str = "*";
 
-/// A change in per cent, with what is to be thought of it.
+/// Change in per cent, with a mark if significant.
 fn changed(change: &Change) -> String {
     let mark = match &change.significant {
         Known::Value(true) => SIGNIFICANT,
@@ -189,25 +189,25 @@ fn judged(judgment: &Judgment) -> String {
     text + ": " + &judgment.evidence()
 }
 
-/// A line of CSV.
-enum Line<'r> {
-    /// A number of a program, or of all.
+/// A CSV line.
+enum DiffLine<'r> {
+    /// A metric of a program, or of all BPF.
     Metric(Option<&'r ProgramDiff>, &'r MetricDiff),
     Condition(&'r Judgment),
 }
 
-impl<'r> Line<'r> {
+impl<'r> DiffLine<'r> {
     fn program(&self) -> Option<&'r ProgramDiff> {
         match self {
-            Line::Metric(program, _) => *program,
-            Line::Condition(_) => None,
+            DiffLine::Metric(program, _) => *program,
+            DiffLine::Condition(_) => None,
         }
     }
 
     fn metric(&self) -> Option<&'r MetricDiff> {
         match self {
-            Line::Metric(_, metric) => Some(metric),
-            Line::Condition(_) => None,
+            DiffLine::Metric(_, metric) => Some(metric),
+            DiffLine::Condition(_) => None,
         }
     }
 
@@ -217,30 +217,30 @@ impl<'r> Line<'r> {
 
     fn condition(&self) -> Option<&'r Judgment> {
         match self {
-            Line::Metric(..) => None,
-            Line::Condition(judgment) => Some(judgment),
+            DiffLine::Metric(..) => None,
+            DiffLine::Condition(judgment) => Some(judgment),
         }
     }
 
-    /// The interval of a relative change.
+    /// Confidence interval of the relative change.
     fn relative(&self) -> Option<PossibleRange> {
         self.condition().filter(|it| it.is_relative)?.interval
     }
 
     fn unknown(&self) -> Option<String> {
         match self {
-            Line::Metric(_, metric) => {
+            DiffLine::Metric(_, metric) => {
                 let why = metric.base.estimate.why().or(metric.new.estimate.why());
                 why.or(metric.change.as_ref().and_then(|it| it.significant.why()))
             }
-            Line::Condition(Judgment { verdict: Verdict::Undecided { reason }, .. }) => Some(reason.to_string()),
-            Line::Condition(_) => None,
+            DiffLine::Condition(Judgment { verdict: Verdict::Undecided { reason }, .. }) => Some(reason.to_string()),
+            DiffLine::Condition(_) => None,
         }
     }
 }
 
 pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
-    type F<'r> = Field<'r, Line<'r>>;
+    type F<'r> = LineColumn<'r, DiffLine<'r>>;
     let value = |side: Option<&MetricValue>| Some(side?.estimate.value()?.value);
     let margin = |side: Option<&MetricValue>| side?.estimate.value()?.margin;
     let absolute = |it: &Judgment| {
@@ -249,9 +249,9 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
     };
     let fields: [F<'_>; 20] = [
         F::csv("kind", |it| match it {
-            Line::Metric(Some(_), _) => Some("program"),
-            Line::Metric(None, _) => Some("total"),
-            Line::Condition(_) => Some("condition"),
+            DiffLine::Metric(Some(_), _) => Some("program"),
+            DiffLine::Metric(None, _) => Some("total"),
+            DiffLine::Condition(_) => Some("condition"),
         }),
         F::csv("name", |it| it.program().map(|it| it.name.clone()).or_else(|| it.condition()?.program.clone())),
         F::csv("type", |it| Some(it.program()?.prog_type.clone())),
@@ -261,8 +261,8 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         F::csv("base_tags", |it| Some(it.program()?.base_tags.join(" "))),
         F::csv("new_tags", |it| Some(it.program()?.new_tags.join(" "))),
         F::csv("metric", |it| match it {
-            Line::Metric(_, metric) => Some(metric.metric.name().to_owned()),
-            Line::Condition(judgment) => Some(judgment.condition.clone()),
+            DiffLine::Metric(_, metric) => Some(metric.metric.name().to_owned()),
+            DiffLine::Condition(judgment) => Some(judgment.condition.clone()),
         }),
         F::csv("event", |it| it.metric()?.event.clone()),
         F::csv("base", move |it| value(it.metric().map(|it| &it.base)).or_else(|| it.condition()?.base)),
@@ -276,10 +276,10 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         }),
         F::csv("to_percent", |it| it.change().and_then(|it| it.to_percent).or_else(|| it.relative()?.to)),
         F::csv("significant", |it| it.change()?.significant.value().copied()),
-        F::csv("unknown", Line::unknown),
+        F::csv("unknown", DiffLine::unknown),
     ];
     let programs = diff.programs.iter().flat_map(|it| it.metrics.iter().map(move |metric| (Some(it), metric)));
     let totals = diff.total.iter().map(|metric| (None, metric));
-    let metrics = programs.chain(totals).map(|(program, metric)| Line::Metric(program, metric));
-    Fields::new(fields).write_csv(metrics.chain(diff.gate.iter().map(Line::Condition)), out)
+    let metrics = programs.chain(totals).map(|(program, metric)| DiffLine::Metric(program, metric));
+    LineColumns::new(fields).write_csv(metrics.chain(diff.gate.iter().map(DiffLine::Condition)), out)
 }

@@ -1,17 +1,17 @@
-//! Call chains as boxes below each other, as wide as they are heavy.
+//! Flame graph of call chains: boxes as wide as the weight of their frames.
 
 use super::listing::{FlameBox, Listing, ListingRow};
 use crate::model::text::{counted, fit, printable};
 use crate::model::{Stack, StackTree, Stacks};
 
-/// More boxes than a screen has room for.
+/// Limit on boxes, more than a screen holds.
 const MAX_NODES: usize = 4_000;
-/// Text of frames that were folded together.
+/// Text of folded frames.
 const FOLDED: &str = "…";
 
 impl Stacks {
-    /// A flame graph that grows downwards, `width` columns wide: a row for each depth, in which a box begins with `|`. What would have no column
-    /// is left out. With frames of a box, outermost first, only what is below these, as wide as everything.
+    /// Flame graph that grows downwards, `width` columns wide: a row per depth, in which `|` starts a box. Boxes narrower than a column are left out.
+    /// With `below` (frames, outermost first), only their callees are drawn, over the full width.
     pub fn flame_listing(&self, width: usize, below: &[String]) -> Listing {
         let part = self.below(below);
         let above = match below.last() {
@@ -25,7 +25,7 @@ impl Stacks {
         Listing { above: vec![printable(&above).into_owned()], rows, ..Listing::default() }
     }
 
-    /// The stacks that begin with these frames.
+    /// Stacks that begin with these frames.
     fn below(&self, frames: &[String]) -> Stacks {
         let frame = |at: u32| self.frames.get(at as usize).map(|frame| frame.label());
         let begins = |stack: &&Stack| {
@@ -38,12 +38,12 @@ impl Stacks {
     }
 }
 
-/// `all` is the weight that shares are of.
+/// Rows of a tree; `all` is the weight that shares refer to.
 fn rows(stacks: &Stacks, tree: &StackTree, width: usize, all: u64) -> Vec<ListingRow> {
     let inclusive = tree.inclusive();
     let Some(total) = inclusive.first().copied().filter(|total| *total > 0) else { return Vec::new() };
     let column = |weight: u64| (u128::from(weight) * width as u128 / u128::from(total)) as usize;
-    // By node: its depth, and where its next child begins, in weight.
+    // By node: depth, and the weight offset of the next child.
     let mut places: Vec<(usize, u64)> = vec![(0, 0)];
     let mut rows: Vec<ListingRow> = Vec::new();
     for (at, weight) in inclusive.iter().copied().enumerate().skip(1) {
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(texts(&all), ["|task         |other", "|left |right\\…"]);
         let right = &all.rows[1].boxes[1];
         assert_eq!((right.columns.clone(), right.text.as_str()), (6..14, "right\\u{1b} · 40.00 %"));
-        // Three of the seven below the task are eight of its twenty columns; shares are those of everything.
+        // Three of the seven samples below the task take eight of twenty columns; shares refer to all samples.
         let below = stacks.flame_listing(20, &["task".to_owned()]);
         assert_eq!(texts(&below), ["|task               ", "|left   |right\\u{1b}"]);
         assert_eq!(below.above, ["e · 7 of 10 samples below task"]);

@@ -1,36 +1,36 @@
-//! Columns side by side: the one writer of tables.
+//! Tables of aligned columns: the only table writer.
 
-use super::line::{Line, share_tone};
+use super::line::{TonedLine, share_tone};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, fit, fit_middle, printable, width_of};
 use crate::options::Tone;
 use std::io;
 
-/// Parts of a table whose cells are kept from the time they are measured until they are written.
+/// Number of parts whose cells are kept between measuring and writing.
 const PARTS_KEPT: usize = 2;
 
-/// A column: its name, and what becomes of it when the table is too wide.
+/// A column: name, alignment, and behaviour if the table is too wide.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     name: String,
     align: Align,
-    /// Meaning; empty where the name says it.
+    /// Meaning of the column; empty if the name is clear.
     what: &'static str,
-    /// Rank by which it is dropped when the table is too wide; 0: it always stays.
+    /// Drop order if the table is too wide: higher goes first, 0 stays.
     drop_order: u8,
-    /// Least width a column of text may be cut to.
+    /// Least width that a text column is cut to.
     cut_to: Option<usize>,
-    /// Part of a cell that is cut: its middle, or its end.
+    /// Part of a cell that is cut: middle or end.
     cut: Cut,
-    /// It stays when no row says anything in it.
+    /// True to show the column without content.
     always: bool,
-    /// A cell that says nothing, beside empty ones and `n/a`.
+    /// Text of cells without content, beside empty ones and `n/a`.
     nothing: &'static str,
-    /// Tone of a cell.
+    /// Tone of a cell, from its text.
     tone: fn(&str) -> Option<Tone>,
 }
 
-/// Part of a text that is too long which is cut.
+/// Part of a long text that is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Middle,
@@ -44,7 +44,7 @@ enum Align {
 }
 
 impl Column {
-    /// A column of numbers, flush right.
+    /// A number column, right-aligned.
     pub(super) fn number(name: impl Into<String>) -> Column {
         Column {
             name: name.into(),
@@ -59,79 +59,78 @@ impl Column {
         }
     }
 
-    /// A column of names, flush left.
+    /// A name column, left-aligned.
     pub(super) fn text(name: impl Into<String>) -> Column {
         Column { align: Align::Left, ..Column::number(name) }
     }
 
-    /// It is left out where the table is too wide, the sooner the higher `order` is.
+    /// Sets the drop order: higher goes first if the table is too wide.
     pub(super) fn droppable(self, order: u8) -> Column {
         Column { drop_order: order, ..self }
     }
 
-    /// Its cells may be cut to this width where the table is too wide.
+    /// Sets the least width that cells are cut to.
     pub(super) fn cut_to(self, width: usize) -> Column {
         Column { cut_to: Some(width), ..self }
     }
 
-    /// Cuts its cells at their end, as their beginning says most, and not in the middle as names are.
+    /// Cuts cells at the end instead of the middle: their beginning matters most.
     pub(super) fn cut_at_end(self) -> Column {
         Column { cut: Cut::End, ..self }
     }
 
-    /// It stays even when no row says anything in it.
+    /// Shows the column even without content.
     pub(super) fn always(self) -> Column {
         Column { always: true, ..self }
     }
 
-    /// A cell with this says nothing.
+    /// Sets the text of cells without content.
     pub(super) fn nothing(self, nothing: &'static str) -> Column {
         Column { nothing, ..self }
     }
 
-    /// Says what is in it.
+    /// Sets the meaning.
     pub(super) fn says(self, what: &'static str) -> Column {
         Column { what, ..self }
     }
 
-    /// Meaning; empty where the name says it.
+    /// Meaning of the column; empty if the name is clear.
     pub(super) fn what(&self) -> &'static str {
         self.what
     }
 
-    /// Drop order where the table is too wide: 0 stays, the highest goes first.
+    /// Drop order: 0 stays, the highest goes first.
     #[cfg(test)]
     pub(super) fn drop_order(&self) -> u8 {
         self.drop_order
     }
 
-    /// Its cells are shares, which stand out when they are high.
+    /// Marks cells as shares, which stand out when high.
     pub(super) fn share(self) -> Column {
         self.toned(share_tone)
     }
 
-    /// Its cells have the tone that this says of their text.
+    /// Sets the tone of cells, from their text.
     pub(super) fn toned(self, tone: fn(&str) -> Option<Tone>) -> Column {
         Column { tone, ..self }
     }
 
-    /// Its name.
+    /// Name of the column.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// True if numbers are in it.
+    /// Returns true for a number column.
     pub(super) fn is_number(&self) -> bool {
         self.align == Align::Right
     }
 
-    /// Least width of its text; `None` for numbers, which are never cut.
+    /// Least width of a text column; `None` for numbers, which are never cut.
     fn least_width(&self) -> Option<usize> {
         self.cut_to.map(|least| least.max(width_of(&self.name)))
     }
 
-    /// Width that its text may have of a line that is too short for all: a name a third where it always stays, else an
-    /// eighth; text that is cut at its end gets the rest.
+    /// Width that a text column may take of a line: a third for names that always stay, otherwise an eighth; columns cut at the end take the rest.
     fn share_of(&self, line: usize) -> Option<usize> {
         let share = match (self.cut, self.drop_order) {
             (Cut::End, _) => 0,
@@ -146,19 +145,19 @@ impl Column {
     }
 }
 
-/// Blanks between two columns.
+/// Blanks between columns.
 pub(super) const GAP: usize = 2;
 
-/// Columns of a table that grows: they get wider, and more, as rows come that need it.
+/// Columns of a growing table: columns widen and appear as rows need them.
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
     columns: Vec<Column>,
     widths: Vec<usize>,
-    /// Some row says something there.
+    /// True by column with content.
     kept: Vec<bool>,
 }
 
-/// Widths of the columns that fit into a line; `None` of those left out.
+/// Widths of the columns that fit into a line; `None` for dropped columns.
 pub(super) struct Layout<'g> {
     columns: &'g [Column],
     widths: Vec<Option<usize>>,
@@ -172,7 +171,7 @@ impl Grid {
         Grid { columns, widths, kept }
     }
 
-    /// Makes room for rows; whether that changed anything.
+    /// Widens columns for rows; returns true if anything changed.
     pub(super) fn fit(&mut self, rows: &[Vec<String>]) -> bool {
         let before = (self.widths.clone(), self.kept.clone());
         for row in rows {
@@ -184,8 +183,8 @@ impl Grid {
         before != (self.widths.clone(), self.kept.clone())
     }
 
-    /// Layout within `limit` characters. Text gets a share of the line that only grows with the line, and columns are
-    /// left out until the rest fits: so a wider line never shows shorter names.
+    /// Layout within `limit` characters. Text columns get a share that only grows with the line, and columns are dropped until the rest fits, so that
+    /// a wider line never shows shorter names.
     pub(super) fn layout(&self, limit: usize) -> Layout<'_> {
         let columns = &self.columns;
         let mut widths: Vec<Option<usize>> =
@@ -200,10 +199,10 @@ impl Grid {
             let shown = |at: &usize| widths[*at].is_some();
             let droppable = (0..columns.len()).filter(shown).filter(|at| columns[*at].drop_order > 0);
             let first = droppable.max_by_key(|at| (columns[*at].drop_order, *at));
-            // Text that stays gives its widest characters before a number goes.
+            // Text columns that stay are narrowed before a number column is dropped.
             let room = |at: &usize| Some(widths[*at]?.saturating_sub(columns[*at].least_width()?));
             let widest = (0..columns.len()).filter(|at| room(at).is_some_and(|room| room > 0));
-            // A number is whole or not there: part of it would read as another one.
+            // Numbers are never cut: a part would read as another number.
             let last_number = (1..columns.len()).filter(shown).rfind(|at| columns[*at].align == Align::Right);
             if let Some(at) = first {
                 (widths[at], is_whole) = (None, false);
@@ -215,7 +214,7 @@ impl Grid {
                 break;
             }
         }
-        // No name gets width that a left-out column has freed: a line that has the column would show a shorter one.
+        // Width freed by dropped columns is not given to names: a slightly wider line would then show a shorter name.
         for at in (0..columns.len()).filter(|at| is_whole || columns[*at].cut == Cut::End) {
             let room = limit.saturating_sub(total(&widths));
             widths[at] = widths[at].map(|width| width + room.min(self.widths[at] - width));
@@ -224,7 +223,7 @@ impl Grid {
     }
 }
 
-/// The cells of a table: rows, and what stands below a rule.
+/// Cells of a table: rows, and totals below a rule.
 pub(super) struct Sheet {
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Vec<String>>,
@@ -239,7 +238,7 @@ impl Sheet {
         grid
     }
 
-    /// Writes it, `width` columns wide where that is possible.
+    /// Writes the table, at most `width` columns wide if possible.
     pub(super) fn write(&self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         let grid = self.grid();
         let layout = grid.layout(width);
@@ -247,8 +246,8 @@ impl Sheet {
         if self.totals.is_empty() { Ok(()) } else { layout.write_totals(&self.totals, out) }
     }
 
-    /// Writes a table of `columns` from numbered parts of its rows, and returns the names of the columns that fit. Parts beyond the first
-    /// few are made twice, for the widths and for the text: their cells take too much memory to be kept.
+    /// Writes a table from numbered parts of its rows and returns the names of the columns that fit. Most parts are made twice, for measuring and for
+    /// writing, to limit memory.
     pub(super) fn write_parts(
         columns: Vec<Column>,
         part: impl Fn(usize) -> Option<Sheet>,
@@ -276,18 +275,18 @@ impl Sheet {
         Ok(shown.map(|(column, _)| column.name.clone()).collect())
     }
 
-    /// Width where `limit` columns are free.
+    /// Width of the table if `limit` columns are free.
     pub(super) fn width(&self, limit: usize) -> usize {
         total(&self.grid().layout(limit).widths)
     }
 
-    /// Width of the column of this name, if it is shown in a line of `limit` characters.
+    /// Width of the named column in a line of `limit` characters, if shown.
     #[cfg(test)]
     pub(super) fn width_of_column(&self, name: &str, limit: usize) -> Option<usize> {
         self.grid().layout(limit).widths[self.columns.iter().position(|column| column.name == name)?]
     }
 
-    /// Its header, rows and totals, each a line, `width` columns wide where that is possible.
+    /// Header, rows and totals as lines, at most `width` columns wide if possible.
     pub(super) fn lines(&self, width: usize) -> (String, Vec<String>, Vec<String>) {
         let grid = self.grid();
         let layout = grid.layout(width);
@@ -295,7 +294,7 @@ impl Sheet {
         (layout.header().text, lines(&self.rows), lines(&self.totals))
     }
 
-    /// The same with these columns alone, in this order, whether they say something or not; or the name that no column has.
+    /// Sheet with exactly these columns, in this order, even without content; or the unknown name.
     pub(super) fn with_columns(self, names: &[String]) -> Result<Sheet, &str> {
         let chosen = self.positions(names)?;
         let pick = |row: &Vec<String>| chosen.iter().map(|at| row[*at].clone()).collect::<Vec<_>>();
@@ -306,7 +305,7 @@ impl Sheet {
         })
     }
 
-    /// The same, where these columns stay whether they say something and fit or not; or the name that no column has.
+    /// Sheet that always shows these columns; or the unknown name.
     pub(super) fn keeping(mut self, names: &[String]) -> Result<Sheet, &str> {
         for at in self.positions(names)? {
             self.columns[at] = self.columns[at].clone().always().droppable(0);
@@ -322,7 +321,7 @@ impl Sheet {
         names.iter().map(position).collect()
     }
 
-    /// The same without the columns that are not to be kept.
+    /// Removes the columns that are not in `kept`.
     fn retain(&mut self, kept: &[bool]) {
         let keep = |row: &mut Vec<String>| {
             let mut kept = kept.iter();
@@ -333,14 +332,14 @@ impl Sheet {
         self.columns.retain(|_| of_columns.next() == Some(&true));
     }
 
-    /// The same without the column of this name.
+    /// Removes the named column.
     pub(super) fn without_column(mut self, name: &str) -> Sheet {
         let kept: Vec<bool> = self.columns.iter().map(|column| column.name != name).collect();
         self.retain(&kept);
         self
     }
 
-    /// The same without the columns in which nothing is said.
+    /// Removes columns without content.
     pub(super) fn without_idle_columns(mut self) -> Sheet {
         let kept = self.grid().kept;
         self.retain(&kept);
@@ -353,32 +352,32 @@ fn total(widths: &[Option<usize>]) -> usize {
 }
 
 impl Layout<'_> {
-    /// Writes the names of the columns, and rows below them.
+    /// Writes the column names and the rows.
     pub(super) fn write(&self, rows: &[Vec<String>], out: &mut Screen<'_>) -> io::Result<()> {
         out.line(&self.header())?;
         rows.iter().try_for_each(|row| out.line(&self.line(row)))
     }
 
-    /// Writes a rule, and below it rows of sums, in which no share stands out.
+    /// Writes a rule and rows of totals, in which shares do not stand out.
     pub(super) fn write_totals(&self, rows: &[Vec<String>], out: &mut Screen<'_>) -> io::Result<()> {
         writeln!(out, "{}", self.rule())?;
         rows.iter().try_for_each(|row| out.line(&self.line(row).even()))
     }
 
-    /// The names of the columns.
-    pub(super) fn header(&self) -> Line {
+    /// Column names as a line.
+    pub(super) fn header(&self) -> TonedLine {
         let names: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
-        Line::of(Tone::Bold, self.line(&names).text)
+        TonedLine::of(Tone::Bold, self.line(&names).text)
     }
 
-    /// A line as wide as the table.
+    /// Rule of the table's width.
     pub(super) fn rule(&self) -> String {
         "-".repeat(total(&self.widths).min(self.limit))
     }
 
-    /// A row.
-    pub(super) fn line(&self, row: &[String]) -> Line {
-        let mut line = Line::with_capacity(total(&self.widths) + GAP);
+    /// A row as a line.
+    pub(super) fn line(&self, row: &[String]) -> TonedLine {
+        let mut line = TonedLine::with_capacity(total(&self.widths) + GAP);
         for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
             let Some(width) = *width else { continue };
             let tone = (column.tone)(cell);
@@ -420,7 +419,7 @@ mod tests {
         cells.iter().map(|cell| (*cell).to_owned()).collect()
     }
 
-    /// Each wide character takes two columns of a terminal: 日本 is as wide as four letters.
+    /// Wide characters take two terminal columns: 日本 is as wide as four letters.
     #[test]
     fn columns_behind_wide_characters_are_aligned() {
         let columns = vec![Column::text("NAME").cut_to(4), Column::number("N")];
@@ -431,7 +430,7 @@ mod tests {
         assert_eq!(lines, ["日本   1", "abcd  22", "e\u{301}      3"]);
     }
 
-    /// Widths of the column of names as lines get wider, with columns that come and go beside it.
+    /// The width of the name column never shrinks as lines get wider, while other columns come and go.
     #[test]
     fn a_wider_line_never_shows_a_shorter_name() {
         let columns = vec![

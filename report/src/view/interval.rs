@@ -1,4 +1,4 @@
-//! An interval of a recording that is under way, as a table.
+//! An interval of a running recording, as a table.
 
 use super::blocks::{Block, View};
 use super::by_prog;
@@ -14,7 +14,7 @@ pub(super) fn view(interval: &Interval, width: usize) -> View<'_> {
     View(totals.chain(tables).chain([Block::Gap]).collect())
 }
 
-/// Length of the interval, cost of all BPF and cost of watching, wrapped to lines of `width`.
+/// Duration of the interval, cost of all BPF and cost of monitoring, wrapped to `width`.
 pub(super) fn totals(interval: &Interval, width: usize) -> Vec<String> {
     let length_ns = interval.to_ns.saturating_sub(interval.from_ns);
     let mut parts = vec![format!("{} s", seconds(i64::try_from(length_ns).unwrap_or(i64::MAX)))];
@@ -43,5 +43,5 @@ pub(super) fn totals(interval: &Interval, width: usize) -> Vec<String> {
     lines
 }
 
-/// Between two parts of a line.
+/// Separator of the parts of a line.
 const SEPARATOR: &str = " · ";

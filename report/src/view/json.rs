@@ -1,5 +1,4 @@
-//! Models as JSON: what they serialize to, with what a terminal would obey escaped. `docs/json.md` says what each member
-//! means, and when the version changes.
+//! Models as JSON, with control characters escaped. `docs/json.md` describes the members and when the version changes.
 
 use crate::model::Header;
 use crate::model::text::{is_plain, is_steering};
@@ -7,14 +6,14 @@ use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
 
-/// One indented document.
+/// Writes an indented document.
 pub(super) fn pretty(model: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(&mut *out, Escaping(PrettyFormatter::new()));
     model.serialize(&mut serializer)?;
     writeln!(out)
 }
 
-/// The same with what the header of the recording says, if that is wanted, in front.
+/// Writes an indented document with the recording's header as its first member, if given.
 pub(super) fn pretty_under(header: Option<&Header>, model: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct UnderHeader<'a, M> {
@@ -28,14 +27,14 @@ pub(super) fn pretty_under(header: Option<&Header>, model: &impl Serialize, out:
     }
 }
 
-/// One document on one line.
+/// Writes a document on one line.
 pub(super) fn line(model: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(&mut *out, Escaping(CompactFormatter));
     model.serialize(&mut serializer)?;
     writeln!(out)
 }
 
-/// A formatter that also escapes what terminals obey, or readers are misled by, beyond ASCII: [`is_steering`].
+/// JSON formatter that also escapes non-ASCII control and invisible characters: [`is_steering`].
 struct Escaping<F>(F);
 
 macro_rules! forward {

@@ -1,4 +1,4 @@
-//! Maps as one JSON document.
+//! Maps as a JSON document.
 
 use super::json;
 use crate::model::Header;
@@ -10,18 +10,19 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::io::{self, Write};
 
-/// Version of the document: counted up when a member goes away or changes its meaning.
+/// Version of the document: increased when a member is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 pub(crate) fn write(report: &MapsReport<'_>, header: Option<&Header>, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
-    struct Document<'d> {
+    struct MapsDocument<'d> {
         format: &'static str,
         version: u32,
         maps: Maps<'d>,
         problems: &'d [String],
     }
-    let document = Document { format: "bprec maps", version: VERSION, maps: Maps(report), problems: &report.problems };
+    let document =
+        MapsDocument { format: "bprec maps", version: VERSION, maps: Maps(report), problems: &report.problems };
     json::pretty_under(header, &document, out)
 }
 
@@ -61,7 +62,7 @@ struct ContentsDocument<'d> {
     list: Entries<'d>,
 }
 
-/// The maps, made one at a time.
+/// Maps, serialized one at a time.
 struct Maps<'d>(&'d MapsReport<'d>);
 
 impl Serialize for Maps<'_> {
@@ -78,7 +79,7 @@ impl Serialize for OneMap<'_> {
     }
 }
 
-/// The programs that use a map, made one at a time.
+/// Programs of a map, serialized one at a time.
 struct Users<'d>(&'d MapsReport<'d>, &'d Map<'d>);
 
 impl Serialize for Users<'_> {
@@ -92,7 +93,7 @@ impl Serialize for Users<'_> {
     }
 }
 
-/// The entries, made one at a time: there may be many.
+/// Entries of a map, serialized one at a time: a map may have many.
 struct Entries<'d>(&'d MapsReport<'d>, &'d Map<'d>);
 
 impl Serialize for Entries<'_> {
@@ -102,7 +103,7 @@ impl Serialize for Entries<'_> {
     }
 }
 
-/// Value on one line of an indented document.
+/// Serializes a value on one line of an indented document.
 struct OneLine<T>(T);
 
 impl<T: Serialize> Serialize for OneLine<T> {
@@ -223,7 +224,7 @@ impl Serialize for FrameDocument<'_> {
     }
 }
 
-/// A value of a type: what JSON has no form for is a string.
+/// Serializes a typed value; forms that JSON lacks are strings.
 struct ValueDocument<'d>(&'d Value<'d>);
 
 impl Serialize for ValueDocument<'_> {
@@ -256,7 +257,7 @@ impl Serialize for ValueDocument<'_> {
     }
 }
 
-/// Members by name: those of structs and unions without one belong to what is around them, as in C.
+/// Collects members by name: members of unnamed structs and unions belong to the enclosing type, as in C.
 fn flatten<'v>(it: &'v Value<'v>, named: &mut Vec<(&'v [u8], &'v Value<'v>)>) {
     let Value::Members(members) = it else { return };
     for (name, value) in members {

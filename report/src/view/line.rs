@@ -1,13 +1,13 @@
-//! Lines of which parts stand out.
+//! Lines with highlighted parts.
 
 use crate::model::text::fit;
 use crate::options::Tone;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Tone of a share as a cell shows it, by perf's limits: red from 5 % on, green from 0.5 % on.
+/// Tone of a share by perf's thresholds: red from 5 %, green from 0.5 %.
 pub(super) fn share_tone(cell: &str) -> Option<Tone> {
-    // Signs of estimates and sums stand before the number.
+    // Signs of estimates and sums precede the number.
     let number = cell.trim_start_matches(|c: char| !c.is_ascii_digit());
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     match whole {
@@ -18,43 +18,43 @@ pub(super) fn share_tone(cell: &str) -> Option<Tone> {
     }
 }
 
-/// A line, and which parts of it stand out. Its width is that of its text: escape sequences are made when it is written.
+/// A line with highlighted parts. Its width is the width of the text: escape sequences are added on output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct TonedLine {
     pub(super) text: String,
-    /// Ranges of bytes of the text, in order and apart from each other.
+    /// Byte ranges of the text, in order, without overlap.
     marks: Vec<(Range<usize>, Tone)>,
 }
 
-impl Line {
-    pub(super) fn with_capacity(bytes: usize) -> Line {
-        Line { text: String::with_capacity(bytes), marks: Vec::new() }
+impl TonedLine {
+    pub(super) fn with_capacity(bytes: usize) -> TonedLine {
+        TonedLine { text: String::with_capacity(bytes), marks: Vec::new() }
     }
 
-    /// A line of one tone.
-    pub(super) fn of(tone: Tone, text: String) -> Line {
-        Line::toned(Some(tone), text)
+    /// Line in one tone.
+    pub(super) fn of(tone: Tone, text: String) -> TonedLine {
+        TonedLine::toned(Some(tone), text)
     }
 
-    /// A line of one tone, or of none.
-    pub(super) fn toned(tone: Option<Tone>, text: String) -> Line {
-        Line { marks: tone.map(|tone| (0..text.len(), tone)).into_iter().collect(), text }
+    /// Line in one tone, or plain.
+    pub(super) fn toned(tone: Option<Tone>, text: String) -> TonedLine {
+        TonedLine { marks: tone.map(|tone| (0..text.len(), tone)).into_iter().collect(), text }
     }
 
-    /// Appends a text.
+    /// Appends text in a tone.
     pub(super) fn push(&mut self, text: &str, tone: Option<Tone>) {
         let start = self.text.len();
         self.text.push_str(text);
         self.marks.extend(tone.map(|tone| (start..self.text.len(), tone)));
     }
 
-    /// Removes blanks at its end.
+    /// Removes trailing blanks.
     pub(super) fn trim_end(&mut self) {
         self.text.truncate(self.text.trim_end().len());
         self.end_marks(self.text.len());
     }
 
-    /// Cuts it to `width` characters, the last of them `…` when something is missing.
+    /// Cuts the line to `width` characters; the last character is `…` if text is cut.
     pub(super) fn cut(&mut self, width: usize) {
         if let Cow::Owned(cut) = fit(&self.text, width) {
             let kept = cut.strip_suffix('…').map_or(0, str::len);
@@ -63,18 +63,18 @@ impl Line {
         }
     }
 
-    /// Ends all tones behind the first `len` bytes.
+    /// Cuts all marks at `len` bytes.
     fn end_marks(&mut self, len: usize) {
         self.marks.retain(|(part, _)| part.start < len);
         self.marks.iter_mut().for_each(|(part, _)| part.end = part.end.min(len));
     }
 
-    /// The same without parts that stand out.
-    pub(super) fn even(self) -> Line {
-        Line { marks: Vec::new(), ..self }
+    /// Line without highlights.
+    pub(super) fn even(self) -> TonedLine {
+        TonedLine { marks: Vec::new(), ..self }
     }
 
-    /// Its pieces in order, each with its tone.
+    /// Pieces in order, each with its tone.
     pub(super) fn pieces(&self) -> impl Iterator<Item = (&str, Option<Tone>)> {
         let mut at = 0;
         let marked = self.marks.iter().flat_map(move |(part, tone)| {
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn marks_end_where_the_text_was_cut() {
-        let mut line = Line::default();
+        let mut line = TonedLine::default();
         line.push("ab", None);
         line.push("cd", Some(Tone::Red));
         line.push("ef", Some(Tone::Green));
-        let pieces = |line: &Line| line.pieces().map(|(text, tone)| (text.to_owned(), tone)).collect::<Vec<_>>();
+        let pieces = |line: &TonedLine| line.pieces().map(|(text, tone)| (text.to_owned(), tone)).collect::<Vec<_>>();
         let piece = |text: &str, tone| (text.to_owned(), tone);
         assert_eq!(pieces(&line), [piece("ab", None), piece("cd", Some(Tone::Red)), piece("ef", Some(Tone::Green))]);
         line.cut(4);

@@ -1,16 +1,16 @@
-//! Cost of source lines: a table for people, lines for programs.
+//! Cost of source lines: a table for people, CSV lines for programs.
 
 use super::annotation::place;
 use super::blocks::{Block, View};
 use super::cells::{number, percent, plain};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::grouped;
 use crate::model::{Count, EventLines, LineRow, LinesReport};
 use std::io;
 
-/// Text in place of a line, of a row of code without line information.
+/// Text for code without line information.
 const NO_LINE: &str = "(no line information)";
 
 pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {
@@ -23,8 +23,8 @@ pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {
     view
 }
 
-/// A row, or a sum.
-struct Line<'r> {
+/// A row or a sum.
+struct TableLine<'r> {
     event: &'r EventLines,
     kind: &'static str,
     row: Option<&'r LineRow>,
@@ -33,24 +33,36 @@ struct Line<'r> {
     lines: Option<u64>,
 }
 
-fn rows(event: &EventLines) -> Vec<Line<'_>> {
+fn rows(event: &EventLines) -> Vec<TableLine<'_>> {
     let rows = event.rows.iter();
-    let rows =
-        rows.map(|row| Line { event, kind: "line", row: Some(row), own: row.own, helper: row.helper, lines: None });
+    let rows = rows.map(|row| TableLine {
+        event,
+        kind: "line",
+        row: Some(row),
+        own: row.own,
+        helper: row.helper,
+        lines: None,
+    });
     let others = event.others;
-    let left_out =
-        Line { event, kind: "others", row: None, own: others.own, helper: others.helper, lines: Some(others.lines) };
+    let left_out = TableLine {
+        event,
+        kind: "others",
+        row: None,
+        own: others.own,
+        helper: others.helper,
+        lines: Some(others.lines),
+    };
     rows.chain((others.lines > 0).then_some(left_out)).collect()
 }
 
-fn total(event: &EventLines) -> Line<'_> {
-    Line { event, kind: "total", row: None, own: event.own, helper: event.helper, lines: None }
+fn total(event: &EventLines) -> TableLine<'_> {
+    TableLine { event, kind: "total", row: None, own: event.own, helper: event.helper, lines: None }
 }
 
-fn fields<'r>() -> Fields<'r, Line<'r>> {
-    type F<'r> = Field<'r, Line<'r>>;
+fn fields<'r>() -> LineColumns<'r, TableLine<'r>> {
+    type F<'r> = LineColumn<'r, TableLine<'r>>;
     let line = |row: &LineRow| row.source.as_ref().map_or_else(|| NO_LINE.to_owned(), place);
-    Fields::new([
+    LineColumns::new([
         F::csv("event", |it| Some(it.event.name.clone())),
         F::csv("kind", |it| Some(it.kind)),
         F::csv("id", |it| it.row?.id)
@@ -87,7 +99,7 @@ fn fields<'r>() -> Fields<'r, Line<'r>> {
     ])
 }
 
-/// The lines of an event.
+/// Table of an event's lines.
 pub(super) fn sheet(event: &EventLines) -> Sheet {
     fields().sheet(&rows(event), &[total(event)])
 }

@@ -1,4 +1,4 @@
-//! Views line by line, for whoever shows a part of one at a time.
+//! Views as lines, for screens that show a part at a time.
 
 use super::blocks::comments;
 use super::by_prog::{self, Rates};
@@ -9,12 +9,12 @@ use crate::model::text::{UNNAMED, clean, counted};
 use crate::model::{AnnotatedFunction, Annotation, CodeCost, CodeLine, History, Interval, Payers, Report, Trees};
 use std::ops::Range;
 
-/// A view as lines, laid out for a width. There is nothing in them that a terminal obeys.
+/// A view as lines of a given width, without control characters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Summary of the measurement.
     pub above: Vec<String>,
-    /// The names of the columns; empty where there are none.
+    /// Column names; empty without columns.
     pub header: String,
     /// The rows.
     pub rows: Vec<ListingRow>,
@@ -27,39 +27,38 @@ pub struct Listing {
 /// A row of a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListingRow {
-    /// Its cells.
+    /// Text of the row.
     pub text: String,
-    /// Item that the row shows: a position in the model's list of programs, functions or lines; `None` for rows of
-    /// anything else.
+    /// Item of the row: position in the model's list of programs, functions or lines; `None` for other rows.
     pub item: Option<usize>,
-    /// Parts that can be chosen in it, from left to right: boxes of a flame graph.
+    /// Selectable boxes of a flame graph, from left to right.
     pub boxes: Vec<FlameBox>,
 }
 
-/// A box of a flame graph: a frame below the same frames.
+/// A box of a flame graph: a frame and its callers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlameBox {
-    /// Columns of the row that it has.
+    /// Columns of the row that the box covers.
     pub columns: Range<usize>,
-    /// Its frame, as [`Stacks::flame_listing`] takes it; `None` for what was folded together.
+    /// Frame of the box, for [`Stacks::flame_listing`]; `None` for folded frames.
     ///
     /// [`Stacks::flame_listing`]: crate::Stacks::flame_listing
     pub frame: Option<String>,
-    /// Its frame and its cost, in words.
+    /// Frame and cost in words.
     pub text: String,
 }
 
-/// Part of a function's code that is listed.
+/// Level of detail of a code listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Lines of the source.
+    /// Source lines.
     Lines,
-    /// The instructions of each line, too.
+    /// Source lines with their instructions.
     Instructions,
 }
 
 impl Report {
-    /// The table of one of its events; items are positions in [`Report::programs`]. An event that is not there gives an empty view.
+    /// Table of one event; items are positions in [`Report::programs`]. An unknown event gives an empty view.
     pub fn listing(&self, event: usize, width: usize) -> Listing {
         let Some(event) = self.events.get(event) else { return Listing::default() };
         let items = event.rows.iter().map(|row| Some(row.program)).collect();
@@ -70,8 +69,7 @@ impl Report {
 }
 
 impl Interval {
-    /// The table of one of its events, with bars of what each program took in the intervals before; items are positions in the report's list of
-    /// programs.
+    /// Table of one event, with bars of each program's cost in earlier intervals; items are positions in the report's list of programs.
     pub fn listing(&self, event: usize, history: &History, width: usize) -> Listing {
         let Some(event) = self.report.events.get(event) else { return Listing::default() };
         let sheet = by_prog::sheet(&self.report, event, Rates::PerSecond, Some(history));
@@ -86,7 +84,7 @@ impl Interval {
 }
 
 impl Annotation {
-    /// The functions of one of its programs; items are positions in their list.
+    /// Functions of a program; items are positions in the program's list of functions.
     pub fn functions_listing(&self, program: usize, width: usize) -> Listing {
         let Some(program) = self.programs.get(program) else { return Listing::default() };
         let rows = program.functions.iter().map(|function| cost_row(&function.cost, function_name(function)));
@@ -95,7 +93,7 @@ impl Annotation {
         Listing { above: comments(&annotation::head(self, program), UNBOUNDED), ..listing }
     }
 
-    /// The code of a function; items are positions in its list of lines.
+    /// Code of a function; items are positions in the function's list of lines.
     pub fn code_listing(&self, program: usize, function: usize, detail: Detail, width: usize) -> Listing {
         let Some(function) = self.function(program, function) else { return Listing::default() };
         let (mut rows, mut items) = (Vec::new(), Vec::new());
@@ -115,7 +113,7 @@ impl Annotation {
         Listing { above: above_code(function), ..Listing::of(&sheet, items, width) }
     }
 
-    /// The instructions of a line of a function.
+    /// Instructions of a line of a function.
     pub fn line_listing(&self, program: usize, function: usize, line: usize, width: usize) -> Listing {
         let function = self.function(program, function);
         let Some((function, line)) = function.and_then(|it| Some((it, it.lines.get(line)?))) else {
@@ -133,7 +131,7 @@ impl Annotation {
 }
 
 impl Trees {
-    /// Parts of the cost of a program (a position in [`Trees::programs`]), or of all, in the first event.
+    /// Parts of the cost of a program (position in [`Trees::programs`]) or of all programs, in the first event.
     pub fn listing(&self, program: Option<usize>, width: usize) -> Listing {
         let Some(event) = self.events.first() else { return Listing::default() };
         let sheet = match program {
@@ -153,7 +151,7 @@ impl Trees {
 }
 
 impl Payers {
-    /// Payers in the first event for a program (a position in [`Payers::programs`]), or for all.
+    /// Payers in the first event, for a program (position in [`Payers::programs`]) or for all.
     pub fn listing(&self, program: Option<usize>, width: usize) -> Listing {
         let Some(event) = self.events.first() else { return Listing::default() };
         let sheet = match program {
@@ -171,7 +169,7 @@ impl Payers {
 }
 
 impl Listing {
-    /// The lines of a sheet; `items` has what its first rows are of.
+    /// Lines of a sheet; `items` belong to its first rows.
     fn of(sheet: &Sheet, items: Vec<Option<usize>>, width: usize) -> Listing {
         let (header, rows, totals) = sheet.lines(width);
         let items = items.into_iter().chain(std::iter::repeat(None));
@@ -202,7 +200,7 @@ fn function_name(function: &AnnotatedFunction) -> String {
     if function.name.is_empty() { UNNAMED.to_owned() } else { function.name.clone() }
 }
 
-/// Name of the function, and parts of its code that are missing.
+/// Name of the function, and missing parts of its code.
 fn above_code(function: &AnnotatedFunction) -> Vec<String> {
     let bytes = function.len_bytes.map(|len| format!(" · {}", counted(len.into(), "byte"))).unwrap_or_default();
     let first = clean(&format!("function {}{bytes}", function_name(function)));

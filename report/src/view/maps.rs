@@ -1,6 +1,6 @@
 //! Maps as text: a few lines about each, and one line per entry.
 
-use super::line::Line;
+use super::line::TonedLine;
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, grouped, seconds};
 use crate::options::Tone;
@@ -13,7 +13,7 @@ pub(crate) fn write(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result
         if n > 0 {
             writeln!(out)?;
         }
-        out.line(&Line::of(Tone::Bold, format!("MAP {} {}", map.id, map.name)))?;
+        out.line(&TonedLine::of(Tone::Bold, format!("MAP {} {}", map.id, map.name)))?;
         facts(&map, out)?;
         users(report, &map, out)?;
         types(&map, out)?;
@@ -41,7 +41,7 @@ fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     )
 }
 
-/// Most programs that are listed of a map: JSON has all.
+/// Limit on listed programs per map: JSON lists all.
 const USERS: usize = 100;
 
 fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Models as text. A renderer computes nothing: the table rounds the model's numbers, JSON and CSV give them whole.
+//! Models as text. A renderer computes nothing: tables round the model's numbers, JSON and CSV print them in full.
 //!
 //! A view is data: blocks of comments, tables and notes (`blocks`), whose tables come from columns that are declared once (`columns`). The
 //! terminal, Markdown, the page and the screen read the blocks; CSV reads the same declarations; JSON is the model.
@@ -43,24 +43,24 @@ use screen::Screen;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Answer of a query, as text in four forms.
+/// Answer of a query, printable in four forms.
 pub trait Document: Serialize {
-    /// A table, a listing or paragraphs for people.
+    /// Writes a table, a listing or paragraphs for people.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()>;
 
-    /// The same as Markdown, with all columns that say something.
+    /// Writes Markdown with all columns that have content.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     fn write_markdown(&self, out: &mut dyn Write) -> Result<()>;
 
-    /// One JSON document; `docs/json.md` describes it.
+    /// Writes a JSON document; `docs/json.md` describes the members.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     fn write_json(&self, out: &mut dyn Write) -> Result<()>
     where
         Self: Sized,
@@ -68,10 +68,10 @@ pub trait Document: Serialize {
         self.write_json_under(None, out)
     }
 
-    /// The same with what the header of the recording says, if that is wanted, in the member `header`.
+    /// Writes a JSON document with the recording's header, if given, in the member `header`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     fn write_json_under(&self, header: Option<&Header>, out: &mut dyn Write) -> Result<()>
     where
         Self: Sized,
@@ -79,28 +79,28 @@ pub trait Document: Serialize {
         Ok(json::pretty_under(header, self, out)?)
     }
 
-    /// A line of column names, and one line for each row.
+    /// Writes a line of column names, then a line per row.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     fn write_csv(&self, out: &mut dyn Write) -> Result<()>;
 }
 
 impl Report {
-    /// Writes the table for people in this style; with spark lines of the same report over time
+    /// Writes the table for people in a style. `over_time` adds spark lines of the same report
     /// ([`crate::Session::by_prog_over_time`]).
     ///
     /// # Errors
-    /// When it cannot be written, or has no column of a name that is asked for.
+    /// Fails if the output cannot be written, or a requested column does not exist.
     pub fn write_table_as(&self, out: &mut dyn Write, style: &TableStyle, over_time: Option<&OverTime>) -> Result<()> {
         let TextStyle { width, paint } = style.text;
         Ok(by_prog::view(self, style, over_time)?.write(&mut Screen::painted(out, paint), width)?)
     }
 
-    /// The same as Markdown.
+    /// Writes the table as Markdown.
     ///
     /// # Errors
-    /// When it cannot be written, or has no column of a name that is asked for.
+    /// Fails if the output cannot be written, or a requested column does not exist.
     pub fn write_markdown_as(
         &self,
         out: &mut dyn Write,
@@ -112,19 +112,19 @@ impl Report {
 }
 
 impl Interval {
-    /// A table for people.
+    /// Writes a table for people.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
         let TextStyle { width, paint } = style.into();
         Ok(interval::view(self, width).write(&mut Screen::painted(out, paint), width)?)
     }
 
-    /// One JSON document on a line; `docs/top.md` describes it.
+    /// Writes a JSON document on one line; `docs/top.md` describes the members.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub fn write_json_line(&self, out: &mut dyn Write) -> Result<()> {
         Ok(json::line(self, out)?)
     }
@@ -141,10 +141,10 @@ impl Diff {
     }
 }
 
-/// Width of a table that has all columns.
+/// Width that fits all columns.
 const UNBOUNDED: usize = usize::MAX;
 
-/// Forms of models, each from the two functions of its module.
+/// Implements [`Document`] for models from the view and CSV functions of their modules.
 macro_rules! documents {
     ($($(#[$doc:meta])* $model:ty: $view:expr, $csv:path;)*) => {$(
         $(#[$doc])*
@@ -166,27 +166,27 @@ macro_rules! documents {
 }
 
 documents! {
-    /// Rows of CSV: programs, or parts of each when the report is split.
+    /// Rows of CSV: programs, or parts of programs if the report is split.
     Report: |it, width: usize| by_prog::view(it, &TableStyle::new(width), None), by_prog::csv;
-    /// Rows of CSV: intervals of targets, and each target for all of the time.
+    /// Rows of CSV: targets per interval, then targets over the whole time.
     CountersReport: shown(counters::view), counters::csv;
     /// A row of bars for each program. Rows of CSV: intervals in which a program has samples.
     OverTime: shown(over_time::view), over_time::csv;
-    /// Two tables for each event: the payers, and what each program costs each of them. Rows of CSV: payers, and programs by payer.
+    /// Two tables per event: payers, and the cost of each program to each payer. Rows of CSV: payers, and programs by payer.
     Payers: shown(payers::view), payers::csv;
-    /// A table for each event. Rows of CSV: numbers of programs, and conditions.
+    /// A table per event. Rows of CSV: numbers of programs, and conditions.
     Diff: shown(diff::view), diff::csv;
-    /// A paragraph for each finding, which is a row of CSV.
+    /// A paragraph per finding. Rows of CSV: findings.
     Advice: shown(advice::view), advice::csv;
-    /// Each program, and below it what it called. Rows of CSV: nodes.
+    /// Each program with its callees below. Rows of CSV: nodes.
     Trees: shown(tree::view), tree::csv;
-    /// A listing, whose lines are cut to the width. Rows of CSV: functions, source lines and instructions.
+    /// A listing whose lines are cut to the width. Rows of CSV: functions, source lines and instructions.
     Annotation: shown(annotation::view), annotation::csv;
     /// Rows of CSV: source lines.
     LinesReport: shown(lines::view), lines::csv;
 }
 
-/// A view that is there in any case.
+/// Wraps a view that cannot fail.
 fn shown<M>(
     view: for<'m> fn(&'m M, usize) -> blocks::View<'m>,
 ) -> impl for<'m> FnOnce(&'m M, usize) -> Result<blocks::View<'m>> {
@@ -194,10 +194,10 @@ fn shown<M>(
 }
 
 impl Page {
-    /// One HTML document that needs no other file and no network.
+    /// Writes a self-contained HTML document, which loads no files and no network resources.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub fn write_html(&self, out: &mut dyn Write) -> Result<()> {
         Ok(html::write(self, out)?)
     }

@@ -1,9 +1,9 @@
-//! Cost of programs from interval to interval: bars for people, lines for programs.
+//! Cost of programs over time: bars for people, CSV lines for programs.
 
 use super::blocks::{Block, Legend, View};
 use super::by_prog::{Lifetime, Scale, fitting_bars, intervals, weights};
 use super::cells::moment;
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, GAP, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, decimal, grouped};
@@ -13,8 +13,8 @@ use std::io;
 
 const ESTIMATE: &str = "≈: runs are read at snapshots, and taken as even between two of them";
 
-/// A line of the table: its cells, and what its bars are of.
-struct Row {
+/// A line of the table: cells, and the source of the bars.
+struct BarsRow {
     cells: Vec<String>,
     heights: Vec<(u64, u64)>,
     lifetime: Lifetime,
@@ -54,13 +54,13 @@ fn blocks(report: &OverTime, event: &EventOverTime, width: usize) -> [Block<'sta
     ]
 }
 
-/// Bars that fit beside a table: half of the width, if there are so many intervals, and what its columns leave.
+/// Bars that fit beside a table: half of the width if there are enough intervals, or the space that the columns leave.
 fn bars_beside(sheet: &Sheet, event: &EventOverTime, width: usize) -> usize {
     let wanted = (width / 2).min(usize::try_from(intervals(event)).unwrap_or(usize::MAX));
     fitting_bars(width.saturating_sub(sheet.width(width - wanted) + GAP))
 }
 
-fn rows(event: &EventOverTime) -> Vec<Row> {
+fn rows(event: &EventOverTime) -> Vec<BarsRow> {
     let mut rows = Vec::new();
     for row in &event.rows {
         let lifetime = (row.loaded, row.unloaded);
@@ -73,7 +73,7 @@ fn rows(event: &EventOverTime) -> Vec<Row> {
             String::new(),
             String::new(),
         ];
-        rows.push(Row { cells, heights: weights(&row.intervals).collect(), lifetime });
+        rows.push(BarsRow { cells, heights: weights(&row.intervals).collect(), lifetime });
         if let Some(counted) = row.counted.value().filter(|counted| counted.runs > 0) {
             let estimate = if counted.is_estimate { " ≈" } else { "" };
             let cells = vec![
@@ -86,18 +86,18 @@ fn rows(event: &EventOverTime) -> Vec<Row> {
                 counted.ns_per_run.map_or(UNKNOWN.into(), decimal),
             ];
             let heights = counted.intervals.iter().map(|it| (it.interval, it.runs)).collect();
-            rows.push(Row { cells, heights, lifetime });
+            rows.push(BarsRow { cells, heights, lifetime });
         }
     }
     let total = ["", "TOTAL", &grouped(event.total.samples), "", "", "", ""].map(str::to_owned);
-    rows.push(Row { cells: total.into(), heights: weights(&event.intervals).collect(), lifetime: (None, None) });
+    rows.push(BarsRow { cells: total.into(), heights: weights(&event.intervals).collect(), lifetime: (None, None) });
     rows
 }
 
-/// A line of CSV: an interval in which a program has samples, or ran.
-struct Interval<'r> {
+/// A CSV line: an interval in which a program has samples or ran.
+struct IntervalLine<'r> {
     event: &'r str,
-    /// `None` for all programs together.
+    /// Row of a program; `None` for all programs together.
     row: Option<&'r RowOverTime>,
     interval: u64,
     from_ns: u64,
@@ -106,8 +106,8 @@ struct Interval<'r> {
 }
 
 pub(super) fn csv(report: &OverTime, out: &mut Screen<'_>) -> io::Result<()> {
-    type F<'r> = Field<'r, Interval<'r>>;
-    let kind = |it: &Interval<'_>| match it.row {
+    type F<'r> = LineColumn<'r, IntervalLine<'r>>;
+    let kind = |it: &IntervalLine<'_>| match it.row {
         None => "total",
         Some(row) if row.program.is_none() => "other",
         Some(_) => "program",
@@ -132,7 +132,7 @@ pub(super) fn csv(report: &OverTime, out: &mut Screen<'_>) -> io::Result<()> {
         F::csv(format!("{name}_per_run"), move |it| it.counted?.events.iter().find(|it| it.name == name)?.per_run)
     });
     let lines = report.events.iter().flat_map(|event| {
-        let totals = event.intervals.iter().map(|it| Interval {
+        let totals = event.intervals.iter().map(|it| IntervalLine {
             event: &event.name,
             row: None,
             interval: it.interval,
@@ -142,12 +142,12 @@ pub(super) fn csv(report: &OverTime, out: &mut Screen<'_>) -> io::Result<()> {
         });
         event.rows.iter().flat_map(|row| intervals_of(&event.name, row)).chain(totals)
     });
-    Fields::new(fields.into_iter().chain(per_run)).write_csv(lines, out)
+    LineColumns::new(fields.into_iter().chain(per_run)).write_csv(lines, out)
 }
 
-/// The intervals in which a program has samples, or ran, in order.
-fn intervals_of<'r>(event: &'r str, row: &'r RowOverTime) -> impl Iterator<Item = Interval<'r>> {
-    let at = |interval, from_ns| Interval {
+/// Intervals in which a program has samples or ran, in order.
+fn intervals_of<'r>(event: &'r str, row: &'r RowOverTime) -> impl Iterator<Item = IntervalLine<'r>> {
+    let at = |interval, from_ns| IntervalLine {
         event,
         row: Some(row),
         interval,
@@ -155,9 +155,9 @@ fn intervals_of<'r>(event: &'r str, row: &'r RowOverTime) -> impl Iterator<Item 
         count: Count::default(),
         counted: None,
     };
-    let mut all: BTreeMap<u64, Interval<'r>> = BTreeMap::new();
+    let mut all: BTreeMap<u64, IntervalLine<'r>> = BTreeMap::new();
     for it in row.counted.value().into_iter().flat_map(|counted| &counted.intervals) {
-        all.insert(it.interval, Interval { counted: Some(it), ..at(it.interval, it.from_ns) });
+        all.insert(it.interval, IntervalLine { counted: Some(it), ..at(it.interval, it.from_ns) });
     }
     for it in &row.intervals {
         all.entry(it.interval).or_insert_with(|| at(it.interval, it.from_ns)).count = it.count;

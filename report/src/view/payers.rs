@@ -1,9 +1,9 @@
-//! Payers, and the cost of each program to each of them.
+//! Payers, and the cost of each program to each payer.
 
 use super::blocks::{Block, View};
 use super::by_prog::measured;
 use super::cells::{of_machine, percent};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
@@ -12,7 +12,7 @@ use crate::options::Payer;
 use std::borrow::Cow;
 use std::io;
 
-/// Whole of the shares.
+/// Legend: reference of the shares.
 pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of all samples of the payer; %BPF: of all BPF; %MACHINE: of all CPUs' time; \
     %ROW IN IRQ: part of the row's samples that an interrupt caused, not the task";
 
@@ -39,17 +39,17 @@ pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     view
 }
 
-/// A line: a payer, a program by payer, or a sum.
+/// A line: payer, program by payer, or sum.
 #[derive(Default)]
-struct Line<'r> {
+struct PayerLine<'r> {
     event: &'r str,
     is_scaled: bool,
     kind: &'static str,
     id: Option<u32>,
     program: Cow<'r, str>,
-    /// The program is named in the line before.
+    /// True if the line before names the same program.
     is_repeated: bool,
-    /// Labels of the payer; those of sums are empty.
+    /// Labels of the payer; empty for sums.
     payer: Vec<String>,
     count: Count,
     in_interrupts: Option<Count>,
@@ -61,10 +61,10 @@ struct Line<'r> {
     machine_percent: Option<f64>,
 }
 
-impl<'r> Line<'r> {
-    fn of_payer(event: &'r EventPayers, payer: usize, kind: &'static str) -> Line<'r> {
+impl<'r> PayerLine<'r> {
+    fn of_payer(event: &'r EventPayers, payer: usize, kind: &'static str) -> PayerLine<'r> {
         let row = &event.payers[payer];
-        Line {
+        PayerLine {
             kind,
             payer: row.payer.iter().map(|name| name.label()).collect(),
             in_interrupts: row.in_interrupts.value().copied(),
@@ -74,12 +74,12 @@ impl<'r> Line<'r> {
             count: row.count,
             bpf_percent: row.bpf_percent,
             machine_percent: row.machine_percent,
-            ..Line::sum(event, "", &event.total, "".into())
+            ..PayerLine::sum(event, "", &event.total, "".into())
         }
     }
 
-    fn sum(event: &'r EventPayers, kind: &'static str, total: &PayerTotal, program: Cow<'r, str>) -> Line<'r> {
-        Line {
+    fn sum(event: &'r EventPayers, kind: &'static str, total: &PayerTotal, program: Cow<'r, str>) -> PayerLine<'r> {
+        PayerLine {
             event: &event.name,
             is_scaled: event.is_scaled,
             kind,
@@ -87,7 +87,7 @@ impl<'r> Line<'r> {
             count: total.count,
             bpf_percent: total.bpf_percent,
             machine_percent: total.machine_percent,
-            ..Line::default()
+            ..PayerLine::default()
         }
     }
 
@@ -100,15 +100,15 @@ impl<'r> Line<'r> {
     }
 }
 
-fn payer_lines(event: &EventPayers) -> impl Iterator<Item = Line<'_>> {
-    (0..event.payers.len()).map(move |payer| Line::of_payer(event, payer, "payer"))
+fn payer_lines(event: &EventPayers) -> impl Iterator<Item = PayerLine<'_>> {
+    (0..event.payers.len()).map(move |payer| PayerLine::of_payer(event, payer, "payer"))
 }
 
-fn pair_lines(event: &EventPayers) -> impl Iterator<Item = Line<'_>> {
+fn pair_lines(event: &EventPayers) -> impl Iterator<Item = PayerLine<'_>> {
     let mut last = None;
     event.rows.iter().map(move |row| {
         let program = (row.program, row.name.as_str());
-        Line {
+        PayerLine {
             id: row.id,
             program: row.name.as_str().into(),
             is_repeated: last.replace(program) == Some(program),
@@ -119,41 +119,41 @@ fn pair_lines(event: &EventPayers) -> impl Iterator<Item = Line<'_>> {
             payer_percent: row.payer_percent,
             bpf_percent: row.bpf_percent,
             machine_percent: row.machine_percent,
-            ..Line::of_payer(event, row.payer, if row.program.is_some() { "program" } else { "other" })
+            ..PayerLine::of_payer(event, row.payer, if row.program.is_some() { "program" } else { "other" })
         }
     })
 }
 
-fn others(event: &EventPayers) -> Line<'_> {
+fn others(event: &EventPayers) -> PayerLine<'_> {
     let name = format!("({})", counted(event.others.pairs as u64, "more pair"));
-    Line::sum(event, "others", &event.others.total, name.into())
+    PayerLine::sum(event, "others", &event.others.total, name.into())
 }
 
-fn total(event: &EventPayers) -> Line<'_> {
-    Line::sum(event, "total", &event.total, "TOTAL".into())
+fn total(event: &EventPayers) -> PayerLine<'_> {
+    PayerLine::sum(event, "total", &event.total, "TOTAL".into())
 }
 
-/// Tables of an event.
+/// Kinds of tables of an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Payers,
     Pairs(Repeated),
 }
 
-/// Name of the program in further lines of one that has several payers.
+/// Program name in the second and later lines of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeated {
-    /// Blank in all rows but the first.
+    /// Blank after the first line.
     Blank,
-    /// Its name, in each.
+    /// Repeated in each line.
     Named,
 }
 
-fn fields<'r>(report: &'r Payers, which: Which) -> Fields<'r, Line<'r>> {
-    type F<'r> = Field<'r, Line<'r>>;
+fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>> {
+    type F<'r> = LineColumn<'r, PayerLine<'r>>;
     let is_pairs = which != Which::Payers;
-    let shown = move |it: &Line<'_>| !it.is_repeated || which == Which::Pairs(Repeated::Named);
-    let in_pairs = |field: F<'r>, column, cell: fn(&Line<'_>) -> String| match is_pairs {
+    let shown = move |it: &PayerLine<'_>| !it.is_repeated || which == Which::Pairs(Repeated::Named);
+    let in_pairs = |field: F<'r>, column, cell: fn(&PayerLine<'_>) -> String| match is_pairs {
         true => field.and_text(column, move |it| if shown(it) { cell(it) } else { String::new() }),
         false => field,
     };
@@ -175,9 +175,9 @@ fn fields<'r>(report: &'r Payers, which: Which) -> Fields<'r, Line<'r>> {
             Payer::Container => ("CONTAINER", 20),
             Payer::Cpu => ("CPU", 6),
         };
-        let label = move |it: &Line<'r>| it.payer.get(at).cloned();
+        let label = move |it: &PayerLine<'r>| it.payer.get(at).cloned();
         fields.push(F::csv(key.to_string(), label).and_text(Column::text(name).always().cut_to(least), move |it| {
-            // The first column of payers has the name of their sum.
+            // The first payer column holds the name of the sum.
             let sum = (at == 0 && !is_pairs).then(|| it.program.to_string());
             label(it).or(sum).unwrap_or_default()
         }));
@@ -210,18 +210,18 @@ fn fields<'r>(report: &'r Payers, which: Which) -> Fields<'r, Line<'r>> {
             it.unless_sum(it.in_interrupts_percent.map_or_else(|| UNKNOWN.into(), |percent| fixed(percent, 1)))
         }),
     ]);
-    Fields::new(fields)
+    LineColumns::new(fields)
 }
 
-/// The payers of an event.
+/// Table of an event's payers.
 pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
-    let rows: Vec<Line<'_>> = payer_lines(event).collect();
+    let rows: Vec<PayerLine<'_>> = payer_lines(event).collect();
     fields(report, Which::Payers).sheet(&rows, &[total(event)])
 }
 
-/// Cost of each program by payer.
+/// Table of programs by payer.
 pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) -> Sheet {
-    let mut rows: Vec<Line<'_>> = pair_lines(event).collect();
+    let mut rows: Vec<PayerLine<'_>> = pair_lines(event).collect();
     rows.extend((event.others.pairs > 0).then(|| others(event)));
     fields(report, Which::Pairs(repeated)).sheet(&rows, &[total(event)])
 }

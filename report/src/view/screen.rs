@@ -1,14 +1,14 @@
-//! Writer of text for people. Models have names and reasons as the recording has them: here, in the one place that all
-//! text goes through, characters that a terminal would obey are escaped. Renderers have no other way to write.
+//! Writer of text for people. All text goes through this module, which escapes characters that control a terminal: models hold names as recorded.
+//! Renderers have no other writer.
 
-use super::line::Line;
+use super::line::TonedLine;
 use crate::model::text::printable;
 use crate::options::{Paint, Tone};
 use std::borrow::Cow;
 use std::fmt::{self, Arguments};
 use std::io::{self, Write};
 
-/// Takes lines, and nothing but lines.
+/// Accepts whole lines only.
 pub(super) struct Screen<'o> {
     out: &'o mut dyn Write,
     paint: Paint,
@@ -20,12 +20,12 @@ impl<'o> Screen<'o> {
         Screen::painted(out, Paint::Plain)
     }
 
-    /// One that shows tones as `paint` says.
+    /// Screen that paints tones as `paint` says.
     pub(super) fn painted(out: &'o mut dyn Write, paint: Paint) -> Screen<'o> {
         Screen { out, paint, line: String::new() }
     }
 
-    /// Writes a line: this is what `writeln!` calls. A line that is written into another does not end it. Notes, which begin with `#`, are dim.
+    /// Writes a line; `writeln!` calls this. Newlines inside are escaped. Notes, which begin with `#`, are dim.
     pub(super) fn write_fmt(&mut self, line: Arguments<'_>) -> io::Result<()> {
         self.line.clear();
         fmt::write(&mut self.line, line).map_err(io::Error::other)?;
@@ -36,13 +36,13 @@ impl<'o> Screen<'o> {
     }
 
     /// Writes a line whose parts have tones.
-    pub(super) fn line(&mut self, line: &Line) -> io::Result<()> {
+    pub(super) fn line(&mut self, line: &TonedLine) -> io::Result<()> {
         line.pieces().try_for_each(|(text, tone)| piece(self.out, self.paint, text, tone))?;
         self.out.write_all(b"\n")
     }
 
-    /// Writes values with `separator` between them; what has it, or a quote, is quoted (RFC 4180, but lines end in a plain newline).
-    /// A text that a spreadsheet would run is none: it begins with an apostrophe.
+    /// Writes values separated by `separator`; values with a separator or a quote are quoted (RFC 4180, with plain newlines). A value that a
+    /// spreadsheet would run as a formula gets a leading apostrophe.
     pub(super) fn values(&mut self, values: impl IntoIterator<Item = String>, separator: &str) -> io::Result<()> {
         for (at, value) in values.into_iter().enumerate() {
             if at > 0 {
@@ -62,7 +62,7 @@ impl<'o> Screen<'o> {
     }
 }
 
-/// Returns true if spreadsheets take a value for a formula, which may start programs: by its first character, and numbers are none.
+/// Returns true if spreadsheets treat the value as a formula, by its first character; numbers are not formulas.
 fn is_formula(value: &str) -> bool {
     let is_number = |rest: &str| {
         rest.starts_with(|c: char| c.is_ascii_digit())
@@ -75,7 +75,7 @@ fn is_formula(value: &str) -> bool {
     }
 }
 
-/// Writes a part of a line: what a terminal would obey is escaped in the text, and never part of it.
+/// Writes a piece of a line. Control characters of the text are escaped; the tone's escape sequences are not.
 fn piece(out: &mut dyn Write, paint: Paint, text: &str, tone: Option<Tone>) -> io::Result<()> {
     let text = printable(text);
     match tone {
@@ -122,7 +122,7 @@ mod tests {
         let mut screen = Screen::painted(&mut out, Paint::Ansi);
         writeln!(screen, "# \u{1b}[31m").unwrap();
         writeln!(screen, "\u{1b}[31m").unwrap();
-        screen.line(&Line::of(Tone::Red, "\u{1b}[0m".to_owned())).unwrap();
+        screen.line(&TonedLine::of(Tone::Red, "\u{1b}[0m".to_owned())).unwrap();
         let expected = "\u{1b}[2m# \\u{1b}[31m\u{1b}[0m\n\\u{1b}[31m\n\u{1b}[31m\\u{1b}[0m\u{1b}[0m\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

@@ -1,24 +1,24 @@
-//! Trees: what each program's cost consists of.
+//! Trees: composition of each program's cost.
 
 use super::blocks::{Block, View};
 use super::by_prog::measured;
 use super::cells::{number, percent};
-use super::columns::{Field, Fields};
+use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::UNKNOWN;
 use crate::model::{Count, EventTrees, NodeKind, OtherProgram, ProgramName, Tree, Trees};
 use std::io;
 
-/// Columns.
+/// Legend of the columns.
 const LEGEND: &str = "SAMPLES and %PROGRAM: in it and in what it called; SELF %PROGRAM: in itself alone; both of what is charged to the program";
-/// Legend added where programs ran inside others,
+/// Legend of programs that ran inside others.
 const LEGEND_INSIDE: &str =
     "%TOTAL: the same with other programs that ran there (→), of the program's TOTAL; those have trees of their own";
-/// and where tail calls led to some.
+/// Legend of tail-call chains.
 const LEGEND_CHAIN: &str = "chain: what is charged to a program and to those that its tail calls led to; ←: from where tail calls led to a program";
 
-/// Programs of a chain that are named in its line.
+/// Limit on programs that the line of a chain names.
 const NAMED_IN_CHAIN: usize = 4;
 
 pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
@@ -41,7 +41,7 @@ pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
 
 /// A line of a tree, or a sum.
 #[derive(Default)]
-struct Line<'r> {
+struct TreeLine<'r> {
     event: &'r str,
     kind: &'static str,
     tree: Option<&'r Tree>,
@@ -53,33 +53,33 @@ struct Line<'r> {
     self_percent: Option<f64>,
     program_percent: Option<f64>,
     total_percent: Option<f64>,
-    /// In tables; empty for lines that only CSV has.
+    /// Text in tables; empty for lines that only CSV has.
     text: String,
-    /// Its share of all BPF, where tables have that.
+    /// Share of the cost of all BPF, in lines that show this share.
     bpf_percent: Option<Option<f64>>,
-    /// A node that is charged to the program.
+    /// True for a node whose cost is charged to the program.
     is_charged: bool,
-    /// A node of a program in which others ran.
+    /// True for a node with other programs inside.
     is_shared: bool,
 }
 
-impl<'r> Line<'r> {
-    fn new(event: &'r str, kind: &'static str, count: Count, text: String) -> Line<'r> {
-        Line { event, kind, count: Some(count), text, ..Line::default() }
+impl<'r> TreeLine<'r> {
+    fn new(event: &'r str, kind: &'static str, count: Count, text: String) -> TreeLine<'r> {
+        TreeLine { event, kind, count: Some(count), text, ..TreeLine::default() }
     }
 }
 
-/// The lines of a tree.
-fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<Line<'r>> {
-    let line = |kind, depth, name: &'r str, count, text| Line {
+/// Lines of a tree.
+fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<TreeLine<'r>> {
+    let line = |kind, depth, name: &'r str, count, text| TreeLine {
         tree: Some(tree),
         depth,
         name,
-        ..Line::new(event, kind, count, text)
+        ..TreeLine::new(event, kind, count, text)
     };
     let head = with_id(&ProgramName { id: tree.id, name: tree.name.clone() });
     let first = line("program", 0, &tree.name, tree.count, head);
-    let mut lines = vec![Line { total: Some(tree.total), bpf_percent: Some(tree.bpf_percent), ..first }];
+    let mut lines = vec![TreeLine { total: Some(tree.total), bpf_percent: Some(tree.bpf_percent), ..first }];
     let is_shared = tree.total != tree.count;
     lines.extend(tree.nodes.iter().map(|node| {
         let is_other = node.kind == NodeKind::Other;
@@ -87,7 +87,7 @@ fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<Line<'r>> {
         let name = if node.id.is_some() { with_id(&name) } else { name.name };
         let arrow = if is_other { "→ " } else { "" };
         let indented = format!("{:indent$}{arrow}{name}", "", indent = 2 * node.depth as usize);
-        Line {
+        TreeLine {
             own: Some(node.own),
             total: Some(node.total),
             self_percent: node.self_percent,
@@ -102,7 +102,7 @@ fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<Line<'r>> {
     if let Some(chain) = &tree.chain {
         let with = format!("  chain: with {}", listed(&chain.reached));
         let first = line("chain", 1, &tree.name, chain.count, with);
-        lines.push(Line { bpf_percent: Some(chain.bpf_percent), ..first });
+        lines.push(TreeLine { bpf_percent: Some(chain.bpf_percent), ..first });
         lines.extend(chain.reached.iter().map(|it| line("reached", 2, &it.program.name, it.count, String::new())));
     }
     lines.extend(tree.tail_called_from.iter().map(|from| {
@@ -113,8 +113,8 @@ fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<Line<'r>> {
     lines
 }
 
-/// The lines of an event, the last with its total.
-fn lines(event: &EventTrees) -> Vec<Line<'_>> {
+/// Lines of an event; the last is the total.
+fn lines(event: &EventTrees) -> Vec<TreeLine<'_>> {
     let sums = [
         ("others", event.others, "(other programs)"),
         ("entry", event.entry_unattributed, "(entry, program unknown)"),
@@ -123,19 +123,19 @@ fn lines(event: &EventTrees) -> Vec<Line<'_>> {
     ];
     let sums = sums.into_iter().map(|(kind, count, text)| {
         let is_shown = kind == "total" || count != Count::default();
-        Line::new(&event.name, kind, count, if is_shown { text.to_owned() } else { String::new() })
+        TreeLine::new(&event.name, kind, count, if is_shown { text.to_owned() } else { String::new() })
     });
     event.trees.iter().flat_map(|tree| tree_lines(&event.name, tree)).chain(sums).collect()
 }
 
-fn fields<'r>() -> Fields<'r, Line<'r>> {
-    type F<'r> = Field<'r, Line<'r>>;
-    let charged = |it: &Line<'_>, share| if it.is_charged { percent(share) } else { String::new() };
-    let samples = |it: &Line<'_>| match it.kind {
+fn fields<'r>() -> LineColumns<'r, TreeLine<'r>> {
+    type F<'r> = LineColumn<'r, TreeLine<'r>>;
+    let charged = |it: &TreeLine<'_>, share| if it.is_charged { percent(share) } else { String::new() };
+    let samples = |it: &TreeLine<'_>| match it.kind {
         "other" => it.total,
         _ => it.count,
     };
-    Fields::new([
+    LineColumns::new([
         F::csv("event", |it| Some(it.event)),
         F::csv("kind", |it| Some(it.kind)),
         F::csv("id", |it| it.tree?.id),
@@ -162,12 +162,12 @@ fn fields<'r>() -> Fields<'r, Line<'r>> {
     ])
 }
 
-/// One tree alone.
+/// Table of a single tree.
 pub(super) fn of_program(tree: &Tree) -> Sheet {
     fields().sheet(tree_lines("", tree).iter().filter(|it| !it.text.is_empty()), [])
 }
 
-/// The trees of an event.
+/// Table of an event's trees.
 pub(super) fn sheet(event: &EventTrees) -> Sheet {
     let lines = lines(event);
     let (rows, total) = lines.split_at(lines.len() - 1);

@@ -1,7 +1,7 @@
 //! Losses, blind spots and cost of a recording.
 
 use crate::layout::meaning::Message;
-use crate::layout::{Late, List, Optional, Plain, Text, layout};
+use crate::layout::{CountedText, Late, List, Optional, Plain, layout};
 
 layout! {
     /// Samples that did not make it into the recording, as the kernel counted them per event.
@@ -93,6 +93,6 @@ layout! {
         /// When they were switched off, ns of the recording's clock.
         pub time_ns: u64,
         /// Why.
-        pub reason: String as Text<Message>,
+        pub reason: String as CountedText<Message>,
     }
 }

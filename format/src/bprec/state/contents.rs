@@ -1,7 +1,7 @@
 //! Contents of a map when it was read.
 
 use crate::layout::meaning::Message;
-use crate::layout::{Bytes, List, Optional, Plain, Text, layout};
+use crate::layout::{Bytes, CountedText, List, Optional, Plain, layout};
 
 layout! {
     /// A part of a map's contents.
@@ -39,7 +39,7 @@ layout! {
         /// When it ended, ns of the recording's clock.
         pub time_ns: u64,
         /// Why there is not more; empty when these are all entries that the map had.
-        pub cut: String as Text<Message>,
+        pub cut: String as CountedText<Message>,
     }
 }
 

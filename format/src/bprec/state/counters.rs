@@ -21,7 +21,7 @@
 
 use super::PAYLOAD_MAX_BYTES;
 use crate::layout::meaning::{self, CommOrCgroup, Event, Message};
-use crate::layout::{Codec, Framed, List, Optional, Pair, Plain, Text, Wide, bytes_of, layout, number};
+use crate::layout::{Codec, CountedText, Framed, List, Optional, Pair, Plain, Wide, bytes_of, layout, number};
 
 /// Tier of [`CounterEvents`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,7 +53,7 @@ layout! {
         /// Part of the machine that counting may take, in millionths; `None` without a budget.
         pub budget_ppm: Option<u32> as Optional<Wide>,
         /// Remark on the counting, or why nothing is counted; may be empty.
-        pub note: String as Text<Message>,
+        pub note: String as CountedText<Message>,
     }
 }
 
@@ -62,7 +62,7 @@ layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct CounterEvent {
         /// Its name, as perf names it: `cycles`, `instructions:k`, `cpu/event=0x3c/`.
-        pub name: String as Text<Event>,
+        pub name: String as CountedText<Event>,
         /// `perf_event_attr.type` it was opened with.
         pub attr_type: u32,
         /// `perf_event_attr.config` it was opened with.
@@ -94,9 +94,9 @@ layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct AbsentEvent {
         /// Its name, as it was asked for.
-        pub name: String as Text<Event>,
+        pub name: String as CountedText<Event>,
         /// Why it is not counted.
-        pub reason: String as Text<Message>,
+        pub reason: String as CountedText<Message>,
     }
 }
 
@@ -315,7 +315,7 @@ impl SharedCounters {
 }
 
 /// Text that cannot take much of a payload.
-type Short<K> = Text<K, 1024>;
+type Short<K> = CountedText<K, 1024>;
 
 /// Divides targets so that those of a part fit into one payload. A part has at least one.
 fn parts<T>(targets: Vec<T>) -> impl Iterator<Item = Vec<T>>

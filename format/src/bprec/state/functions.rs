@@ -1,7 +1,7 @@
 //! Functions that samples hit: the kernel's by address, those of user space by the file that was mapped.
 
 use crate::layout::meaning::{Mapping, Message, Symbol};
-use crate::layout::{Address, Codec, List, Public, Secrets, Text, layout};
+use crate::layout::{Address, Codec, CountedText, List, Public, Secrets, layout};
 use crate::records::{BuildId, Mmap2File};
 use crate::{Reader, Result, Writer};
 
@@ -14,7 +14,7 @@ layout! {
         /// Bytes up to the next symbol; 0 when not known.
         pub len_bytes: u32,
         /// Name, with ` [module]` behind it for a module's.
-        pub name: Vec<u8> as Text<Symbol>,
+        pub name: Vec<u8> as CountedText<Symbol>,
     }
 }
 
@@ -26,7 +26,7 @@ layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     pub struct FileFunctions {
         /// Path.
-        pub path: Vec<u8> as Text<Mapping>,
+        pub path: Vec<u8> as CountedText<Mapping>,
         /// File that is mapped.
         pub file: Mmap2File as MappedFile,
         /// The functions.
@@ -43,7 +43,7 @@ layout! {
         /// Its length in bytes.
         pub len_bytes: u64,
         /// Its name as the file has it, mangled where the language does so.
-        pub name: Vec<u8> as Text<Public>,
+        pub name: Vec<u8> as CountedText<Public>,
     }
 }
 
@@ -58,7 +58,7 @@ layout! {
         /// Time it took, ns.
         pub took_ns: u64,
         /// Why not everything was looked up; empty when it was.
-        pub cut: String as Text<Message>,
+        pub cut: String as CountedText<Message>,
     }
 }
 

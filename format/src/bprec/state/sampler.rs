@@ -2,7 +2,7 @@
 
 use crate::bprec::sampler::Parts;
 use crate::layout::meaning::Event;
-use crate::layout::{Optional, Plain, Text, layout};
+use crate::layout::{CountedText, Optional, Plain, layout};
 
 layout! {
     /// The program that writes [`bprec:sampler`](crate::bprec::sampler): where it is, and what came of it. Told when sampling starts,
@@ -12,7 +12,7 @@ layout! {
         /// The program.
         pub prog_id: u32,
         /// Name of the event that it sits on.
-        pub event: String as Text<Event>,
+        pub event: String as CountedText<Event>,
         /// `perf_event_attr.type` of that event.
         pub event_type: u32,
         /// `perf_event_attr.config` of that event.

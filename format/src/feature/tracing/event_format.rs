@@ -109,11 +109,11 @@ impl<'a> Field<'a> {
         let is_signed = self.is_signed.unwrap_or(false);
         let element = self.element_type();
         let kind = if !is_elsewhere && self.dimensions.is_empty() {
-            if self.type_name.ends_with('*') { Kind::Pointer } else { Kind::Number { is_signed } }
+            if self.type_name.ends_with('*') { FieldForm::Pointer } else { FieldForm::Number { is_signed } }
         } else if matches!(element, "char" | "const char" | "unsigned char" | "signed char") {
-            Kind::Text
+            FieldForm::Text
         } else {
-            self.element_bytes(element).map_or(Kind::Bytes, |bytes| Kind::Numbers { bytes, is_signed })
+            self.element_bytes(element).map_or(FieldForm::Bytes, |bytes| FieldForm::Numbers { bytes, is_signed })
         };
         FieldLayout {
             offset: self.offset,
@@ -147,11 +147,11 @@ pub struct FieldLayout {
     size_bytes: u32,
     /// For data of varying length, behind the fixed fields: true if its offset counts from the field's end.
     is_relative: Option<bool>,
-    kind: Kind,
+    kind: FieldForm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FieldForm {
     Number {
         is_signed: bool,
     },
@@ -186,16 +186,16 @@ impl FieldLayout {
         let Some(bytes) = self.bytes(raw, endian) else { return out.push('?') };
         // Writing to a string cannot fail.
         let _ = match self.kind {
-            Kind::Text => {
+            FieldForm::Text => {
                 let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
                 write!(out, "{:?}", String::from_utf8_lossy(text))
             }
-            Kind::Number { is_signed } => number(bytes, endian, is_signed, out),
-            Kind::Pointer => match integer(bytes, endian, false) {
+            FieldForm::Number { is_signed } => number(bytes, endian, is_signed, out),
+            FieldForm::Pointer => match integer(bytes, endian, false) {
                 Some(value) => write!(out, "{value:#x}"),
                 None => hex(bytes, out),
             },
-            Kind::Numbers { bytes: size, is_signed } => {
+            FieldForm::Numbers { bytes: size, is_signed } => {
                 out.push('{');
                 for (at, item) in bytes.chunks_exact(size.into()).enumerate() {
                     out.push_str(if at > 0 { ", " } else { "" });
@@ -204,7 +204,7 @@ impl FieldLayout {
                 out.push('}');
                 Ok(())
             }
-            Kind::Bytes => hex(bytes, out),
+            FieldForm::Bytes => hex(bytes, out),
         };
     }
 }

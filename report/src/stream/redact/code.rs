@@ -1,4 +1,4 @@
-//! Addresses in code: of BPF programs, and of what they were compiled to.
+//! Redaction of addresses in code: BPF instructions and machine code.
 
 use bprec_format::Endian;
 use bprec_format::bpf::{Element, Insn};
@@ -6,7 +6,7 @@ use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, Instruction, OpKind, Re
 
 use super::shift::Shift;
 
-/// Moves the addresses in BPF instructions: 64-bit values that are loaded.
+/// Shifts addresses in BPF instructions: 64-bit immediates.
 pub(super) fn bpf_instructions(code: &mut [u8], endian: Endian, shift: &Shift) {
     let slots = code.as_chunks_mut::<{ Insn::BYTES }>().0;
     let mut at = 0;
@@ -16,7 +16,7 @@ pub(super) fn bpf_instructions(code: &mut [u8], endian: Endian, shift: &Shift) {
         at += 1;
         let [low, high] = [&*first, second].map(|slot| endian.u32_at(slot, 4).unwrap_or_default());
         let value = u64::from(high) << 32 | u64::from(low);
-        // Others are ids of maps, or functions of the program.
+        // Other values of `src` mark ids of maps, or functions of the program.
         if insn.src == 0 && Shift::is_kernel(value) {
             let moved = shift.of(value);
             first[4..].copy_from_slice(&endian.bytes_u32(moved as u32));
@@ -25,8 +25,7 @@ pub(super) fn bpf_instructions(code: &mut [u8], endian: Endian, shift: &Shift) {
     }
 }
 
-/// Moves the addresses in the machine code of functions, each with its address. False when it cannot be told where they are: `machine` is
-/// one whose instructions are not known here.
+/// Shifts addresses in the machine code of functions, given with their start addresses. Returns false for a `machine` that is not supported.
 pub(super) fn machine_code(machine: &str, functions: &mut [(u64, &mut [u8])], shift: &Shift) -> bool {
     let redact = match machine {
         "x86_64" => x86_64,
@@ -55,9 +54,9 @@ fn x86_64(addr: u64, code: &mut [u8], shift: &Shift) {
     }
 }
 
-/// Replacements of the immediate value and of the displacement of an instruction, each with its place in it.
+/// New values of an instruction's immediate and displacement, each with its byte position.
 fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) -> [Option<(usize, Vec<u8>)>; 2] {
-    /// The distance to `target`, which moves otherwise than the instruction.
+    /// Distance to a `target` that shifts differently from the instruction.
     fn distance(insn: &Instruction, target: u64, shift: &Shift) -> Vec<u8> {
         let distance = target.wrapping_sub(insn.next_ip());
         let moved = distance.wrapping_add(shift.by(target)).wrapping_sub(shift.by(insn.ip()));
@@ -71,7 +70,7 @@ fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) ->
             (OpKind::Immediate64, 8) if Shift::is_kernel(insn.immediate64()) => {
                 shift.of(insn.immediate64()).to_le_bytes().to_vec()
             }
-            // Its sign stands for the upper half, which may be another one now.
+            // The immediate is sign-extended, and the shifted address may have other upper bits.
             (OpKind::Immediate32to64, 4) if Shift::is_kernel(insn.immediate(operand as u32)) => {
                 (shift.of(insn.immediate(operand as u32)) as u32).to_le_bytes().to_vec()
             }
@@ -89,22 +88,22 @@ fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) ->
     [immediate, displacement.map(|bytes| (places.displacement_offset(), bytes))]
 }
 
-/// An instruction of arm64 that puts 16 bits into a register.
+/// An arm64 instruction that sets 16 bits of a register.
 struct WideMove {
     kind: MoveKind,
     register: u32,
-    /// Number of the 16 bits in the register.
+    /// Position of the 16 bits in the register, in units of 16 bits.
     part: usize,
     value: u16,
 }
 
 #[derive(PartialEq, Eq)]
 enum MoveKind {
-    /// MOVZ: all others become 0.
+    /// MOVZ: clears the other bits.
     Zero,
-    /// MOVN: all bits are turned, others become 1.
+    /// MOVN: inverts the bits, sets the others.
     Ones,
-    /// MOVK: others stay.
+    /// MOVK: keeps the other bits.
     Keep,
 }
 
@@ -121,7 +120,7 @@ impl WideMove {
     }
 }
 
-/// Addresses are put together 16 bits by 16 bits, or stand behind the code as 64 bits, which are no instructions.
+/// Shifts addresses that code loads 16 bits at a time, and 64-bit literals after the code.
 fn arm64(_addr: u64, code: &mut [u8], shift: &Shift) {
     let words = code.as_chunks_mut::<4>().0;
     let mut at = 0;
@@ -151,7 +150,7 @@ fn arm64(_addr: u64, code: &mut [u8], shift: &Shift) {
     }
 }
 
-/// The instructions that put one value into a register.
+/// Shifts the value that several instructions load into a register.
 fn arm64_value(words: &mut [[u8; 4]], shift: &Shift) {
     let moves: Vec<WideMove> = words.iter().filter_map(|word| WideMove::decode(u32::from_le_bytes(*word))).collect();
     let Some(first) = moves.first() else { return };
@@ -166,7 +165,7 @@ fn arm64_value(words: &mut [[u8; 4]], shift: &Shift) {
     }
     let moved = shift.of(value);
     let part = |number: usize| (moved >> (16 * number)) as u16;
-    // Instructions that cannot hold the new value are zeroed, so that they do not give away the old one.
+    // Instructions that cannot express the new value are zeroed, so that they do not reveal the old one.
     let can_say = (0..4).all(|number| part(number) == rest || moves.iter().any(|it| it.part == number));
     for (word, it) in words.iter_mut().zip(&moves) {
         let value = match it.kind {

@@ -1,7 +1,7 @@
-//! Recordings without what should not leave the machine: each record and section on its way into another file.
+//! Redaction of recordings, record by record and section by section.
 //!
-//! Here is the one place that knows secrets. Reports and exports of a redacted recording are made of what is left, as of any other. What is
-//! not known to be free of secrets is left out: records, fields of samples and sections of kinds that are not listed here.
+//! This module alone decides which data is secret. Reports and exports of a redacted recording use only the remaining data. Records, sample fields
+//! and sections of unlisted kinds are left out.
 
 mod code;
 mod names;
@@ -26,10 +26,10 @@ use shift::Shift;
 /// Kinds of redaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redact {
-    /// Data that tell which machine it is, who uses it and for what: names of hosts, tasks, files and cgroups, command lines, and addresses.
+    /// Data about the machine, its users and its purpose: names of hosts, tasks, files and cgroups, command lines, and addresses.
     #[default]
     Machine,
-    /// Data about BPF programs, too: their names, tags, types and code, and the names of their maps.
+    /// Also data about BPF programs: names, tags, types, code, and names of maps.
     MachineAndPrograms,
 }
 
@@ -46,30 +46,30 @@ impl std::str::FromStr for Redact {
     }
 }
 
-/// Replaces secrets: the same by the same, in all recordings that it is used for.
+/// Replaces secrets: equal secrets get equal replacements in all recordings of a redactor.
 #[derive(Debug)]
 pub struct Redactor {
     names: Names,
     shift: Shift,
     programs: bool,
-    /// Ids of events that are the output of programs.
+    /// Ids of events that carry output of programs.
     outputs: FxHashSet<u64>,
 }
 
 impl Redactor {
-    /// One with replacements that nobody can foresee.
+    /// Redactor with unpredictable replacements.
     pub fn new(what: Redact) -> Redactor {
         let programs = what == Redact::MachineAndPrograms;
         Redactor { names: Names::default(), shift: Shift::random(), programs, outputs: FxHashSet::default() }
     }
 
-    /// Name of a recording whose file has this path.
+    /// Redacts the file name of a recording.
     pub(crate) fn recording_name(&mut self, path: &Path) -> PathBuf {
         let name = self.names.replace(SecretKind::Recording, path.as_os_str().as_encoded_bytes());
         PathBuf::from(String::from_utf8_lossy(&name).into_owned())
     }
 
-    /// The events of a recording, redacted.
+    /// Redacts the events of a recording.
     pub(crate) fn events(&mut self, metadata: &Metadata<'_>) -> Metadata<'static> {
         let outputs = metadata.attrs().iter().filter(|event| is_output(&event.attr));
         self.outputs.extend(outputs.flat_map(|event| &event.ids));
@@ -78,7 +78,7 @@ impl Redactor {
         metadata.redescribed(attrs, Vec::new())
     }
 
-    /// Description of a recording, redacted, once all of it is known.
+    /// Redacts the sections of a recording, after the last record.
     pub(crate) fn sections(&mut self, metadata: &Metadata<'_>) -> Metadata<'static> {
         let endian = metadata.endian();
         let mut sections = Vec::new();
@@ -100,7 +100,7 @@ impl Redactor {
         metadata.redescribed(Vec::new(), sections)
     }
 
-    /// An event. Its samples have no registers, stacks and raw data any more; those of bpf-output events may be ours.
+    /// Redacts an event. Registers, stacks and raw data are removed from its samples, except raw data of bpf-output events, which may hold states.
     fn attr(&self, attr: &EventAttr) -> EventAttr {
         let mut removed = [
             SampleType::REGS_USER,
@@ -114,7 +114,7 @@ impl Redactor {
         if !is_output(attr) {
             removed = removed.with(SampleType::RAW);
         }
-        // Beyond this a number of a PMU's may be a pointer of the recorder's: to the name of a function or a file.
+        // Larger config values may be pointers of the recorder, to the name of a function or a file.
         const POINTERS: u64 = 1 << 40;
         let config = |number| match attr.kind {
             event_type::BREAKPOINT => self.shift.of(number),
@@ -134,7 +134,7 @@ impl Redactor {
         }
     }
 
-    /// A section; `None` when it is left out, or written by [`Redactor::programs`].
+    /// Redacts a section; `None` for sections that are left out, or that [`Redactor::programs`] writes.
     fn section(&mut self, section: &FeatureSection<'_>, endian: Endian) -> Option<Vec<u8>> {
         let (bytes, offset) = (&section.bytes[..], section.offset);
         Some(match section.feature {
@@ -219,7 +219,7 @@ impl Redactor {
     }
 }
 
-/// An event that programs write to. Its samples are ours, or may be anything.
+/// Returns true for an event that programs write to. Its samples hold states or arbitrary data.
 fn is_output(attr: &EventAttr) -> bool {
     (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT)
 }

@@ -1,4 +1,4 @@
-//! Replacements of names: the same secret gets the same replacement, numbered in the order in which secrets are met.
+//! Replacements of names: equal secrets get equal replacements, numbered in order of occurrence.
 
 use std::hash::BuildHasher;
 
@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::shift::Shift;
 
-/// Kind of secret; each is counted for itself.
+/// Kind of secret; each kind has its own numbering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SecretKind {
     Host,
@@ -15,21 +15,21 @@ pub(super) enum SecretKind {
     Comm,
     Path,
     Cgroup,
-    /// Text that the author of a program put into it.
+    /// Text chosen by the author of a program.
     Text,
     Program,
     Map,
     File,
     Recording,
     Event,
-    /// A network namespace, by its name.
+    /// Name of a network namespace.
     Network,
-    /// A namespace of any kind, by its number.
+    /// Inode number of a namespace.
     Namespace,
-    /// A table and a chain of iptables.
+    /// Table and chain of iptables.
     Table,
     Chain,
-    /// A place that a program is attached to, and how, neither of which has a form that is known here.
+    /// Attach point of unknown form.
     Target,
     Attachment,
 }
@@ -58,19 +58,19 @@ impl SecretKind {
     }
 }
 
-/// Names of mappings that the kernel gives to every process.
+/// Mapping names that the kernel uses in every process.
 const COMMON_MAPPINGS: [&[u8]; 7] =
     [b"//anon", b"[heap]", b"[stack]", b"[vdso]", b"[vvar]", b"[vsyscall]", b"[uprobes]"];
 
-/// Digits from which on a hexadecimal number in a text may be an address.
+/// Least number of hexadecimal digits of a possible address in text.
 const ADDRESS_DIGITS: usize = 9;
 
-/// Secrets and their numbers.
+/// Secrets with their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     numbers: FxHashMap<(SecretKind, Vec<u8>), u32>,
     counts: FxHashMap<SecretKind, u32>,
-    /// Its keys are random: nobody finds a build id by trying.
+    /// Randomly keyed hash, so that build ids cannot be found by trial.
     keyed: std::hash::RandomState,
 }
 
@@ -83,7 +83,7 @@ impl Names {
         })
     }
 
-    /// The replacement of a secret; empty stays empty.
+    /// Replaces a secret; empty stays empty.
     pub(super) fn replace(&mut self, kind: SecretKind, secret: &[u8]) -> Vec<u8> {
         if secret.is_empty() {
             return Vec::new();
@@ -92,37 +92,37 @@ impl Names {
         format!("{}{number}", kind.prefix()).into_bytes()
     }
 
-    /// The name of a task; the idle tasks are the kernel's.
+    /// Redacts a task name; names of idle tasks stay.
     pub(super) fn comm(&mut self, comm: &[u8]) -> Vec<u8> {
         if comm == b"swapper" { comm.to_vec() } else { self.replace(SecretKind::Comm, comm) }
     }
 
-    /// The path of a cgroup; the root is everyone's.
+    /// Redacts a cgroup path; the root stays.
     pub(super) fn cgroup(&mut self, path: &[u8]) -> Vec<u8> {
         if path == b"/" { path.to_vec() } else { self.replace(SecretKind::Cgroup, path) }
     }
 
-    /// The name of a program's function, of which the kernel keeps so much in one place and all in another.
+    /// Redacts a program name. The kernel stores a truncated name in one place and the full name in another.
     pub(super) fn program(&mut self, name: &[u8]) -> Vec<u8> {
         const KERNEL_NAME_BYTES: usize = 15;
-        // Reports know the recorder's own by their names.
+        // Reports recognize the recorder's own programs by this prefix.
         if name.starts_with(b"bprec_") {
             return name.to_vec();
         }
         self.replace(SecretKind::Program, &name[..name.len().min(KERNEL_NAME_BYTES)])
     }
 
-    /// A tag of the same length.
+    /// Replaces a tag by one of the same length.
     pub(super) fn tag(&self, tag: [u8; 8]) -> [u8; 8] {
         self.keyed.hash_one(tag).to_be_bytes()
     }
 
-    /// Name of a mapping in a process.
+    /// Redacts the mapping name of a process.
     pub(super) fn mapping(&mut self, name: &[u8]) -> Vec<u8> {
         if COMMON_MAPPINGS.contains(&name) { name.to_vec() } else { self.replace(SecretKind::Path, name) }
     }
 
-    /// Name of a mapping in the kernel: its own, or a module's, of which the file keeps the name.
+    /// Redacts the name of a kernel mapping: the kernel itself, or a module's file, whose module name stays.
     pub(super) fn kernel_mapping(&mut self, name: &[u8]) -> Vec<u8> {
         if name.starts_with(b"[") {
             return name.to_vec();
@@ -136,10 +136,10 @@ impl Names {
         path
     }
 
-    /// Replaces the identity of a mapped file: other numbers, and a build id of the same length.
+    /// Replaces the identity of a mapped file: device and inode numbers, and a build id of the same length.
     pub(super) fn file(&mut self, file: &Mmap2File) -> Mmap2File {
         match file {
-            // Memory without a file.
+            // Anonymous memory.
             Mmap2File::Inode { inode: 0, major: 0, minor: 0, .. } => *file,
             Mmap2File::Inode { major, minor, inode, generation } => {
                 let numbers = [u64::from(*major), u64::from(*minor), *inode, *generation];
@@ -151,19 +151,19 @@ impl Names {
         }
     }
 
-    /// A build id of the same length.
+    /// Replaces a build id by one of the same length.
     pub(super) fn build_id(&self, id: &[u8]) -> Vec<u8> {
         let words = (0..).flat_map(|part: u32| self.keyed.hash_one((id, part)).to_le_bytes());
         words.take(id.len()).collect()
     }
 
-    /// The number of a namespace.
+    /// Replaces the inode number of a namespace.
     pub(super) fn namespace(&mut self, inode: u64) -> u64 {
         self.number(SecretKind::Namespace, &inode.to_le_bytes()).into()
     }
 
-    /// A message of the recorder's. Addresses in it are moved. A path may have blanks, so that nothing tells where it ends: the message ends
-    /// where one begins.
+    /// Redacts a message of the recorder: addresses are shifted, and the message is cut at the first path, because a path may contain blanks and has
+    /// no recognizable end.
     pub(super) fn message(&mut self, text: &str, shift: &Shift) -> String {
         let is_edge = |c: char| c.is_whitespace() || "(),.;:'\"`".contains(c);
         let (mut kept, mut at) = (String::new(), 0);
@@ -181,14 +181,14 @@ impl Names {
         kept
     }
 
-    /// The name of an event. One that is neither a word nor of the form `pmu/terms/modifiers` is replaced.
+    /// Redacts an event name. A name that is neither a word nor of the form `pmu/terms/modifiers` is replaced.
     pub(super) fn event(&mut self, name: &str, shift: &Shift) -> String {
         event(name, shift)
             .unwrap_or_else(|| String::from_utf8_lossy(&self.replace(SecretKind::Event, name.as_bytes())).into_owned())
     }
 }
 
-/// The name of an event with its addresses moved; `None` when it may have something else in it.
+/// Event name with shifted addresses; `None` if the name may contain other data.
 fn event(name: &str, shift: &Shift) -> Option<String> {
     let Some((pmu, rest)) = name.split_once('/') else {
         return name.bytes().all(|byte| byte.is_ascii_graphic()).then(|| moved(name, shift));
@@ -209,12 +209,12 @@ fn event(name: &str, shift: &Shift) -> Option<String> {
     is_known.then(|| moved(name, shift))
 }
 
-/// A name of the kernel's: of a PMU, an event, a tracepoint, a term, a type.
+/// Returns true for a kernel identifier: PMU, event, tracepoint, term or type.
 pub(super) fn is_identifier(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
 
-/// A text with the addresses in it moved.
+/// Shifts the addresses in a text.
 fn moved(text: &str, shift: &Shift) -> String {
     let mut parts = text.split("0x");
     let mut moved = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Facts of the kernel about BPF programs: addresses and code, and in their types the files that they were compiled from.
+//! Redaction of BPF program data: addresses, code, and file names in BTF.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,17 +13,17 @@ use bprec_format::{Endian, FeatureSection};
 
 use super::{Redactor, code};
 
-/// Offset in `struct bpf_line_info` of the file of a line.
+/// Offset of `file_name_off` in `struct bpf_line_info`.
 const FILE_NAME_OFF_AT: usize = 4;
 /// Offsets in `struct bpf_prog_info` of the tag, the length of the machine code, and the name.
 const TAG_AT: usize = 8;
 const JITED_LEN_AT: usize = 16;
 const NAME_AT: usize = 64;
 const NAME_BYTES: usize = 16;
-/// Offset of the number of its BTF.
+/// Offset of `btf_id` in `struct bpf_prog_info`.
 const BTF_ID_AT: usize = 128;
 
-/// Strings of a BTF that lines of programs refer to.
+/// BTF strings that line information of programs refers to.
 #[derive(Default)]
 struct Lines {
     files: BTreeSet<u32>,
@@ -31,7 +31,7 @@ struct Lines {
 }
 
 impl Redactor {
-    /// The sections about programs of a recording that was made on `machine`, as the kernel calls it.
+    /// Sections about programs. `machine` is the recording's architecture, as uname names it.
     pub(super) fn programs(
         &mut self,
         sections: &[FeatureSection<'_>],
@@ -39,7 +39,7 @@ impl Redactor {
         machine: &str,
     ) -> [(Feature, Vec<u8>); 2] {
         let of = |feature| sections.iter().filter(move |section| section.feature == feature && section.is_whole);
-        // Read twice: kept, they could take many times the bytes of the section.
+        // Parsed twice: the parsed form may take many times the size of the section.
         let infos = || {
             of(Feature::BPF_PROG_INFO)
                 .filter_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian).ok())
@@ -86,7 +86,7 @@ impl Redactor {
         sections
     }
 
-    /// Types, without any string that neither a type nor a line of a program has for its name; and where the name of each file is now.
+    /// Copies BTF with only the strings that types or program lines use as names. Returns the new string offset of each file name, too.
     fn types(&mut self, blob: &[u8], lines: &Lines) -> Option<(Vec<u8>, BTreeMap<u32, u32>)> {
         let btf = Btf::parse(blob).ok()?;
         let files: Vec<Vec<u8>> =
@@ -95,7 +95,7 @@ impl Redactor {
         Some((blob, lines.files.iter().copied().zip(offsets).collect()))
     }
 
-    /// A program. `files` says where the names of files are that its lines refer to.
+    /// Redacts a program. `files` has the new string offsets of the file names that its lines refer to.
     fn program(&mut self, program: &ProgInfo<'_>, files: &BTreeMap<u32, u32>, machine: &str) -> ProgInfoBuf {
         let endian = program.endian();
         let mut redacted = ProgInfoBuf::from_view(program);
@@ -110,7 +110,7 @@ impl Redactor {
                 cut.push((addr, function));
                 rest = behind;
             }
-            // Code that is in no function has an address that is not known.
+            // Code outside functions has no known address.
             if !rest.is_empty() || !code::machine_code(machine, &mut cut, &self.shift) {
                 arrays[Array::JitedInsns as usize] = None;
             }
@@ -141,7 +141,7 @@ impl Redactor {
         }
         let mut redacted = if self.programs { self.unnamed(redacted) } else { redacted };
         if redacted.arrays[Array::JitedInsns as usize].is_none() {
-            // perf reads code where its length says that there is some.
+            // perf reads code if its length is not zero.
             if let Some(len) = redacted.info.get_mut(JITED_LEN_AT..).and_then(|field| field.first_chunk_mut::<4>()) {
                 *len = [0; 4];
             }
@@ -149,7 +149,7 @@ impl Redactor {
         redacted
     }
 
-    /// The program without its name, its code and its types.
+    /// Removes name, code and types of a program.
     fn unnamed(&mut self, program: ProgInfoBuf) -> ProgInfoBuf {
         let ProgInfoBuf { endian, mut info, mut arrays } = program;
         for array in [
@@ -176,7 +176,7 @@ impl Redactor {
         ProgInfoBuf { endian, ..ProgInfoBuf::new(info, arrays) }
     }
 
-    /// The name of a symbol of the kernel: that of a program's function has its tag, too. `bpf_prog_run_xdp` is a function of the kernel's.
+    /// Redacts a kernel symbol. The symbol of a program's function includes the tag. `bpf_prog_run_xdp` is a kernel function.
     pub(super) fn symbol(&mut self, symbol: &[u8]) -> Vec<u8> {
         const TAG_DIGITS: usize = 16;
         let parts = symbol.strip_prefix(b"bpf_prog_").and_then(|rest| rest.split_at_checked(TAG_DIGITS));
@@ -188,7 +188,7 @@ impl Redactor {
         let Some((tag, name)) = parts else { return symbol.to_vec() };
         let tag = self.names.tag(tag.to_be_bytes());
         let mut symbol = format!("bpf_prog_{:016x}", u64::from_be_bytes(tag)).into_bytes();
-        // A symbol in a list of the kernel's may have its module behind it.
+        // A symbol in kallsyms may be followed by its module.
         let (name, module) = name.split_at(name.iter().position(|byte| *byte == b' ').unwrap_or(name.len()));
         if let Some(name) = name.strip_prefix(b"_") {
             symbol.push(b'_');

@@ -1,4 +1,4 @@
-//! Records and samples.
+//! Redaction of records and samples.
 
 use bprec_format::bprec::state::{self, State};
 use bprec_format::records::user::{EventUpdate, ThreadMap, ThreadMapEntry, Update};
@@ -12,15 +12,15 @@ use super::Redactor;
 use super::names::{SecretKind, is_identifier};
 use crate::input::event_kind::EventKind;
 
-/// Why a record is left out.
+/// Reason for leaving out a record.
 pub(super) const REMOVED: &str = "of a kind with arbitrary contents: not redacted";
 const UNREADABLE: &str = "not readable, and so not redacted";
 
 impl Redactor {
-    /// Appends a record, redacted. `event` is the one that it belongs to, `layout` how samples of it are written.
+    /// Appends a redacted record. `event` is the event of the record, `layout` the layout of its samples.
     ///
     /// # Errors
-    /// Why it is left out.
+    /// Returns the reason for leaving out the record.
     pub(crate) fn record(
         &mut self,
         record: &Record<'_>,
@@ -95,7 +95,7 @@ impl Redactor {
             | Payload::Unthrottle(_)
             | Payload::Read(_) => write(&payload),
             Payload::User(user) => self.user(user, endian, out),
-            // Code of the kernel, traces of hardware, and what is not known.
+            // Kernel code, hardware traces and unknown kinds.
             _ => Err(REMOVED),
         }
     }
@@ -104,13 +104,13 @@ impl Redactor {
         if in_kernel { self.names.kernel_mapping(name) } else { self.names.mapping(name) }
     }
 
-    /// File offset of a mapping. For the kernel's code, and for memory without a file, it is an address.
+    /// File offset of a mapping. For kernel code and anonymous memory the offset is an address.
     fn page_offset(&self, offset: u64, name: &[u8]) -> u64 {
         let is_memory = name.starts_with(b"[") || name == b"//anon";
         if is_memory { self.shift.of(offset) } else { self.shift.of_kernel(offset) }
     }
 
-    /// A record that a tool wrote.
+    /// Redacts a record that a tool wrote.
     fn user(&mut self, payload: UserPayload<'_>, endian: Endian, out: &mut Vec<u8>) -> Result<(), &'static str> {
         let mut write = |payload: &UserPayload<'_>| payload.encode(endian, out).map_err(|_| UNREADABLE);
         match payload {
@@ -139,19 +139,19 @@ impl Redactor {
         }
     }
 
-    /// The name of an event.
+    /// Redacts an event name.
     pub(super) fn event(&mut self, name: &str) -> String {
         if let Some((event, program)) = name.strip_suffix(')').and_then(|name| name.rsplit_once(" ("))
             && is_identifier(program)
         {
-            // One that carries a program of the user's.
+            // An event that carries a program of the user.
             let program = if self.programs { self.program_name(program) } else { program.to_owned() };
             return format!("{} ({program})", self.names.event(event, &self.shift));
         }
         self.names.event(name, &self.shift)
     }
 
-    /// The name of an event, `is_output`: what a program puts out, called as the map that it goes through.
+    /// Redacts an event name. With `is_output`, the event has the name of the map that a program writes to.
     pub(super) fn event_name(&mut self, name: &[u8], is_output: bool) -> Vec<u8> {
         let text = String::from_utf8_lossy(name);
         if is_output && self.programs && ![state::EVENT_NAME, sampler::EVENT_NAME].contains(&&*text) {
@@ -180,7 +180,7 @@ impl Redactor {
                 raw
             }
             EventKind::BpfSampler => self.sampled(fields.raw.unwrap_or_default(), endian)?,
-            // Another program's output may be anything.
+            // Output of other programs may hold any data.
             EventKind::Pmu | EventKind::Other => Vec::new(),
         };
         let branches = fields.branches.map(|branches| {
@@ -195,13 +195,13 @@ impl Redactor {
             branches: branches.as_ref().map(|(branches, words)| branches.with_words(Words::new(words, endian))),
             ..fields
         };
-        // The trailer of a sample is not its own.
+        // The trailer of a sample is part of the sample's fields.
         let written =
             write_record(out, record.kind, record.misc, layout, &SampleId::default(), |w| fields.encode(layout, w));
         written.map_err(|_| UNREADABLE)
     }
 
-    /// Payload of our sampling program. Registers are left out: they hold a task's data.
+    /// Redacts a sample of the recorder's sampling program. Registers are removed: they hold data of the task.
     fn sampled(&mut self, raw: &[u8], endian: Endian) -> Result<Vec<u8>, &'static str> {
         let payload = sampler::SamplerPayload::parse(raw, 0, endian).map_err(|_| UNREADABLE)?;
         let comm = payload.comm.map(|comm| self.names.comm(comm));
@@ -224,7 +224,7 @@ impl Redactor {
         Ok(raw)
     }
 
-    /// A call chain. What follows the marker of one that comes later is its number, no address.
+    /// Redacts a call chain. The word after the marker of a deferred chain is a cookie, not an address.
     fn chain(&self, words: &Words<'_>, endian: Endian) -> Vec<u8> {
         let mut before = 0;
         let moved = words.iter().map(|word| {
@@ -236,7 +236,7 @@ impl Redactor {
     }
 }
 
-/// Numbers as a recording has them.
+/// Encodes words in the recording's byte order.
 fn bytes(words: impl Iterator<Item = u64>, endian: Endian) -> Vec<u8> {
     words.flat_map(|word| endian.bytes_u64(word)).collect()
 }

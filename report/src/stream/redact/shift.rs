@@ -1,8 +1,7 @@
-//! Addresses: each region of the address space is moved by a number of its own, drawn by chance for each recording.
+//! Redaction of addresses: each region of the address space is shifted by a random offset of its own, drawn per recording.
 //!
-//! Addresses near each other stay near each other, so that an address still is in its function, and functions are in
-//! their order. The distance between regions would tell where they are, as some of them are nearly always at one place:
-//! so they move apart.
+//! Addresses within a region keep their distances, so that they stay in their functions and in order. Regions move independently, because distances
+//! between regions would reveal the original addresses of regions with a fixed place.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -11,19 +10,19 @@ use bprec_format::CONTEXT_MAX;
 
 /// End of user space without randomization, and of 32-bit user space.
 const LOW_END: u64 = 1 << 32;
-/// The kernel's half.
+/// Start of the kernel's half.
 const KERNEL: u64 = 1 << 63;
-/// The kernel's code on x86-64.
+/// Kernel text on x86-64.
 const X86_TEXT: Range<u64> = 0xffff_ffff_8000_0000..0xffff_ffff_c000_0000;
 /// Modules and BPF programs on x86-64.
 const X86_MODULES: Range<u64> = 0xffff_ffff_c000_0000..0xffff_ffff_ff00_0000;
-/// At the same place on every machine: moved, it would tell by how much.
+/// Fixed address on every machine: shifting it would reveal the offset.
 const X86_VSYSCALL: Range<u64> = 0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000;
 
 const PAGE_BYTES: u64 = 64 << 10;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// By how much the regions move.
+/// Offsets of the regions.
 #[derive(Debug)]
 pub(super) struct Shift {
     low: u64,
@@ -46,17 +45,17 @@ impl Shift {
             user: draw(1, 1 << 40, 1 << 46, PAGE_BYTES),
             kernel: draw(2, 1 << 30, 1 << 44, HUGE_PAGE_BYTES).wrapping_neg(),
             text: text.wrapping_neg(),
-            // Not so far from the kernel that its calls could not be written.
+            // Relative calls reach the kernel text only within 2 GiB.
             modules: draw(4, 0, 512 << 20, 4096).wrapping_sub(text),
         }
     }
 
-    /// New address of an address. Values that are no addresses stay: small numbers, and the markers in call chains.
+    /// Shifts an address. Other values stay: small numbers, and the markers in call chains.
     pub(super) fn of(&self, addr: u64) -> u64 {
         addr.wrapping_add(self.by(addr))
     }
 
-    /// By how much an address is moved.
+    /// Offset of an address.
     pub(super) fn by(&self, addr: u64) -> u64 {
         match addr {
             ..4096 | CONTEXT_MAX.. => 0,
@@ -69,12 +68,12 @@ impl Shift {
         }
     }
 
-    /// A number that is an address of the kernel, or something else entirely.
+    /// Shifts a number if it is a kernel address.
     pub(super) fn of_kernel(&self, number: u64) -> u64 {
         if number >= KERNEL { self.of(number) } else { number }
     }
 
-    /// True if a number in code is an address of the kernel by its value.
+    /// Returns true if the value of a number in code is a kernel address.
     pub(super) fn is_kernel(number: u64) -> bool {
         (0xff00_0000_0000_0000..X86_MODULES.end).contains(&number)
     }

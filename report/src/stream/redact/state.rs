@@ -1,4 +1,4 @@
-//! States that the recorder wrote beside perf's records: their layouts say what is secret, here is what replaces it.
+//! Redaction of the recorder's states: layouts mark secrets, this module replaces them.
 
 use bprec_format::bprec::state::State;
 use bprec_format::records::Mmap2File;
@@ -9,10 +9,10 @@ use super::names::SecretKind;
 use super::records::REMOVED;
 
 impl Redactor {
-    /// A payload of the recorder's; why it is left out, if it is.
+    /// Redacts a state, or returns the reason for leaving it out.
     pub(super) fn state(&mut self, mut state: State) -> Result<State, &'static str> {
         match &mut state {
-            // A map may hold anything, and so may a kind that is not known.
+            // Maps and unknown kinds may hold any data.
             State::MapContents(_) | State::Unknown { .. } => return Err(REMOVED),
             State::Attachment(attachment) => *attachment = self.attachment(std::mem::take(attachment)),
             State::Program(program) if self.programs => program.metadata.clear(),
@@ -41,7 +41,7 @@ impl Secrets for Redactor {
             Secret::Program | Secret::Map => return,
             Secret::Message if self.programs && !text.is_empty() => b"redacted".to_vec(),
             Secret::Message => self.names.message(&String::from_utf8_lossy(text), &self.shift).into_bytes(),
-            // A value, or a kind of a later version.
+            // Values, and kinds of later versions.
             _ => self.names.replace(SecretKind::Text, text),
         }
     }
@@ -67,7 +67,7 @@ impl Secrets for Redactor {
     }
 }
 
-/// Returns true if a target has numbers alone: `system wide`, `pid 12,13`.
+/// Returns true if a target consists of numbers and fixed words: `system wide`, `pid 12,13`.
 fn is_plain_target(target: &[u8]) -> bool {
     let is_numbers = |text: &[u8]| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b',');
     let kinds: [&[u8]; 3] = [b"cpu ", b"pid ", b"tid "];

@@ -1,5 +1,5 @@
-//! Places that programs are attached to. The recorder writes them as text: each kind of attachment has its own form, and a text of any
-//! other form is replaced as a whole. What stays is a word of the form itself, a number, or a name that docs/redact.md lists.
+//! Redaction of attach targets. The recorder writes them as text, in a form per kind of attachment; text of another form is replaced as a whole.
+//! Words of the form, numbers, and names listed in docs/redact.md stay.
 
 use bprec_format::bpf::names::{AttachType, LinkType};
 use bprec_format::bprec::state::Attachment;
@@ -7,7 +7,7 @@ use bprec_format::bprec::state::Attachment;
 use super::Redactor;
 use super::names::{SecretKind, is_identifier};
 
-/// Form of the text for a kind of attachment.
+/// Form of a kind's target text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// `sched:sched_switch`
@@ -38,12 +38,12 @@ enum Form {
     Map,
     /// `ip filter INPUT rule 1 (legacy)`, `… in NETWORK`
     Rule,
-    /// Kinds whose target the recorder does not write.
+    /// Unknown kinds of attachments.
     Other,
 }
 
 impl Form {
-    /// `None` for a kind that no recorder writes.
+    /// Form of a kind; `None` for unknown kinds.
     fn of(kind: &str) -> Option<Form> {
         Some(match kind {
             "tracepoint" | "raw_tracepoint" => Form::Tracepoint,
@@ -76,7 +76,7 @@ impl Form {
     }
 }
 
-/// A tc class, `tc_10:`.
+/// Returns true for a tc class, `tc_10:`.
 fn is_class(kind: &str) -> bool {
     kind.strip_prefix("tc_").and_then(|class| class.strip_suffix(':')).is_some_and(is_hex)
 }
@@ -89,7 +89,7 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// `text` without the `word` and decimal number at its end, and both of these.
+/// Splits `word` and a decimal number off the end of `text`.
 fn split_number<'t>(text: &'t str, word: &str) -> (&'t str, &'t str) {
     match text.rfind(word) {
         Some(at) if is_decimal(&text[at + word.len()..]) => text.split_at(at),
@@ -97,7 +97,7 @@ fn split_number<'t>(text: &'t str, word: &str) -> (&'t str, &'t str) {
     }
 }
 
-/// `text` without the offset at its end, and that.
+/// Splits a hexadecimal offset off the end of `text`.
 fn split_offset(text: &str) -> (&str, &str) {
     match text.rfind("+0x") {
         Some(at) if is_hex(&text[at + 3..]) => text.split_at(at),
@@ -106,7 +106,7 @@ fn split_offset(text: &str) -> (&str, &str) {
 }
 
 impl Redactor {
-    /// Attach target of a program.
+    /// Redacts an attach target.
     pub(super) fn attachment(&mut self, attachment: Attachment) -> Attachment {
         let Some(form) = Form::of(&attachment.kind) else {
             let kind = self.text(SecretKind::Attachment, &attachment.kind);
@@ -123,7 +123,7 @@ impl Redactor {
         Attachment { target, ..attachment }
     }
 
-    /// A target of a form; `None` when it is of another.
+    /// Redacts a target of a form; `None` if the text does not have the form.
     fn target(&mut self, form: Form, target: &str) -> Option<String> {
         match form {
             Form::Tracepoint => {
@@ -209,7 +209,7 @@ impl Redactor {
         }
     }
 
-    /// A function of the kernel or of another program.
+    /// Redacts a function of the kernel or of another program.
     fn function(&mut self, target: &str) -> Option<String> {
         let (name, of_program) = split_number(target, " of program ");
         if !of_program.is_empty() {
@@ -221,7 +221,7 @@ impl Redactor {
         (is_symbol(function) && (module.is_empty() || is_symbol(module))).then(|| target.to_owned())
     }
 
-    /// One of the functions that a probe is on, or the number of others.
+    /// Redacts one function of a probe; the number of further functions stays.
     fn probe(&mut self, probe: &str) -> Option<String> {
         if let Some(addr) = probe.strip_prefix("0x") {
             return Some(format!("{:#x}", self.shift.of(u64::from_str_radix(addr, 16).ok()?)));
@@ -235,7 +235,7 @@ impl Redactor {
         Some(self.function(&symbol)? + offset)
     }
 
-    /// Replaces the end of a target: empty, or ` in netns NAME` or ` in net:[INODE] of process PID (COMM)`.
+    /// Redacts the end of a target: empty, ` in netns NAME` or ` in net:[INODE] of process PID (COMM)`.
     fn in_network(&mut self, text: &str) -> Option<String> {
         if text.is_empty() {
             return Some(String::new());
@@ -256,7 +256,7 @@ impl Redactor {
         Some(format!("net:[{}]", self.names.namespace(inode)))
     }
 
-    /// `ip filter INPUT rule 1 (legacy)`, perhaps in another network.
+    /// Redacts `ip filter INPUT rule 1 (legacy)`, with an optional network namespace.
     fn rule(&mut self, target: &str) -> Option<String> {
         const FAMILIES: [&str; 6] = ["inet", "ip", "arp", "netdev", "bridge", "ip6"];
         const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
@@ -288,14 +288,14 @@ impl Redactor {
     }
 }
 
-/// A name that the kernel takes for a network device.
+/// Returns the text if the kernel accepts it as the name of a network device.
 fn interface(name: &str) -> Option<&str> {
     const NAME_BYTES_MAX: usize = 15;
     let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(['/', ':']);
     is_name.then_some(name)
 }
 
-/// A name of a function or a module.
+/// Returns true if the text can be the name of a function or a module.
 fn is_symbol(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.$-".contains(&byte))
 }

@@ -1,5 +1,5 @@
-//! A recording of any form into one file of the canonical form: cut off ones made whole, streams and directories as a
-//! file, compressed records unpacked, samples selected.
+//! Rewriting of any recording into a canonical file: truncated recordings repaired, streams and directories merged, compressed records unpacked,
+//! samples selected.
 
 mod selection;
 
@@ -22,36 +22,34 @@ use crate::{CpuList, Error, Input, ProgFilter, Progress, Result, TimeRange};
 
 use selection::{KeptReadings, RecordSelection, Sieve};
 
-/// Bytes are written out when this many are there.
+/// Buffer size for writing, bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Options of [`rewrite`].
 #[derive(Debug, Clone, Default)]
 pub struct RewriteOptions {
-    /// Only records that make sense, so that every perf opens the result.
+    /// True to drop inconsistent records, so that every perf opens the result.
     pub repair: bool,
-    /// Only samples on these CPUs. Records other than samples are all kept, and so is what the recorder says about the
-    /// machine in samples of an event of its own.
+    /// Samples of these CPUs only. Other records stay, as do states of the recorder, which are samples of its own event.
     pub cpus: Option<CpuList>,
-    /// Only samples within.
+    /// Selected time.
     pub time: TimeRange,
-    /// Only samples that one of these programs is in: in the kernel call chain, or in what runs it. Empty: all.
+    /// Selected programs: samples stay if a program, or the code that runs it, is in the kernel call chain. Empty selects all.
     pub programs: Vec<ProgFilter>,
-    /// Redaction of what is written.
+    /// Redaction of the output, if any.
     pub redact: Option<Redact>,
 }
 
-/// Bytes that were written.
+/// Counts of a rewrite.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RewriteSummary {
-    /// Records written.
+    /// Written records.
     pub records: u64,
-    /// Samples of where the machine was among them, as reports count them: neither what a recorder says about the machine in
-    /// samples of an event of its own, nor the output of other programs.
+    /// Written samples, as reports count them: without states of the recorder and output of other programs.
     pub samples: u64,
-    /// Samples that were not asked for.
+    /// Samples outside the selection.
     pub filtered: u64,
-    /// Number of programs of the recording that are asked for, if any in particular are.
+    /// Number of the recording's programs that the selection matches; `None` without a selection of programs.
     pub matched_programs: Option<usize>,
     /// Records left out, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
@@ -59,34 +57,34 @@ pub struct RewriteSummary {
     pub problems: Vec<String>,
 }
 
-/// Writes `source` as a file. `out` must be empty.
+/// Rewrites `source` into a file. `out` must be empty.
 ///
 /// # Errors
-/// When the source is no recording, holds no record that can be kept, or the file cannot be written; when `options` ask for
-/// a part of its time and it has no times.
+/// Fails if the source is no recording or has no usable record, if the file cannot be written, or if `options` select by time and the recording has
+/// no timestamps.
 pub fn rewrite(source: &mut Source, options: &RewriteOptions, out: &mut (impl Write + Seek)) -> Result<RewriteSummary> {
     let mut redactor = options.redact.map(Redactor::new);
     copy(source, options, redactor.as_mut(), out)
 }
 
-/// A recording that is to be read like any other once it is redacted. All that this needs is open.
+/// A recording to be redacted and then read like any other. All necessary files are open.
 pub struct Redacting {
     source: Source,
     spool: Spool,
 }
 
 impl Redacting {
-    /// Makes the temporary file that the redacted recording will be in.
+    /// Creates the temporary file for the redacted recording.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails if the file cannot be created.
     pub fn begin(source: Source) -> Result<Redacting> {
         let failed = |error| Error::Io { call: "spool", path: source.path().to_owned(), source: error };
         let spool = Spool::create(u64::MAX).map_err(failed)?;
         Ok(Redacting { source, spool })
     }
 
-    /// True if the recording arrives as a stream. It may yet have to be kept in a temporary file of its own.
+    /// Returns true if the recording is a stream, which may need a temporary file of its own.
     pub fn is_stream(&self) -> bool {
         self.source.is_stream()
     }
@@ -96,7 +94,7 @@ impl Redacting {
         self.source.progress()
     }
 
-    /// The redacted recording, and what could not be read or kept of the other. `redactor` may have replaced secrets of others before.
+    /// Returns the redacted recording, and the losses of the rewrite. `redactor` may have been used for other recordings before.
     ///
     /// # Errors
     /// Errors of [`rewrite`].
@@ -137,28 +135,28 @@ fn copy(
 
 struct Copy<'o, W> {
     care: Care,
-    /// `None` when all is kept.
+    /// Selection of records; `None` keeps all.
     selection: Option<&'o RecordSelection>,
     redactor: Option<&'o mut Redactor>,
-    /// The record at hand, redacted.
+    /// Buffer of the current redacted record.
     redacted: Vec<u8>,
     out: &'o mut W,
     path: PathBuf,
     begun: Option<Begun<'o>>,
     buffer: Vec<u8>,
-    /// Times of the first and the last sample that was selected.
+    /// Times of the first and the last selected sample.
     span: Option<(u64, u64)>,
     summary: RewriteSummary,
 }
 
-/// State that exists as soon as the events are known.
+/// State that depends on the events.
 struct Begun<'o> {
     rewriter: Rewriter,
     /// Events of the input.
     events: Events,
-    /// By event. From the first sample on: a stream has told the names of its events by then.
+    /// Kinds by event, set at the first sample: a stream has named its events by then.
     kinds: Option<Vec<EventKind>>,
-    /// From the first sample on, too.
+    /// Selector of samples, also set at the first sample.
     sieve: Option<Sieve<'o>>,
     readings: KeptReadings,
 }
@@ -254,10 +252,10 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 }
 
-/// A record, redacted into `out`. `kind` is that of its event, if it is a sample.
+/// Redacts a record into `out`. `kind` is the kind of the sample's event, for samples.
 ///
 /// # Errors
-/// Why it is left out.
+/// Returns the reason for leaving out the record.
 fn redact<'r>(
     redactor: &mut Redactor,
     record: &Record<'_>,
@@ -291,7 +289,7 @@ impl<W: Write + Seek> Copy<'_, W> {
         Ok(())
     }
 
-    /// The times of the first and the last sample, when the recording says them and others were selected.
+    /// Times of the first and the last sample, if the recording has this section and samples were selected.
     fn span_section(&self, metadata: &Metadata<'_>) -> Option<FeatureSection<'static>> {
         let (first_ns, last_ns) = self.span?;
         metadata.feature(Feature::SAMPLE_TIME).next()?;

@@ -1,4 +1,4 @@
-//! Samples that a rewritten recording keeps.
+//! Selection of samples for a rewritten recording.
 
 use bprec_format::{Events, Metadata, RECORD_HEADER_BYTES, Record, Sample, SampleType, misc};
 use rustc_hash::FxHashMap;
@@ -12,23 +12,22 @@ use crate::pass::attribution::Attributor;
 use crate::pass::readings::{Counter, Readings};
 use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
 
-/// Selection, resolved for one recording.
+/// Selection resolved for one recording.
 pub(super) struct RecordSelection {
     window: Window,
     cpus: Option<CpuList>,
     programs: Option<ChosenPrograms>,
 }
 
-/// Programs of the recording, and what tells which samples are theirs.
+/// Selected programs, with the attribution that finds their samples.
 struct ChosenPrograms {
     index: Index,
-    /// By number of the program.
+    /// Selected, by program number.
     asked: Vec<bool>,
 }
 
 impl RecordSelection {
-    /// Works out `options`; `None` when they ask for everything. Percentages and programs need a look at all of the
-    /// recording first.
+    /// Resolves `options`; `None` if everything is selected. Percentages and programs require reading the whole recording first.
     pub(super) fn new(source: &mut Source, options: &RewriteOptions) -> Result<Option<RecordSelection>> {
         if options.cpus.is_none() && options.time == TimeRange::All && options.programs.is_empty() {
             return Ok(None);
@@ -38,7 +37,7 @@ impl RecordSelection {
         Ok(Some(RecordSelection { window, cpus: options.cpus.clone(), programs }))
     }
 
-    /// Number of programs of the recording that are asked for, if any in particular are.
+    /// Number of the recording's programs that the selection matches; `None` without a selection of programs.
     pub(super) fn matched_programs(&self) -> Option<usize> {
         let chosen = self.programs.as_ref()?;
         Some(chosen.asked.iter().filter(|asked| **asked).count())
@@ -54,24 +53,24 @@ fn look(input: &Input, options: &RewriteOptions) -> Result<ChosenPrograms> {
     Ok(ChosenPrograms { index, asked })
 }
 
-/// Tells which samples are selected.
+/// Decides sample by sample.
 pub(super) struct Sieve<'s> {
     selection: &'s RecordSelection,
     attributor: Option<Attributor<'s>>,
-    /// By event.
+    /// Kinds by event.
     kinds: Vec<EventKind>,
 }
 
 impl<'s> Sieve<'s> {
-    /// For a recording with these events.
+    /// Sieve for a recording with these events.
     pub(super) fn new(selection: &'s RecordSelection, events: &Events, metadata: &Metadata<'_>) -> Sieve<'s> {
         let kinds = EventKind::of_all(events, &metadata.event_names());
         let attributor = selection.programs.as_ref().map(|chosen| Attributor::new(&chosen.index));
         Sieve { selection, attributor, kinds }
     }
 
-    /// True if a sample stays, and its time if it was selected. What a recorder says about the machine in samples of an event
-    /// of its own stays: without it the others could not be understood.
+    /// Returns true if a sample stays, and its time if it was selected. States of the recorder, which are samples of its own event, always stay:
+    /// other samples depend on them.
     pub(super) fn keeps(&mut self, record: &Record<'_>, events: &Events) -> (bool, Option<u64>) {
         let Some(index) = events.index_of(record) else { return (false, None) };
         if self.kinds.get(index) == Some(&EventKind::State) {
@@ -91,7 +90,7 @@ impl<'s> Sieve<'s> {
             && self.is_in_program(record, sample, event)
     }
 
-    /// True if one of the programs is in the sample's kernel call chain, or all samples are asked for.
+    /// Returns true if a selected program is in the sample's kernel call chain, or if all programs are selected.
     fn is_in_program(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
         let (Some(attributor), Some(chosen)) = (&mut self.attributor, &self.selection.programs) else { return true };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
@@ -99,14 +98,14 @@ impl<'s> Sieve<'s> {
         let kind = self.kinds.get(event).copied().unwrap_or(EventKind::Other);
         let chain = kind.callchain(sample, record.offset).ok().flatten();
         let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
-        // A share of a program needs the samples of its sharers as well.
+        // The shared cost of a program depends on samples of its sharers.
         let mut programs = attribution.programs().iter().chain(attribution.sharers());
         programs.any(|program| chosen.asked[*program as usize])
     }
 }
 
-/// Values of the counters that samples read, as if samples that are left out had never been taken: each value that is kept is the one kept before,
-/// and its growth since the sample before it in the recording. Readers then find the growth that they find in the whole recording.
+/// Adjusts counter values read by samples after removal of others: each kept value is the previous kept value plus the growth since the preceding
+/// sample of the input. Readers then compute the same growth as in the whole recording.
 #[derive(Default)]
 pub(super) struct KeptReadings {
     readings: Readings,
@@ -114,8 +113,7 @@ pub(super) struct KeptReadings {
 }
 
 impl KeptReadings {
-    /// The bytes of a sample with the values to keep; `None` for one that reads no counters, or whose counters cannot be read. Samples that are
-    /// left out have to be handed over, too.
+    /// Returns the sample with adjusted values; `None` without counters, or if they cannot be read. Removed samples must be passed, too.
     pub(super) fn replace(&mut self, record: &Record<'_>, events: &Events, keeps: bool) -> Option<Vec<u8>> {
         let index = events.index_of(record)?;
         let event = &events.all()[index];
@@ -125,7 +123,7 @@ impl KeptReadings {
         let sample = event.layout.sample(record.body(), record.offset).ok()?;
         let (fields, offsets) = (sample.decode().ok()?, sample.read_value_offsets().ok()?);
         let mut grown = Vec::new();
-        // A value that makes no sense stays as it is, and readers say so.
+        // Inconsistent values stay; readers report them.
         let _ =
             self.readings.each(events, index, &fields, record.offset, |it| grown.push((it.nr, it.counter, it.grown)));
         if !keeps {

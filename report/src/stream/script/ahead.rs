@@ -1,6 +1,5 @@
-//! Facts at the end of a recording that are needed from its start: functions, which the recorder names when it knows
-//! which of them were hit. A file is searched for them before it is printed; in a stream they come too late for all
-//! records before them.
+//! Look-ahead for function names: the recorder writes them at the end, when it knows which functions were hit. A file is searched before it is
+//! printed; in a stream, the names come too late for earlier records.
 
 use bprec_format::bprec::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType};
@@ -11,7 +10,7 @@ use crate::input::event_kind::EventKind;
 use crate::input::recording::OpenRecording;
 use crate::input::scan::Scanner;
 
-/// The functions that a recording names. What is wrong with it is told when it is printed.
+/// Function names in a recording. Errors are ignored here: printing reports them.
 pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
     let mut symbols = SymbolsAhead::default();
     let Ok(recording) = OpenRecording::open(input) else { return symbols };

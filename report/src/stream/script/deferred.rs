@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bprec_format::{Callchain, Endian, context};
 
-/// The most bytes of samples that wait. The oldest is printed as it is when there are more.
+/// Limit on waiting samples, bytes; beyond it, the oldest is printed incomplete.
 const WAITING_BYTES: usize = 8 << 20;
 
-/// A sample that waits for the rest of its chain.
+/// A sample that waits for its deferred call chain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     tid: u32,
     cookie: u64,
-    /// The record.
+    /// Bytes of the record.
     pub(super) bytes: Vec<u8>,
     /// Offset in the input.
     pub(super) offset: u64,
@@ -23,16 +23,16 @@ pub(super) struct Waiting {
 /// Samples that wait, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
-    /// By the order in which they came.
+    /// Samples by order of arrival.
     waiting: BTreeMap<u64, Waiting>,
-    /// By thread: the places of its samples.
+    /// Arrival numbers of each thread's samples.
     of_thread: FxHashMap<u32, VecDeque<u64>>,
     kept: u64,
     bytes: usize,
 }
 
 impl Deferred {
-    /// Keeps a sample. Gives back the oldest while there are too many.
+    /// Stores a sample. Returns the oldest sample if the limit is exceeded.
     pub(super) fn keep(&mut self, tid: u32, cookie: u64, bytes: &[u8], offset: u64) -> Option<Waiting> {
         self.bytes += bytes.len();
         self.waiting.insert(self.kept, Waiting { tid, cookie, bytes: bytes.to_vec(), offset });
@@ -41,12 +41,12 @@ impl Deferred {
         if self.bytes > WAITING_BYTES { self.next() } else { None }
     }
 
-    /// The oldest.
+    /// Removes the oldest sample.
     pub(super) fn next(&mut self) -> Option<Waiting> {
         let (_, oldest) = self.waiting.pop_first()?;
         self.bytes -= oldest.bytes.len();
         if let Some(places) = self.of_thread.get_mut(&oldest.tid) {
-            // The oldest sample of all is the oldest of its thread.
+            // The oldest sample is also the oldest of its thread.
             places.pop_front();
             if places.is_empty() {
                 self.of_thread.remove(&oldest.tid);
@@ -55,8 +55,8 @@ impl Deferred {
         Some(oldest)
     }
 
-    /// The samples of a thread, and whether the chain with this cookie is theirs. A thread has one chain at a time: for
-    /// those that have waited for another, it will not come any more.
+    /// Removes the samples of a thread; true marks samples that wait for this cookie. A thread has one deferred chain at a time, so chains of other
+    /// cookies will not come.
     pub(super) fn take(&mut self, tid: u32, cookie: u64) -> Vec<(Waiting, bool)> {
         let places = self.of_thread.remove(&tid).unwrap_or_default();
         let samples = places.iter().filter_map(|place| self.waiting.remove(place));
@@ -71,13 +71,13 @@ impl Deferred {
     }
 }
 
-/// The cookie that a chain ends in, if its user part comes later.
+/// Cookie of a deferred user chain at the end of a chain.
 pub(super) fn cookie(chain: Callchain<'_>) -> Option<u64> {
     let marker = chain.len().checked_sub(2)?;
     if chain.get(marker) == Some(context::USER_DEFERRED) { chain.get(marker + 1) } else { None }
 }
 
-/// The words of a chain whose user part has come.
+/// Call chain completed with its user part.
 pub(super) fn merged(chain: Callchain<'_>, user: Callchain<'_>, endian: Endian) -> Vec<u8> {
     let kernel = chain.iter().take(chain.len().saturating_sub(2));
     kernel.chain(user.iter()).flat_map(|word| endian.bytes_u64(word)).collect()

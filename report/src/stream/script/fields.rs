@@ -1,10 +1,10 @@
-//! Fields of a line.
+//! Fields of a sample's line.
 
 use bprec_format::{EventAttr, SampleType, event_type};
 
 use crate::{Error, Result};
 
-/// A field of a sample's line, under the name that `-F` has for it.
+/// A field, by its name in `-F`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Field {
@@ -17,19 +17,19 @@ pub enum Field {
     Period,
     Trace,
     Addr,
-    /// Latency of a memory access, or another weight that the hardware gives a sample.
+    /// Memory-access latency, or another hardware weight of the sample.
     Weight,
-    /// Address of the sample; all of the call chain when there is one.
+    /// Address of the sample; the call chain if recorded.
     Ip,
     Sym,
-    /// Offset behind the symbol.
+    /// Offset from the symbol.
     Symoff,
     Dso,
     /// Raw bytes of bpf-output events.
     BpfOutput,
-    /// Decoded payload of a bpf-output event of ours, in place of its bytes.
+    /// Decoded state of the recorder, instead of raw bytes.
     State,
-    /// The cgroup's path, or its id where that is not known.
+    /// Path of the cgroup; its id if the path is unknown.
     Cgroup,
 }
 
@@ -46,7 +46,7 @@ impl Field {
         ("addr", Field::Addr),
         ("weight", Field::Weight),
         ("ip", Field::Ip),
-        // perf's `ip` is the whole chain where there is one.
+        // In perf, `ip` includes the call chain.
         ("callchain", Field::Ip),
         ("sym", Field::Sym),
         ("symoff", Field::Symoff),
@@ -61,11 +61,11 @@ impl Field {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
     bits: u32,
-    /// Named by the user: a sample without one of them says so instead of leaving it out.
+    /// Fields requested by name: a sample without such a field prints a placeholder.
     named: u32,
-    /// Listed by the user: the same for every event.
+    /// True if the user gave a full list, which applies to every event.
     listed: bool,
-    /// Taken off by the user.
+    /// Fields that the user removed.
     removed: u32,
 }
 
@@ -90,10 +90,10 @@ fn bit(field: Field) -> u32 {
 }
 
 impl Fields {
-    /// Reads `-F`: `comm,ip` for these fields, `+addr,-period` for changes to the default.
+    /// Parses `-F`: `comm,ip` sets the fields, `+addr,-period` changes the default.
     ///
     /// # Errors
-    /// When a field is not known, or both forms are mixed.
+    /// Fails if a field is unknown, or both forms are mixed.
     pub fn parse(text: &str) -> Result<Fields> {
         let mut fields = Fields { bits: 0, named: 0, listed: true, removed: 0 };
         let relative = text.starts_with(['+', '-']);
@@ -124,7 +124,7 @@ impl Fields {
         Ok(fields)
     }
 
-    /// Fields that are printed for an event.
+    /// Fields printed for an event.
     pub(crate) fn of_event(self, attr: &EventAttr) -> Fields {
         let mut bits = self.bits;
         if self.listed {
@@ -146,12 +146,12 @@ impl Fields {
         Fields { bits, ..self }
     }
 
-    /// True when the field is asked for.
+    /// Returns true if the field is requested.
     pub fn has(self, field: Field) -> bool {
         self.bits & bit(field) != 0
     }
 
-    /// True when the field was asked for by name.
+    /// Returns true if the field is requested by name.
     pub(crate) fn is_named(self, field: Field) -> bool {
         self.named & bit(field) != 0
     }

@@ -1,4 +1,4 @@
-//! Text behind the addresses of frames, kept while nothing changes at them: call chains meet the same frames again and again.
+//! Cache of frame texts: call chains repeat the same frames.
 
 use std::hash::BuildHasher;
 
@@ -7,34 +7,34 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use super::text::{PADDING_BYTES, Text};
 use crate::input::cache::prefetch;
 
-/// Number of frames that are kept, by the hash of their address.
+/// Number of cached frames as a power of two, by hash of the address.
 const KEPT_BITS: u32 = 16;
-/// Texts of so many bytes are kept; beyond that all of them are made anew.
+/// Limit on cached text, bytes; beyond it, the cache is cleared.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Texts of frames.
+/// Cache of the texts of frames.
 pub(super) struct FrameTexts {
-    kept: Box<[Kept]>,
-    /// Each text once: many addresses have the same. Padding at the end.
+    kept: Box<[CachedText]>,
+    /// Distinct texts, since many addresses share one. Padded at the end.
     texts: Vec<u8>,
-    /// Numbers by the hash of the text.
+    /// Text numbers by hash of the text.
     numbers: FxHashMap<u64, u32>,
-    /// By number: where in the texts it starts, and its length.
+    /// By text number: start and length in `texts`.
     places: Vec<(u32, u32)>,
     scratch: Text,
 }
 
-/// The text of the frame at an address, as long as its address space is the same.
+/// Cached text of the frame at an address, valid for one version of the address space.
 #[derive(Clone, Copy)]
-struct Kept {
+struct CachedText {
     ip: u64,
     space: u32,
     /// Number of the text.
     text: u32,
 }
 
-/// No address space has this number.
-const NEVER: Kept = Kept { ip: 0, space: u32::MAX, text: 0 };
+/// Empty entry: no address space has this version.
+const NEVER: CachedText = CachedText { ip: 0, space: u32::MAX, text: 0 };
 
 impl Default for FrameTexts {
     fn default() -> FrameTexts {
@@ -49,7 +49,7 @@ impl Default for FrameTexts {
 }
 
 impl FrameTexts {
-    /// Forgets all texts.
+    /// Clears the cache.
     pub(super) fn clear(&mut self) {
         self.kept.fill(NEVER);
         self.texts.clear();
@@ -58,13 +58,13 @@ impl FrameTexts {
         self.places.clear();
     }
 
-    /// The text of the frame at an address of an address space will be asked for soon.
+    /// Prefetches the cache entry of a frame.
     #[inline]
     pub(super) fn prefetch(&self, place: (u32, u64)) {
         prefetch(&self.kept[slot(place)]);
     }
 
-    /// Appends the text of the frame at an address of an address space, which `write` makes when it is not kept.
+    /// Appends the text of a frame; `write` produces a text that is not cached.
     #[inline]
     pub(super) fn push(&mut self, out: &mut Text, (space, ip): (u32, u64), write: impl FnOnce(&mut Text)) {
         let at = slot((space, ip));
@@ -88,10 +88,10 @@ impl FrameTexts {
             Some(number) => number,
             None => self.add(hash),
         };
-        self.kept[at] = Kept { ip, space, text };
+        self.kept[at] = CachedText { ip, space, text };
     }
 
-    /// Keeps the text that was made, and gives it a number.
+    /// Caches a new text and returns its number.
     fn add(&mut self, hash: u64) -> u32 {
         let text = self.scratch.as_bytes();
         if self.texts.len() + text.len() > TEXT_BYTES_MAX {
@@ -101,7 +101,7 @@ impl FrameTexts {
             self.places.clear();
         }
         self.texts.truncate(self.texts.len() - PADDING_BYTES);
-        // The limit fits into 32 bits, and so does a text: it is made of names that records hold.
+        // Both fit into 32 bits: the limit does, and a text consists of names from records of limited size.
         let place = (self.texts.len() as u32, text.len() as u32);
         self.texts.extend_from_slice(text);
         self.texts.extend_from_slice(&[0; PADDING_BYTES]);
@@ -112,7 +112,7 @@ impl FrameTexts {
     }
 }
 
-/// Slot for the frame at an address of an address space.
+/// Cache slot of an address in an address space.
 #[inline]
 fn slot((space, ip): (u32, u64)) -> usize {
     let hash = (ip ^ u64::from(space).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

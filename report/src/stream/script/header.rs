@@ -1,4 +1,4 @@
-//! Header of a recording: its machine and itself, one line each, as perf prints it.
+//! Header of a recording as perf prints it: facts about machine and recording, a line each.
 
 use crate::index::sections::{btf_of, symbol_of};
 use crate::index::states::Traces;
@@ -19,10 +19,10 @@ use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, Record, RecordT
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Every feature of the recording, file by file.
+/// Header with all features, file by file.
 ///
 /// # Errors
-/// When the recording cannot be read at all.
+/// Fails if the recording cannot be read.
 pub fn header(input: &Input) -> Result<Header> {
     let mut lines = Vec::new();
     let read = std::iter::once(input).chain(input.later()).try_for_each(|file| {
@@ -60,10 +60,10 @@ fn all(recording: &OpenRecording<'_>) -> Vec<String> {
     lines
 }
 
-/// Facts from the records, other than the sections.
+/// Facts from records outside the sections.
 #[derive(Default)]
 struct Told {
-    /// The longest time between two looks of the recorder at the rings, as it says at the end.
+    /// Longest time between two polls of the rings, ns, as the recorder reports at its end.
     longest_gap_ns: Option<u64>,
     traces: Traces,
 }
@@ -166,7 +166,7 @@ fn feature(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<S
         Feature::CMDLINE => read(recording, section, |TextList(args)| {
             vec![format!("cmdline : {}", args.iter().map(|arg| text(arg)).collect::<Vec<_>>().join(" "))]
         }),
-        // The events are printed from their attrs, with these names.
+        // Events are printed from their attributes, with names from this section.
         Feature::EVENT_DESC => Vec::new(),
         Feature::CPU_TOPOLOGY => cpu_topology(recording, section),
         Feature::NUMA_TOPOLOGY => read(recording, section, |NumaTopology(nodes)| {
@@ -183,7 +183,7 @@ fn feature(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<S
         }),
         Feature::GROUP_DESC => read(recording, section, |GroupDesc(groups)| {
             let group = |group: &bprec_format::feature::EventGroup<'_>| {
-                // The leader is one of them. As many as there are, whatever the section says.
+                // The members include the leader. Only existing events are listed, whatever the section's count.
                 let names = recording.names.iter().skip(group.leader_index as usize).take(group.members as usize);
                 let names: Vec<&str> = names.map(String::as_str).collect();
                 format!("group: {}{{{}}}", text(group.name), names.join(","))
@@ -200,7 +200,7 @@ fn feature(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<S
             caches.caches.iter().map(cache).collect()
         }),
         Feature::SAMPLE_TIME => read(recording, section, |time: SampleTime| {
-            // perf rounds, as printf does.
+            // Rounded to the nearest µs, as perf does with printf.
             let duration_us = time.last_ns.saturating_sub(time.first_ns).saturating_add(500) / 1000;
             vec![
                 format!("time of first sample : {}", seconds(time.first_ns)),
@@ -263,7 +263,7 @@ fn feature(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<S
     }
 }
 
-/// Reads a section and prints it; what cannot be read is said.
+/// Prints a section with `write`; reports a section that cannot be read.
 fn read<'s, T: SectionContent<'s>>(
     recording: &OpenRecording<'_>,
     section: &'s FeatureSection<'_>,
@@ -283,7 +283,7 @@ fn problem(feature: Feature, error: &bprec_format::Error) -> String {
     format!("problem: {feature}: {error}")
 }
 
-/// ns as seconds with µs.
+/// ns as seconds with six decimals.
 fn seconds(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns / 1000 % 1_000_000)
 }
@@ -331,7 +331,7 @@ fn programs(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<
         .collect()
 }
 
-/// One line for a program of one function, else one for each of its functions.
+/// A line for a program with one function, otherwise a line per function.
 fn program(info: &ProgInfo<'_>, btf: &BTreeMap<u32, Btf<'_>>) -> Vec<String> {
     let id = info.id().map_or("?".into(), |id| id.to_string());
     let functions: Vec<String> = info

@@ -1,4 +1,4 @@
-//! A sample as text: one line, and one more per frame when there is a call chain.
+//! A sample as text: a line, then a line per frame of its call chain.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -18,17 +18,17 @@ use super::fields::{Field, Fields};
 use super::frames::FrameTexts;
 use super::sampled;
 use super::state;
-use super::tasks::Tasks;
+use super::tasks::StreamTasks;
 use super::text::{Name, Text, dotted};
 
 /// Text of an unknown name.
 const UNKNOWN: &[u8] = b"[unknown]";
 
-/// Bytes of text that a tracepoint's fields have in any case, and more for each byte of raw data. A number of one byte takes five in an array.
+/// Limit on the text of a tracepoint's fields: a fixed part plus an amount per byte of raw data. A one-byte number takes five bytes in an array.
 const TRACE_FIXED_BYTES: usize = 4 << 10;
 const TRACE_BYTES_PER_BYTE: usize = 16;
 
-/// Text of a call chain beyond which no frame begins: more than [`super::MAX_STACK`] frames with the longest names that are shown.
+/// Limit on the text of a call chain, bytes, beyond which no frame begins: more than [`super::MAX_STACK`] frames with the longest printed names.
 const FRAMES_BYTES: usize = 2 << 20;
 
 /// Layout of lines.
@@ -37,21 +37,21 @@ pub(crate) struct Style {
     pub(crate) nanoseconds: bool,
     pub(crate) chains: bool,
     pub(crate) max_stack: usize,
-    /// Width of the column of event names.
+    /// Width of the event-name column.
     pub(crate) event_width: usize,
 }
 
-/// Task and time, in front of samples and other records alike.
+/// Task and time at the start of each line.
 pub(crate) struct Stamp<'a> {
     pub(crate) comm: &'a [u8],
     pub(crate) pid_tid: Option<(u32, u32)>,
     pub(crate) cpu: Option<u32>,
     pub(crate) time_ns: Option<u64>,
-    /// Frames follow on lines of their own.
+    /// True if frames follow on lines of their own.
     pub(crate) has_chain: bool,
 }
 
-/// One sample of one event: a READ group makes one of each member.
+/// A sample of one event: a READ group makes one per member.
 pub(crate) struct PrintedLine<'a> {
     pub(crate) attr: &'a EventAttr,
     pub(crate) plan: &'a LinePlan,
@@ -60,13 +60,13 @@ pub(crate) struct PrintedLine<'a> {
     pub(crate) misc: u16,
     /// Byte order of the recording.
     pub(crate) endian: Endian,
-    /// Payload of our sampling program, if it made the sample.
+    /// Payload of the recorder's sampling program, if it wrote the sample.
     pub(crate) sampled: Option<&'a SamplerPayload<'a>>,
-    /// Names of its registers, if known.
+    /// Register names, if known.
     pub(crate) registers: &'static [&'static str],
 }
 
-/// Part of an event's lines that all share.
+/// Parts shared by all lines of an event.
 pub(crate) struct LinePlan {
     pub(crate) name: Cow<'static, str>,
     pub(crate) kind: EventKind,
@@ -74,14 +74,14 @@ pub(crate) struct LinePlan {
     pub(crate) format: Option<Arc<TracepointFormat>>,
 }
 
-/// Plan for an event of which only the existence is known.
+/// Plan for an unknown event.
 pub(super) static UNKNOWN_EVENT: LinePlan =
     LinePlan { name: Cow::Borrowed("[unknown]"), kind: EventKind::Other, format: None };
 
-/// The fields of a tracepoint, which are shown one by one.
+/// Fields of a tracepoint, printed one by one.
 pub(crate) struct TracepointFormat {
     fields: Vec<(Box<str>, FieldLayout)>,
-    /// Byte order of its fields.
+    /// Byte order of the fields.
     endian: Endian,
 }
 
@@ -91,7 +91,7 @@ impl TracepointFormat {
         TracepointFormat { fields: own.map(|field| (field.name.into(), field.layout())).collect(), endian }
     }
 
-    /// `prev_comm="bash" prev_pid=12`. Fields may overlap in the raw data: what has become much longer than it ends there.
+    /// Prints `prev_comm="bash" prev_pid=12`. Fields may overlap in raw data, so the text is limited and cut.
     fn show(&self, raw: &[u8]) -> String {
         let max_bytes = TRACE_FIXED_BYTES + TRACE_BYTES_PER_BYTE * raw.len();
         let mut out = String::new();
@@ -112,7 +112,7 @@ impl TracepointFormat {
 }
 
 impl Style {
-    /// Appends name, task, CPU and time.
+    /// Appends task name, ids, CPU and time.
     pub(crate) fn stamp(&self, out: &mut Text, stamp: &Stamp<'_>) {
         let has = |field| self.fields.has(field);
         if has(Field::Comm) {
@@ -145,14 +145,19 @@ impl Style {
         }
     }
 
-    /// Appends a sample, its newline included.
-    pub(super) fn sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &PrintedLine<'_>) {
+    /// Appends a sample with its newline.
+    pub(super) fn sample(
+        &self,
+        out: &mut Text,
+        (tasks, texts): (&StreamTasks, &mut FrameTexts),
+        line: &PrintedLine<'_>,
+    ) {
         let style = Style { fields: self.fields.of_event(line.attr), ..*self };
         style.event_sample(out, (tasks, texts), line);
     }
 
     /// Appends a sample with these fields, whatever its event.
-    fn event_sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &PrintedLine<'_>) {
+    fn event_sample(&self, out: &mut Text, (tasks, texts): (&StreamTasks, &mut FrameTexts), line: &PrintedLine<'_>) {
         let has = |field| self.fields.has(field);
         let fields = line.fields;
         let chain = fields.callchain.filter(|_| self.chains && has(Field::Ip));
@@ -181,7 +186,7 @@ impl Style {
             self.number(out, Field::Addr, fields.addr, |out, addr| write!(out, "{addr:>16x}"));
         }
         if has(Field::Weight) {
-            // The first of three weights in one word has the name of the field.
+            // The first of three weights in one word is the `weight` field.
             let is_struct = line.attr.sample_type.contains(SampleType::WEIGHT_STRUCT);
             let weight = fields.weight.map(|weight| if is_struct { weight & u64::from(u32::MAX) } else { weight });
             self.number(out, Field::Weight, weight, |out, weight| write!(out, "{weight:>16}"));
@@ -226,7 +231,7 @@ impl Style {
         out.push('\n');
     }
 
-    fn frames(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), pid: u32, chain: Callchain<'_>) {
+    fn frames(&self, out: &mut Text, (tasks, texts): (&StreamTasks, &mut FrameTexts), pid: u32, chain: Callchain<'_>) {
         let is_kernel = |ip| matches!(ip, context::KERNEL | context::GUEST_KERNEL | context::HV);
         let spaces = [false, true].map(|kernel| tasks.space(pid, kernel));
         let mut kernel = false;
@@ -243,7 +248,7 @@ impl Style {
         let mut is_cookie = false;
         for (at, ip) in chain.iter().enumerate() {
             if ip >= CONTEXT_MAX {
-                // User space that is no stack of frames: nothing of such a chain can be relied on, and perf prints none of it.
+                // A user chain that is no valid stack is unreliable; perf prints none of it.
                 if at < self.max_stack && !is_context(ip) {
                     out.truncate(start);
                     return;
@@ -270,7 +275,7 @@ impl Style {
         }
     }
 
-    /// Placeholder for the user part of a chain that is not there.
+    /// Appends a placeholder for a missing deferred user chain.
     fn cookie(&self, out: &mut Text, cookie: u64) {
         if self.fields.has(Field::Ip) {
             out.push_address(cookie);
@@ -282,11 +287,11 @@ impl Style {
         }
     }
 
-    /// Appends the user part of a call chain on its own.
+    /// Appends a deferred user call chain by itself.
     pub(super) fn user_chain(
         &self,
         out: &mut Text,
-        (tasks, texts): (&Tasks, &mut FrameTexts),
+        (tasks, texts): (&StreamTasks, &mut FrameTexts),
         id: &SampleId,
         chain: &CallchainDeferred<'_>,
     ) {
@@ -305,7 +310,7 @@ impl Style {
     fn frame(
         &self,
         out: &mut Text,
-        (tasks, texts): (&Tasks, &mut FrameTexts),
+        (tasks, texts): (&StreamTasks, &mut FrameTexts),
         space: u32,
         (pid, ip, kernel): (u32, u64, bool),
     ) {
@@ -317,8 +322,8 @@ impl Style {
         }
     }
 
-    /// Appends what is at an address.
-    fn place(&self, out: &mut Text, tasks: &Tasks, pid: u32, ip: u64, kernel: bool) {
+    /// Appends the code at an address.
+    fn place(&self, out: &mut Text, tasks: &StreamTasks, pid: u32, ip: u64, kernel: bool) {
         let has = |field| self.fields.has(field);
         let place = tasks.place(pid, ip, kernel);
         if has(Field::Sym) {
@@ -336,7 +341,7 @@ impl Style {
         }
     }
 
-    /// A number in its own form; where the sample has none, and it was asked for by name, says so.
+    /// Appends a number in its format, or a placeholder if it is missing and was requested by name.
     fn number(
         &self,
         out: &mut Text,
@@ -351,7 +356,7 @@ impl Style {
         };
     }
 
-    /// True if the lack of a field is worth a word.
+    /// Returns true if a missing field needs a placeholder.
     fn misses(&self, field: Field) -> bool {
         self.fields.is_named(field)
     }
@@ -374,7 +379,7 @@ fn is_kernel(record_misc: u16) -> bool {
     matches!(record_misc & misc::CPUMODE_MASK, misc::KERNEL | misc::GUEST_KERNEL | misc::HYPERVISOR)
 }
 
-/// The raw bytes in rows, as bytes and as text.
+/// Appends raw bytes as hex and text.
 fn bpf_output(out: &mut Text, raw: &[u8]) {
     let mut at = "      BPF output:";
     for (row, bytes) in raw.chunks(8).enumerate() {

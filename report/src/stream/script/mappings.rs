@@ -1,8 +1,7 @@
-//! Mappings of a process, where many have most of them in common.
+//! Mappings of processes, shared between processes.
 //!
-//! A child has what its parent has, until either maps something else. What has not changed is shared by all that have it: the mappings
-//! are a tree whose nodes are never changed while more than one tree has them, so that a fork costs nothing and a mapping behind it as
-//! many nodes as the tree is deep.
+//! A child starts with its parent's mappings. Mappings are persistent trees that share unchanged nodes: a fork costs nothing, and a new mapping
+//! copies only the nodes on a path from the root.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -10,32 +9,32 @@ use std::sync::{Arc, OnceLock};
 
 use bprec_format::records::Mmap2File;
 
-/// A mapping.
+/// A mapping of a file or of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TaskMapping {
-    /// Start before other mappings took parts of it.
+    /// Original start, before later mappings covered a part.
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) pgoff: u64,
     pub(super) name: Arc<[u8]>,
-    /// File of the mapping, if its record has it.
+    /// Identity of the file, if recorded.
     pub(super) file: Option<Mmap2File>,
 }
 
-/// The mappings of a process: no two of them overlap.
+/// Mappings of a process, without overlap.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mappings(MapTree);
 
 type MapTree = Option<Arc<MapNode>>;
 
-/// Ordered by address from left to right, and by priority from the top down.
+/// Treap node: ordered by address from left to right, by priority from top to bottom.
 #[derive(Debug, Clone)]
 struct MapNode {
-    /// Start now.
+    /// Current start.
     addr: u64,
     mapping: TaskMapping,
     priority: u32,
-    /// Nodes of it and below.
+    /// Number of nodes in the subtree.
     len: u32,
     left: MapTree,
     right: MapTree,
@@ -50,7 +49,7 @@ impl Mappings {
         self.0 = None;
     }
 
-    /// The last mapping that starts at or before an address.
+    /// Returns the last mapping that starts at or before an address.
     pub(super) fn before(&self, addr: u64) -> Option<&TaskMapping> {
         let (mut tree, mut found) = (&self.0, None);
         while let Some(node) = tree {
@@ -64,12 +63,12 @@ impl Mappings {
         found
     }
 
-    /// Adds a mapping. What was mapped there before is gone, but for what sticks out on either side.
+    /// Adds a mapping, which replaces overlapping parts of older mappings.
     pub(super) fn insert(&mut self, mapping: TaskMapping) {
         let (addr, end) = (mapping.start, mapping.end.max(mapping.start.saturating_add(1)));
         let (mut below, rest) = split(self.0.take(), addr);
         let (covered, above) = split(rest, end);
-        // Since no two overlap only the last of them may.
+        // Mappings do not overlap, so only the last one below can reach into the range.
         let last_below =
             last(&below).filter(|node| node.mapping.end > addr).map(|node| (node.addr, node.mapping.clone()));
         let sticks_out = last(&covered).map(|node| &node.mapping).or(last_below.as_ref().map(|(_, mapping)| mapping));
@@ -101,8 +100,7 @@ fn leaf(addr: u64, mapping: TaskMapping) -> MapTree {
     Some(Arc::new(MapNode { addr, mapping, priority: priority(addr), len: 1, left: None, right: None }))
 }
 
-/// Priority by a keyed hash, so that the tree is about twice as deep as it must be, and nobody can make addresses whose
-/// tree is deep.
+/// Priority by a keyed hash: the expected depth is about twice the minimum, and no input can force deep trees.
 fn priority(addr: u64) -> u32 {
     static SEED: OnceLock<u64> = OnceLock::new();
     let seed = SEED.get_or_init(|| RandomState::new().hash_one(0));
@@ -112,7 +110,7 @@ fn priority(addr: u64) -> u32 {
     (z ^ z >> 31) as u32
 }
 
-/// The nodes before an address, and the others.
+/// Splits a tree into the nodes before an address and the others.
 fn split(tree: MapTree, addr: u64) -> (MapTree, MapTree) {
     let Some(mut top) = tree else { return (None, None) };
     let node = Arc::make_mut(&mut top);
@@ -129,7 +127,7 @@ fn split(tree: MapTree, addr: u64) -> (MapTree, MapTree) {
     }
 }
 
-/// One tree of two, all of the first before all of the second.
+/// Joins two trees; all addresses of the first are below those of the second.
 fn merge(first: MapTree, second: MapTree) -> MapTree {
     let (mut first, mut second) = match (first, second) {
         (Some(first), Some(second)) => (first, second),
@@ -164,7 +162,7 @@ mod tests {
         TaskMapping { start, end, pgoff, name: Arc::from(&b"file"[..]), file: None }
     }
 
-    /// One byte at a time, it is the last that was mapped there.
+    /// Compares with a byte array that stores the last mapping of each byte.
     #[test]
     fn an_address_is_what_was_mapped_there_last() {
         const END: usize = 300;
@@ -175,7 +173,7 @@ mod tests {
         };
         for _ in 0..200 {
             let (mut mappings, mut bytes) = (Mappings::default(), [None; END]);
-            // Snapshots that were shared meanwhile do not change.
+            // Shared snapshots do not change afterwards.
             let mut shared = Vec::new();
             for number in 0..60 {
                 let start = below(END as u64 - 40);
@@ -204,7 +202,7 @@ mod tests {
         }
     }
 
-    /// A thousand children with a thousand mappings each, of which one is their own, are not a million.
+    /// A thousand children with a thousand mappings, all but one shared, do not need a million nodes.
     #[test]
     fn children_share_what_they_did_not_map() {
         const MANY: u64 = 1000;
@@ -214,7 +212,7 @@ mod tests {
         (0u64..).zip(&mut children).for_each(|(at, child)| child.insert(mapping(at << 12, (at << 12) + 1, at)));
         let mut found = BTreeSet::new();
         children.iter().for_each(|child| nodes(&child.0, &mut found));
-        // A tree of a thousand nodes is some 22 deep, and splitting it twice and merging it again passes over it a few times.
+        // A tree of a thousand nodes is about 22 deep; an insertion traverses it a few times.
         assert!(found.len() < 100 * MANY as usize, "{}", found.len());
         assert!(children.iter().all(|child| child.len() == MANY as usize + 1));
     }

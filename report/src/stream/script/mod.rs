@@ -1,5 +1,4 @@
-//! Records as text, in the order of their times: for people and for grep. One pass, with memory for what waits to be put
-//! in order and for the names of tasks and mappings, so that a stream may go on for ever.
+//! Records as text in time order, for people and for grep. One pass with limited memory for reordering and names, so that a stream may be endless.
 
 mod ahead;
 mod deferred;
@@ -34,49 +33,49 @@ pub use header::header;
 pub use side::Show;
 
 use naming::Naming;
-use printer::{Batch, Printed, Printer, Sink, WorkShare};
+use printer::{Batch, Printed, Printer, TextSink, WorkShare};
 use team::Team;
 use text::Text;
 
-/// Frames of a call chain that are shown when nothing else is asked for: as many as the kernel records by default.
+/// Default limit on printed frames of a call chain: the kernel's default limit.
 pub const MAX_STACK: usize = 127;
-/// Text is written out when this much of it is there.
+/// Buffer size for writing, bytes.
 const WRITE_BYTES: usize = 64 << 10;
-/// Bytes of a recording for each thread: fewer are printed before a thread has started.
+/// Least size of a recording per thread, bytes: a smaller part is printed before a thread has started.
 const SHARED_BYTES: usize = 1 << 20;
-/// Records are handed to threads in batches of about this many.
+/// Approximate number of records per batch.
 const BATCH_RECORDS: usize = 4096;
-/// Limit on working out the names of events again because a stream says more of them.
+/// Limit on updates of event names from a stream.
 const RENAMES_MAX: u32 = 1000;
 
 /// Options of [`script`].
 #[derive(Debug, Clone, Default)]
 pub struct ScriptOptions {
-    /// Fields of samples.
+    /// Printed fields of samples.
     pub fields: Fields,
-    /// Other records to show.
+    /// Printed records other than samples.
     pub show: Show,
-    /// Times to the nanosecond instead of the microsecond.
+    /// True for times in nanoseconds, false for microseconds.
     pub nanoseconds: bool,
-    /// One line per sample even where it has a call chain.
+    /// True to omit call chains.
     pub hide_call_chains: bool,
-    /// User parts of call chains that came later as records of their own, instead of with their sample.
+    /// True to print deferred user call chains as records of their own instead of with their samples.
     pub keep_chains_apart: bool,
-    /// The most frames of a call chain; [`MAX_STACK`] when not given.
+    /// Limit on frames of a call chain; [`MAX_STACK`] if `None`.
     pub max_stack: Option<usize>,
-    /// Names of functions as their files have them, instead of as their languages do.
+    /// True to keep mangled function names.
     pub keep_mangled: bool,
-    /// Only samples of these CPUs; of all when not given.
+    /// Selected CPUs; `None` selects all.
     pub cpus: Option<CpuList>,
-    /// Only samples of these processes; of all when empty.
+    /// Selected processes; empty selects all.
     pub pids: Vec<u32>,
-    /// Only samples of these threads; of all when empty.
+    /// Selected threads; empty selects all.
     pub tids: Vec<u32>,
-    /// Only samples of tasks with these names (patterns); of all when empty.
+    /// Selected task names (patterns); empty selects all.
     pub comms: Vec<String>,
-    /// Only samples within.
+    /// Selected time.
     pub time: TimeRange,
-    /// Threads that print; as many as there are CPUs when not given. The text does not depend on it.
+    /// Number of printing threads; `None` for one per CPU. The text does not depend on it.
     pub threads: Option<usize>,
 }
 
@@ -86,20 +85,20 @@ impl ScriptOptions {
     }
 }
 
-/// Counts of what was shown.
+/// Counts of printed records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScriptSummary {
-    /// Samples shown; each member of a group that is read together counts.
+    /// Printed samples; each member of a group read together counts.
     pub samples: u64,
-    /// Other records shown.
+    /// Other printed records.
     pub others: u64,
-    /// Records that came later than their time allows to put in order.
+    /// Records that arrived too late to be sorted by time.
     pub late: u64,
-    /// Records whose event is not known.
+    /// Records of unknown events.
     pub unknown: u64,
-    /// Records that could not be read.
+    /// Unreadable records.
     pub unreadable: u64,
-    /// The first of them: where it is, and why.
+    /// First unreadable record: offset and reason.
     pub first_unreadable: Option<bprec_format::Error>,
     /// Defects of the input, in words.
     pub problems: Vec<String>,
@@ -108,12 +107,12 @@ pub struct ScriptSummary {
 /// Writes the records of `source` as text.
 ///
 /// # Errors
-/// When the source is no recording, its events cannot be told apart, or the text cannot be written.
+/// Fails if the source is no recording, its records cannot be assigned to events, or the text cannot be written.
 pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write) -> Result<ScriptSummary> {
     let path = source.path().to_owned();
     let window = super::window(source, &options.time)?;
     let lasting = source.lasting();
-    // A thread is worth its memory from this size on.
+    // A thread pays off from this size on.
     let worth = lasting
         .map_or(1, |input| if input.parts().is_empty() { input.bytes().len() / SHARED_BYTES } else { MAX_THREADS });
     let threads = threads_there_are().min(worth);
@@ -121,7 +120,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     let needs_ahead = lasting.filter(|_| options.needs_names());
     let mut ahead = needs_ahead.map(|input| ahead::symbols(input, threads)).unwrap_or_default();
     ahead.keeps_mangled = options.keep_mangled;
-    // Records are printed as they arrive: one thread keeps up with any pipe.
+    // Records of a stream are printed as they arrive: one thread keeps up with any pipe.
     let is_live = lasting.is_none();
     let threads = if is_live { 1 } else { threads };
     let window = &window;
@@ -147,14 +146,14 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         let problems = source.for_each(Care::Keep, &mut script)?;
         script.summary(problems)
     });
-    // Threads may have printed from the input until now.
+    // Threads may read the mapped input until this point.
     match source.lasting() {
         Some(input) => input.checked(summary),
         None => summary,
     }
 }
 
-/// Printers.
+/// A single printer or several.
 enum Printers<'scope, 'a, 'o> {
     Alone(Box<Printer<'o>>),
     Team(Team<'scope, 'a>),
@@ -167,18 +166,18 @@ struct Script<'scope, 'a, 'o> {
     out: &'o mut dyn Write,
     events: Option<Arc<Events>>,
     naming: Arc<Naming>,
-    /// Kernel functions that a look ahead has found.
+    /// Function names found by the look-ahead.
     ahead: SymbolsAhead,
-    /// Number of sections when names were last read from them.
+    /// Number of sections at the last update of names.
     sections: Option<usize>,
-    /// Revision of the metadata that the events are from.
+    /// Revision of the metadata that the events come from.
     revision: u64,
     renames: u32,
-    /// It arrives while it is printed.
+    /// True for a stream that is printed as it arrives.
     is_live: bool,
-    /// Records whose event is not known.
+    /// Records of unknown events.
     unknown: u64,
-    /// Records that were handed to printers.
+    /// Records submitted to printers.
     before: u64,
     path: std::path::PathBuf,
 }
@@ -202,7 +201,7 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
             return Ok(ControlFlow::Continue(()));
         }
         if !record.kind.is_kernel() {
-            // A record of a tool is shown where it stands.
+            // Records of tools keep their place in the file.
             if self.options.show.shows(record.kind) {
                 self.order.pass(record, None, arrival.mapped);
             }
@@ -238,19 +237,19 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
 }
 
 impl Script<'_, '_, '_> {
-    /// Learns what the recording says about its events, when it says something new.
+    /// Updates events and names if the metadata changed.
     fn refresh(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         if self.events.is_some() && self.revision == metadata.revision() {
             return Ok(());
         }
-        // Records whose turn has come are not affected.
+        // Records that are ready keep the old names.
         self.submit()?;
         self.revision = metadata.revision();
         let failed = |source| Error::Format { path: self.path.clone(), source };
         match &mut self.events {
             None => self.events = Some(Arc::new(Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?)),
             Some(events) => {
-                // Batches under way share the events, and a change copies all of them.
+                // Batches in progress share the events, and a change would copy all events.
                 if self.renames == RENAMES_MAX
                     && let Printers::Team(team) = &mut self.printers
                 {
@@ -274,7 +273,7 @@ impl Script<'_, '_, '_> {
         Ok(())
     }
 
-    /// Has the records printed whose turn has come.
+    /// Submits the records that are in order.
     fn submit(&mut self) -> Result<()> {
         let Some(events) = self.events.clone().filter(|_| self.order.ready() > 0) else { return Ok(()) };
         let run = self.order.take();
@@ -320,13 +319,13 @@ impl Script<'_, '_, '_> {
     }
 }
 
-/// Writes text out where it is made. After an error the rest is dropped.
+/// Writes text directly. After an error, further text is dropped.
 struct Direct<'o> {
     out: &'o mut dyn Write,
     result: Result<()>,
 }
 
-impl Sink for Direct<'_> {
+impl TextSink for Direct<'_> {
     fn take_much(&mut self, text: &mut Text) {
         match self.result {
             Ok(()) => self.result = write_if_much(self.out, text),

@@ -12,24 +12,24 @@ use super::line::{LinePlan, TracepointFormat};
 use crate::index::stream_symbols::SectionSymbols;
 use crate::input::event_kind::EventKind;
 
-/// The widest column for names of events: every line is as wide.
+/// Limit on the width of the event-name column.
 const EVENT_WIDTH_MAX: usize = 128;
 
-/// The names that a recording's sections have for events and for code.
+/// Names of events and code from the sections of a recording.
 #[derive(Default)]
 pub(super) struct Naming {
-    /// By event.
+    /// Print plans by event.
     pub(super) plans: Vec<LinePlan>,
-    /// Names of registers on the machine that was recorded, if known.
+    /// Register names of the recorded machine, if known.
     pub(super) registers: &'static [&'static str],
-    /// Width of the column for names of events: as wide as the longest, but for very long ones.
+    /// Width of the event-name column: the longest name, within a limit.
     pub(super) event_width: usize,
     /// Symbols of code.
     pub(super) code: Arc<SectionSymbols>,
 }
 
 impl Naming {
-    /// The names in the sections, beside those of code.
+    /// Reads the names of the sections, except code.
     pub(super) fn new(metadata: &Metadata<'_>, code: Arc<SectionSymbols>) -> Naming {
         let names = metadata.event_names();
         let arch = metadata.feature(Feature::ARCH).next();
@@ -48,7 +48,7 @@ impl Naming {
     }
 }
 
-/// By event: the format of a tracepoint, which several events may share.
+/// Tracepoint formats by event; events may share one.
 fn formats(metadata: &Metadata<'_>) -> Vec<Option<Arc<TracepointFormat>>> {
     let id = |attr: &EventAttr| (attr.kind == event_type::TRACEPOINT).then_some(attr.config);
     let mut formats: FxHashMap<u64, Option<Arc<TracepointFormat>>> =

@@ -1,4 +1,4 @@
-//! Records into text, one after the other: what a thread does that prints.
+//! Printing of records in order: the work of a printing thread.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::fields::Field;
 use super::frames::FrameTexts;
 use super::line::{PrintedLine, Stamp, Style, UNKNOWN_EVENT};
 use super::naming::Naming;
-use super::tasks::{self, Tasks};
+use super::tasks::{self, StreamTasks};
 use super::text::Text;
 use super::{MAX_STACK, ScriptOptions, sampled, side};
 use crate::input::event_kind::EventKind;
@@ -21,31 +21,31 @@ use crate::input::window::Window;
 use crate::options::glob::Patterns;
 use crate::pass::readings::Readings;
 
-/// A thread's part of a batch are blocks of so many records.
+/// Number of records per block, the unit that threads share work in.
 pub(super) const BLOCK_RECORDS: usize = 512;
-/// Text of one record beyond which no line begins: each of its counters has a line with the whole call chain.
+/// Limit on the text of a record, bytes, beyond which no line begins: each of its counters has a line with the whole call chain.
 const RECORD_TEXT_BYTES: usize = 1 << 19;
 
-/// Sink of text, so that little of it waits in memory.
-pub(super) trait Sink {
-    /// Called behind each record: takes the text away when there is much.
+/// Receiver of text, which keeps the buffer small.
+pub(super) trait TextSink {
+    /// Called after each record: takes the text if there is much.
     fn take_much(&mut self, text: &mut Text);
 
-    /// A block of the batch ends with the last byte of the text.
+    /// Marks the current end of the text as the end of a block.
     fn end_block(&mut self, _text: &Text) {}
 }
 
-/// Records in their order, with what the recording had said of itself when it was their turn.
+/// Records in order, with the events and names known at their turn.
 pub(super) struct Batch<'a> {
     pub(super) events: Arc<Events>,
     pub(super) naming: Arc<Naming>,
     pub(super) run: OrderedRun<'a>,
-    /// Records before it.
+    /// Number of records before the batch.
     pub(super) before: u64,
 }
 
 impl Batch<'_> {
-    /// True if text depends on samples before it: then one thread prints all of them.
+    /// Returns true if the text depends on earlier samples, so that one thread must print all.
     pub(super) fn is_sequential(&self) -> bool {
         self.events.all().iter().any(|event| {
             event.attr.sample_type.contains(SampleType::READ) || event.attr.flags.contains(AttrFlags::DEFER_CALLCHAIN)
@@ -53,7 +53,7 @@ impl Batch<'_> {
     }
 }
 
-/// Blocks of a batch that belong to a printer: each `of`th, from number `index` on.
+/// A printer's share of a batch: every `of`th block, from number `index` on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkShare {
     pub(super) index: usize,
@@ -61,9 +61,9 @@ pub(super) struct WorkShare {
 }
 
 impl WorkShare {
-    /// All of them.
+    /// Share with all blocks.
     pub(super) const ALL: WorkShare = WorkShare { index: 0, of: 1 };
-    /// Share without a block.
+    /// Share without blocks.
     pub(super) const NONE: WorkShare = WorkShare { index: 1, of: 1 };
 }
 
@@ -73,14 +73,14 @@ pub(super) struct Printed {
     pub(super) samples: u64,
     pub(super) others: u64,
     pub(super) unreadable: u64,
-    /// The number of the first that could not be read, and why not.
+    /// Number and error of the first unreadable record.
     pub(super) first_unreadable: Option<(u64, bprec_format::Error)>,
-    /// Names were forgotten for want of room.
+    /// True if names were dropped because of a limit.
     pub(super) forgot: bool,
 }
 
 impl Printed {
-    /// Adds what another has printed.
+    /// Adds the counts of another printer.
     pub(super) fn merge(&mut self, other: Printed) {
         self.samples += other.samples;
         self.others += other.others;
@@ -91,8 +91,7 @@ impl Printed {
     }
 }
 
-/// The words of a call chain whose user part the processor has kept as a stack of calls (`PERF_SAMPLE_BRANCH_CALL_STACK`): it
-/// stands in place of the one that the kernel has walked.
+/// Call chain whose user part comes from the processor's call stack (`PERF_SAMPLE_BRANCH_CALL_STACK`), which replaces the kernel's unwinding.
 fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian) -> Option<Vec<u8>> {
     const CALL_STACK: u64 = 1 << 11;
     let (chain, branches) = (fields.callchain?, fields.branches.as_ref()?);
@@ -106,24 +105,24 @@ fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian
     Some(words.flat_map(|word| endian.bytes_u64(word)).collect())
 }
 
-/// Turns records into text, in the order in which they are handed to it.
+/// Prints records in the order of their submission.
 ///
-/// Several printers may share the work: each is handed all records and learns from them, but prints only its own.
+/// Printers can share work: each receives all records and updates its names, but prints only its own blocks.
 pub(super) struct Printer<'o> {
     options: &'o ScriptOptions,
     window: &'o Window,
     comms: Patterns,
     style: Style,
-    /// Text that was printed and not yet taken away.
+    /// Printed text that the sink has not taken yet.
     pub(super) text: Text,
     naming: Arc<Naming>,
-    tasks: Tasks,
+    tasks: StreamTasks,
     frames: FrameTexts,
     deferred: Deferred,
     readings: Readings,
-    /// By event: what the last sample's counters have grown by.
+    /// By event: counter growth of the last sample.
     growth: Vec<(usize, u64)>,
-    /// Records that were handed over.
+    /// Number of submitted records.
     number: u64,
     pub(super) printed: Printed,
 }
@@ -144,7 +143,7 @@ impl<'o> Printer<'o> {
             style,
             text: Text::default(),
             naming: Arc::default(),
-            tasks: Tasks::default(),
+            tasks: StreamTasks::default(),
             frames: FrameTexts::default(),
             deferred: Deferred::default(),
             readings: Readings::like_perf(),
@@ -154,8 +153,8 @@ impl<'o> Printer<'o> {
         }
     }
 
-    /// Prints the blocks of a batch that are its own, and learns from all of it.
-    pub(super) fn batch(&mut self, batch: &Batch<'_>, share: WorkShare, sink: &mut dyn Sink) {
+    /// Prints the own blocks of a batch, and updates names from all of it.
+    pub(super) fn batch(&mut self, batch: &Batch<'_>, share: WorkShare, sink: &mut dyn TextSink) {
         self.name(&batch.naming);
         let events = &batch.events;
         for (block, entries) in batch.run.entries.chunks(BLOCK_RECORDS).enumerate() {
@@ -185,13 +184,13 @@ impl<'o> Printer<'o> {
         }
     }
 
-    /// Summary of the printed records.
+    /// Counts of the printed records.
     pub(super) fn finish(self) -> Printed {
         Printed { forgot: self.tasks.has_forgotten(), ..self.printed }
     }
 
-    /// Prints a record if it is asked for, and learns from it.
-    fn record(&mut self, events: &Events, index: usize, record: &Record<'_>, is_own: bool, sink: &mut dyn Sink) {
+    /// Prints a record if it is selected and own, and updates names.
+    fn record(&mut self, events: &Events, index: usize, record: &Record<'_>, is_own: bool, sink: &mut dyn TextSink) {
         let Some(event) = events.all().get(index) else { return };
         let done = match record.kind {
             RecordType::SAMPLE | RecordType::CALLCHAIN_DEFERRED if !is_own => Ok(()),
@@ -209,7 +208,7 @@ impl<'o> Printer<'o> {
         }
     }
 
-    /// Says in its place that a record cannot be read.
+    /// Reports an unreadable record in its place.
     fn unreadable(&mut self, record: &Record<'_>, error: bprec_format::Error) {
         self.printed.unreadable += 1;
         // Writing to a string cannot fail.
@@ -238,7 +237,7 @@ impl<'o> Printer<'o> {
         Ok(())
     }
 
-    /// Prints a sample, unless the rest of its call chain is still to come.
+    /// Prints a sample, unless its deferred call chain is still to come.
     fn sample_or_wait(&mut self, events: &Events, index: usize, record: &Record<'_>) -> bprec_format::Result<()> {
         if !self.options.keep_chains_apart && events.all()[index].attr.flags.contains(AttrFlags::DEFER_CALLCHAIN) {
             let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
@@ -253,13 +252,13 @@ impl<'o> Printer<'o> {
         self.sample(events, index, record, None)
     }
 
-    /// The user part of call chains: with the samples that wait for it, or on its own.
+    /// Handles a deferred user call chain: completes the waiting samples, or prints the chain by itself.
     fn user_chain(
         &mut self,
         events: &Events,
         event: &Event,
         record: &Record<'_>,
-        sink: &mut dyn Sink,
+        sink: &mut dyn TextSink,
     ) -> bprec_format::Result<()> {
         let (payload, id) = Payload::decode(record, &event.layout)?;
         let Payload::CallchainDeferred(chain) = payload else { return Ok(()) };
@@ -280,14 +279,14 @@ impl<'o> Printer<'o> {
     }
 
     /// Prints the samples that still wait at the end of the recording.
-    pub(super) fn give_up_waiting(&mut self, events: &Events, sink: &mut dyn Sink) {
+    pub(super) fn give_up_waiting(&mut self, events: &Events, sink: &mut dyn TextSink) {
         while let Some(sample) = self.deferred.next() {
             self.waited(events, &sample, None);
             sink.take_much(&mut self.text);
         }
     }
 
-    /// Prints a sample that waited for the user part of its chain.
+    /// Prints a sample that waited for its deferred chain.
     fn waited(&mut self, events: &Events, sample: &Waiting, user: Option<Callchain<'_>>) {
         let Ok(record) = Record::parse_alone(&sample.bytes, sample.offset, events.endian()) else { return };
         let done = events.index_of(&record).map_or(Ok(()), |index| self.sample(events, index, &record, user));
@@ -319,14 +318,14 @@ impl<'o> Printer<'o> {
             return self.readings(events, index, record, &fields);
         }
         if self.is_wanted(&fields) {
-            // Samples need no period where all periods are the same.
+            // Samples have no period field if the period is constant.
             let always = || (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
             self.sample_line(events, index, record, &fields, fields.period.or_else(always));
         }
         Ok(())
     }
 
-    /// A line for each counter that has moved since the sample before, which need not be one that is asked for.
+    /// Prints a line per counter that grew since the previous sample, selected or not.
     fn readings(
         &mut self,
         events: &Events,

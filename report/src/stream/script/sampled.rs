@@ -1,4 +1,4 @@
-//! Samples that our sampling program made: its payload as fields of a sample, and the rest of it in words.
+//! Samples of the recorder's sampling program: the payload as sample fields, and the rest in words.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use bprec_format::bprec::sampler::{Parts, SamplerPayload};
 
 use super::text::{Plain, Text};
 
-/// The sample with what the payload says in the places that samples have for it.
+/// Sample with the payload's values in the corresponding sample fields.
 pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &SamplerPayload<'a>) -> SampleFields<'a> {
     SampleFields {
         period: payload.period.or(fields.period),
@@ -18,7 +18,7 @@ pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &SamplerPayload<'a>
     }
 }
 
-/// Appends what the payload holds, but for its call chain. `names` are those of the registers, where they are known.
+/// Appends the payload without its call chain. `names` are register names, if known.
 pub(super) fn describe(out: &mut Text, payload: &SamplerPayload<'_>, names: &[&str]) {
     out.push_str("      BPF sampler:");
     // Writing to a string cannot fail.

@@ -1,4 +1,4 @@
-//! Records other than samples, as a line each.
+//! Records other than samples, one line each.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use bprec_format::{Record, RecordType, misc};
 
 use super::text::{Plain, Text};
 
-/// Records other than samples that are shown.
+/// Selection of records other than samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Show {
     /// COMM, FORK, EXIT.
@@ -21,7 +21,7 @@ pub struct Show {
     pub namespace: bool,
     /// CGROUP.
     pub cgroup: bool,
-    /// LOST, and LOST_SAMPLES, in which newer recorders tell of losses.
+    /// LOST and LOST_SAMPLES.
     pub lost: bool,
     /// THROTTLE, UNTHROTTLE.
     pub throttle: bool,
@@ -30,7 +30,7 @@ pub struct Show {
 }
 
 impl Show {
-    /// All of them.
+    /// All records.
     pub const ALL: Show = Show {
         task: true,
         mmap: true,
@@ -42,7 +42,7 @@ impl Show {
         bpf: true,
     };
 
-    /// True when records of this type are.
+    /// Returns true if records of this type are shown.
     pub(crate) fn shows(&self, kind: RecordType) -> bool {
         match kind {
             RecordType::COMM | RecordType::FORK | RecordType::EXIT => self.task,
@@ -58,7 +58,7 @@ impl Show {
     }
 }
 
-/// The task that a record tells of: process and thread.
+/// Process and thread that a record is about.
 pub(crate) fn subject(payload: &Payload<'_>) -> Option<(u32, u32)> {
     Some(match payload {
         Payload::Comm(comm) => (comm.pid, comm.tid),
@@ -70,7 +70,7 @@ pub(crate) fn subject(payload: &Payload<'_>) -> Option<(u32, u32)> {
     })
 }
 
-/// Appends `PERF_RECORD_<TYPE>` and what the record says.
+/// Appends `PERF_RECORD_<TYPE>` and the record's content.
 pub(crate) fn describe(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>) {
     let _ = write!(out, "PERF_RECORD_{}", record.kind);
     let _ = write_payload(out, record, payload);
@@ -176,7 +176,7 @@ fn write_payload(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>) -> 
     }
 }
 
-/// `%#x` of C: zero without its `0x`.
+/// Formats as C's `%#x`: zero without `0x`.
 fn hex(number: u64) -> String {
     if number == 0 { "0".into() } else { format!("{number:#x}") }
 }

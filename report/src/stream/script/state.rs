@@ -6,7 +6,7 @@ use bprec_format::bprec::state::{Program, Reading, State, TargetCounters};
 
 use super::text::{Plain, Text};
 
-/// Appends a payload.
+/// Appends a state.
 pub(super) fn describe(out: &mut Text, state: &State) {
     // Writing to a string cannot fail.
     let _ = write(out, state);
@@ -160,7 +160,7 @@ fn write(out: &mut Text, state: &State) -> Result {
             reason(out, &it.reason)
         }
         State::Unknown { kind, body } => write!(out, "kind {kind}: {} bytes", body.len()),
-        // A kind that is added to the format is added here.
+        // New kinds of the format need a branch here.
         _ => write!(out, "not printed"),
     }
 }
@@ -195,7 +195,7 @@ fn reason(out: &mut Text, reason: &str) -> Result {
     if reason.is_empty() { Ok(()) } else { write!(out, " ({})", text(reason)) }
 }
 
-/// Elements with a semicolon between them; `none` when there are none.
+/// Elements separated by semicolons; `none` for an empty list.
 fn each<T>(out: &mut Text, items: &[T], mut write: impl FnMut(&mut Text, &T) -> Result) -> Result {
     if items.is_empty() {
         return write!(out, " none");

@@ -1,4 +1,4 @@
-//! Identities while a recording is read in order: names of tasks, their mappings, kernel code that came and went.
+//! Names of tasks, mappings and kernel code, updated as records are read in order.
 
 use std::sync::Arc;
 
@@ -13,53 +13,53 @@ use crate::index::symbols::Found;
 
 use super::mappings::{Mappings, TaskMapping};
 
-/// The most tasks that are remembered. A machine has at most 4 Mi pids; a stream that goes on for ever meets them all.
+/// Limit on tasks. A machine has at most 4 Mi pids, and an endless stream meets them all.
 const TASKS_MAX: usize = 1 << 17;
-/// The most mappings of one process that are remembered.
+/// Limit on mappings per process.
 const MAPS_MAX: usize = 1 << 15;
-/// The most cgroups that are remembered.
+/// Limit on cgroups.
 const CGROUPS_MAX: usize = 1 << 17;
-/// The process that kernel maps are of.
+/// Process id used for kernel mappings.
 const KERNEL_PID: u32 = u32::MAX;
-/// Name of the kernel's own map.
+/// Name of the kernel's own mapping.
 const KERNEL_NAME: &[u8] = b"[kernel.kallsyms]";
 
 /// Mappings of a process.
 #[derive(Debug, Clone, Default)]
 struct TaskSpace {
     maps: Mappings,
-    /// The same for two spaces only if the same lies in them.
+    /// Version: equal versions mean equal mappings.
     version: u32,
 }
 
-/// Everything that lines need beyond their sample.
+/// Names that lines need besides their samples.
 #[derive(Debug, Default)]
-pub(crate) struct Tasks {
+pub(crate) struct StreamTasks {
     comms: FxHashMap<u32, Arc<[u8]>>,
     spaces: FxHashMap<u32, TaskSpace>,
     cgroups: FxHashMap<u64, Arc<[u8]>>,
     symbols: StreamSymbols,
-    /// Tasks, mappings or cgroups were forgotten because there were too many.
+    /// True if tasks, mappings or cgroups were dropped because of a limit.
     forgot: bool,
     /// Version of the kernel's mappings.
     kernel_version: u32,
-    /// The last version that was given to a space.
+    /// Last assigned version.
     newest_version: u32,
 }
 
-/// Code at an address.
+/// Name of the code at an address.
 pub(crate) struct NamedAddress<'t> {
-    /// Name and offset behind its start.
+    /// Symbol and offset from its start.
     pub(crate) symbol: Option<Found<'t>>,
-    /// File that it is mapped from.
+    /// Mapped file.
     pub(crate) dso: Option<&'t [u8]>,
 }
 
-impl Tasks {
-    /// Learns from a record.
+impl StreamTasks {
+    /// Updates names from a record.
     pub(crate) fn learn(&mut self, record: &Record<'_>, payload: &Payload<'_>) {
         match payload {
-            // The idle task has its name from the start, and never starts: this is one of another pid namespace, which comes as 0 too.
+            // The idle task has a fixed name and never starts. Tasks of other pid namespaces also appear as 0.
             Payload::Comm(comm) if comm.tid == 0 && self.comms.contains_key(&0) => {}
             Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => {
@@ -103,23 +103,22 @@ impl Tasks {
         }
     }
 
-    /// The version of the space that an address is in: while it is the same, the same lies at its addresses, unless other names
-    /// are learnt.
+    /// Version of the address space of an address. While it is unchanged, so is the code at its addresses, unless sections add names.
     pub(crate) fn space(&self, pid: u32, kernel: bool) -> u32 {
         if kernel { self.kernel_version } else { self.spaces.get(&pid).map_or(0, |space| space.version) }
     }
 
-    /// Learns what sections say, in place of what others said before.
+    /// Replaces the names from sections.
     pub(crate) fn set_sections(&mut self, sections: Arc<SectionSymbols>) {
         self.symbols.set_sections(sections);
     }
 
-    /// Something was forgotten because there was too much.
+    /// Returns true if names were dropped because of a limit.
     pub(crate) fn has_forgotten(&self) -> bool {
         self.forgot || self.symbols.has_forgotten
     }
 
-    /// A task's name.
+    /// Name of a task.
     pub(crate) fn comm(&self, tid: u32) -> Arc<[u8]> {
         match self.comms.get(&tid) {
             Some(comm) => comm.clone(),
@@ -128,19 +127,19 @@ impl Tasks {
         }
     }
 
-    /// A cgroup's path.
+    /// Path of a cgroup.
     pub(crate) fn cgroup(&self, id: u64) -> Option<&[u8]> {
         self.cgroups.get(&id).map(AsRef::as_ref)
     }
 
-    /// Code at an address of a process, or of the kernel.
+    /// Names the code at an address of a process or of the kernel.
     pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> NamedAddress<'_> {
         if kernel && let Some((name, offset)) = self.symbols.bpf(ip) {
             return NamedAddress { symbol: Some((name, offset)), dso: Some(name) };
         }
         let pid = if kernel { KERNEL_PID } else { pid };
         let map = self.spaces.get(&pid).and_then(|space| space.maps.before(ip));
-        // The kernel's own code goes on behind the part that is mapped as its text: initial code, per-CPU entry code.
+        // Kernel code extends beyond its text mapping: initial code, per-CPU entry code.
         let covers = |map: &TaskMapping| ip < map.end || kernel && &*map.name == KERNEL_NAME;
         let map = map.filter(|map| covers(map));
         let dso = map.map(|map| &*map.name);
@@ -167,7 +166,7 @@ impl Tasks {
         self.make_room();
         let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let pid = if kernel { KERNEL_PID } else { pid };
-        // The kernel's own map is called after the symbol that relocation is measured by.
+        // The kernel mapping's name ends in the symbol that relocation is measured by.
         let name = if name.starts_with(KERNEL_NAME) { KERNEL_NAME } else { name };
         let version = self.next_version();
         if kernel {
@@ -182,7 +181,7 @@ impl Tasks {
         space.maps.insert(TaskMapping { start: addr, end: addr.saturating_add(len), pgoff, name: name.into(), file });
     }
 
-    /// Versions come back after four thousand million changes; no text is kept for so long.
+    /// Versions repeat after four billion changes; no cached text lives so long.
     fn next_version(&mut self) -> u32 {
         self.newest_version = (self.newest_version + 1) % u32::MAX;
         self.newest_version
@@ -197,7 +196,7 @@ impl Tasks {
     }
 }
 
-/// True for the records that [`Tasks::learn`] wants.
+/// Returns true for records that [`StreamTasks::learn`] uses.
 pub(crate) fn is_of_interest(kind: RecordType) -> bool {
     matches!(
         kind,

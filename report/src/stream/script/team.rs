@@ -1,4 +1,4 @@
-//! Several threads that print: each is handed every batch and prints some of its blocks, and the text is put together in order.
+//! Parallel printing: each thread receives every batch and prints some of its blocks; the text is joined in order.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -8,40 +8,40 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use bprec_format::Events;
 
-use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, Sink, WorkShare};
+use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, TextSink, WorkShare};
 use super::text::Text;
 use crate::Result;
 
-/// Number of batches that are on their way at once: one that is printed, and one that waits for it.
+/// Limit on batches in progress: one that is printed, and one that waits.
 const BATCHES: usize = 2;
-/// A thread hands its text over in pieces of about this size, at the end of a record.
+/// Approximate size of a piece of text that a thread hands over, bytes.
 const PIECE_BYTES: usize = 256 << 10;
-/// Pieces of a thread that may wait to be written; then it waits.
+/// Limit on pieces of a thread that wait to be written.
 const PIECES: usize = 8;
 
 /// Work of a thread.
 enum Job<'a> {
-    /// Print its blocks of a batch.
+    /// Prints the own blocks of a batch.
     Print(Arc<Batch<'a>>, WorkShare),
-    /// Print what still waits, as one more block.
+    /// Prints the samples that still wait, as a last block.
     End(Arc<Events>),
 }
 
-/// Text of a thread, which goes on where the piece before ends.
+/// A piece of a thread's text.
 #[derive(Default)]
 struct Piece {
     text: Text,
-    /// Ends of blocks.
+    /// End offsets of blocks.
     ends: Vec<usize>,
 }
 
-/// Hands text over in pieces.
+/// Hands pieces of text over.
 struct Pieces {
     finished: SyncSender<Piece>,
-    /// Pieces that were written out: their memory is used again.
+    /// Written pieces, whose memory is reused.
     spare: Receiver<Piece>,
     ends: Vec<usize>,
-    /// True if pieces are no longer taken.
+    /// True if the receiver has gone.
     is_over: bool,
 }
 
@@ -53,7 +53,7 @@ impl Pieces {
     }
 }
 
-impl Sink for Pieces {
+impl TextSink for Pieces {
     fn take_much(&mut self, text: &mut Text) {
         if self.is_over {
             text.clear();
@@ -71,7 +71,7 @@ struct Member<'scope, 'a> {
     jobs: SyncSender<Job<'a>>,
     done: Receiver<Piece>,
     spare: Sender<Piece>,
-    /// The piece that is being written, how much of it was, and how many of its blocks.
+    /// Current piece, with the written bytes and blocks.
     piece: Piece,
     written: usize,
     blocks: usize,
@@ -79,7 +79,7 @@ struct Member<'scope, 'a> {
 }
 
 impl Member<'_, '_> {
-    /// Writes out its next block.
+    /// Writes the member's next block.
     fn write_block(&mut self, out: &mut dyn Write) -> Result<()> {
         loop {
             let text = self.piece.text.as_bytes();
@@ -89,7 +89,7 @@ impl Member<'_, '_> {
                 return Ok(());
             }
             out.write_all(&text[self.written..])?;
-            // A closed channel means that a thread has panicked: the panic is passed on at the end.
+            // A closed channel means that the thread panicked; the panic is propagated at the end.
             let Ok(next) = self.done.recv() else {
                 self.written = text.len();
                 return Ok(());
@@ -98,21 +98,21 @@ impl Member<'_, '_> {
             (self.written, self.blocks) = (0, 0);
             empty.text.clear();
             empty.ends.clear();
-            // A thread that has ended needs no memory.
+            // A thread that has ended needs no buffer.
             let _ = self.spare.send(empty);
         }
     }
 }
 
-/// The threads.
+/// Printing threads.
 pub(super) struct Team<'scope, 'a> {
     members: Vec<Member<'scope, 'a>>,
-    /// Batches on their way: the blocks of each, and the number of members that share them.
+    /// Batches in progress: number of blocks, and number of members that share them.
     under_way: VecDeque<(usize, usize)>,
 }
 
 impl<'scope, 'a> Team<'scope, 'a> {
-    /// Starts so many, or as many as can be had; `None` without any.
+    /// Starts up to `count` threads; `None` if no thread starts.
     pub(super) fn start<'o: 'scope>(
         scope: &'scope Scope<'scope, '_>,
         threads: usize,
@@ -122,7 +122,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
         'a: 'scope,
     {
         let members = (0..threads).map_while(|_| {
-            // Room for all batches under way, so that no sender waits.
+            // Capacity for all batches in progress, so that no sender waits.
             let (jobs, todo) = sync_channel(BATCHES + 1);
             let (finished, done) = sync_channel(PIECES);
             let (spare, empty) = channel();
@@ -135,10 +135,10 @@ impl<'scope, 'a> Team<'scope, 'a> {
         (!members.is_empty()).then(|| Team { members, under_way: VecDeque::new() })
     }
 
-    /// Has a batch printed. The text of an earlier one is written out.
+    /// Submits a batch. Writes out the text of an earlier one.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub(super) fn submit(&mut self, batch: Batch<'a>, out: &mut dyn Write) -> Result<()> {
         if self.under_way.len() == BATCHES {
             self.write_oldest(out)?;
@@ -157,7 +157,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
     /// Waits for all batches and writes out their text.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub(super) fn wait(&mut self, out: &mut dyn Write) -> Result<()> {
         while !self.under_way.is_empty() {
             self.write_oldest(out)?;
@@ -165,13 +165,13 @@ impl<'scope, 'a> Team<'scope, 'a> {
         Ok(())
     }
 
-    /// Writes out everything. Printers say what they have printed.
+    /// Writes out all text. Returns the counts of the printers.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub(super) fn finish(mut self, events: Option<Arc<Events>>, out: &mut dyn Write) -> Result<Printed> {
         self.wait(out)?;
-        // Only the first has samples that wait.
+        // Only the first printer has waiting samples.
         if let Some(events) = events
             && let Some(first) = self.members.first_mut()
             && first.jobs.send(Job::End(events)).is_ok()
@@ -204,7 +204,7 @@ fn work(mut printer: Printer<'_>, todo: &Receiver<Job<'_>>, mut pieces: Pieces) 
                 pieces.end_block(&printer.text);
             }
         }
-        // Text with the end of its last block; threads without a block have none.
+        // Piece with the end of the last block; threads without a block have no end.
         if !pieces.ends.is_empty() {
             pieces.hand_over(&mut printer.text);
         }

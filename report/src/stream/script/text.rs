@@ -1,20 +1,20 @@
-//! Text from a recording, made fit for a terminal.
+//! Text buffer for recorded data, with escaping for terminals.
 
 use std::fmt;
 
 use crate::model::text::{is_plain, is_steering, printable};
 
-/// Bytes of text that are shown of a name. The names of tasks, code and files stand in many lines, and those of kernels are shorter, but for some paths.
+/// Limit on the printed bytes of a name. Names repeat in many lines, and kernel names are shorter, except some paths.
 const NAME_BYTES: usize = 1 << 10;
-/// Limit for a name with anything but printable ASCII, which takes far longer to print.
+/// Limit on names with anything but printable ASCII, which are slower to print.
 const ESCAPED_NAME_BYTES: usize = 1 << 9;
-/// Bytes that [`Text::push_padded`] copies at once.
+/// Block size of [`Text::push_padded`], bytes.
 pub(crate) const PADDING_BYTES: usize = 64;
 
-/// Text that is being made. What is written into it as a value is escaped, whatever it is and wherever it comes from: only
-/// [`Text::push`] and [`Text::push_str`], which take what stands in this program, can end a line.
+/// A text under construction. Written values are escaped, whatever their source; only [`Text::push`] and [`Text::push_str`], which take literals of
+/// this program, can end a line.
 ///
-/// Names are bytes, and what comes out of [`Plain`] is UTF-8, so that nothing has to be checked twice.
+/// Names are bytes and [`Plain`] produces UTF-8, so that no text is validated twice.
 #[derive(Debug, Default)]
 pub(crate) struct Text(Vec<u8>);
 
@@ -27,7 +27,7 @@ impl Text {
         self.0.len()
     }
 
-    /// Forgets the text and keeps the memory.
+    /// Clears the text and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -40,8 +40,8 @@ impl Text {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// Appends the first bytes of what was made before, behind which there are at least [`PADDING_BYTES`] more: short texts, which
-    /// most are, are then copied by a few instructions.
+    /// Appends the first `len` bytes of a buffer that has at least [`PADDING_BYTES`] more: short texts, the common case, are copied by a few
+    /// instructions.
     #[inline]
     pub(crate) fn push_padded(&mut self, padded: &[u8], len: usize) {
         match padded.first_chunk::<PADDING_BYTES>() {
@@ -53,7 +53,7 @@ impl Text {
         }
     }
 
-    /// Takes off what was appended behind this length.
+    /// Truncates the text to `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
     }
@@ -94,7 +94,7 @@ impl fmt::Write for Text {
     }
 }
 
-/// Sixteen hexadecimal digits, of which those in front of the first that counts are blanks.
+/// Sixteen hexadecimal digits with blanks in place of leading zeros.
 #[inline]
 fn address(addr: u64) -> [u8; 16] {
     let (high, low) = (digits((addr >> 32) as u32), digits(addr as u32));
@@ -108,7 +108,7 @@ fn address(addr: u64) -> [u8; 16] {
     text
 }
 
-/// Eight hexadecimal digits, all at once: a byte for each, which the letters are moved up in.
+/// Eight hexadecimal digits at once, a byte each; letters are offset afterwards.
 #[inline]
 fn digits(number: u32) -> [u8; 8] {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -121,8 +121,7 @@ fn digits(number: u32) -> [u8; 8] {
     text.to_be_bytes()
 }
 
-/// Prints bytes as text: control characters and bytes that are no UTF-8 as `\xNN`, so that a name can neither break the
-/// line nor talk to the terminal.
+/// Prints bytes as text: control characters and invalid UTF-8 as `\xNN`, so that a name cannot end the line or control the terminal.
 pub(crate) struct Plain<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Plain<'_> {
@@ -135,9 +134,9 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-/// Text as [`Plain`] prints it, ended by `…` once it has `most_bytes`.
+/// Text as [`Plain`] prints it, cut with `…` at `most_bytes`.
 fn escaped(bytes: &[u8], most_bytes: usize) -> String {
-    // A byte makes at least one. What is behind may cut a character in two, and is not shown.
+    // Each byte yields at least one byte of text. A character cut at the end is not shown.
     let bytes = bytes.get(..most_bytes.saturating_add(4)).unwrap_or(bytes);
     let mut text = String::with_capacity((4 * bytes.len()).min(most_bytes.saturating_add(8)));
     for chunk in bytes.utf8_chunks() {
@@ -168,9 +167,9 @@ fn push_escaped(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The text of a name that is too long or has to be escaped; `None` of any other, which is shown as it is.
+/// Replacement for a name that is too long or needs escaping; `None` if the name is printed unchanged.
 fn changed(name: &[u8]) -> Option<String> {
-    // A name may be long, and many lines have it.
+    // Names may be long and occur in many lines.
     match is_plain(&name[..name.len().min(NAME_BYTES)]) {
         true if name.len() <= NAME_BYTES => None,
         true => Some(escaped(name, NAME_BYTES)),
@@ -178,7 +177,7 @@ fn changed(name: &[u8]) -> Option<String> {
     }
 }
 
-/// Prints a name that other lines repeat as [`Plain`] does, but not much of one that is very long.
+/// Prints a repeated name as [`Plain`] does, shortened if very long.
 pub(crate) struct Name<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Name<'_> {
@@ -190,7 +189,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// Bytes as text of the same length, for beside their numbers: a dot for what is not to be printed.
+/// Text of the same length as the bytes, for hex dumps: unprintable bytes become dots.
 pub(crate) fn dotted(bytes: &[u8]) -> String {
     bytes.iter().map(|b| if (b' '..=b'~').contains(b) { *b as char } else { '.' }).collect()
 }

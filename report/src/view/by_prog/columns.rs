@@ -1,6 +1,6 @@
 //! Columns of the table by program and of its CSV.
 
-use super::entries::Entry;
+use super::entries::LedgerEntry;
 use super::spark::{SparkColumn, spark};
 use crate::index::student::NORMAL_95;
 use crate::model::text::{UNKNOWN, decimal, estimated, fixed, grouped};
@@ -10,28 +10,28 @@ use crate::model::{
 };
 use crate::options::{By, Group, TableColumns};
 use crate::view::cells::{self, NOTHING, estimate, joined, moment, number, of_machine, percent};
-use crate::view::columns::{Field, Fields};
+use crate::view::columns::{LineColumn, LineColumns};
 use crate::view::grid::Column;
 
-/// Runs as a table has them.
+/// Form of runs in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) enum Rates {
     /// Number of runs.
     Count,
-    /// Runs per second; and the memory of maps, which is what else programs take.
+    /// Runs per second, beside a column of map memory.
     PerSecond,
 }
 
-/// The column of the time in a program by run statistics.
+/// Name of the column of time by run statistics.
 pub(super) const STATISTICS: &str = "STATS%";
 
-/// The column of what a program and those that it leads to cost together.
+/// Name of the column of the joint cost of a program and the programs that it leads to.
 pub(super) const INCLUSIVE: &str = "TOTAL%";
 
-/// The column of code that runs programs.
+/// Name of the column of code that runs programs.
 pub(super) const ENTRY: &str = "ENTRY%";
 
-/// Drop order of the columns that an interval has in another one than a recording: an interval has few samples, and all runs.
+/// Drop order of columns that differ between intervals and recordings: an interval has few samples, and all runs.
 struct Orders {
     kind: u8,
     machine: u8,
@@ -49,29 +49,29 @@ impl Orders {
     }
 }
 
-/// Drop order of a program's history: it goes after the type, and before the rate of runs.
+/// Drop order of a program's history: after the type, before the rate of runs.
 const HISTORY_ORDER: u8 = 4;
 
-/// Columns beside those that every table has.
+/// Optional columns.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Extra<'r> {
     /// Samples over time.
     pub(super) spark: Option<&'r SparkColumn<'r>>,
-    /// Time in programs in the intervals before.
+    /// Time in programs in earlier intervals.
     pub(super) history: Option<&'r History>,
 }
 
-/// A part of what is charged.
+/// Selects a column of the ledger.
 type PartOf = fn(&Columns) -> &Known<Share>;
 
-/// The columns in order. The first to go are those with the highest number: who costs most, by what, and whose it is stays longest.
+/// Columns in order. Columns with the highest drop order go first: program, cost and owner stay longest.
 pub(super) fn fields<'r>(
     report: &'r Report,
     event: Option<&EventReport>,
     rates: Rates,
     extra: Extra<'r>,
-) -> Fields<'r, Entry<'r>> {
-    type F<'r> = Field<'r, Entry<'r>>;
+) -> LineColumns<'r, LedgerEntry<'r>> {
+    type F<'r> = LineColumn<'r, LedgerEntry<'r>>;
     let [first, name] = match report.by {
         Some(By::Group(group)) => [
             "PROGRAMS",
@@ -88,7 +88,7 @@ pub(super) fn fields<'r>(
     let share = |name: &str, order| Column::number(name).droppable(order).nothing(NOTHING);
     let few = if rates == Rates::PerSecond { Few::AtMost } else { Few::AsTheyAre };
     let has_exact = report.counting.is_some();
-    let exact_of = move |line: &Entry<'r>| line.head().filter(|_| has_exact).and_then(Program::exact_throughout);
+    let exact_of = move |line: &LedgerEntry<'r>| line.head().filter(|_| has_exact).and_then(Program::exact_throughout);
     let mut fields = vec![
         F::csv("event", |l| Some(&l.event?.name)),
         F::csv("kind", |l| Some(l.kind)),
@@ -126,7 +126,7 @@ pub(super) fn fields<'r>(
         ),
     ];
     for (key, name, column, of) in shares {
-        let count = move |l: &Entry<'r>, of: PartOf| Some(of(l.columns?).value()?.count);
+        let count = move |l: &LedgerEntry<'r>, of: PartOf| Some(of(l.columns?).value()?.count);
         fields.push(F::csv(format!("{key}_samples"), move |l| Some(count(l, of)?.samples)).and_text(
             column.share(),
             move |l| {
@@ -240,13 +240,13 @@ pub(super) fn fields<'r>(
     if let Some(counting) = &report.counting {
         fields.extend(exact_fields(counting.events.iter().map(|event| event.name.as_str())));
     }
-    Fields::new(fields)
+    LineColumns::new(fields)
 }
 
-/// Columns that exact counters add to CSV.
-fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<Field<'r, Entry<'r>>> {
-    type F<'r> = Field<'r, Entry<'r>>;
-    fn exact<'r>(line: &Entry<'r>) -> Option<&'r Exact> {
+/// CSV columns of exact counters.
+fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<LineColumn<'r, LedgerEntry<'r>>> {
+    type F<'r> = LineColumn<'r, LedgerEntry<'r>>;
+    fn exact<'r>(line: &LedgerEntry<'r>) -> Option<&'r Exact> {
         line.head()?.exact.value().map(AsRef::as_ref)
     }
     let mut fields: Vec<F<'r>> = vec![
@@ -267,7 +267,7 @@ fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<Field<'r, Entr
         Some(exact) => Some(joined(&exact.anomalies)),
     }));
     for (at, name) in events.enumerate() {
-        let event = move |l: &Entry<'r>| exact(l)?.events.get(at)?.counted.value();
+        let event = move |l: &LedgerEntry<'r>| exact(l)?.events.get(at)?.counted.value();
         fields.push(F::csv(format!("{name}_per_run"), move |l| Some(event(l)?.per_run.value)));
         fields.push(F::csv(format!("{name}_per_run_error"), move |l| event(l)?.per_run.error));
         fields.push(F::csv(format!("{name}_running"), move |l| Some(event(l)?.running)));
@@ -275,7 +275,7 @@ fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<Field<'r, Entr
     fields
 }
 
-/// The name of an event without what perf's syntax puts behind it (`cycles:P`); a tracepoint's name has a colon, too.
+/// Event name without perf's modifiers (`cycles:P`); the colon of a tracepoint's name stays.
 fn without_modifiers(name: &str) -> &str {
     match name.split_once(':') {
         Some((event, modifiers)) if modifiers.chars().all(|it| "ukhGHIpPSDWe".contains(it)) => event,
@@ -283,16 +283,16 @@ fn without_modifiers(name: &str) -> &str {
     }
 }
 
-/// Returns true if events per run are estimated from samples: the kernel's statistics tell more of time, and exact counters of anything.
+/// Returns true if events per run are estimated from samples: run statistics measure time better, exact counters everything.
 fn shows_per_run(report: &Report, event: &EventReport) -> bool {
     !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
 }
 
-/// An event per run, estimated from samples.
+/// Events per run, estimated from samples.
 fn per_run(row: &Row) -> String {
     row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
         let [value, margin, most] = [it.value, it.margin, it.value + it.margin].map(decimal);
-        // A margin as large as the value gives an upper bound alone.
+        // If the margin is as large as the value, only an upper bound is shown.
         if it.margin < it.value { format!("{value}±{margin}") } else { format!("{value} ≤{most}") }
     })
 }
@@ -307,7 +307,7 @@ pub(super) fn count(runs: &Runs, rates: Rates) -> String {
     }
 }
 
-/// Runs per second, where they are estimated.
+/// Runs per second of an estimate.
 fn per_second(runs: &Runs, estimate: &RunsEstimate) -> String {
     let Some(rate) = runs.per_second else { return UNKNOWN.into() };
     let scale = if runs.count > 0 { rate / runs.count as f64 } else { 0.0 };
@@ -318,8 +318,8 @@ fn machine(event: Option<&EventReport>, share: Option<f64>) -> String {
     of_machine(share, event.is_some_and(EventReport::is_scaled))
 }
 
-/// A share of what samples see.
-fn sampled(entry: &Entry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) -> String {
+/// Share of sampled time.
+fn sampled(entry: &LedgerEntry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) -> String {
     match entry.unseen() {
         Some(_) => UNKNOWN.into(),
         None => entry.of_line(|line| few.share(of(&line.shares), line.count.samples, percent)),
@@ -339,12 +339,12 @@ fn part(event: Option<&EventReport>, columns: &Columns, of: PartOf, few: Few) ->
     if is_shared && cell.starts_with(|c: char| c.is_ascii_digit()) { format!("≈{cell}") } else { cell }
 }
 
-/// Form of a share that rests on few samples.
+/// Form of a share with few samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Few {
-    /// Like any other: the table says how many samples there are.
+    /// Printed like any share: the table shows the number of samples.
     AsTheyAre,
-    /// `≤` and its upper confidence bound.
+    /// Printed as `≤` and the upper confidence bound.
     AtMost,
 }
 
@@ -361,7 +361,7 @@ impl Few {
     }
 }
 
-/// Upper 97.5 % confidence bound of a Poisson mean (Wilson and Hilferty), as a multiple of the `samples` that were taken.
+/// Upper 97.5 % confidence bound of a Poisson mean (Wilson and Hilferty), as a multiple of `samples`.
 fn at_most(samples: u64) -> f64 {
     let next = samples as f64 + 1.0;
     let root = 1.0 - 1.0 / (9.0 * next) + NORMAL_95 / (3.0 * next.sqrt());
@@ -374,7 +374,7 @@ mod tests {
     use crate::{Input, Options, by_prog};
     use std::path::Path;
 
-    /// `docs/table.md` says what columns mean and in which order they go, as they are declared.
+    /// `docs/table.md` lists the declared columns with their meaning and order.
     #[test]
     fn columns_are_documented_as_they_are_declared() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

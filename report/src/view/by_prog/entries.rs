@@ -9,49 +9,49 @@ use crate::model::{
 use crate::view::cells::{estimate, percent};
 use std::borrow::Cow;
 
-/// Below the total: time in programs that samples cannot see.
+/// Row below the total: time in programs that samples cannot see.
 const UNSAMPLED: &str = "+ programs marked ~";
 
-/// Form of a table.
+/// Placement of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Shown {
-    /// Among the rows.
+pub(super) enum EntryPlacement {
+    /// Among the rows of tables.
     Row,
-    /// Below the rule.
+    /// Below the rule of tables.
     Total,
-    /// In CSV alone.
+    /// Only in CSV.
     #[default]
     Csv,
 }
 
-/// A line: a program, a part of one, a group, or anything else that samples are charged to.
+/// A line: a program, a part of a program, a group, or unattributed samples.
 #[derive(Clone, Default)]
-pub(super) struct Entry<'r> {
-    /// The event that it is a line of.
+pub(super) struct LedgerEntry<'r> {
+    /// Event of the line.
     pub(super) event: Option<&'r EventReport>,
-    /// Its kind in CSV; empty where only tables have it.
+    /// Kind in CSV; empty for lines that only tables have.
     pub(super) kind: &'static str,
-    pub(super) shown: Shown,
-    /// Its name in tables.
+    pub(super) shown: EntryPlacement,
+    /// Name in tables.
     pub(super) name: Cow<'r, str>,
-    /// Its name in CSV.
+    /// Name in CSV.
     pub(super) plain_name: Option<&'r str>,
-    /// The program, also of parts.
+    /// Program of the line or of the part.
     pub(super) program: Option<&'r Program>,
     pub(super) row: Option<&'r Row>,
     pub(super) group: Option<&'r GroupRow>,
     pub(super) part: Option<&'r str>,
     pub(super) programs: Option<usize>,
-    /// Charges that tables show.
+    /// Charged samples in tables.
     pub(super) line: Option<&'r Line>,
-    /// Parts of the charges that CSV has.
+    /// Charged samples by column in CSV.
     pub(super) columns: Option<&'r Columns>,
     pub(super) samples: Option<u64>,
     pub(super) weight: Option<u64>,
     pub(super) shares: Shares,
-    /// Its share of the machine in tables, where it has no other.
+    /// Share of the machine in tables, if it does not come from `line`.
     pub(super) machine: Option<String>,
-    /// Tables have nothing of it but that share.
+    /// True if tables show only the share of the machine.
     pub(super) is_share: bool,
     pub(super) unsampled: Option<&'r UnsampledTime>,
     pub(super) runs: Option<&'r Runs>,
@@ -60,32 +60,37 @@ pub(super) struct Entry<'r> {
     pub(super) misses: Option<u64>,
 }
 
-impl<'r> Entry<'r> {
-    fn new(event: &'r EventReport, kind: &'static str, shown: Shown, name: impl Into<Cow<'r, str>>) -> Entry<'r> {
-        Entry { event: Some(event), kind, shown, name: name.into(), ..Entry::default() }
+impl<'r> LedgerEntry<'r> {
+    fn new(
+        event: &'r EventReport,
+        kind: &'static str,
+        shown: EntryPlacement,
+        name: impl Into<Cow<'r, str>>,
+    ) -> LedgerEntry<'r> {
+        LedgerEntry { event: Some(event), kind, shown, name: name.into(), ..LedgerEntry::default() }
     }
 
-    fn csv(event: &'r EventReport, kind: &'static str) -> Entry<'r> {
-        Entry::new(event, kind, Shown::Csv, "")
+    fn csv(event: &'r EventReport, kind: &'static str) -> LedgerEntry<'r> {
+        LedgerEntry::new(event, kind, EntryPlacement::Csv, "")
     }
 
-    fn count(self, count: Option<Count>) -> Entry<'r> {
-        Entry { samples: count.map(|it| it.samples), weight: count.map(|it| it.weight), ..self }
+    fn count(self, count: Option<Count>) -> LedgerEntry<'r> {
+        LedgerEntry { samples: count.map(|it| it.samples), weight: count.map(|it| it.weight), ..self }
     }
 
-    /// Charges, and their shares.
-    fn sum(self, line: Option<&'r Line>) -> Entry<'r> {
+    /// Line with charged samples and shares.
+    fn sum(self, line: Option<&'r Line>) -> LedgerEntry<'r> {
         let shares = line.map(|line| line.shares).unwrap_or_default();
-        Entry { line, shares, ..self.count(line.map(|line| line.count)) }
+        LedgerEntry { line, shares, ..self.count(line.map(|line| line.count)) }
     }
 
-    /// The same by column.
-    fn ledger(self, line: Option<&'r Line>) -> Entry<'r> {
-        Entry { columns: line.and_then(|line| line.columns.as_deref()), ..self.sum(line) }
+    /// Line with charged samples and shares by column.
+    fn ledger(self, line: Option<&'r Line>) -> LedgerEntry<'r> {
+        LedgerEntry { columns: line.and_then(|line| line.columns.as_deref()), ..self.sum(line) }
     }
 
-    fn runs(self, runs: Option<&'r Runs>) -> Entry<'r> {
-        Entry {
+    fn runs(self, runs: Option<&'r Runs>) -> LedgerEntry<'r> {
+        LedgerEntry {
             runs,
             run_count: runs.map(|runs| runs.count),
             run_time_ns: runs.map(|runs| runs.time_ns),
@@ -94,17 +99,17 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// A line with nothing but a share of the machine, and samples where it has some.
-    fn unplaced(self, machine: String) -> Entry<'r> {
-        Entry { line: None, machine: Some(machine), ..self }
+    /// Line with only a share of the machine, and samples if known.
+    fn unplaced(self, machine: String) -> LedgerEntry<'r> {
+        LedgerEntry { line: None, machine: Some(machine), ..self }
     }
 
-    /// The program of a program's row.
+    /// Program, for the main row of a program.
     pub(super) fn head(&self) -> Option<&'r Program> {
         self.program.filter(|_| self.row.is_some())
     }
 
-    /// Rows of programs and groups: in others nothing is unknown.
+    /// Returns true for rows of programs and groups; other lines have no unknown values.
     pub(super) fn is_row(&self) -> bool {
         self.row.is_some() || self.group.is_some()
     }
@@ -125,40 +130,42 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// A sum, which may lack programs with unknown runs.
+    /// Marks a sum that lacks programs with unknown runs.
     pub(super) fn summed(&self, cell: String) -> String {
         let is_part = self.group.is_some_and(|group| group.programs_with_runs < group.programs.len());
         if is_part && cell != UNKNOWN { format!("≥{cell}") } else { cell }
     }
 
-    /// Time of a row that samples cannot see: it is in the share of the machine, and the other shares are unknown.
+    /// Time that samples cannot see: included in the share of the machine; the other shares are unknown.
     pub(super) fn unseen(&self) -> Option<&'r UnsampledTime> {
         self.unsampled.filter(|_| self.is_row())
     }
 }
 
 /// Lines of a program and of its parts.
-pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row: &'r Row) -> Vec<Entry<'r>> {
+pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row: &'r Row) -> Vec<LedgerEntry<'r>> {
     let program = &report.programs[row.program];
     let blind = if row.blind.is_some() { "~" } else { "" };
-    let line = Entry::new(event, "program", Shown::Row, program.label() + blind).ledger(row.line.as_deref());
+    let line =
+        LedgerEntry::new(event, "program", EntryPlacement::Row, program.label() + blind).ledger(row.line.as_deref());
     let line = line.runs(program.runs.value().map(AsRef::as_ref));
-    let line = Entry { program: Some(program), row: Some(row), unsampled: row.unsampled.as_ref(), ..line };
-    let parts = row.parts.iter().flatten().map(|part| Entry {
+    let line = LedgerEntry { program: Some(program), row: Some(row), unsampled: row.unsampled.as_ref(), ..line };
+    let parts = row.parts.iter().flatten().map(|part| LedgerEntry {
         program: Some(program),
         part: Some(&part.name),
-        ..Entry::new(event, "part", Shown::Row, format!("  {}", part.name)).ledger(Some(&part.line))
+        ..LedgerEntry::new(event, "part", EntryPlacement::Row, format!("  {}", part.name)).ledger(Some(&part.line))
     });
     [line].into_iter().chain(parts).collect()
 }
 
-/// Lines of anything but programs.
-pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates: Rates) -> Vec<Entry<'r>> {
-    let mut lines: Vec<Entry<'r>> = Vec::new();
+/// Lines other than programs.
+pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates: Rates) -> Vec<LedgerEntry<'r>> {
+    let mut lines: Vec<LedgerEntry<'r>> = Vec::new();
     lines.extend(event.groups.iter().map(|group| {
         let blind = if group.blind_programs > 0 { "~" } else { "" };
-        let line = Entry::new(event, "group", Shown::Row, format!("{}{blind}", group.name)).ledger(group.line.as_ref());
-        Entry {
+        let line = LedgerEntry::new(event, "group", EntryPlacement::Row, format!("{}{blind}", group.name))
+            .ledger(group.line.as_ref());
+        LedgerEntry {
             group: Some(group),
             plain_name: Some(&group.name),
             programs: Some(group.programs.len()),
@@ -174,8 +181,8 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
         ("counting", &event.counting_programs, &counting),
     ] {
         if it.programs > 0 {
-            let line = Entry::new(event, kind, Shown::Row, name(it.programs)).ledger(Some(&it.line));
-            lines.push(Entry { programs: Some(it.programs), ..line });
+            let line = LedgerEntry::new(event, kind, EntryPlacement::Row, name(it.programs)).ledger(Some(&it.line));
+            lines.push(LedgerEntry { programs: Some(it.programs), ..line });
         }
     }
     for (kind, name, line) in [
@@ -184,50 +191,55 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
     ] {
         let line = line.value().map(AsRef::as_ref);
         let is_shown = line.is_some_and(|line: &Line| line.count != Count::default());
-        lines.push(Entry::new(event, kind, if is_shown { Shown::Row } else { Shown::Csv }, name).sum(line));
+        lines.push(
+            LedgerEntry::new(event, kind, if is_shown { EntryPlacement::Row } else { EntryPlacement::Csv }, name)
+                .sum(line),
+        );
     }
-    let total = Entry::new(event, "total", Shown::Total, "TOTAL").sum(Some(&event.total));
-    lines.push(Entry { unsampled: event.unsampled.as_ref(), ..total });
+    let total = LedgerEntry::new(event, "total", EntryPlacement::Total, "TOTAL").sum(Some(&event.total));
+    lines.push(LedgerEntry { unsampled: event.unsampled.as_ref(), ..total });
     if let Some(unsampled) = &event.unsampled {
-        let line = Entry::new(event, "", Shown::Total, UNSAMPLED).unplaced(estimate(unsampled.machine_percent));
-        lines.push(Entry { is_share: true, ..line });
+        let line =
+            LedgerEntry::new(event, "", EntryPlacement::Total, UNSAMPLED).unplaced(estimate(unsampled.machine_percent));
+        lines.push(LedgerEntry { is_share: true, ..line });
     }
     let below = |kind, name: &'static str, is_shown, machine| {
-        Entry::new(event, kind, if is_shown { Shown::Total } else { Shown::Csv }, name).unplaced(machine)
+        LedgerEntry::new(event, kind, if is_shown { EntryPlacement::Total } else { EntryPlacement::Csv }, name)
+            .unplaced(machine)
     };
     if let Some(statistics) = report.recording.cost.and_then(|cost| cost.run_statistics) {
         let StatisticsCost { time_ns, cpu_percent, machine_percent, .. } = statistics;
-        // Below that it would say 0.00.
+        // Smaller values would print as 0.00.
         let tells = cpu_percent.is_some_and(|percent| percent >= 0.005);
         let line = below("run_statistics", "[cost of counting runs]", tells, estimate(machine_percent));
-        lines.push(Entry { is_share: true, run_time_ns: Some(time_ns), ..line });
+        lines.push(LedgerEntry { is_share: true, run_time_ns: Some(time_ns), ..line });
     }
     if let Some(line) = event.unknown_kernel_code.value() {
         let machine = percent(line.shares.machine);
         let shown = below("unknown_kernel_code", "[unknown kernel code]", line.count.samples > 0, String::new());
         lines.push(shown.sum(Some(line)).unplaced(machine));
     }
-    lines.push(Entry::csv(event, "samples").count(Some(event.samples)));
-    lines.push(Entry::csv(event, "idle").count(event.idle.value().map(|idle| idle.count)));
+    lines.push(LedgerEntry::csv(event, "samples").count(Some(event.samples)));
+    lines.push(LedgerEntry::csv(event, "idle").count(event.idle.value().map(|idle| idle.count)));
     if let Some(sampler) = &event.bpf_sampler {
         let lost = sampler.full.zip(sampler.failed).map(|(full, failed)| full.saturating_add(failed));
-        let line = Entry::csv(event, "bpf_sampler");
-        lines.push(Entry { samples: sampler.written, run_count: sampler.runs, misses: lost, ..line });
+        let line = LedgerEntry::csv(event, "bpf_sampler");
+        lines.push(LedgerEntry { samples: sampler.written, run_count: sampler.runs, misses: lost, ..line });
         if let Some(blind) = &sampler.blind_spot {
-            let line = Entry::csv(event, "blind_spot").count(Some(blind.inside));
+            let line = LedgerEntry::csv(event, "blind_spot").count(Some(blind.inside));
             let shares = Shares { samples: blind.percent, ..Shares::default() };
-            lines.push(Entry { plain_name: Some(&blind.event), shares, ..line });
+            lines.push(LedgerEntry { plain_name: Some(&blind.event), shares, ..line });
         }
     }
     if let Some(aggregated) = &event.aggregated {
-        // Neither is known to be BPF, or idle.
+        // Both may be BPF or idle time: unknown.
         let (overflow, machine) = (aggregated.overflow, percent(aggregated.overflow_machine_percent));
         lines.push(below("overflow", "[overflow]", overflow.samples > 0, machine).count(Some(overflow)));
         let machine = percent(aggregated.blind_spot_machine_percent);
         lines.push(below("blind_spot", "[blind spot]", true, machine).count(aggregated.blind_spot.value().copied()));
     }
     if let Known::Value(lost) = event.lost {
-        lines.push(Entry { samples: Some(lost), ..Entry::csv(event, "lost") });
+        lines.push(LedgerEntry { samples: Some(lost), ..LedgerEntry::csv(event, "lost") });
     }
     lines
 }

@@ -1,5 +1,4 @@
-//! The table by program: an opening that says what was measured, one row per program, the lines that no program could be
-//! told for, the total, and notes on everything that is not a plain number.
+//! The table by program: an opening about the measurement, one row per program, unattributed lines, the total, and notes on the numbers.
 
 mod columns;
 mod entries;
@@ -12,7 +11,7 @@ pub(super) use spark::{Lifetime, Scale, fitting_bars, intervals, weights};
 
 use super::blocks::{Block, Legend, View, note};
 use super::cells;
-use super::columns::Fields;
+use super::columns::LineColumns;
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, decimal, grouped, listed, seconds};
@@ -22,14 +21,14 @@ use crate::model::{
 use crate::options::{TableColumns, TableStyle};
 use crate::{Error, Result};
 use columns::{ENTRY, Extra, INCLUSIVE, STATISTICS, fields};
-use entries::{Entry, Shown, other_lines, program_lines};
+use entries::{EntryPlacement, LedgerEntry, other_lines, program_lines};
 use opening::opening;
 use rustc_hash::FxHashSet;
 use spark::SparkColumn;
 use std::io;
 use std::rc::Rc;
 
-/// With exact counters.
+/// Legend of exact counters.
 const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly, at the run";
 
 /// Mark of groups whose programs do not all have run statistics.
@@ -41,16 +40,16 @@ const GROUP_RATES: &str = "STATS%, RUNS/S: of all the time shown, also where its
 /// Mark of shared entry.
 const SHARED_ENTRY: &str = "≈ENTRY%: includes a share, by runs, of code that runs several programs";
 
-/// Rows of programs whose cells are there at a time.
+/// Rows whose cells are kept in memory at a time.
 const ROWS_AT_ONCE: usize = 1 << 10;
 
-/// Above the comparison.
+/// Heading of the comparison of sources.
 const SOURCES: &str = "the same by source: exact counters, the kernel's run statistics, samples";
 
-/// Spark lines have one column in so many of a table's width.
+/// Spark lines take one of this many columns of a table's width.
 const SPARK_PART: usize = 4;
 
-/// The view as `style` wants it; an error for a column that there is not.
+/// The view in a style; an error for an unknown column.
 pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option<&'r OverTime>) -> Result<View<'r>> {
     let mut view = View::default();
     let mut of_recording = closing(report);
@@ -59,7 +58,7 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
             let scale = Scale::new(it, interval_ns, fitting_bars(style.text.width / SPARK_PART));
             SparkColumn::new(report, event, it, scale)
         });
-        let table = Table { spark, ..Table::new(report, event, Rates::Count, None) };
+        let table = ProgTable { spark, ..ProgTable::new(report, event, Rates::Count, None) };
         if index > 0 {
             view.push(Block::Blank);
         }
@@ -68,7 +67,7 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
             view.push(Block::Fact("no BPF programs in this recording".to_owned()));
         } else {
             let legend = if style.legend { table.legend() } else { Legend::default() };
-            // One table has all notes below it; of several, each has its own.
+            // With one event, all notes stand below its table; with several events, each table has its own notes.
             let more = if report.events.len() == 1 { std::mem::take(&mut of_recording) } else { Vec::new() };
             let said = table.said().into_iter().chain(more);
             let notes = table.spark.iter().map(SparkColumn::note).chain(worst_first(said, style.all_notes)).collect();
@@ -85,7 +84,7 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
     Ok(view)
 }
 
-/// Writes a line of values for each line of each event.
+/// Writes a CSV row for each line of each event.
 pub(super) fn csv(report: &Report, out: &mut Screen<'_>) -> io::Result<()> {
     let fields = fields(report, None, Rates::Count, Extra::default());
     let lines = report.events.iter().flat_map(|event| {
@@ -97,19 +96,19 @@ pub(super) fn csv(report: &Report, out: &mut Screen<'_>) -> io::Result<()> {
 
 /// The table of an event.
 pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates, history: Option<&History>) -> Sheet {
-    Table::new(report, event, rates, history).sheet()
+    ProgTable::new(report, event, rates, history).sheet()
 }
 
-/// The table of an event of an interval, and its notes.
+/// The table and the notes of an event of an interval.
 pub(super) fn interval<'r>(report: &'r Report, event: &'r EventReport) -> [Block<'r>; 2] {
-    let table = Table::new(report, event, Rates::PerSecond, None);
+    let table = ProgTable::new(report, event, Rates::PerSecond, None);
     let sheet = table.sheet();
     [Block::Table(sheet), Block::Notes(Legend::default(), worst_first(table.said(), true))]
 }
 
 /// Notes below a table.
 pub(super) fn notes<'r>(report: &'r Report, event: Option<&'r EventReport>) -> Vec<Block<'r>> {
-    let table = event.map(|event| Table::new(report, event, Rates::Count, None));
+    let table = event.map(|event| ProgTable::new(report, event, Rates::Count, None));
     let of_event = table.map(|table| Block::Notes(table.legend(), worst_first(table.said(), true)));
     let of_recording = Block::Notes(Legend::default(), worst_first(closing(report), true));
     of_event.into_iter().chain([of_recording]).collect()
@@ -120,32 +119,32 @@ pub(super) fn above<'r>(report: &'r Report, event: &'r EventReport) -> Vec<Block
     opening(report, event)
 }
 
-struct Table<'r> {
+struct ProgTable<'r> {
     report: &'r Report,
     event: &'r EventReport,
     rates: Rates,
     history: Option<&'r History>,
-    /// The last column, where there is one of samples over time.
+    /// Spark column, if requested.
     spark: Option<SparkColumn<'r>>,
 }
 
-impl<'r> Table<'r> {
-    fn new(report: &'r Report, event: &'r EventReport, rates: Rates, history: Option<&'r History>) -> Table<'r> {
-        Table { report, event, rates, history, spark: None }
+impl<'r> ProgTable<'r> {
+    fn new(report: &'r Report, event: &'r EventReport, rates: Rates, history: Option<&'r History>) -> ProgTable<'r> {
+        ProgTable { report, event, rates, history, spark: None }
     }
 
-    fn fields(&self) -> Fields<'_, Entry<'_>> {
+    fn fields(&self) -> LineColumns<'_, LedgerEntry<'_>> {
         let extra = Extra { spark: self.spark.as_ref(), history: self.history };
         fields(self.report, Some(self.event), self.rates, extra)
     }
 
     fn sheet(&self) -> Sheet {
         let programs = self.event.rows.iter().flat_map(|row| program_lines(self.report, self.event, row));
-        let lines: Vec<Entry<'_>> = programs.chain(other_lines(self.report, self.event, self.rates)).collect();
+        let lines: Vec<LedgerEntry<'_>> = programs.chain(other_lines(self.report, self.event, self.rates)).collect();
         sheet_of(&self.fields(), &lines)
     }
 
-    /// Part `nth` of its rows, the last with the totals: cells take more memory than the report that they are made from.
+    /// Part `nth` of the rows; the last part has the totals. Parts limit memory: cells are larger than the report.
     fn part(&self, nth: usize) -> Option<Sheet> {
         let mut programs = self.event.rows.chunks(ROWS_AT_ONCE);
         let lines = if nth == programs.len() {
@@ -156,10 +155,10 @@ impl<'r> Table<'r> {
         Some(sheet_of(&self.fields(), &lines))
     }
 
-    /// The columns that are asked for, and parts of the rows.
+    /// Checks the columns and returns the table in parts.
     fn parts(self, style: &TableStyle) -> Result<Block<'r>> {
         let (table, style) = (Rc::new(self), style.clone());
-        // A column that does not exist is an error before anything is written.
+        // An unknown column is an error before anything is written.
         table.columns(&style)?;
         let (of_columns, style_of_columns) = (Rc::clone(&table), style.clone());
         let columns = move || of_columns.columns(&style_of_columns).unwrap_or_default();
@@ -171,7 +170,7 @@ impl<'r> Table<'r> {
         Ok(styled(empty, style)?.columns)
     }
 
-    /// The same by its sources, where exact counters are one.
+    /// Comparison by source, if exact counters are a source.
     fn sources(&self) -> Vec<Block<'static>> {
         if self.event.sources.is_empty() {
             return Vec::new();
@@ -211,7 +210,7 @@ impl<'r> Table<'r> {
         vec![Block::Gap, note(SOURCES), Block::Table(Sheet { columns: columns.into(), rows, totals: Vec::new() })]
     }
 
-    /// Meaning of its columns, and of marks in them.
+    /// Legend of columns and marks.
     fn legend(&self) -> Legend {
         let lines = self.event.rows.iter().filter_map(|row| row.line.as_deref());
         let mut lines = lines.chain(self.event.groups.iter().filter_map(|group| group.line.as_ref()));
@@ -227,13 +226,13 @@ impl<'r> Table<'r> {
         Legend { columns: self.fields().columns().to_vec(), marks: marks.collect() }
     }
 
-    /// Notes on its event.
+    /// Notes on the event.
     fn said(&self) -> Vec<(Gravity, String)> {
         let sources = self.source_of_runs().map(|text| (Gravity::Inexact, text));
         sources.into_iter().chain(self.event.notes.iter().map(said)).collect()
     }
 
-    /// A note on the source of runs and times per run, if exact counters are one.
+    /// Note on the source of runs and times per run, if exact counters are a source.
     fn source_of_runs(&self) -> Option<String> {
         let programs = self.event.rows.iter().map(|row| &self.report.programs[row.program]);
         let (exact, others): (Vec<_>, Vec<_>) = programs.partition(|program| program.exact_throughout().is_some());
@@ -254,12 +253,12 @@ impl<'r> Table<'r> {
     }
 }
 
-fn sheet_of<'r>(fields: &Fields<'_, Entry<'r>>, lines: &[Entry<'r>]) -> Sheet {
+fn sheet_of<'r>(fields: &LineColumns<'_, LedgerEntry<'r>>, lines: &[LedgerEntry<'r>]) -> Sheet {
     let of = |shown| lines.iter().filter(move |line| line.shown == shown);
-    fields.sheet(of(Shown::Row), of(Shown::Total))
+    fields.sheet(of(EntryPlacement::Row), of(EntryPlacement::Total))
 }
 
-/// The columns that are asked for.
+/// Applies the selection of columns.
 fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
     let mut names: Vec<String> = sheet.columns.iter().map(|column| column.name().to_owned()).collect();
     let fitting = |sheet: Sheet| if style.inclusive { sheet } else { sheet.without_column(INCLUSIVE) };
@@ -276,19 +275,19 @@ fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
     })
 }
 
-/// Programs that were not captured which a note names.
+/// Limit on programs without capture that a note names.
 const MISSED_NAMED: usize = 3;
 
-/// A program that was not captured.
+/// Text about a program that was not captured.
 fn missed(missed: &MissedProgram) -> String {
     let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
     format!("id {}{when} ({})", missed.id, missed.reason)
 }
 
-/// Notes below a table without `--notes`.
+/// Limit on notes below a table without `--notes`.
 const NOTES_SHOWN: usize = 5;
 
-/// Notes as text, each once, the worst first; all of them, or the first few and the number of the others.
+/// Distinct notes as text, the worst first: all, or the first few with the number of the others.
 fn worst_first(notes: impl IntoIterator<Item = (Gravity, String)>, all: bool) -> Vec<String> {
     let mut notes: Vec<(Gravity, String)> = notes.into_iter().collect();
     notes.sort_by_key(|(gravity, _)| *gravity);
@@ -300,7 +299,7 @@ fn worst_first(notes: impl IntoIterator<Item = (Gravity, String)>, all: bool) ->
     notes.into_iter().map(|(_, text)| text).chain(left_out).collect()
 }
 
-/// A note and its gravity.
+/// Gravity and text of a note.
 fn said(note: &Note) -> (Gravity, String) {
     (note.gravity(), note.to_string())
 }
@@ -349,7 +348,7 @@ mod tests {
         assert_eq!(worst_first(Vec::new(), false), Vec::<String>::new());
     }
 
-    /// Tables of all recordings of the fixtures at the widths of screens, by the columns of names that each shows.
+    /// Tables of all fixtures at common widths, by the name columns that each shows.
     #[test]
     fn names_get_no_shorter_as_the_screen_gets_wider() {
         let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");

@@ -1,11 +1,11 @@
-//! The lines above the table.
+//! Lines above the table by program.
 
 use crate::model::text::{UNKNOWN, counted, grouped, seconds};
 use crate::model::{BpfSampler, EventReport, Known, Recording, Report};
 use crate::view::blocks::{Block, note};
 use crate::view::cells::percent;
 
-/// The event, and of what the recording is.
+/// Event and target of the recording.
 pub(in crate::view) fn measured(recording: &Recording, event: &str) -> String {
     let mut parts = vec![event.to_owned()];
     if let Some(ns) = recording.elapsed_ns {
@@ -22,7 +22,7 @@ pub(in crate::view) fn measured(recording: &Recording, event: &str) -> String {
     parts.join(" · ")
 }
 
-/// Measurement: what, how much, and what is missing.
+/// Opening: measured event, number of samples, missing data.
 pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static>> {
     let recording = &report.recording;
     let mut blocks = vec![Block::Fact(measured(recording, &event.name))];
@@ -56,7 +56,7 @@ pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static
     if recording.statistics_of_others {
         notes.push("another tool had the kernel's run statistics on: all BPF programs took longer for that".to_owned());
     }
-    // A note where counts are not from the source that was asked for.
+    // A note if counts come from another source than requested.
     notes.extend(recording.counters_note.clone());
     blocks.extend(notes.into_iter().map(note));
     blocks.push(Block::Gap);
@@ -82,7 +82,7 @@ pub(super) fn missing(event: &EventReport, recording: &Recording) -> Vec<String>
     parts
 }
 
-/// Origin of the samples of our sampling program, and its blind spot.
+/// Source of the sampling program's samples, and its blind spot.
 fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
     let mut lines = Vec::new();
     let rate = sampler.frequency.map(|rate| format!(" at {} Hz", grouped(rate)));

@@ -1,49 +1,49 @@
-//! Spark lines: a character for each part of the time, as high as what happened in it.
+//! Spark lines: one character per part of the time, whose height shows the cost.
 
 use crate::model::text::UNKNOWN;
 use crate::model::{EventOverTime, EventReport, IntervalCount, Program, Report, Row, RowOverTime, TimeBound};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// From nothing to the most.
+/// Bars from nothing to the maximum.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The program was not there.
+/// Bar of a time in which the program was not loaded.
 const ABSENT: char = '·';
-/// Bars of a line whose width nothing limits.
+/// Number of bars if the width is unlimited.
 const UNLIMITED_BARS: usize = 60;
-/// A line of fewer bars shows no course of anything.
+/// Least number of bars: fewer bars show no trend.
 const LEAST_BARS: usize = 8;
 
-/// Number of bars that fit into this many free columns of the screen.
+/// Number of bars that fit into `free` columns.
 pub(in crate::view) fn fitting_bars(free: usize) -> usize {
     if free > usize::from(u16::MAX) { UNLIMITED_BARS } else { free.max(LEAST_BARS) }
 }
 
-/// Intervals that each bar of an event's lines stands for.
+/// Scale of an event's spark lines: intervals per bar.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::view) struct Scale {
-    /// The last interval in which something happened.
+    /// Last interval with samples.
     last: u64,
     intervals_per_bar: u64,
     bar_ns: u64,
 }
 
-/// When a program was loaded and unloaded, if during the recording.
+/// Load and unload time of a program, if during the recording.
 pub(in crate::view) type Lifetime = (Option<TimeBound>, Option<TimeBound>);
 
 impl Scale {
-    /// For lines of at most so many bars: several intervals share one where there are more.
+    /// Scale for lines of at most `most_bars` bars: a bar covers several intervals if there are more.
     pub(in crate::view) fn new(event: &EventOverTime, interval_ns: u64, most_bars: usize) -> Scale {
         let last = intervals(event).saturating_sub(1);
         let intervals_per_bar = last / (most_bars.max(1) as u64) + 1;
         Scale { last, intervals_per_bar, bar_ns: intervals_per_bar.saturating_mul(interval_ns) }
     }
 
-    /// Meaning of a bar, with its unit.
+    /// Duration of a bar, with its unit.
     pub(in crate::view) fn bar_length(self) -> String {
         length(self.bar_ns)
     }
 
-    /// The bars of a row, whose highest is its own most; `heights` are numbers of intervals, and what happened in them.
+    /// Bars of a row, scaled to the row's maximum; `heights` are interval numbers with their values.
     pub(in crate::view) fn line(
         self,
         heights: impl Iterator<Item = (u64, u64)>,
@@ -61,7 +61,7 @@ impl Scale {
                 || unloaded.is_some_and(|bound| bound.before_ns <= from_ns.cast_signed());
             match height {
                 0 if is_absent => ABSENT,
-                // The smallest height that is not zero still shows a bar.
+                // The smallest value above zero still gets a bar.
                 _ => BARS[(u128::from(*height) * 8).div_ceil(u128::from(most)) as usize],
             }
         };
@@ -69,19 +69,19 @@ impl Scale {
     }
 }
 
-/// Intervals up to the last one in which something happened.
+/// Number of intervals up to the last one with samples.
 pub(in crate::view) fn intervals(event: &EventOverTime) -> u64 {
     let counted = event.rows.iter().filter_map(|row| row.counted.value()?.intervals.last());
     let ends = event.intervals.last().map(|last| last.interval).into_iter().chain(counted.map(|last| last.interval));
     ends.max().map_or(0, |last| last + 1)
 }
 
-/// The heights of samples.
+/// Sample weights by interval.
 pub(in crate::view) fn weights(intervals: &[IntervalCount]) -> impl Iterator<Item = (u64, u64)> {
     intervals.iter().map(|interval| (interval.interval, interval.count.weight))
 }
 
-/// A bar for each value; the highest is their own. What is not known has a sign of its own.
+/// Bars of a list of values, scaled to their maximum. Unknown values get a mark of their own.
 pub(super) fn spark(values: impl Iterator<Item = Option<f64>> + Clone) -> String {
     let most = values.clone().flatten().fold(0.0, f64::max);
     let bar = |value: Option<f64>| match value {
@@ -100,15 +100,15 @@ fn length(ns: u64) -> String {
     }
 }
 
-/// The spark lines of the table by program: samples of its rows over time.
+/// Spark column of the table by program: samples of each row over time.
 pub(super) struct SparkColumn<'r> {
     programs: &'r [Program],
     over_time: &'r EventOverTime,
     scale: Scale,
     by_program: FxHashMap<usize, &'r RowOverTime>,
-    /// Programs that have rows of their own, or are in groups that have.
+    /// Programs with rows of their own, or in groups with rows.
     shown: FxHashSet<usize>,
-    /// Programs that count others are in a row of theirs.
+    /// True if programs that count others share a row.
     has_counting_row: bool,
 }
 
@@ -132,7 +132,7 @@ impl<'r> SparkColumn<'r> {
     }
 
     pub(super) fn program(&self, row: &Row) -> String {
-        // Samples that the event cannot have are not none.
+        // Unknown samples are not zero samples.
         if row.line.is_none() {
             return UNKNOWN.into();
         }
@@ -144,17 +144,17 @@ impl<'r> SparkColumn<'r> {
         self.line(programs.iter().filter_map(|program| self.by_program.get(program).copied()), (None, None))
     }
 
-    /// Programs that count others.
+    /// Bars of programs that count others.
     pub(super) fn counting(&self) -> String {
         self.line(self.unshown().filter(|row| self.is_counting(row)), (None, None))
     }
 
-    /// The other programs without a row.
+    /// Bars of programs without a row.
     pub(super) fn others(&self) -> String {
         self.line(self.unshown().filter(|row| !self.is_counting(row)), (None, None))
     }
 
-    /// Samples that belong to no program, by the name of their row.
+    /// Bars of unattributed samples, by the name of the row.
     pub(super) fn unattributed(&self, name: &str) -> String {
         let rows = self.over_time.rows.iter();
         self.line(rows.filter(|row| row.program.is_none() && row.name == name), (None, None))
@@ -164,7 +164,7 @@ impl<'r> SparkColumn<'r> {
         self.scale.line(weights(&self.over_time.intervals), (None, None))
     }
 
-    /// Legend of its bars.
+    /// Legend of the bars.
     pub(super) fn note(&self) -> String {
         let length = self.scale.bar_length();
         format!(

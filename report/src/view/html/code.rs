@@ -1,4 +1,4 @@
-//! The code of programs as the page's script reads it.
+//! Code of programs for the page's script.
 
 use crate::model::text::{UNNAMED, counted};
 use crate::model::{AnnotatedFunction, AnnotatedProgram, Annotation, CodeCost, CodeLine};
@@ -6,46 +6,46 @@ use crate::view::blocks::comments;
 use crate::view::{UNBOUNDED, annotation};
 use serde::Serialize;
 
-/// Limit on lines and instructions in a page: some two megabytes. Programs come whole, the costliest first.
+/// Limit on lines and instructions in a page, about two megabytes. Whole programs are included, the costliest first.
 const MAX_ROWS: usize = 20_000;
 
-/// The code of the programs that have samples.
+/// Code of programs with samples.
 #[derive(Serialize)]
-pub(super) struct Code {
+pub(super) struct PageCode {
     columns: [&'static str; 4],
-    programs: Vec<Program>,
-    /// The missing part.
+    programs: Vec<PageProgram>,
+    /// Notes about missing parts.
     notes: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Program {
-    /// Key of its rows in the table.
+struct PageProgram {
+    /// Key of the program's rows in the table.
     key: String,
     facts: Vec<String>,
-    functions: Vec<Function>,
+    functions: Vec<PageFunction>,
 }
 
 #[derive(Serialize)]
-struct Function {
+struct PageFunction {
     name: String,
     lacks: Vec<String>,
     cells: [String; 4],
-    lines: Vec<Line>,
+    lines: Vec<PageCodeLine>,
     elsewhere: Option<[String; 4]>,
 }
 
 #[derive(Serialize)]
-struct Line {
+struct PageCodeLine {
     cells: [String; 4],
-    /// Its part of what is charged to the program, %.
+    /// Share of the program's charged samples, %.
     percent: f64,
     text: String,
     instructions: Vec<([String; 4], String)>,
 }
 
-/// The code as text; `key` gives what a program is called in the page.
-pub(super) fn code(annotation: Option<&Annotation>, key: impl Fn(&AnnotatedProgram) -> String) -> Code {
+/// Converts code to text; `key` returns the key of a program in the page.
+pub(super) fn code(annotation: Option<&Annotation>, key: impl Fn(&AnnotatedProgram) -> String) -> PageCode {
     let (mut rows, mut left_out) = (0, 0);
     let mut programs = Vec::new();
     if let Some(annotation) = annotation {
@@ -65,7 +65,7 @@ pub(super) fn code(annotation: Option<&Annotation>, key: impl Fn(&AnnotatedProgr
         0 => Vec::new(),
         more => vec![format!("{} more: bprec annotate has their code", counted(more, "program"))],
     };
-    Code { columns: annotation::COSTS, programs, notes }
+    PageCode { columns: annotation::COSTS, programs, notes }
 }
 
 fn rows_of(program: &AnnotatedProgram) -> usize {
@@ -73,16 +73,16 @@ fn rows_of(program: &AnnotatedProgram) -> usize {
     lines.map(|line| 1 + annotation::instructions(line).count()).sum()
 }
 
-fn program(annotation: &Annotation, program: &AnnotatedProgram, key: String) -> Program {
-    Program {
+fn program(annotation: &Annotation, program: &AnnotatedProgram, key: String) -> PageProgram {
+    PageProgram {
         key,
         facts: comments(&annotation::head(annotation, program), UNBOUNDED),
         functions: program.functions.iter().map(function).collect(),
     }
 }
 
-fn function(function: &AnnotatedFunction) -> Function {
-    Function {
+fn function(function: &AnnotatedFunction) -> PageFunction {
+    PageFunction {
         name: super::text(if function.name.is_empty() { UNNAMED } else { &function.name }),
         lacks: annotation::lacks(function).map(|(what, reason)| super::text(&format!("{what}: {reason}"))).collect(),
         cells: annotation::costs(&function.cost),
@@ -91,10 +91,10 @@ fn function(function: &AnnotatedFunction) -> Function {
     }
 }
 
-fn line(line: &CodeLine) -> Line {
+fn line(line: &CodeLine) -> PageCodeLine {
     let CodeCost { percent, .. } = line.cost;
     let instructions = annotation::instructions(line).map(|(cells, text)| (cells, super::text(&text)));
-    Line {
+    PageCodeLine {
         cells: annotation::costs(&line.cost),
         percent: percent.unwrap_or(0.0),
         text: super::text(&annotation::source(line)),

@@ -1,4 +1,4 @@
-//! One page that needs nothing else: first the answer on one screen, below it all tables, a flame graph of all samples and the code, with the data in it.
+//! A self-contained HTML page: the answer on one screen, then all tables, a flame graph of all samples and the code.
 
 mod code;
 mod overview;
@@ -18,59 +18,59 @@ use std::io::{self, Write};
 const STYLE: &str = include_str!("page.css");
 const BODY: &str = include_str!("page.html");
 const SCRIPT: &str = concat!(include_str!("first.js"), include_str!("page.js"));
-/// In front of the script of each page.
+/// Script of sortable tables, placed before the script of each page.
 const TABLES: &str = include_str!("tables.js");
 
-/// Stacks are folded together until there are at most so many nodes: some two megabytes.
+/// Limit on stack nodes in the page, about two megabytes.
 const MAX_NODES: usize = 60_000;
 
 /// Data that the page's script reads.
 #[derive(Serialize)]
-struct Data<'p> {
+struct PageData<'p> {
     title: String,
     first: overview::First,
     facts: Vec<String>,
     notes: Vec<String>,
     /// `ns` or `events`.
     unit: &'static str,
-    table: Table,
-    /// By row of the table, while rows are programs: what the frames of the program have as theirs.
+    table: TableData,
+    /// Program keys by table row, if rows are programs: the values of [`PageFrame::program`].
     keys: Vec<String>,
-    payers: Table,
-    pairs: Table,
-    lines: Table,
-    code: code::Code,
-    frames: Vec<Frame>,
+    payers: TableData,
+    pairs: TableData,
+    lines: TableData,
+    code: code::PageCode,
+    frames: Vec<PageFrame>,
     stacks: &'p StackTree,
 }
 
 #[derive(Serialize, Default)]
-struct Table {
-    columns: Vec<Column>,
+struct TableData {
+    columns: Vec<ColumnData>,
     rows: Vec<Vec<String>>,
     totals: Vec<Vec<String>>,
 }
 
-impl From<Sheet> for Table {
-    fn from(sheet: Sheet) -> Table {
+impl From<Sheet> for TableData {
+    fn from(sheet: Sheet) -> TableData {
         let Sheet { columns, rows, totals } = sheet.without_idle_columns();
         let texts = |rows: Vec<Vec<String>>| {
             let cells = rows.into_iter().map(|row| row.iter().map(|cell| text(cell)).collect());
             cells.collect::<Vec<_>>()
         };
-        let columns = columns.iter().map(|column| Column { name: text(column.name()), number: column.is_number() });
-        Table { columns: columns.collect(), rows: texts(rows), totals: texts(totals) }
+        let columns = columns.iter().map(|column| ColumnData { name: text(column.name()), number: column.is_number() });
+        TableData { columns: columns.collect(), rows: texts(rows), totals: texts(totals) }
     }
 }
 
 #[derive(Serialize)]
-struct Column {
+struct ColumnData {
     name: String,
     number: bool,
 }
 
 #[derive(Serialize)]
-struct Frame {
+struct PageFrame {
     name: String,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,10 +84,10 @@ pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
     document(&body, &data, SCRIPT, out)
 }
 
-/// The programs as a table, for whoever runs no scripts.
+/// The table of programs, for browsers without scripts.
 fn without_script(first: &overview::First) -> String {
     let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let row = |row: &overview::Row| {
+    let row = |row: &overview::PageRow| {
         let cells =
             [&row.name, &row.about, &row.text, &row.runs, &row.time].map(|cell| format!("<td>{}</td>", escaped(cell)));
         format!("<tr>{}</tr>\n", cells.concat())
@@ -102,7 +102,7 @@ fn without_script(first: &overview::First) -> String {
     )
 }
 
-/// JSON within an element of a page, whose end is nowhere in it.
+/// Writes JSON into a `<script>` element and escapes the end of the element.
 struct InElement<'w>(&'w mut dyn Write);
 
 impl Write for InElement<'_> {
@@ -121,7 +121,7 @@ impl Write for InElement<'_> {
     }
 }
 
-/// A page whose script reads `data`, behind the script that all pages have.
+/// Writes a page with the common script and `script`, which reads `data`.
 fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(
         b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -141,7 +141,7 @@ fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write
     out.write_all(b"</script>\n</body>\n</html>\n")
 }
 
-fn data<'p>(page: &Page, tree: &'p StackTree) -> Data<'p> {
+fn data<'p>(page: &Page, tree: &'p StackTree) -> PageData<'p> {
     let report = &page.report;
     let event = report.events.iter().find(|event| event.name == page.stacks.event);
     let paying = page.payers.events.iter().find(|event| event.name == page.stacks.event);
@@ -150,7 +150,7 @@ fn data<'p>(page: &Page, tree: &'p StackTree) -> Data<'p> {
     title.extend(report.recording.hostname.as_deref().map(text));
     title.push(text(&page.stacks.event));
     let key = |program: usize| text(&report.programs[program].label_with_id());
-    Data {
+    PageData {
         title: title.join(" · "),
         first: event.map(|event| overview::first(page, event, key)).unwrap_or_default(),
         facts: event.map(|event| comments(&by_prog::above(report, event), UNBOUNDED)).unwrap_or_default(),
@@ -180,7 +180,7 @@ fn text(text: &str) -> String {
     printable(text).into_owned()
 }
 
-fn frames(page: &Page) -> Vec<Frame> {
+fn frames(page: &Page) -> Vec<PageFrame> {
     let frames = page.stacks.frames.iter().map(|frame| {
         let (kind, program) = match &frame.kind {
             FrameKind::Task => ("task", None),
@@ -189,9 +189,9 @@ fn frames(page: &Page) -> Vec<Frame> {
             FrameKind::Image => ("entry", None),
             FrameKind::Program { .. } => ("bpf", frame.program_label()),
         };
-        Frame { name: text(&frame.label()), kind, program: program.map(|program| text(&program)) }
+        PageFrame { name: text(&frame.label()), kind, program: program.map(|program| text(&program)) }
     });
-    // Frames that `StackTree` folds together.
-    let small = Frame { name: "(less)".to_owned(), kind: "small", program: None };
+    // Frame of nodes that `StackTree` folds.
+    let small = PageFrame { name: "(less)".to_owned(), kind: "small", program: None };
     frames.chain([small]).collect()
 }

@@ -1,4 +1,4 @@
-//! The first screen of the page: its texts and the lengths that its script draws.
+//! First screen of the page: texts, and the lengths that the script draws.
 
 use super::text;
 use crate::model::text::{counted, fixed, grouped};
@@ -9,20 +9,20 @@ use crate::view::by_prog::measured;
 use crate::view::cells::{attachments, of_machine, percent};
 use serde::Serialize;
 
-/// Loads and unloads that are marked.
+/// Limit on marked loads and unloads.
 const MAX_FLAGS: usize = 12;
 
 #[derive(Serialize, Default)]
 pub(super) struct First {
     pub(super) machine_facts: String,
-    /// Cost of BPF, per cent, and what that is of.
+    /// Cost of BPF with its unit of comparison.
     pub(super) percent: String,
     of: String,
     claims: Vec<Claim>,
-    machine: Vec<Part>,
-    pub(super) programs: Vec<Row>,
-    payers: Vec<Payer>,
-    /// Program, payer, per cent.
+    machine: Vec<PageCostPart>,
+    pub(super) programs: Vec<PageRow>,
+    payers: Vec<PagePayer>,
+    /// Flows: program, payer, per cent.
     flows: Vec<(usize, usize, f64)>,
     interval_s: f64,
     elapsed_s: f64,
@@ -30,47 +30,47 @@ pub(super) struct First {
     trust: Vec<Trust>,
 }
 
-/// One of the three sentences.
+/// One of the three sentences of the first screen.
 #[derive(Serialize)]
 struct Claim {
     label: &'static str,
     name: String,
-    /// Position of its program.
+    /// Position of the sentence's program.
     program: Option<usize>,
     text: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Part {
+struct PageCostPart {
     name: &'static str,
     percent: f64,
     text: String,
 }
 
 #[derive(Serialize, Default)]
-pub(super) struct Row {
+pub(super) struct PageRow {
     pub(super) name: String,
-    /// The key of [`super::Data::keys`]; empty for what is no program.
+    /// Key in [`super::PageData::keys`]; empty for rows that are not programs.
     key: String,
-    /// Programs of one owner have one hue.
+    /// Owner: programs of one owner share a hue.
     owner: String,
     pub(super) about: String,
     percent: f64,
     pub(super) text: String,
-    /// Parts of `percent`.
+    /// Self, helper and entry parts of `percent`.
     columns: [f64; 3],
     pub(super) runs: String,
     pub(super) time: String,
     intervals: Vec<(u64, f64)>,
-    tree: Vec<Node>,
-    lines: Vec<Line>,
+    tree: Vec<PageNode>,
+    lines: Vec<PageSourceLine>,
     advice: Vec<String>,
-    /// All programs that stand in it.
+    /// True for the row that combines the remaining programs.
     is_folded: bool,
 }
 
 #[derive(Serialize)]
-struct Node {
+struct PageNode {
     depth: u32,
     kind: NodeKind,
     name: String,
@@ -79,7 +79,7 @@ struct Node {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct PageSourceLine {
     file: String,
     line: u32,
     source: String,
@@ -88,7 +88,7 @@ struct Line {
 }
 
 #[derive(Serialize)]
-struct Payer {
+struct PagePayer {
     name: String,
     about: String,
     percent: f64,
@@ -105,14 +105,14 @@ struct Flag {
 #[derive(Serialize)]
 struct Trust {
     text: String,
-    /// Something is missing.
+    /// True if the recording lacks something.
     lacks: bool,
 }
 
 pub(super) fn first(page: &Page, event: &EventReport, key: impl Fn(usize) -> String) -> First {
     let (overview, recording) = (&page.overview, &page.report.recording);
     let of = if overview.is_of_machine { "of this machine" } else { "of all samples" };
-    let programs: Vec<Row> = overview.programs.iter().map(|slice| row(page, event, slice, &key)).collect();
+    let programs: Vec<PageRow> = overview.programs.iter().map(|slice| row(page, event, slice, &key)).collect();
     let in_cpus = overview
         .cpus
         .zip(recording.cpus)
@@ -144,9 +144,9 @@ fn name_of(slice: &Slice, name: String) -> String {
     slice.folded.map_or(name, |folded| format!("{folded} more"))
 }
 
-fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usize) -> String) -> Row {
+fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usize) -> String) -> PageRow {
     let program = slice.program.map(|at| &page.report.programs[at]);
-    // Programs of one name are told apart.
+    // Programs of equal names are labelled with their ids.
     let others = page.overview.programs.iter().filter_map(|other| Some(&page.report.programs[other.program?]));
     let has_twin = program.is_some_and(|program| others.filter(|other| other.label() == program.label()).count() > 1);
     let label = if has_twin { Program::label_with_id } else { Program::label };
@@ -160,7 +160,7 @@ fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usiz
     });
     let tree = page.trees.trees.iter().filter(|tree| Some(tree.program) == slice.program);
     let nodes = tree.flat_map(|tree| &tree.nodes).filter(|node| node.inclusive.weight > 0);
-    Row {
+    PageRow {
         name: text(&name_of(&slice.slice, name)),
         key: slice.program.map(key).unwrap_or_default(),
         owner: text(&program.map(owner).unwrap_or_default()),
@@ -174,7 +174,7 @@ fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usiz
         time: runs.and_then(|runs| runs.ns_per_run).map(time).unwrap_or_default(),
         intervals: slice.intervals.clone(),
         tree: nodes
-            .map(|node| Node {
+            .map(|node| PageNode {
                 depth: node.depth,
                 kind: node.kind,
                 name: text(&node.name),
@@ -194,7 +194,7 @@ fn owner(program: &Program) -> String {
     holder.or_else(pinned).unwrap_or_default()
 }
 
-/// Its owner and its hook.
+/// Owner and hook of a program.
 fn about(program: &Program) -> String {
     let hooks = attachments(program, false);
     let prog_type = program.prog_type.map(|it| it.to_string()).unwrap_or_default();
@@ -203,14 +203,20 @@ fn about(program: &Program) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
-fn line(source: &SourceLine, part: f64) -> Line {
+fn line(source: &SourceLine, part: f64) -> PageSourceLine {
     let file = source.file.rsplit('/').next().unwrap_or(&source.file);
-    Line { file: text(file), line: source.line, source: text(&source.text), percent: part, text: percent(Some(part)) }
+    PageSourceLine {
+        file: text(file),
+        line: source.line,
+        source: text(&source.text),
+        percent: part,
+        text: percent(Some(part)),
+    }
 }
 
-fn payer(event: &EventReport, payer: &PayerSlice) -> Payer {
+fn payer(event: &EventReport, payer: &PayerSlice) -> PagePayer {
     let in_interrupts = payer.in_interrupts_percent.filter(|part| *part >= 0.5);
-    Payer {
+    PagePayer {
         name: text(&name_of(&payer.slice, payer.name.clone())),
         about: in_interrupts.map(|part| format!("{part:.0} % of it in interrupts")).unwrap_or_default(),
         percent: payer.slice.percent.unwrap_or(0.0),
@@ -219,8 +225,8 @@ fn payer(event: &EventReport, payer: &PayerSlice) -> Payer {
     }
 }
 
-/// The three sentences: costs most, pays most, why.
-fn claims(event: &EventReport, overview: &Overview, rows: &[Row]) -> Vec<Claim> {
+/// Three sentences: the costliest program, the largest payer, the reason.
+fn claims(event: &EventReport, overview: &Overview, rows: &[PageRow]) -> Vec<Claim> {
     let of = if overview.is_of_machine { "of the machine" } else { "of all samples" };
     let share = |slice: &Slice| {
         let of_bpf = slice.bpf_percent.map(|part| format!(", {part:.0} % of all BPF"));
@@ -262,11 +268,11 @@ fn claims(event: &EventReport, overview: &Overview, rows: &[Row]) -> Vec<Claim> 
     claims
 }
 
-fn machine(overview: &Overview) -> Vec<Part> {
+fn machine(overview: &Overview) -> Vec<PageCostPart> {
     let Some(parts) = overview.machine else { return Vec::new() };
     let named = [("idle", parts.idle), ("user", parts.user), ("kernel", parts.kernel), ("BPF", parts.bpf)];
     let shown = named.into_iter().filter(|(_, part)| *part > 0.0);
-    shown.map(|(name, percent)| Part { name, percent, text: format!("{} %", fixed(percent, 1)) }).collect()
+    shown.map(|(name, percent)| PageCostPart { name, percent, text: format!("{} %", fixed(percent, 1)) }).collect()
 }
 
 /// Loads and unloads of programs with samples.
@@ -284,7 +290,7 @@ fn flags(page: &Page) -> Vec<Flag> {
     flags.take(MAX_FLAGS).collect()
 }
 
-/// The line of trust: how sure the numbers are.
+/// Statements about the confidence in the numbers.
 fn trust(page: &Page, event: &EventReport) -> Vec<Trust> {
     let (report, overview) = (&page.report, &page.overview);
     let mut said = Vec::new();
@@ -329,7 +335,7 @@ fn trust(page: &Page, event: &EventReport) -> Vec<Trust> {
     said
 }
 
-/// A number with three digits.
+/// Formats a number with three digits.
 fn short(value: f64) -> String {
     let units = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
     let (value, unit) = units.iter().find(|(of, _)| value >= *of).map_or((value, ""), |(of, unit)| (value / of, unit));
@@ -343,7 +349,7 @@ fn short(value: f64) -> String {
     format!("{value:.decimals$}{unit}")
 }
 
-/// A time with three digits.
+/// Formats a time with three digits.
 fn time(ns: f64) -> String {
     let units = [(1e9, " s"), (1e6, " ms"), (1e4, " µs")];
     match units.iter().find(|(of, _)| ns >= *of) {

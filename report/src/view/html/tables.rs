@@ -1,38 +1,38 @@
-//! A page of tables that are not of one recording: whoever has them gets the look, the sorting and the filters of the recording's page.
+//! A page of tables from any source, with the look, sorting and filters of a recording's page.
 
-use super::{Column, Table, document, text};
+use super::{ColumnData, TableData, document, text};
 use serde::Serialize;
 use std::io::{self, Write};
 
 const BODY: &str = include_str!("tables.html");
 const SCRIPT: &str = include_str!("sections.js");
 
-/// Tables with a heading each, as one page that needs nothing else. Everything in it is shown as text, whatever it holds.
+/// Tables with headings as a self-contained page. All texts are escaped.
 #[derive(Debug, Clone, Default)]
 pub struct TablesPage {
     /// Title of the page.
     pub title: String,
-    /// Subjects of the tables, a line each.
+    /// Lines above the tables.
     pub facts: Vec<String>,
-    /// In their order.
+    /// Tables in page order.
     pub tables: Vec<PageTable>,
 }
 
 /// A table of a [`TablesPage`].
 #[derive(Debug, Clone, Default)]
 pub struct PageTable {
-    /// Its heading.
+    /// Heading of the table.
     pub title: String,
-    /// Kind of its rows.
+    /// Noun for the rows.
     pub about: String,
-    /// Names of its columns, and whether they have numbers.
+    /// Names of the columns, each with true for numbers.
     pub columns: Vec<(String, bool)>,
-    /// Rows, with a cell for each column.
+    /// Rows with a cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
 #[derive(Serialize)]
-struct Data {
+struct TablesData {
     title: String,
     facts: Vec<String>,
     tables: Vec<Section>,
@@ -42,30 +42,30 @@ struct Data {
 struct Section {
     title: String,
     about: String,
-    table: Table,
+    table: TableData,
 }
 
 impl TablesPage {
     /// Writes the page.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let texts = |texts: &[String]| texts.iter().map(|it| text(it)).collect::<Vec<_>>();
         let sections = self.tables.iter().map(|table| Section {
             title: text(&table.title),
             about: text(&table.about),
-            table: Table {
+            table: TableData {
                 columns: table
                     .columns
                     .iter()
-                    .map(|(name, is_number)| Column { name: text(name), number: *is_number })
+                    .map(|(name, is_number)| ColumnData { name: text(name), number: *is_number })
                     .collect(),
                 rows: table.rows.iter().map(|row| texts(row)).collect(),
                 totals: Vec::new(),
             },
         });
-        let data = Data { title: text(&self.title), facts: texts(&self.facts), tables: sections.collect() };
+        let data = TablesData { title: text(&self.title), facts: texts(&self.facts), tables: sections.collect() };
         document(BODY, &data, SCRIPT, out)
     }
 }

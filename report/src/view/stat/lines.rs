@@ -1,4 +1,4 @@
-//! One line per value, and one JSON object per line.
+//! Counters as CSV lines and JSON lines.
 
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, Counting, Exact, JSON_VERSION, Known, StatRow,
@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The event `at` as a part of another of its group, if these are their names.
+/// Event `at` as the fraction `part` per `whole`, if both events are in one group.
 pub(super) fn together(exact: &Exact, counting: &Counting, at: usize, part: &str, whole: &str) -> Option<f64> {
     let events = &counting.events;
     if events[at].name != part {
@@ -23,20 +23,20 @@ pub(super) fn together(exact: &Exact, counting: &Counting, at: usize, part: &str
     (whole > 0.0).then(|| part / whole)
 }
 
-/// One value.
+/// A value of a CSV line.
 #[derive(Default)]
 struct Value {
     value: Option<String>,
     unit: &'static str,
     event: String,
-    /// Time for which it was counted, ns, and the share of the time for which it was to be.
+    /// Time that the event was counted, ns, and its share of the enabled time.
     running: Option<(u64, f64)>,
     metric: Option<String>,
     metric_unit: &'static str,
     source: &'static str,
 }
 
-/// Values, a line each. The fields of a value come first and are where `perf stat -x` has them.
+/// CSV lines, one per value. The first fields are in the positions of `perf stat -x`.
 pub(super) fn csv(
     snapshot: &StatSnapshot,
     separator: &str,
@@ -81,7 +81,7 @@ pub(super) fn csv(
 
 fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
     let Some(best) = row.best() else {
-        // No source counted it.
+        // No source counted the target.
         return vec![Value { event: "runs".to_owned(), ..Value::default() }];
     };
     match row.target.kind {
@@ -92,7 +92,7 @@ fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
 
 fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<Value> {
     let source = best.source.name();
-    // Counting given up on the way was to go on until now.
+    // Counting that ended early should have continued until now.
     let given_up = best.counts.value().is_some_and(|counts| counts.values.ended.is_some());
     let until_ns = if given_up { snapshot.to_ns.max(best.to_ns) } else { best.to_ns };
     let (counted_ns, all_ns) = (best.to_ns.saturating_sub(best.from_ns), until_ns.saturating_sub(best.from_ns));
@@ -178,7 +178,7 @@ fn of_target(snapshot: &StatSnapshot, row: &CounterRow) -> Vec<Value> {
     values
 }
 
-/// The line before the first: what is counted.
+/// First line: counted targets and events.
 #[derive(Serialize)]
 struct Begin<'s> {
     row: &'static str,
@@ -191,7 +191,7 @@ struct Begin<'s> {
     shared: Option<&'s Counting>,
 }
 
-/// A target's line.
+/// Line of a target.
 #[derive(Serialize)]
 struct TargetLine<'s> {
     row: &'static str,
@@ -207,8 +207,7 @@ struct TargetLine<'s> {
     unloaded_ns: Option<i64>,
 }
 
-/// Counts of each source, or the reason why there are none: members `exact` and `stats` of programs, `shared` of other
-/// targets.
+/// Counts by source, or the reason for their absence: members `exact` and `stats` of programs, `shared` of other targets.
 struct Sources<'s>(&'s StatRow);
 
 impl Serialize for Sources<'_> {
@@ -238,7 +237,7 @@ impl Serialize for Sources<'_> {
     }
 }
 
-/// The last line.
+/// Last line.
 #[derive(Serialize)]
 struct End {
     row: &'static str,
@@ -255,7 +254,7 @@ struct MissedLine {
     reason: String,
 }
 
-/// A line that says what is counted before the first, then one per target.
+/// Writes a line about the counted events (if `first`), then a line per target.
 pub(super) fn json(snapshot: &StatSnapshot, first: bool, out: &mut dyn Write) -> io::Result<()> {
     if first {
         let begin = Begin {
@@ -285,7 +284,7 @@ pub(super) fn json(snapshot: &StatSnapshot, first: bool, out: &mut dyn Write) ->
     })
 }
 
-/// The last line.
+/// Writes the last line.
 pub(super) fn json_end(
     snapshot: &StatSnapshot,
     command_time: Option<(Duration, Duration)>,

@@ -1,4 +1,4 @@
-//! Counters as they come: as a table, as lines of values, as lines of JSON.
+//! Live counters: table, CSV lines or JSON lines.
 
 mod lines;
 mod text;
@@ -16,45 +16,45 @@ use std::time::Duration;
 pub enum StatFormat {
     /// A table for people.
     Text(TextStyle),
-    /// One line per value, with this between its fields.
+    /// A line per value, with this field separator.
     Csv(String),
     /// One JSON object per line.
     Json,
 }
 
-/// Writes one table after the other.
+/// Writes counters interval by interval.
 #[derive(Debug)]
 pub struct StatWriter {
     format: StatFormat,
-    /// Intervals, and not only what they add up to.
+    /// True to write intervals, false for the total only.
     over_time: bool,
-    /// True if there are rows of each CPU, too.
+    /// True to write rows per CPU.
     per_cpu: bool,
     begun: bool,
-    /// Columns of the text so far.
+    /// Columns of the text, which grow with the values.
     grid: Option<Grid>,
-    /// Lines since their names were written.
+    /// Lines since the column names were written.
     since_names: usize,
 }
 
 impl StatWriter {
-    /// Has written nothing yet.
+    /// Writer that has written nothing yet.
     pub fn new(format: StatFormat, over_time: bool, per_cpu: bool) -> StatWriter {
         StatWriter { format, over_time, per_cpu, begun: false, grid: None, since_names: 0 }
     }
 
-    /// Writes what was counted in an interval.
+    /// Writes the counts of an interval.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub fn interval(&mut self, snapshot: &StatSnapshot, out: &mut dyn Write) -> Result<()> {
         Ok(self.write(snapshot, out)?)
     }
 
-    /// Writes what was counted altogether, and what the command took in user mode and in the kernel.
+    /// Writes the total counts, and the command's times in user mode and in the kernel.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the output cannot be written.
     pub fn total(
         &mut self,
         snapshot: &StatSnapshot,

@@ -1,4 +1,4 @@
-//! The table for people.
+//! Counters as a table for people.
 
 use super::StatWriter;
 use super::lines::together;
@@ -12,7 +12,7 @@ use crate::view::screen::Screen;
 use std::io;
 use std::time::Duration;
 
-/// Lines after which the names of the columns come again.
+/// Number of lines after which the column names are repeated.
 const NAMES_EVERY: usize = 40;
 
 impl StatWriter {
@@ -56,7 +56,7 @@ impl StatWriter {
     }
 }
 
-/// Columns, and a row per program.
+/// Columns and rows of programs.
 fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>, Vec<Vec<String>>) {
     let events = snapshot.exact.as_ref().map_or(&[][..], |counting| &counting.events);
     let text = Column::text;
@@ -112,7 +112,7 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
     (columns, rows)
 }
 
-/// Events in all runs, and per run.
+/// Total and per-run cells of an event.
 fn event_cells(exact: &Exact, at: usize) -> [String; 2] {
     let Some(event) = exact.events.get(at) else { return [UNKNOWN.into(), UNKNOWN.into()] };
     let per_run = cells::event(event, exact);
@@ -126,7 +126,7 @@ fn event_cells(exact: &Exact, at: usize) -> [String; 2] {
     [total, per_run]
 }
 
-/// Columns, and a row per target and event.
+/// Columns and rows of other targets and events.
 fn targets(snapshot: &StatSnapshot, counting: &Counting, time: &str) -> (Vec<Column>, Vec<Vec<String>>) {
     let columns = vec![
         Column::number("TIME"),
@@ -152,7 +152,7 @@ fn targets(snapshot: &StatSnapshot, counting: &Counting, time: &str) -> (Vec<Col
     (columns, rows)
 }
 
-/// Value, unit, rate, of what, and how much of the time it was counted.
+/// Cells of a value: value, unit, rate, reference, share of the time that the event was counted.
 fn value_cells(
     row: Option<&CounterRow>,
     counting: &Counting,
@@ -190,18 +190,18 @@ fn value_cells(
     [count, String::new(), rate, of.to_owned(), running]
 }
 
-/// Milliseconds with two decimals, thousands apart.
+/// Milliseconds with two decimals and thousands separators.
 fn ms(value: f64) -> String {
     let hundredths = (value * 100.0).round() as u64;
     format!("{}.{:02}", grouped(hundredths / 100), hundredths % 100)
 }
 
-/// A rate: whole when it is large.
+/// A rate; whole if large.
 fn rounded(value: f64) -> String {
     if value >= 100.0 { grouped(value.round() as u64) } else { format!("{value:.1}") }
 }
 
-/// Remarks, and the time it took.
+/// Notes and elapsed time at the end.
 pub(super) fn end(
     snapshot: &StatSnapshot,
     per_cpu: bool,
@@ -224,7 +224,7 @@ pub(super) fn end(
     let costs: Vec<f64> = programs
         .filter_map(|row| row.best()?.counts.value()?.cpu_percent.map(|percent| (row, percent)))
         .map(|(row, percent)| {
-            // Time for which it was there.
+            // Time that the target existed.
             let span = row.best().map_or(0.0, |row| row.to_ns.saturating_sub(row.from_ns) as f64 / 1e9);
             percent / 100.0 * span
         })
