@@ -90,7 +90,7 @@ impl SymbolReader<BufReader<File>> {
 }
 
 impl<R: BufRead> SymbolReader<R> {
-    /// Symbols in this text.
+    /// Creates a reader of the symbols in a text.
     pub fn new(lines: R) -> SymbolReader<R> {
         SymbolReader { lines, line: Vec::new() }
     }

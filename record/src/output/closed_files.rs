@@ -106,7 +106,7 @@ impl ClosedFiles {
                 Ok(()) => {
                     (self.notify)(
                         Level::Warning,
-                        &format!("the disk is full: deleted the oldest file, {}", oldest.display()),
+                        &format!("the disk is full: deleted {}, the oldest file", oldest.display()),
                     );
                     return true;
                 }
