@@ -133,7 +133,7 @@ impl Search {
                 None => true,
                 Some(known) if known.start != start => known.start < start,
                 Some(known) if known.rank != rank => known.rank < rank,
-                // Of equal rank, the name with fewer leading underscores wins, then the longer name.
+                // The name with fewer leading underscores wins, then the longer name, if the ranks are equal.
                 Some(known) => preference(known.name(elf, strings)) < preference(found.name(elf, strings)),
             };
             if is_better {

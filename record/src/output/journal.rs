@@ -98,8 +98,8 @@ impl Journal {
 }
 
 /// Creates a file that must not exist, readable by its owner only, whose name appears only together with its contents.
-/// So a recorder that is killed, or a power failure, never leaves a file that is not a recording. On file systems
-/// without O_TMPFILE the file is without contents for a short time.
+/// A killed recorder or a power failure therefore never leaves a file that is not a recording. On file systems without
+/// O_TMPFILE the file is without contents for a short time.
 pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
     let nameless =
         OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(directory_of(path));

@@ -314,7 +314,7 @@ impl Space {
             let is_file = map.file != NO_FILE;
             ranked.push((map.is_hit, is_file && files.insert(map.file), is_file, at));
         }
-        // Of equal rank the oldest are forgotten first, because they may be unmapped already.
+        // The oldest of equal rank are forgotten first, because they may be unmapped already.
         ranked.sort_unstable();
         let mut forgotten = vec![false; self.maps.len()];
         let mut left_out = 0;

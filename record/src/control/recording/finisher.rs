@@ -164,7 +164,7 @@ impl Completer {
             Some(Ok(path)) => {
                 last.sink.moved_to(&path);
                 if let Err(error) = Sink::sync_name(&path) {
-                    (self.notify)(Level::Warning, &format!("the name of the last file may not be on the disk yet: {error}"));
+                    (self.notify)(Level::Warning, &format!("the last file's name may not be on the disk: {error}"));
                 }
                 self.is_whole(path);
             }

@@ -264,7 +264,7 @@ impl Catalog {
 
     fn unknown(&self, item: &str, head: &str) -> Error {
         if matches!(head, "duration_time" | "user_time" | "system_time") {
-            return wrong(item, "can only be counted, not sampled");
+            return wrong(item, "can only be counted; it cannot sample");
         }
         let pmu_events = pmu::all(self.devices()).into_iter().flat_map(|pmu| pmu.event_names());
         wrong(item, format!("unknown event{}", names::closest(head, names::all().chain(pmu_events))))
