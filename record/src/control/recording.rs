@@ -66,9 +66,9 @@ struct Recording<'a> {
     output: OutputThread,
     /// Readable when the drain, the output or the finisher has ended by itself, which is an error.
     ended: Waker,
-    /// Writes the output to the disk from time to time, if `--sync` asks for that.
+    /// Syncs the output to the disk from time to time, if the options ask for that.
     syncer: Option<Syncer>,
-    /// Files that were there before the first file of this recording. Settled when sampling begins.
+    /// State of the file names before the first file, until sampling begins.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
     /// Thread that reads the kernel symbols. Reading is slow, and no symbol is needed before the first records are
@@ -159,7 +159,7 @@ impl<'a> Recording<'a> {
         let online = machine::online_cpus();
         let exact = match &options.counters {
             Counters::Exact(asked) => match exact::open_events(asked, options.notify, &online) {
-                // The request itself is wrong; no other machine would accept it.
+                // A wrong event list ends the recording; counters that the machine refuses do not.
                 Err(error @ Error::Event { .. }) => return Err(error),
                 counting => Some((asked.clone(), counting)),
             },
@@ -503,7 +503,7 @@ fn drain_into(
     Ok(Started { out, drain, output, ended, origin: None, syncer, finisher })
 }
 
-/// Note on the first event, for the header of the report.
+/// Note on the first event; empty if there is none.
 fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
     let own = sampler.map(|sampler| &sampler.note[..]).filter(|note| !note.is_empty());
     let overwritten = options.overwrite.then_some("only the newest samples of each CPU, as older ones are overwritten");

@@ -56,7 +56,7 @@ impl Abilities {
     pub(crate) fn base(self) -> EventAttr {
         let mut attr = EventAttr {
             // IP is included although no dummy event has one: perf script looks only at the first event of each type to
-            // find out what it can print, and refuses fields that this event lacks.
+            // find out what it can print, and gives up on other fields.
             sample_type: [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU]
                 .into_iter()
                 .fold(SampleType::IDENTIFIER, SampleType::with),
