@@ -1,6 +1,6 @@
 //! Cgroups of the unified hierarchy (cgroup v2): the whole tree, and the lookup of one cgroup by path.
 //!
-//! A cgroup's id is that of its directory in kernfs, which is its inode number (64-bit machines, since Linux 5.5).
+//! The id of a cgroup is the inode number of its kernfs directory (on 64-bit machines, since Linux 5.5).
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::mounts::mounts_of_type;
 
-/// Limit on the cgroups that are walked, so that a walk ends soon on every machine.
+/// Limit on the number of cgroups in a walk, so that a walk is short on every machine.
 const CGROUPS_MAX: usize = 50_000;
-/// Inode of the directory that is the root of the whole hierarchy.
+/// Inode of the root directory of the whole hierarchy.
 const WHOLE_ROOT: u64 = 1;
-/// Limit on the levels that have a bit of their own in [`Cgroup::levels`].
+/// Number of levels that have their own bit in [`Cgroup::levels`].
 const LEVELS_MAX: u32 = 32;
 
 /// Cgroups of the machine at one moment.
@@ -28,7 +28,7 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Walks the unified hierarchy where it is mounted; empty where it is not.
+    /// Walks the unified hierarchy; empty if it is not mounted.
     pub fn read() -> Cgroups {
         let mount_points = mounts_of_type(b"cgroup2").unwrap_or_default();
         let Some(root) = mount_points.into_iter().next() else {
@@ -75,13 +75,13 @@ impl Cgroups {
 /// A cgroup that was looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// Its id.
+    /// Id of the cgroup.
     pub id: u64,
     /// Path below the mount point, with a leading slash.
     pub name: Vec<u8>,
-    /// Its directory.
+    /// Directory of the cgroup.
     pub directory: PathBuf,
-    /// Bits of the levels on which it can be; 0 is the root.
+    /// Bit mask of the levels at which the cgroup may be; bit 0 is the root. All bits are set if the level is unknown.
     pub levels: u32,
 }
 
@@ -91,10 +91,10 @@ pub enum CgroupError {
     /// No unified hierarchy is mounted.
     #[error("no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it")]
     NotMounted,
-    /// The directory is missing, or the path is no directory.
+    /// The directory is missing, or the path is not a directory.
     #[error("{}: {source}", directory.display())]
     Directory {
-        /// Path that it would have.
+        /// Path of the directory that was looked up.
         directory: PathBuf,
         /// Cause.
         source: io::Error,
@@ -105,10 +105,10 @@ pub enum CgroupError {
 }
 
 impl Cgroup {
-    /// Looks up a directory, or a path below where the hierarchy is mounted.
+    /// Looks up a cgroup by its directory, or by its path below the mount point.
     ///
     /// # Errors
-    /// Fails if the directory does not exist.
+    /// Fails if the hierarchy is not mounted, or the directory does not exist.
     pub fn find(asked: &Path) -> Result<Cgroup, CgroupError> {
         let mounts = mounts_of_type(b"cgroup2")?;
         let root = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first());
@@ -123,7 +123,7 @@ impl Cgroup {
         });
         let metadata = metadata.map_err(|source| CgroupError::Directory { directory: directory.clone(), source })?;
         let level = below.components().count() as u32;
-        // Behind a cgroup namespace the mount point is not the root, and how deep it is cannot be seen.
+        // In a cgroup namespace the mount point is not the root of the hierarchy, and its depth is not visible.
         let is_whole = fs::metadata(root).is_ok_and(|metadata| metadata.ino() == WHOLE_ROOT);
         let levels = if is_whole && level < LEVELS_MAX { 1 << level } else { u32::MAX };
         let name = Path::new("/").join(below).as_os_str().as_bytes().to_vec();
@@ -143,7 +143,7 @@ mod tests {
             return;
         }
         for (id, path) in cgroups.iter().take(20) {
-            // One that was removed meanwhile is not found.
+            // A cgroup that was removed meanwhile is not found.
             if let Ok(found) = Cgroup::find(path) {
                 assert_eq!((found.id, found.name), (id, path.as_os_str().as_bytes().to_vec()));
             }

@@ -1,4 +1,4 @@
-//! Lists of CPUs, and notice of CPUs that go offline.
+//! Lists of CPUs, and detection of CPUs that go offline.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,13 +12,13 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 use crate::error::{Error, Result};
 
 const DIRECTORY: &str = "/sys/devices/system/cpu";
-/// More CPUs than any kernel supports.
+/// Limit on CPU numbers, above that of any kernel.
 const CPUS_MAX: u32 = 1 << 16;
-/// Start of the kernel's message that a CPU has gone offline, in front of the number of the CPU.
+/// Start of the kernel's message that a CPU went offline; the number of the CPU follows.
 const WENT_OFFLINE: &str = "offline@/devices/system/cpu/cpu";
-/// Multicast group of the kernel's own messages about devices.
+/// Multicast group of the kernel's own device messages.
 const OF_KERNEL: u32 = 1;
-/// The kernel's limit on the length of such a message.
+/// The kernel's limit on the length of a device message.
 const MESSAGE_BYTES: usize = 2048 + 512;
 
 /// CPUs that run tasks now, ascending.
@@ -29,7 +29,7 @@ pub fn online_cpus() -> Result<Vec<u32>> {
     list_in("online")
 }
 
-/// CPUs that may ever come online, ascending: those that per-CPU values are kept for.
+/// CPUs that may ever come online, ascending. Per-CPU maps have a value for each of them.
 ///
 /// # Errors
 /// Fails if the list in /sys cannot be read.
@@ -45,15 +45,15 @@ pub fn present_cpus() -> Result<Vec<u32>> {
     list_in("present")
 }
 
-/// Listens for CPUs that go offline, even for a moment that the lists in /sys do not show.
+/// Listener for CPUs that go offline, even for a time too short for the lists in /sys to show.
 #[derive(Debug)]
 pub struct OfflineCpus(OwnedFd);
 
 impl OfflineCpus {
-    /// Listens from here on.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// If the kernel refuses the socket, as it does without CONFIG_NET.
+    /// Fails if the kernel refuses the socket, as it does without CONFIG_NET.
     pub fn listen() -> io::Result<OfflineCpus> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(KOBJECT_UEVENT))?;
@@ -61,7 +61,7 @@ impl OfflineCpus {
         Ok(OfflineCpus(socket))
     }
 
-    /// CPUs that have gone offline since the last call. They may have come back.
+    /// CPUs that went offline since the last call. They may be online again.
     pub fn take(&self) -> BTreeSet<u32> {
         let mut cpus = BTreeSet::new();
         let mut message = [0; MESSAGE_BYTES];
@@ -77,7 +77,7 @@ impl OfflineCpus {
     }
 }
 
-/// CPU of a message about a CPU that has gone offline; `None` for other messages.
+/// CPU that went offline by this message; `None` for other messages.
 fn went_offline(message: &[u8]) -> Option<u32> {
     let text = message.split(|byte| *byte == 0).next()?;
     std::str::from_utf8(text).ok()?.strip_prefix(WENT_OFFLINE)?.parse().ok()
@@ -90,8 +90,8 @@ fn list_in(name: &str) -> Result<Vec<u32>> {
     parse_cpu_list(&text).filter(|cpus| !cpus.is_empty()).ok_or_else(|| Error::new(&path, wrong()))
 }
 
-/// The numbers of a list as the kernel and perf write it (`0-3,8`), ascending, each once; `None` when `text` is no such list. An empty
-/// text is an empty list. Lists of NUMA nodes are written alike.
+/// Parses a list of numbers in the format of the kernel and perf (`0-3,8`), ascending and without duplicates. An empty
+/// text is an empty list; a malformed text gives `None`. Lists of NUMA nodes have the same format.
 pub fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     let text = text.trim();

@@ -1,16 +1,16 @@
-//! Error of a file under `/proc` or `/sys`.
+//! Error about a file under `/proc` or `/sys`.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Result of asking the machine.
+/// Result of reading a fact of the machine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A file under `/proc` or `/sys` could not be read or parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
 pub struct Error {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
     /// Cause.
     pub source: io::Error,

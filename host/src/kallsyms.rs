@@ -1,9 +1,9 @@
 //! `/proc/kallsyms`: symbols of the kernel, its modules and pseudo modules such as `[bpf]`.
 //!
-//! Reading the file costs the kernel tens of milliseconds per 100,000 symbols, whatever is done with them here, and for the functions
-//! that it names under pseudo modules such as `[bpf]` a time that grows with the square of their number (0.4 s for 4,000). They come
-//! after those of the kernel and its modules, so that who needs only these is spared that ([`Kallsyms::read_before`]); who needs a few
-//! of the first reads line by line ([`SymbolReader`]).
+//! Reading the file costs the kernel tens of milliseconds per 100,000 symbols. Functions under pseudo modules such as
+//! `[bpf]` cost more: their time grows with the square of their number (0.4 s for 4,000). They follow the symbols of
+//! the kernel and its modules, so [`Kallsyms::read_before`] stops before them for a caller that needs only the latter.
+//! [`SymbolReader`] reads line by line, for a caller that needs only a few of the first symbols.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use crate::error::{Error, Result};
 
 const PATH: &str = "/proc/kallsyms";
-/// Bytes that are read at once in the search for the first symbol of a module.
+/// Bytes that are read at a time in the search for the first symbol of a module.
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// One line: `<hex address> <type> <name>[\t[module]]`.
@@ -22,25 +22,25 @@ pub struct Symbol<'a> {
     pub addr: u64,
     /// Type letter, as in `nm`.
     pub kind: u8,
-    /// Its name.
+    /// Name of the symbol.
     pub name: &'a [u8],
-    /// Module or pseudo module.
+    /// Module or pseudo module; `None` for the kernel itself.
     pub module: Option<&'a [u8]>,
 }
 
 /// A function, which ends at the next symbol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// First address.
+    /// Address of the first byte.
     pub addr: u64,
-    /// Distance to the next symbol.
+    /// Distance to the next symbol, in bytes.
     pub len_bytes: u32,
-    /// `name`, or `name [module]`.
+    /// Name as `name`, or `name [module]`.
     pub name: Vec<u8>,
 }
 
 impl<'a> Symbol<'a> {
-    /// A line, with or without its end; None when it is none of a symbol.
+    /// Parses a line, with or without its line end; `None` if the line is not a symbol.
     pub fn parse(line: &'a [u8]) -> Option<Symbol<'a>> {
         let line = line.trim_ascii_end();
         let digits = line.iter().position(|byte| *byte == b' ')?;
@@ -79,7 +79,7 @@ pub struct SymbolReader<R> {
 }
 
 impl SymbolReader<BufReader<File>> {
-    /// Opens the table of the running kernel.
+    /// Opens the symbol table of the running kernel.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
@@ -90,12 +90,12 @@ impl SymbolReader<BufReader<File>> {
 }
 
 impl<R: BufRead> SymbolReader<R> {
-    /// Symbols in this text.
+    /// Creates a reader of the symbols in a text.
     pub fn new(lines: R) -> SymbolReader<R> {
         SymbolReader { lines, line: Vec::new() }
     }
 
-    /// First result of `pick` that is not `None`; `None` at the end of the table.
+    /// Returns the first result of `pick` that is not `None`; `None` at the end of the table.
     pub fn find_map<T>(&mut self, mut pick: impl FnMut(Symbol<'_>) -> Option<T>) -> Option<T> {
         loop {
             self.line.clear();
@@ -115,7 +115,7 @@ pub struct Kallsyms {
     text: Vec<u8>,
     /// Modules that were loaded when the table was read.
     modules: Vec<String>,
-    /// Addresses, and where their lines are in the text; made when a function is looked up first.
+    /// Addresses, with the offsets of their lines in the text; made at the first lookup of a function.
     by_address: OnceLock<Vec<(u64, usize)>>,
 }
 
@@ -135,7 +135,7 @@ impl Kallsyms {
         self.modules == modules()
     }
 
-    /// Reads the symbols that come before the first one of `module`.
+    /// Reads the symbols before the first symbol of `module`. The last piece read may also contain some of `module`.
     ///
     /// # Errors
     /// Fails if /proc/kallsyms cannot be read.
@@ -150,7 +150,7 @@ impl Kallsyms {
                 if (&mut file).take(PIECE_BYTES).read_to_end(&mut text)? == 0 {
                     break;
                 }
-                // A tag may be cut in two by the end of a piece.
+                // The end of a piece may split a tag.
                 let tail = text.get(before.saturating_sub(tag.len())..).unwrap_or_default();
                 if tail.windows(tag.len()).any(|window| window == tag) {
                     break;
@@ -163,7 +163,7 @@ impl Kallsyms {
         read().map_err(|source| Error::new(PATH, source))
     }
 
-    /// A table from its text.
+    /// Creates a table from its text.
     pub fn from_text(text: Vec<u8>) -> Kallsyms {
         Kallsyms { text, modules: Vec::new(), by_address: OnceLock::new() }
     }
@@ -178,17 +178,18 @@ impl Kallsyms {
         self.text.split(|byte| *byte == b'\n').filter_map(Symbol::parse)
     }
 
-    /// Address of the first symbol of a name that is no module's.
+    /// Address of the first symbol with this name that belongs to no module.
     pub fn address_of(&self, name: &[u8]) -> Option<u64> {
         let lines = self.text.split(|byte| *byte == b'\n');
         let mut symbols = lines.filter(|line| line.ends_with(name)).filter_map(Symbol::parse);
         symbols.find(|symbol| symbol.name == name && symbol.module.is_none()).map(|symbol| symbol.addr)
     }
 
-    /// Functions that contain `addresses`, by address, each once. Addresses outside of all functions are left out.
+    /// Functions that contain `addresses`, sorted by address, without duplicates. Addresses outside of all functions
+    /// are left out.
     ///
-    /// A function ends where the next symbol starts. Of several names for one address a global one wins, then the
-    /// first in the file.
+    /// A function ends where the next symbol starts. Of several names of one address a global name wins, then the first
+    /// in the file.
     pub fn functions_at(&self, addresses: &[u64]) -> Vec<Function> {
         let mut wanted = addresses.to_vec();
         wanted.sort_unstable();
@@ -214,7 +215,8 @@ impl Kallsyms {
         functions
     }
 
-    /// Symbols at which functions can start and end, by address; the best of several names for one address first.
+    /// Symbols at which functions can start or end, sorted by address; of several names of one address the best comes
+    /// first.
     fn sorted(&self) -> Vec<(u64, usize)> {
         let mut at = 0;
         let lines = self.text.split(|byte| *byte == b'\n').filter_map(|line| {
@@ -222,7 +224,7 @@ impl Kallsyms {
             at += line.len() + 1;
             Some((Symbol::parse(line)?, place))
         });
-        // Symbols of data end functions too, so they stay in.
+        // Data symbols also end functions, so they are kept.
         let is_place = |symbol: &Symbol<'_>| symbol.addr != 0 && !symbol.kind.eq_ignore_ascii_case(&b'a');
         let mut starts: Vec<(Symbol<'_>, usize)> = lines.filter(|(symbol, _)| is_place(symbol)).collect();
         starts.sort_by_key(|(symbol, _)| (symbol.addr, !symbol.is_function(), symbol.kind.is_ascii_lowercase()));
@@ -230,10 +232,10 @@ impl Kallsyms {
     }
 }
 
-/// Name and address of each module that is loaded.
+/// Name and address of each loaded module.
 fn modules() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/modules").unwrap_or_default();
-    // Between both are counts that change all the time.
+    // The fields between the two are counts that change all the time.
     let named = text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         Some(format!("{} {}", fields.first()?, fields.get(5)?))
@@ -298,7 +300,7 @@ ffffffffc0001800 t stub_6442463123\t[jit]
     fn what_is_read_before_a_module_is_the_start_of_all() {
         let (Ok(all), Ok(part)) = (Kallsyms::read(), Kallsyms::read_before("bpf")) else { return };
         assert_eq!(all.modules, part.modules);
-        // Modules may come and go between the two.
+        // Modules may be loaded or unloaded between the two reads.
         assert!(part.text.len() <= all.text.len() + (1 << 20));
         assert_eq!(part.symbols().next().map(|it| it.name.to_vec()), all.symbols().next().map(|it| it.name.to_vec()));
     }

@@ -1,9 +1,9 @@
-//! Facts of the running machine, each in one place: CPU lists, mounts, cgroups, processes and their owners, namespaces, kernel symbols,
-//! capabilities.
+//! Facts of the running machine: CPU lists, mounts, cgroups, processes and their owners, namespaces, kernel symbols,
+//! capabilities. Each fact is read in one place.
 //!
-//! Everything here only reads `/proc` and `/sys` (and mounts a file system for this process alone, [`private_mount`], and opens files whose owner
-//! has been looked at, [`create_output`]). This crate must
-//! know neither perf events nor BPF: who needs those facts for either builds on them.
+//! This crate reads `/proc` and `/sys`. Beyond that, [`private_mount`] mounts a file system for this process alone, and
+//! [`create_output`] opens files after checking their owner. The crate must know neither perf events nor BPF; crates
+//! that do build on it.
 #![forbid(unsafe_code)]
 
 mod cgroups;
@@ -27,7 +27,7 @@ pub use outputs::{create_output, refuse_planted, refuse_planted_target};
 pub use privilege::{Capability, hidden_addresses};
 pub use process::{Process, Stat, comm, is_alive, process_ids, start_ticks, thread_ids, with_descendants};
 
-/// Number in a file under `/proc/sys`, by its relative path: `kernel/kptr_restrict`.
+/// Value of a numeric file under `/proc/sys`, by its relative path, such as `kernel/kptr_restrict`.
 pub fn sysctl_number(name: &str) -> Option<i64> {
     std::fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
 }
@@ -42,7 +42,7 @@ pub fn kernel_version() -> (u32, u32) {
     version(&kernel_release())
 }
 
-/// The first two numbers of a release.
+/// The first two numbers in a kernel release.
 pub fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

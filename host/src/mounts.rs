@@ -1,4 +1,4 @@
-//! Mount points of file systems, and mounting one for this process alone.
+//! Mount points of file systems, and private mounts.
 
 use std::ffi::{CStr, OsString};
 use std::fs;
@@ -11,7 +11,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::error::{Error, Result};
 
-/// Mount points of whole file systems of a type, each once, as far as this mount namespace shows.
+/// Mount points of whole file systems of a type, one per file system, that are visible in this mount namespace.
 ///
 /// # Errors
 /// Fails if the list of mounts cannot be read.
@@ -29,11 +29,12 @@ pub fn mounts_of_type(wanted: &[u8]) -> Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, mount_point)| mount_point).collect())
 }
 
-/// Mounts a file system of this type read-only and detached from the directory tree: other processes do not see it, and it ends with the
-/// descriptor. Its root is `/proc/self/fd/<descriptor>`.
+/// Mounts a file system of this type read-only and detached from the directory tree: other processes do not see the
+/// mount, and it ends when the descriptor is closed. Its root is `/proc/self/fd/<descriptor>`.
 ///
 /// # Errors
-/// ENOSYS before Linux 5.2, EPERM without CAP_SYS_ADMIN, ENODEV when the kernel has no such file system.
+/// Fails with ENOSYS before Linux 5.2, with EPERM without CAP_SYS_ADMIN, and with ENODEV if the kernel lacks the file
+/// system.
 pub fn private_mount(kind: &CStr) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;
@@ -44,7 +45,8 @@ pub fn private_mount(kind: &CStr) -> io::Result<OwnedFd> {
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Device and mount point of a line of mountinfo that is about the root of a file system of this type.
+/// Device and mount point in a line of mountinfo; `None` if the line is not about the root of a file system of this
+/// type.
 fn parse<'a>(line: &'a [u8], wanted: &[u8]) -> Option<(&'a [u8], PathBuf)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;
@@ -54,7 +56,7 @@ fn parse<'a>(line: &'a [u8], wanted: &[u8]) -> Option<(&'a [u8], PathBuf)> {
     (kind == wanted && root == b"/").then(|| (device, PathBuf::from(OsString::from_vec(unescape(mount_point)))))
 }
 
-/// Undoes mountinfo's octal escapes (`\040` for a space).
+/// Decodes the octal escapes of mountinfo (`\040` for a space).
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

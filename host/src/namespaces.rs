@@ -1,4 +1,4 @@
-//! Namespaces: which pid namespace this process is in, and the network namespaces of the machine.
+//! Namespaces: the pid and user namespace of this process, and the network namespaces of the machine.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -11,50 +11,51 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{comm, process_ids};
 
-/// The initial pid namespace, by its number, which no other ever gets (`PROC_PID_INIT_INO`).
+/// Link text of the initial pid namespace, whose number is fixed (`PROC_PID_INIT_INO`).
 const INITIAL_PIDS: &str = "pid:[4026531836]";
 const INITIAL_USERS: &str = "user:[4026531837]";
-/// Directory in which `ip netns` and container runtimes keep namespaces by name.
+/// Directories in which `ip netns` and container runtimes keep named namespaces.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
-/// Returns true if task numbers of this process are those that the kernel itself uses; `None` when that is not told.
+/// Returns true if this process is in the initial pid namespace, so its task ids are those of the kernel; `None` if
+/// unknown.
 pub fn is_initial_pid_namespace() -> Option<bool> {
     fs::read_link("/proc/self/ns/pid").ok().map(|namespace| namespace.as_os_str() == INITIAL_PIDS)
 }
 
-/// Returns true if capabilities of this process are those that the kernel asks for; in a user namespace of its own they count for that alone. `None`
-/// when that is not told.
+/// Returns true if this process is in the initial user namespace. In any other, capabilities count for that namespace
+/// only. `None` if unknown.
 pub fn is_initial_user_namespace() -> Option<bool> {
     fs::read_link("/proc/self/ns/user").ok().map(|namespace| namespace.as_os_str() == INITIAL_USERS)
 }
 
-/// A network namespace, held.
+/// A network namespace, kept alive by a descriptor.
 #[derive(Debug)]
 pub struct NetworkNamespace {
     file: File,
     label: String,
 }
 
-/// The network namespaces that this thread is not in.
+/// Network namespaces other than that of this thread.
 #[derive(Debug, Default)]
 pub struct NetworkNamespaces {
     /// Namespaces that could be opened.
     pub others: Vec<NetworkNamespace>,
-    /// Number of others: too many, or not for us.
+    /// Number of other namespaces that were not opened: beyond the limit, or not permitted.
     pub not_opened: usize,
 }
 
 impl NetworkNamespaces {
-    /// Network namespaces that have a name, then those of processes, each once; at most `count_max`. A namespace that
-    /// only threads which are not the first of their process, sockets or descriptors keep alive is not found.
+    /// Finds named network namespaces, then those of processes, without duplicates; at most `count_max`. A namespace is
+    /// not found if it is kept alive only by descriptors, sockets, or threads other than the first of a process.
     pub fn find(count_max: usize) -> NetworkNamespaces {
         let number = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         let mut found = NetworkNamespaces::default();
-        // Without it, this thread's own cannot be told from the others.
+        // Without its number, the namespace of this thread cannot be recognized among the others.
         let Some(own) = number(Path::new("/proc/thread-self/ns/net")) else { return found };
         let mut seen = HashSet::from([own]);
         let mut add = |path: &Path, label: &dyn Fn(u64) -> String| {
-            // Other file systems may be mounted over files in `/run/netns`, and have any number.
+            // Another file system mounted over `/run/netns` may use the same inode numbers.
             let Some(number) = number(path).filter(|number| number.0 == own.0) else { return };
             if !seen.insert(number) {
                 return;
@@ -86,15 +87,15 @@ impl NetworkNamespaces {
 }
 
 impl NetworkNamespace {
-    /// Its description: a name, or its number and a process that is in it.
+    /// Description of the namespace: its name, or its number and a process in it.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Moves the calling thread into it, for good: to be called on a thread that ends with what it has to ask there.
+    /// Moves the calling thread into the namespace, for good. Call it on a thread that ends after its queries there.
     ///
     /// # Errors
-    /// EPERM without CAP_SYS_ADMIN.
+    /// Fails with EPERM without CAP_SYS_ADMIN.
     pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?)
     }

@@ -1,4 +1,4 @@
-//! Files to be written where others may write, too: nothing that another user has put there is taken for one's own.
+//! Output files in directories that others may write to: a file that another user placed there is not used.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,11 +10,11 @@ use rustix::fs::OFlags;
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// Refuses what another user has put where anyone may: in a directory like /tmp, as the kernel's protected_regular and protected_fifos
-/// do it. It is the name itself that is looked at; a link is not followed.
+/// Refuses a file that another user placed in a sticky directory that anyone may write to, such as /tmp. The kernel's
+/// protected_regular and protected_fifos do the same. The file itself is checked; links are not followed.
 ///
 /// # Errors
-/// Fails if another user owns the file.
+/// Fails if another user placed the file.
 pub fn refuse_planted(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(about) => refuse_owner(path, about.uid()),
@@ -22,7 +22,7 @@ pub fn refuse_planted(path: &Path) -> io::Result<()> {
     }
 }
 
-/// [`refuse_planted`] of a name, and of what it leads to: for outputs that are written through a link.
+/// Applies [`refuse_planted`] to a file and to the target of its links, for outputs that are written through a link.
 pub fn refuse_planted_target(path: &Path) -> io::Result<()> {
     refuse_planted(path)?;
     match fs::canonicalize(path) {
@@ -31,10 +31,11 @@ pub fn refuse_planted_target(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file that is to be written from its beginning, and creates it for its owner alone: what a machine does is its owner's business.
+/// Opens a file to be written from its beginning. A new file is readable by its owner only, because recordings are
+/// private.
 ///
 /// # Errors
-/// Fails if it cannot be opened, or is another user's (see [`refuse_planted`]).
+/// Fails if the file cannot be opened, or another user placed it (see [`refuse_planted`]).
 pub fn create_output(path: &Path) -> io::Result<File> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -42,7 +43,7 @@ pub fn create_output(path: &Path) -> io::Result<File> {
     }
     refuse_planted_target(path)?;
     let path = match fs::canonicalize(path) {
-        // The link points to a missing file, which is created, as perf does.
+        // The link points to a missing file. The file is created, as perf does.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let target = fs::read_link(path)?;
             return create_output(&path.parent().unwrap_or(Path::new("")).join(target));
@@ -60,7 +61,7 @@ pub fn create_output(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Fails if another user owns the file and anyone may write to its directory.
+/// Fails if the file belongs to another user, in a sticky directory that anyone may write to.
 fn refuse_owner(path: &Path, uid: u32) -> io::Result<()> {
     let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(place) = fs::metadata(directory) else { return Ok(()) };

@@ -18,7 +18,7 @@ impl Capability {
     /// `CAP_BPF`
     pub const BPF: Capability = Capability(39);
 
-    /// Returns true if this process has it in effect.
+    /// Returns true if the capability is effective in this process.
     pub fn is_effective(self) -> bool {
         let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -26,7 +26,8 @@ impl Capability {
     }
 }
 
-/// Reason why the kernel hides code and addresses from this process (`kallsyms_show_value()`), with the remedy; `None` if it shows them.
+/// Reason why the kernel hides code and addresses from this process (`kallsyms_show_value()`), with the remedy; `None`
+/// if it does not hide them.
 pub fn hidden_addresses() -> Option<&'static str> {
     let restrict = sysctl_number("kernel/kptr_restrict").unwrap_or(0);
     let paranoid = sysctl_number("kernel/perf_event_paranoid").unwrap_or(2);

@@ -4,25 +4,26 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-/// Identity of a process. All of it can change while the process lives, and the number goes to another process after it.
+/// Identity of a process. All fields except the pid can change while the process lives, and the pid is reused after its
+/// end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Process {
-    /// Its number in this pid namespace.
+    /// Process id in this pid namespace.
     pub pid: u32,
-    /// Its name, as of its first thread.
+    /// Name of the first thread.
     pub comm: Vec<u8>,
-    /// The real user id: whose it is. The owner of `/proc/PID` is not: it is the effective user, and root for every process that may
-    /// not be dumped, such as one that gained privilege by exec.
+    /// Real user id, which tells the owner of the process. The owner of the directory `/proc/PID` differs: that is the
+    /// effective user, or root for a process that may not be dumped, such as one that gained privilege by exec.
     pub uid: u32,
-    /// Path of its cgroup, see [`Process::of`].
+    /// Path of the cgroup, see [`Process::of`].
     pub cgroup: Vec<u8>,
 }
 
 impl Process {
-    /// Identity of the process with this number; `None` if the process has ended.
+    /// Identity of the process with this id; `None` if the process has ended.
     ///
-    /// The cgroup is that of the unified hierarchy, or where that is not in use (all processes in its root) the longest path in another
-    /// hierarchy; empty when it is not told.
+    /// The cgroup is that of the unified hierarchy. If the process is in the root of that hierarchy, the longest path
+    /// in another hierarchy is used. The path is empty if the kernel does not tell it.
     pub fn of(pid: u32) -> Option<Process> {
         let directory = format!("/proc/{pid}");
         let read = |name: &str| fs::read(Path::new(&directory).join(name)).ok();
@@ -33,17 +34,17 @@ impl Process {
     }
 }
 
-/// The numbers of the processes there are, ascending; empty when `/proc` cannot be read.
+/// Ids of all processes, ascending; empty if `/proc` cannot be read.
 pub fn process_ids() -> Vec<u32> {
     numbers_in("/proc")
 }
 
-/// The numbers of the threads of a process, ascending; empty when it is gone.
+/// Ids of the threads of a process, ascending; empty if the process has ended.
 pub fn thread_ids(pid: u32) -> Vec<u32> {
     numbers_in(&format!("/proc/{pid}/task"))
 }
 
-/// The names in a directory that are numbers, ascending.
+/// Names in a directory that are numbers, ascending.
 fn numbers_in(directory: &str) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -51,7 +52,8 @@ fn numbers_in(directory: &str) -> Vec<u32> {
     numbers
 }
 
-/// These processes and all their descendants, ascending. The kernel gives a process whose parent has ended another parent.
+/// The given processes and all their descendants, ascending. Children of a process that has ended count as children of
+/// the process to which the kernel reparented them.
 pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for pid in process_ids() {
@@ -72,30 +74,30 @@ pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
 /// Fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat<'a> {
-    /// Its name.
+    /// Name of the task.
     pub comm: &'a [u8],
-    /// The letter that the kernel has for its state.
+    /// State of the task, as the kernel's letter.
     pub state: u8,
-    /// Its parent.
+    /// Process id of the parent.
     pub parent: u32,
     /// True for a kernel thread.
     pub is_kernel_thread: bool,
-    /// Number of threads of its process.
+    /// Number of threads in the process.
     pub threads: u64,
-    /// Start time, in 1/100 s since boot, time in suspend included.
+    /// Start time in 1/100 s since boot, including suspend.
     pub start_ticks: u64,
 }
 
 impl<'a> Stat<'a> {
-    /// `PF_KTHREAD` among the flags of a task.
+    /// `PF_KTHREAD` in the flags of a task.
     const KERNEL_THREAD: u64 = 0x0020_0000;
 
-    /// `pid (comm) state ppid …`; the name may hold blanks and parentheses.
+    /// Parses `pid (comm) state ppid …`; the name may contain blanks and parentheses.
     pub fn parse(text: &'a [u8]) -> Option<Stat<'a>> {
         let open = text.iter().position(|byte| *byte == b'(')?;
         let close = text.iter().rposition(|byte| *byte == b')')?;
         let fields: Vec<&str> = std::str::from_utf8(text.get(close + 1..)?).ok()?.split_ascii_whitespace().collect();
-        // proc(5) counts from 1 and calls the state field 3.
+        // proc(5) counts fields from 1; the state is field 3.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Stat {
             comm: text.get(open + 1..close)?,
@@ -112,17 +114,17 @@ fn stat(task: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{task}/stat")).ok()
 }
 
-/// The parent of a process that is there.
+/// Parent of a running process.
 fn parent(pid: u32) -> Option<u32> {
     Stat::parse(&stat(pid)?).map(|stat| stat.parent)
 }
 
-/// Start time of a process, in 1/100 s since boot, time in suspend included; `None` if the process has ended.
+/// Start time of a process in 1/100 s since boot, including suspend; `None` if the process has ended.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::parse(&stat(pid)?).map(|stat| stat.start_ticks)
 }
 
-/// Returns true if a task with this number exists and is not a zombie.
+/// Returns true if a task with this id exists and is not a zombie.
 pub fn is_alive(tid: u32) -> bool {
     stat(tid).is_some_and(|text| Stat::parse(&text).is_none_or(|stat| !matches!(stat.state, b'Z' | b'X' | b'x')))
 }
@@ -134,13 +136,13 @@ pub fn comm(task: u32) -> Option<Vec<u8>> {
     Some(comm)
 }
 
-/// The first number behind `Uid:`: real, effective, saved, of file access.
+/// Real user id: the first number after `Uid:` (real, effective, saved, file system).
 fn real_uid(status: &[u8]) -> Option<u32> {
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// `hierarchy:controllers:path` per line; that of the unified hierarchy is `0::path`.
+/// Path of the cgroup from lines `hierarchy:controllers:path`; the line of the unified hierarchy is `0::path`.
 fn cgroup_path(text: &[u8]) -> Vec<u8> {
     let lines = text.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.splitn(3, |byte| *byte == b':');

@@ -1,4 +1,4 @@
-//! Leaders that sessions share, and the map in which they find them.
+//! Leaders that sessions share, and the map in which sessions find them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 mod common;
@@ -14,7 +14,7 @@ use bprec_fixtures::{Counter, SoftwareEvent};
 use bprec_record::{CounterTarget, Shared};
 use common::{PrivateBpf, SAID, allowed, check_within, options, say, values};
 
-/// Ids of the leaders' programs that a note names.
+/// Ids of the leaders' programs in the note of a session.
 fn programs_of(shared: &Shared) -> Vec<String> {
     let note = &shared.events().note;
     note.match_indices("by program ")
@@ -37,7 +37,7 @@ fn sessions_share_a_leader_that_goes_with_the_last_of_them() {
     assert!(second.events().note.contains("shared with the session that loaded it"), "{}", second.events().note);
     assert_eq!(programs_of(&second), [leaders[1].clone(), leaders[0].clone()]);
     assert!(Command::new("true").status().unwrap().success());
-    // The leaders outlive whoever loaded them.
+    // The leaders outlive the session that loaded them.
     drop(first);
     assert!(bpf.map().exists());
     for _ in 0..20 {
@@ -77,7 +77,7 @@ fn whoever_waits_for_the_lock_of_a_map_that_is_removed_makes_another() {
     assert_eq!(programs_of(&another), programs_of(&shared));
 }
 
-/// Makes a map of somebody else's at the place.
+/// Pins a map of another owner at the path.
 fn pin_a_map(bpf: &PrivateBpf, key: &str, value: &str, entries: &str) -> bool {
     let mut command = Command::new("bpftool");
     command.args(["map", "create"]).arg(bpf.map()).args(["type", "hash", "key", key, "value", value]);
@@ -95,7 +95,7 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
         println!("SKIP {test}: bpftool cannot create maps");
         return;
     }
-    // Map of an older perf, with room for one event and the two names that it has.
+    // A map as of an older perf, with space for one event, which has two names.
     let first = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     let second = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[CounterTarget::Machine]), say).unwrap();
     assert_eq!(programs_of(&first), programs_of(&second)[..1]);
@@ -104,7 +104,7 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
     assert!(values(&second.finish(), 0)[0] > 0);
     drop(first);
     assert!(bpf.map().exists(), "it is not ours to remove");
-    // Our entries in it are gone: there is room again.
+    // The entries of bprec are removed, so there is space again.
     let third = Shared::start(&options(&bpf, "page-faults", &[CounterTarget::Machine]), say).unwrap();
     assert!(third.events().note.contains("other sessions can share"), "{}", third.events().note);
     drop(third);
@@ -131,7 +131,7 @@ fn a_leader_that_does_not_read_is_not_followed() {
     }
     let bpf = PrivateBpf::mount();
     let first = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
-    // The key under which it is known, out of the kernel's mouth.
+    // The key of the event, as the kernel shows it.
     let dump = Command::new("bpftool").args(["-j", "map", "dump", "pinned"]).arg(bpf.map()).output();
     let Some(dump) = dump.ok().filter(|output| output.status.success()) else {
         println!("SKIP {test}: bpftool cannot print maps");
@@ -150,7 +150,7 @@ fn a_leader_that_does_not_read_is_not_followed() {
         .collect();
     assert_eq!(keys.len(), 2, "{text}");
     drop(first);
-    // Over no event at all, as others make one when the event cannot be opened.
+    // A leader of no event, as another recorder makes if the event cannot be opened.
     let silent = Leader::load(64, &[]).unwrap();
     let locked = AttrMap::lock(&bpf.map(), keys[0].len()).unwrap();
     for key in &keys {
@@ -175,7 +175,7 @@ fn cycles_are_counted_for_all_sessions_on_one_counter() {
         return;
     };
     let bpf = PrivateBpf::mount();
-    // More than there are counters: on one each they would have to take turns.
+    // More sessions than hardware counters: with one counter each, they would have to take turns.
     let mut at = vec![plain.value().unwrap()];
     let all: Vec<Shared> =
         (0..20).map(|_| Shared::start(&options(&bpf, "cycles", &[CounterTarget::Machine]), say).unwrap()).collect();
@@ -189,7 +189,7 @@ fn cycles_are_counted_for_all_sessions_on_one_counter() {
     let last: Vec<_> = all.into_iter().map(Shared::finish).collect();
     at.push(plain.value().unwrap());
     for counters in last {
-        // `values` checks that it was on the hardware all the time.
+        // `values` checks that the event was on the hardware all the time.
         check_within("cycles", values(&counters, 0)[0], [at[0], at[1], at[2], at[3]]);
     }
 }

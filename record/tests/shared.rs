@@ -1,7 +1,8 @@
-//! Shared counters against plain perf counters that were open around the same time.
+//! Shared counters, compared with plain perf counters that are open at about the same time.
 //!
-//! A plain counter read before and after counting began, and before and after it ended, gives bounds that hold whatever else the machine does:
-//! what was counted is at least the inner difference and at most the outer one.
+//! A plain counter is read before and after counting begins, and before and after it ends. This gives bounds that hold
+//! for any other load of the machine: the shared count is at least the inner difference and at most the outer
+//! difference.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 mod common;
@@ -59,7 +60,7 @@ fn a_process_is_counted_with_the_children_it_forks() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    // Children and grandchildren, in parallel and one after the other, of which some are gone before others come.
+    // Children and grandchildren, in parallel and in sequence; some end before others start.
     let script =
         format!("for i in 1 2; do (sh -c true) & ls / >/dev/null; wait; sh -c '{SPIN}'; {SPIN}; done; read end");
     let mut shell = Shell::held(&script);
@@ -82,12 +83,12 @@ fn a_process_is_counted_with_the_children_it_forks() {
     check_share("page faults", all[1], plain[1]);
     assert!(plain[1] > 300, "{} page faults are no load", plain[1]);
     check_near("task-clock", all[0], plain[0], plain[2]);
-    // The kernel counts a switch to the task that it leaves, behind our reading: each task has one more or less.
+    // The kernel counts a switch for the previous task, after our reading: each task may have one switch more or less.
     assert!(all[2].abs_diff(plain[2]) <= 60, "context switches {} against {}", all[2], plain[2]);
     assert!(only[1] > 0 && only[1] < all[1] / 2, "without children: {} of {}", only[1], all[1]);
 }
 
-/// Sets it when it goes.
+/// Sets the flag when it is dropped.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -106,7 +107,7 @@ fn threads_are_counted_one_by_one_and_with_their_process() {
     let (at, last, whole, second) = thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let quit = &quit;
-        // Also when something below panics: the scope waits for its threads.
+        // Also stops the threads if a check below panics, because the scope waits for them.
         let stop = SetAtEnd(quit);
         let busy = move || {
             tell.send(thread_id()).unwrap();
@@ -123,7 +124,7 @@ fn threads_are_counted_one_by_one_and_with_their_process() {
         let process = CounterTarget::Process { id: std::process::id(), children: false };
         let whole = Shared::start(&options(&bpf, "task-clock", &[process]), say).unwrap();
         at.push(plain.value().unwrap());
-        // Comes during the counting.
+        // A second thread, which starts during the count.
         scope.spawn(busy.clone());
         let second = told.recv().unwrap();
         let plain_second = Counter::of_task(SoftwareEvent::TaskClock, second).unwrap();
@@ -148,7 +149,7 @@ fn a_slice_that_is_in_progress_at_both_ends_is_counted_to_the_moment() {
     let bpf = PrivateBpf::mount();
     let mut unmoved = false;
     for _ in 0..4 {
-        // Before ordinary tasks, so that nothing switches it out.
+        // Runs at real-time priority, so that ordinary tasks do not preempt the shell.
         let script = "chrt -f -p 1 $$ 2>/dev/null; n=0; while [ $n -lt 9000000 ]; do n=$((n+1)); done";
         let mut shell = Shell::held(script);
         let pid = shell.id();
@@ -184,7 +185,7 @@ fn cgroup_root() -> Option<PathBuf> {
     bprec_bpf::mounts_of_type(b"cgroup2").unwrap().into_iter().next()
 }
 
-/// Cgroups three deep, removed with this.
+/// Cgroups nested three levels deep, removed on drop.
 struct Cgroups(Vec<PathBuf>);
 
 impl Cgroups {
@@ -199,7 +200,7 @@ impl Cgroups {
 impl Drop for Cgroups {
     fn drop(&mut self) {
         for path in self.0.iter().rev() {
-            // A cgroup is empty some time after its last task.
+            // A cgroup may stay busy for some time after its last task has ended.
             for _ in 0..100 {
                 if fs::remove_dir(path).is_ok() {
                     break;
@@ -235,7 +236,7 @@ fn cgroups_three_deep_add_up() {
                 .map(|event| Counter::of_task(event, shell.id().cast_signed()).unwrap())
         })
         .collect();
-    // By path below the root, and by directory.
+    // Targets by path below the root, and by directory.
     let below = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_owned();
     let targets = [
         CounterTarget::Cgroup(below(&cgroups.0[0])),
@@ -300,7 +301,7 @@ fn a_process_that_is_gone_is_no_zero() {
 fn exec_in_a_thread() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    // The process's first thread ends, and this one gets its number.
+    // The first thread of the process ends, and this thread takes over its id.
     let script = "for i in 1 2 3 4 5 6 7 8 9; do ls / >/dev/null; done; read end";
     thread::spawn(move || Command::new("sh").args(["-c", script]).exec()).join().unwrap();
 }
@@ -318,7 +319,7 @@ fn a_thread_that_takes_its_process_number_by_exec_stays_counted() {
     );
     let target = CounterTarget::Process { id: shell.id(), children: true };
     let mut shared = Shared::start(&options(&bpf, "page-faults,task-clock", &[target]), say).unwrap();
-    // Each thread there is now, with what it creates.
+    // Plain counters for each thread of the process, which the children of the thread inherit.
     let threads = fs::read_dir(format!("/proc/{}/task", shell.id())).unwrap();
     let ids: Vec<i32> = threads.map(|it| it.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
     let plain: Vec<Counter> = ids.iter().map(|id| Counter::of_task(SoftwareEvent::PageFaults, *id).unwrap()).collect();

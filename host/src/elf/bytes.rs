@@ -1,4 +1,4 @@
-//! Reads of files that other users may change, replace or craft.
+//! Reading of files that other users may change, replace or craft.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 /// Source of bytes that are read at offsets.
 pub trait ReadAt {
-    /// Reads `len` bytes at an offset; `None`, without an allocation, if the source is shorter.
+    /// Reads `len` bytes at an offset. Returns `None`, without allocating memory, if the source is shorter.
     fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
 }
 
@@ -45,16 +45,17 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Opens a regular file for reading. Does not open other types: opening a device can have effects, and opening a FIFO blocks.
+/// Opens a regular file for reading. Other file types are refused: opening a device can have effects, and opening a
+/// FIFO blocks.
 ///
 /// # Errors
-/// Fails if the path is no regular file, or cannot be opened.
+/// Fails if the path is not a regular file, or cannot be opened.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let held = File::from(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
     if !held.metadata()?.is_file() {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // Opened by the descriptor, so that another file that took the name is not opened.
+    // Opened through the descriptor, so a file that has replaced the checked one is not opened.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(File::from(open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())?))
 }

@@ -11,17 +11,18 @@ use xz4rust::XzDecoder;
 use super::functions::Search;
 use super::{Elf, ElfFunction, ReadAt, Section, open_regular};
 
-/// Limit on `.gnu_debugdata`, compressed.
+/// Limit on the compressed size of `.gnu_debugdata`.
 const PACKED_MAX_BYTES: u64 = 8 << 20;
-/// Limit on `.gnu_debugdata`, decompressed.
+/// Limit on the decompressed size of `.gnu_debugdata`.
 const UNPACKED_MAX_BYTES: usize = 64 << 20;
 /// Limit on the dictionary of the xz stream; `xz -6` uses 8 MiB.
 const DICTIONARY_MAX_BYTES: usize = 16 << 20;
-/// Directory of debugging information.
+/// Directory of separate debug files, below the root.
 const DEBUG_ROOT: &str = "usr/lib/debug";
 
-/// The functions that are at offsets of a file, each once, by offset. `root` and `path` say where the file is, for what lies beside it:
-/// the root of the mount namespace that it was found in, and its path there. `is_over` is asked from time to time whether to give up.
+/// Functions that contain the given file offsets, without duplicates, sorted by offset. `place` locates separate debug
+/// files: the root of the mount namespace of the file, and the path of the file there. The search ends early once
+/// `is_over` returns true.
 pub fn functions_at<S: ReadAt>(
     elf: &Elf<S>,
     offsets: &[u64],
@@ -67,7 +68,7 @@ fn of_kind<S>(elf: &Elf<S>, kind: u32) -> Option<&Section> {
     elf.sections.iter().find(|section| section.kind == kind)
 }
 
-/// Separate debug file with the same build id, from one of the standard paths.
+/// Separate debug file with the same build id, at one of the standard paths.
 fn beside<S: ReadAt>(elf: &Elf<S>, root: &Path, path: &Path) -> Option<Elf<File>> {
     let id = elf.build_id().filter(|id| id.len() > 1)?;
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -92,12 +93,12 @@ fn beside<S: ReadAt>(elf: &Elf<S>, root: &Path, path: &Path) -> Option<Elf<File>
     fitting.next()
 }
 
-/// Returns true if the name has no path to another directory.
+/// Returns true if the name is a plain file name, without a directory.
 fn is_plain(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/') && name != b".."
 }
 
-/// Decompresses xz data; `None` if the data are damaged, or exceed the limit.
+/// Decompresses xz data; `None` if the data are damaged or exceed the limit.
 fn unpack(packed: &[u8], is_over: &dyn Fn() -> bool) -> Option<Vec<u8>> {
     let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, DICTIONARY_MAX_BYTES);
     let (mut at, mut unpacked, mut piece) = (0, Vec::new(), vec![0; 64 << 10]);

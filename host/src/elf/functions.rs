@@ -1,4 +1,4 @@
-//! Functions in a table of symbols.
+//! Functions in a symbol table.
 
 use std::cmp::Reverse;
 
@@ -11,23 +11,23 @@ use object::read::elf::Sym;
 
 use super::{Elf, ReadAt, Section};
 
-/// Limit on a symbol table: about three million symbols.
+/// Limit on the bytes of a symbol table: about three million symbols.
 const TABLE_MAX_BYTES: u64 = 64 << 20;
-/// Bytes of a table that are read at once; a multiple of the size of a symbol of either class.
+/// Bytes of a table that are read at a time; a multiple of the symbol size of both ELF classes.
 const PIECE_BYTES: u64 = 3 << 18;
-/// Limit on a name; the longest names of compilers have a few thousand bytes.
+/// Limit on the bytes of a name; the longest names of compilers have a few thousand bytes.
 const NAME_MAX_BYTES: usize = 16 << 10;
-/// Size of the first read of a name, enough for most.
+/// Bytes of the first read of a name, enough for most names.
 const SHORT_NAME_BYTES: usize = 256;
 
 /// A function of an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ElfFunction {
-    /// First byte, from the start of the file.
+    /// Offset of the first byte, from the start of the file.
     pub offset: u64,
     /// Length in bytes.
     pub len_bytes: u64,
-    /// Its name.
+    /// Name of the function.
     pub name: Vec<u8>,
 }
 
@@ -35,28 +35,30 @@ pub struct ElfFunction {
 #[derive(Debug, Clone)]
 struct Candidate {
     start: u64,
-    /// One past the last address that it can hold: by its length, or by where its section ends.
+    /// One past the last address that the symbol can contain: its own end, or the end of its section.
     limit: u64,
     rank: Rank,
-    /// Offset of its name in the table of strings.
+    /// Offset of the name in the string table.
     name_at: u32,
-    /// Name, read when it is first compared.
+    /// Name of the symbol, read when it is first needed.
     name: Option<Vec<u8>>,
 }
 
-/// Rank of a symbol among several of an address: a length, a strong and then a global binding.
+/// Rank of a symbol among several at the same address: has a length, is not weak, is global.
 type Rank = (bool, bool, bool);
 
-/// Functions at the wanted addresses, kept while a file's tables are read: never more than one for each address.
+/// Search for the functions at the wanted addresses. Keeps at most one function and one label per address while tables
+/// are read.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// The addresses that are looked up, ascending.
+    /// Addresses that are looked up, ascending.
     addrs: Vec<u64>,
-    /// By address: the best symbol that starts last between the address before and this one.
+    /// Per address: the best function with the highest start among those that start after the previous address and not
+    /// after this one.
     functions: Vec<Option<Candidate>>,
-    /// The same of labels, which have no type: functions in assembly.
+    /// Per address: the best label, likewise. Labels have no type, as functions in assembly.
     labels: Vec<Option<Candidate>>,
-    /// By address: the first start behind it, of anything.
+    /// Per gap between addresses: the lowest start of a symbol after the previous address.
     next: Vec<u64>,
 }
 
@@ -68,7 +70,7 @@ impl Search {
         Search { functions: vec![None; count], labels: vec![None; count], next: vec![u64::MAX; count + 1], addrs }
     }
 
-    /// Searches a symbol table with its strings until `is_over` returns true.
+    /// Searches a symbol table and its string table until `is_over` returns true.
     pub(super) fn table<S: ReadAt>(&mut self, elf: &Elf<S>, table: &Section, is_over: &dyn Fn() -> bool) -> Option<()> {
         let strings = elf.sections.get(table.link as usize)?;
         if table.bytes > TABLE_MAX_BYTES {
@@ -85,7 +87,7 @@ impl Search {
             }
             at += len;
         }
-        // The next table has another table of strings.
+        // Names are read now, because the next symbol table has another string table.
         let candidates = self.functions.iter_mut().chain(&mut self.labels).flatten();
         candidates.for_each(|candidate| {
             candidate.name(elf, strings);
@@ -110,14 +112,15 @@ impl Search {
                 continue;
             }
             let start: u64 = symbol.st_value(endian).into();
-            // The first address that it could be the function of.
+            // Index of the first address that the symbol may contain.
             let at = self.addrs.partition_point(|addr| *addr < start);
             self.next[at] = self.next[at].min(start);
             if at == self.addrs.len() {
                 continue;
             }
             let len_bytes: u64 = symbol.st_size(endian).into();
-            // A function without a length ends with its section: procedure linkage follows on `_init`.
+            // A function without a length ends at the end of its section at the latest: `_init` is followed by the PLT,
+            // which is another section.
             let limit = match elf.sections.get(usize::from(section)) {
                 Some(section) if len_bytes == 0 => section.vaddr.saturating_add(section.bytes),
                 Some(_) => start.saturating_add(len_bytes),
@@ -130,7 +133,7 @@ impl Search {
                 None => true,
                 Some(known) if known.start != start => known.start < start,
                 Some(known) if known.rank != rank => known.rank < rank,
-                // Among equals, the name with fewer underscores in front wins, and then the longer one.
+                // The name with fewer leading underscores wins, then the longer name, if the ranks are equal.
                 Some(known) => preference(known.name(elf, strings)) < preference(found.name(elf, strings)),
             };
             if is_better {
@@ -139,7 +142,7 @@ impl Search {
         }
     }
 
-    /// The functions that hold the addresses, each once, in the order of their addresses: start, length and name.
+    /// Functions that contain the addresses, without duplicates, in the order of the addresses: start, length and name.
     fn found(mut self) -> Vec<(u64, u64, Vec<u8>)> {
         // Suffix minimum: the next symbol start above each address.
         for at in (0..self.addrs.len()).rev() {
@@ -153,7 +156,8 @@ impl Search {
             label = of_label.or(label);
             let end = |it: &Candidate| if it.rank.0 { it.limit } else { it.limit.min(*next) };
             let of_function = function.as_ref().filter(|it| *addr < end(it));
-            // A label in front of the end of a function that ends before the address says nothing.
+            // A label before the end of a function that ends before the address is inside that function, and says
+            // nothing about the address.
             let is_last = |it: &&Candidate| function.as_ref().is_none_or(|function| it.start >= end(function));
             let of_label = label.as_ref().filter(|it| *addr < end(it)).filter(is_last);
             if let Some(best) = of_function.or(of_label)
@@ -166,7 +170,7 @@ impl Search {
         found
     }
 
-    /// Returns true if each address has a function.
+    /// Returns true if each address is inside a function with a length.
     pub(super) fn is_complete(&self) -> bool {
         let mut function: Option<&Candidate> = None;
         self.addrs.iter().zip(&self.functions).all(|(addr, found)| {
@@ -175,7 +179,7 @@ impl Search {
         })
     }
 
-    /// The functions as offsets of the file whose segment this address was in.
+    /// Converts the functions found to file offsets by `offset_of`.
     pub(super) fn into_functions(self, offset_of: impl Fn(u64) -> Option<u64>) -> Vec<ElfFunction> {
         let found = self.found().into_iter();
         found
@@ -185,13 +189,13 @@ impl Search {
 }
 
 impl Candidate {
-    /// Name of the symbol; empty if the table of strings does not contain it.
+    /// Name of the symbol; empty if the string table does not contain it.
     fn name<S: ReadAt>(&mut self, elf: &Elf<S>, strings: &Section) -> &[u8] {
         self.name.get_or_insert_with(|| name(elf, strings, self.name_at).unwrap_or_default())
     }
 }
 
-/// A string of a table of strings.
+/// String at offset `at` of a string table.
 fn name<S: ReadAt>(elf: &Elf<S>, strings: &Section, at: u32) -> Option<Vec<u8>> {
     let left = strings.bytes.checked_sub(u64::from(at))?;
     for most in [SHORT_NAME_BYTES, NAME_MAX_BYTES] {
@@ -205,7 +209,7 @@ fn name<S: ReadAt>(elf: &Elf<S>, strings: &Section, at: u32) -> Option<Vec<u8>> 
     None
 }
 
-/// Rank of a name among several of a function.
+/// Preference for a name among several names of a function; the highest wins.
 fn preference(name: &[u8]) -> (bool, Reverse<usize>, usize) {
     (!name.is_empty(), Reverse(name.iter().take_while(|byte| **byte == b'_').count()), name.len())
 }

@@ -1,7 +1,7 @@
-//! ELF files: build id, and functions at offsets.
+//! ELF files: build ids, and functions at file offsets.
 //!
-//! The files are not trusted. They are never mapped (a file can be
-//! truncated during the search), tables and decompressed data have limits, and the caller can end a search at any time.
+//! ELF files are not trusted. They are never mapped, because a file can be truncated during the search. Tables and
+//! decompressed data have size limits, and the caller can end a search at any time.
 
 mod bytes;
 mod debug;
@@ -18,27 +18,27 @@ pub use debug::functions_at;
 pub use functions::ElfFunction;
 pub use notes::{build_id, build_id_in_notes};
 
-/// Limit on program headers; later ones are ignored.
+/// Limit on the number of program headers; later ones are ignored.
 const SEGMENTS_MAX: u16 = 1024;
-/// Limit on sections: a file with more keeps their number in another field and is read without sections.
+/// Limit on the number of sections. A file with more stores the number in another field and is read without sections.
 const SECTIONS_MAX: u16 = 0xff00;
-/// Limit on the table of section names.
+/// Limit on the bytes of the table of section names.
 const SECTION_NAMES_MAX_BYTES: u64 = 4 << 20;
 
-/// The headers of an ELF file.
+/// Headers of an ELF file.
 #[derive(Debug)]
 pub struct Elf<S> {
     source: S,
     endian: Endianness,
     is_64: bool,
-    /// Local labels are marks of where code and data begin (`$x`, `$d`).
+    /// Local labels mark the start of code and data (`$x`, `$d`), and are not functions.
     has_marks: bool,
     segments: Vec<Segment>,
     sections: Vec<Section>,
     names: Vec<u8>,
 }
 
-/// A loaded part of the file.
+/// A segment that is loaded into memory.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     offset: u64,
@@ -47,21 +47,21 @@ struct Segment {
     is_executable: bool,
 }
 
-/// A section, as its header says.
+/// A section by its header.
 #[derive(Debug, Clone, Copy)]
 struct Section {
-    /// Offset of its name.
+    /// Offset of the section name in the table of names.
     name: u32,
     kind: u32,
     vaddr: u64,
     offset: u64,
     bytes: u64,
-    /// Index of the related section: for symbols, their strings.
+    /// Index of the related section: for a symbol table, its string table.
     link: u32,
 }
 
 impl<S: ReadAt> Elf<S> {
-    /// Reads the headers; `None` when this is no ELF file, or one with more of them than are looked at.
+    /// Reads the headers; `None` if the file is not an ELF file, or its program headers cannot be read.
     pub fn parse(source: S) -> Option<Elf<S>> {
         let ident = source.read_at(0, 16)?;
         match ident.get(4) {
@@ -102,12 +102,12 @@ impl<S: ReadAt> Elf<S> {
         Some(Elf { source, endian, is_64, has_marks, segments, sections, names })
     }
 
-    /// Build id, if the file has one.
+    /// Build id of the file, if there is one.
     pub fn build_id(&self) -> Option<Vec<u8>> {
         build_id(&self.source)
     }
 
-    /// The section with this name.
+    /// Section of this name.
     fn section(&self, name: &[u8]) -> Option<&Section> {
         self.sections.iter().find(|section| {
             let rest = self.names.get(section.name as usize..).unwrap_or_default();
@@ -115,13 +115,13 @@ impl<S: ReadAt> Elf<S> {
         })
     }
 
-    /// Contents of a section of at most `bytes_max`.
+    /// Contents of a section; `None` if they exceed `bytes_max`.
     fn contents(&self, name: &[u8], bytes_max: u64) -> Option<Vec<u8>> {
         let section = self.section(name).filter(|section| section.bytes <= bytes_max)?;
         self.source.read_at(section.offset, section.bytes as usize)
     }
 
-    /// Segment that contains an offset; an executable one if several do.
+    /// Segment that contains a file offset; an executable segment is preferred.
     fn segment_of(&self, offset: u64) -> Option<Segment> {
         let mut holding = self
             .segments
@@ -131,7 +131,7 @@ impl<S: ReadAt> Elf<S> {
     }
 }
 
-/// Header of a file; `None` if it is no ELF file of this class.
+/// File header; `None` if the file is not an ELF file of this class.
 fn header<S: ReadAt, H: FileHeader<Endian = Endianness>>(source: &S) -> Option<(H, Endianness)> {
     let bytes = source.read_at(0, size_of::<H>())?;
     let (header, _) = from_bytes::<H>(&bytes).ok()?;
@@ -139,12 +139,12 @@ fn header<S: ReadAt, H: FileHeader<Endian = Endianness>>(source: &S) -> Option<(
     Some((*header, endian))
 }
 
-/// The bytes of its program headers, of as many as are looked at.
+/// Bytes of the program headers, up to the limit.
 fn program_headers<S: ReadAt, H: FileHeader>(source: &S, header: &H, endian: H::Endian) -> Option<Vec<u8>> {
     table::<S, H::ProgramHeader>(source, header.e_phoff(endian).into(), header.e_phnum(endian).min(SEGMENTS_MAX))
 }
 
-/// Items of a table; none if the file does not have all of them.
+/// Bytes of a table of `count` items; `None` if the file is too short.
 fn table<S: ReadAt, T>(source: &S, offset: u64, count: u16) -> Option<Vec<u8>> {
     source.read_at(offset, usize::from(count) * size_of::<T>())
 }
@@ -159,17 +159,17 @@ mod tests {
 
     use super::*;
 
-    /// Symbols of a small ELF file of 64 bits: value, size, type and binding, name.
+    /// Symbols of a small 64-bit ELF file: value, size, type and binding, name.
     type Symbols<'a> = &'a [(u64, u64, u8, &'a str)];
 
     const FUNC: u8 = 2;
     const LABEL: u8 = 0;
     const GLOBAL: u8 = 1 << 4;
     const WEAK: u8 = 2 << 4;
-    /// Offset of the segment in the file, and its address.
+    /// File offset of the segment, and its address.
     const OFFSET: u64 = 0x1000;
     const VADDR: u64 = 0x40_2000;
-    /// Offset and length of the one section of code.
+    /// Length of the only code section, which starts where the segment starts.
     const SECTION_BYTES: u64 = 0x800;
 
     fn file(symbols: Symbols<'_>) -> Vec<u8> {
@@ -267,14 +267,14 @@ mod tests {
             let mut symbols = all[..count].to_vec();
             let best = symbols[count - 1].3;
             for _ in 0..count {
-                // The order of a table says nothing.
+                // The order of the symbols has no effect.
                 symbols.rotate_left(1);
                 assert_eq!(found(&symbols, &[VADDR + 1]).pop().unwrap().2, best);
             }
         }
     }
 
-    /// This test's own program, judged by readelf.
+    /// Compares the functions of this test program with the list of nm.
     #[test]
     fn the_functions_of_this_program_are_those_that_nm_lists() {
         let exe = std::env::current_exe().unwrap();
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Files that lie about themselves cause no panic, no wait, and no allocation larger than the file.
+    /// Files with false headers cause no panic, no delay, and no allocation larger than the file.
     #[test]
     fn files_that_lie_have_few_functions_and_no_other_effect() {
         let good = file(&[(VADDR + 0x100, 0x20, FUNC | GLOBAL, "one"), (VADDR + 0x200, 0, LABEL, "two")]);
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Every symbol is as good as every other, and all of them are everywhere: if each were compared with each, this would not end.
+    /// Equal symbols that overlap everywhere: a comparison of each with each would take too long.
     #[test]
     fn overlapping_symbols_are_one_function() {
         let names: Vec<String> = (0..20_000).map(|number| format!("f{number}")).collect();

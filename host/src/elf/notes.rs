@@ -6,12 +6,12 @@ use object::{Endianness, NativeEndian};
 
 use super::{ReadAt, header, items, program_headers};
 
-/// A segment of notes beyond this is not looked through.
+/// Limit on the bytes of a note segment; larger ones are skipped.
 const NOTES_MAX_BYTES: u64 = 64 << 10;
-/// Alignment of the kernel's notes.
+/// Alignment of the kernel's notes, in bytes.
 const NOTE_ALIGN: u32 = 4;
 
-/// The build id of an ELF file; `None` when it has none or is no ELF file.
+/// Build id of an ELF file; `None` if the file has none or is not an ELF file.
 pub fn build_id<S: ReadAt>(source: &S) -> Option<Vec<u8>> {
     match source.read_at(0, 16)?.get(4) {
         Some(2) => of_class::<S, FileHeader64<Endianness>>(source),
@@ -20,7 +20,7 @@ pub fn build_id<S: ReadAt>(source: &S) -> Option<Vec<u8>> {
     }
 }
 
-/// The build id among notes of this machine, as the kernel shows its own.
+/// Build id in notes of this machine's byte order, such as `/sys/kernel/notes`.
 pub fn build_id_in_notes(notes: &[u8]) -> Option<Vec<u8>> {
     among::<FileHeader64<NativeEndian>>(notes, NativeEndian, NOTE_ALIGN.into())
 }
@@ -68,7 +68,7 @@ mod tests {
         }
     }
 
-    /// Offsets and sizes as large as they go are no reason to reserve memory, or to panic.
+    /// Extreme offsets and sizes cause no large allocation and no panic.
     #[test]
     fn files_that_lie_have_none() {
         let own = std::fs::read("/proc/self/exe").unwrap();

@@ -1,4 +1,4 @@
-//! The command: forked first and held back, so that events can be opened on it, then let go.
+//! The process of the command: forked and held back until events are opened on it, then released to exec.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,19 +14,19 @@ use super::liveness::is_readable;
 use crate::sys::{self, Inherited};
 use crate::{Error, Result};
 
-/// The command's process.
+/// Process of the command that is recorded or counted.
 #[derive(Debug)]
 pub(crate) struct Workload {
     name: String,
     pid: i32,
-    /// Refers to this process and to no other that gets its number later; absent before Linux 5.3.
+    /// Process descriptor. Unlike the pid, it never passes to another process. Absent before Linux 5.3.
     pidfd: Option<OwnedFd>,
     state: WorkloadState,
 }
 
 #[derive(Debug)]
 enum WorkloadState {
-    /// Forked, waiting for a byte before it execs.
+    /// Forked; waits for a byte in the pipe before it execs.
     Held {
         go: OwnedFd,
         spawning: JoinHandle<io::Result<Child>>,
@@ -36,11 +36,11 @@ enum WorkloadState {
 }
 
 impl Workload {
-    /// Forks the command's process and holds it back. Where standard output is the recording's, the command's goes to
-    /// standard error.
+    /// Forks the process of the command and holds it back. If the recording goes to standard output, the command writes
+    /// to standard error instead.
     ///
     /// # Errors
-    /// When there is no room for another process.
+    /// Fails if there is no command, or no pipe, thread or process can be created.
     pub(crate) fn hold(command: &[OsString], stdout_is_taken: bool, inherited: Inherited) -> Result<Workload> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Error::Other("no command to run".to_owned()));
@@ -56,7 +56,7 @@ impl Workload {
             command.stdout(io::stderr());
         }
         sys::hold_before_exec(&mut command, pid_out, wait, go.as_fd(), inherited);
-        // Spawning returns once the exec has succeeded or failed, so it needs a thread to wait there.
+        // `spawn` returns only when the exec has succeeded or failed, so a thread waits for it.
         let spawning = sys::spawn("bprec-spawn", move || command.spawn())?;
         let mut pid = [0; 4];
         match File::from(pid_in).read_exact(&mut pid) {
@@ -73,15 +73,15 @@ impl Workload {
         }
     }
 
-    /// Its process.
+    /// Process id of the command.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Lets it exec.
+    /// Releases the command to exec.
     ///
     /// # Errors
-    /// When there is no such command, or it cannot be executed.
+    /// Fails if the command does not exist or cannot be executed.
     pub(crate) fn start(&mut self) -> Result<()> {
         let WorkloadState::Held { go, spawning } = std::mem::replace(&mut self.state, WorkloadState::Ended(None))
         else {
@@ -89,17 +89,17 @@ impl Workload {
         };
         let failed = |answer| Error::Command { command: self.name.clone(), answer };
         File::from(go).write_all(&[1]).map_err(failed)?;
-        let child = spawning.join().map_err(|_| failed(io::Error::other("the thread that starts it failed")))?;
+        let child = spawning.join().map_err(|_| failed(io::Error::other("the starting thread panicked")))?;
         self.state = WorkloadState::Running(child.map_err(failed)?);
         Ok(())
     }
 
-    /// Readable when it has ended.
+    /// Process descriptor of the command, readable when the command has ended.
     pub(crate) fn pidfd(&self) -> Option<&OwnedFd> {
         self.pidfd.as_ref()
     }
 
-    /// Passes a signal on that the terminal has not sent to it as well.
+    /// Passes a signal on to the command, unless the kernel sent it: the terminal signals the command as well.
     pub(crate) fn signal(&mut self, asked: sys::Asked) {
         if !asked.by_kernel
             && let Some(signal) = Signal::from_named_raw(asked.signal)
@@ -111,12 +111,12 @@ impl Workload {
     fn send(&mut self, signal: Signal) {
         let WorkloadState::Running(child) = &mut self.state else { return };
         match &self.pidfd {
-            // One that has ended is not to be told anything.
+            // A signal to a command that has ended has no effect.
             Some(pidfd) => {
                 let _ = pidfd_send_signal(pidfd, signal);
             }
             None => {
-                // It was not waited for yet, so the number is still its own.
+                // The child was not waited for yet, so its pid is still its own.
                 if let (Ok(None), Some(pid)) = (child.try_wait(), Pid::from_raw(self.pid)) {
                     let _ = kill_process(pid, signal);
                 }
@@ -124,13 +124,13 @@ impl Workload {
         }
     }
 
-    /// True if it has ended, be it that nobody can say how any more.
+    /// Returns true if the command has ended, even if its exit status is lost.
     pub(crate) fn has_ended(&mut self) -> bool {
         if let WorkloadState::Running(child) = &mut self.state {
             match child.try_wait() {
                 Ok(Some(status)) => self.state = WorkloadState::Ended(Some(status)),
                 Ok(None) => (),
-                // Somebody else has waited for it.
+                // Another caller in this process has waited for the child.
                 Err(_) if self.pidfd.as_ref().is_none_or(is_readable) => self.state = WorkloadState::Ended(None),
                 Err(_) => (),
             }
@@ -150,10 +150,10 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // The recording ends before the command: it is asked to end too, as perf does.
+        // The recording ends before the command: the recorder asks the command to end too, as perf does.
         self.send(Signal::TERM);
         match std::mem::replace(&mut self.state, WorkloadState::Ended(None)) {
-            // Closing the pipe without a byte makes it give up.
+            // The held process gives up when the pipe is closed without a byte.
             WorkloadState::Held { go, spawning } => {
                 drop(go);
                 drop(spawning.join());

@@ -1,4 +1,4 @@
-//! True if tasks that are recorded are still there.
+//! Liveness of the tasks that are recorded.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -15,9 +15,9 @@ pub(crate) struct Liveness {
 
 #[derive(Debug)]
 enum Task {
-    /// A process; readable when it has ended, be it that nobody has waited for it.
+    /// A process; its descriptor is readable when the process has ended, even before its parent has waited for it.
     Process(OwnedFd),
-    /// A thread, or any task before Linux 5.3: its number may pass to another meanwhile.
+    /// Id of a thread, or of any task before Linux 5.3. The kernel may give the id to another task later.
     Number(u32),
     Gone,
 }
@@ -36,7 +36,7 @@ impl Liveness {
         Liveness { tasks: ids.iter().map(watch).collect() }
     }
 
-    /// Descriptors to wait for, besides looking now and then.
+    /// Descriptors of the processes, readable when they end. The other tasks have to be checked from time to time.
     pub(crate) fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
         self.tasks.iter().filter_map(|task| match task {
             Task::Process(process) => Some(process),
@@ -44,7 +44,7 @@ impl Liveness {
         })
     }
 
-    /// True if all have ended.
+    /// Returns true if all tasks have ended.
     pub(crate) fn are_gone(&mut self) -> bool {
         for task in &mut self.tasks {
             let has_ended = match task {
@@ -60,7 +60,7 @@ impl Liveness {
     }
 }
 
-/// True if a descriptor has something to read now.
+/// Returns true if a descriptor is readable now.
 pub(super) fn is_readable(fd: &impl AsFd) -> bool {
     let mut fds = [sys::poll_in(fd)];
     sys::poll(&mut fds, Some(Duration::ZERO)).is_ok() && !fds[0].revents().is_empty()

@@ -1,7 +1,7 @@
-//! The control thread: the life of a recording, or of a count without one.
+//! The control thread: runs a recording, or a count that records nothing.
 //!
-//! It owns the clock, the signals, the command and the sources, and does whatever may take time. Draining goes on meanwhile
-//! in a thread of its own.
+//! The control thread owns the clock, the signals, the command and the sources, and does all work that may take time.
+//! The drain thread empties the rings meanwhile.
 
 mod command;
 mod liveness;

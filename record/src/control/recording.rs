@@ -1,9 +1,10 @@
 //! One recording, from its first descriptor to its last byte.
 //!
-//! The order of things: what is loaded to record is loaded first; then events are opened, and draining begins before anything
-//! is enumerated, synthesized or attached. Loads are watched before the programs that are alive are enumerated, so that none
-//! falls in between. What was there before is sent before rounds of records begin. Descriptors of programs are closed when
-//! the last ring has been read, so that our letting go of them is not in the recording.
+//! The order of steps: the BPF objects of the recorder are loaded first. Then events are opened, and draining begins
+//! before anything is enumerated, synthesized or attached. The load watcher starts before the live programs are
+//! enumerated, so no program is missed in between. The state of the machine before the recording is sent before the
+//! rounds of records begin. The recorder closes its descriptors of programs after the last ring was read, so the
+//! releases this causes are not in the recording.
 
 mod ending;
 mod finisher;
@@ -48,52 +49,53 @@ use crate::sys::{self, Inherited, Signals, Waker};
 use crate::{Counters, Error, Level, Options, Output, Result, Target, synth};
 use finisher::{Completer, Finisher};
 
-/// The shortest time between two snapshots. Below that they would be all that is recorded.
+/// The shortest time between two snapshots. With shorter times, snapshots would fill the recording.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// Bytes of records of tasks that are sent at once.
+/// Bytes of task records that are sent in one batch.
 const TASKS_BATCH_BYTES: usize = 256 << 10;
 
-/// A recording that is under way.
+/// A recording in progress.
 struct Recording<'a> {
     options: &'a Options,
     abilities: Abilities,
     targets: CpuThreadTargets,
-    /// Go before the events.
+    /// Declared before the events, so it is dropped before them.
     sources: Sources,
-    /// Ends before the output does.
+    /// Ends before the output ends.
     drain: Drain,
     output: OutputThread,
-    /// Readable when one of these threads has ended by itself, which is an error.
+    /// Readable when the drain, the output or the finisher has ended by itself, which is an error.
     ended: Waker,
-    /// Puts it on the disk from time to time, where that was asked for.
+    /// Syncs the output to the disk from time to time, if the options ask for that.
     syncer: Option<Syncer>,
-    /// State of the machine before the first file, until something is recorded.
+    /// State of the file names before the first file, until sampling begins.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
-    /// The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
+    /// Thread that reads the kernel symbols. Reading is slow, and no symbol is needed before the first records are
+    /// written.
     reading_kallsyms: Option<JoinHandle<bprec_bpf::Result<Kallsyms>>>,
-    /// Symbols of the kernel as they were at the start, if they can be read.
+    /// Kernel symbols as of the start, if they can be read.
     kallsyms: Option<Arc<Kallsyms>>,
-    /// Kernel addresses whose functions the file has the names of already.
+    /// Kernel addresses whose function names are in the file already.
     named: HashSet<u64>,
-    /// Feature sections that are known already.
+    /// Feature sections that are already complete.
     sections: Vec<Section>,
     interval: Duration,
-    /// Time at which sampling is to be switched on, if that has to wait.
+    /// Time at which sampling is switched on, if the options delay that.
     enable_at: Option<Instant>,
-    /// Sampling has begun: there is something worth keeping.
+    /// Sampling has begun: the output is worth keeping.
     has_begun: bool,
-    /// When sampling was switched off.
+    /// Monotonic time at which sampling was switched off, in nanoseconds.
     end_ns: u64,
-    /// Rotation over several files, if the recording has it.
+    /// Rotation over several files, if the options ask for that.
     rotation: Option<Rotation>,
-    /// Makes files whole; `None` once it has ended.
+    /// Completes closed files; `None` once the finisher has ended.
     finisher: Option<Finisher>,
-    /// CPU time that run statistics had taken by the end of the previous file.
+    /// CPU time that run statistics had cost by the end of the previous file.
     statistics_before: Duration,
 }
 
-/// Records as `options` say.
+/// Makes a recording as `options` ask.
 pub(crate) fn record(options: &Options) -> Result<Summary> {
     caller::check(&[
         ("--dump-map", !options.dump_maps.is_empty()),
@@ -113,8 +115,8 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     for limit in abilities.limits() {
         (options.notify)(Level::Notice, limit.cost());
     }
-    // Loading tries out kernel features with programs of its own, which are none of the recording's business. What cannot
-    // be loaded ends it here, before anything else is opened or run.
+    // Loading tests kernel features with programs of its own, which do not belong in the recording. An object that
+    // cannot be loaded ends the recording here, before anything else is opened or run.
     let loaded = Loaded {
         user_objects: UserObjects::load(options)?,
         bpf_sampler: BpfSampler::load(options)?,
@@ -137,7 +139,7 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     recording.finish(outcome, status)
 }
 
-/// Programs and facts that are loaded before anything is opened.
+/// BPF objects that are loaded before any event is opened.
 struct Loaded {
     user_objects: UserObjects,
     bpf_sampler: Option<BpfSampler>,
@@ -157,7 +159,7 @@ impl<'a> Recording<'a> {
         let online = machine::online_cpus();
         let exact = match &options.counters {
             Counters::Exact(asked) => match exact::open_events(asked, options.notify, &online) {
-                // The request itself is wrong; the machine has no part in it.
+                // A wrong event list ends the recording; counters that the machine refuses do not.
                 Err(error @ Error::Event { .. }) => return Err(error),
                 counting => Some((asked.clone(), counting)),
             },
@@ -168,7 +170,7 @@ impl<'a> Recording<'a> {
             specs.into_iter().map(|spec| Sampler::new(spec, options, abilities, targets.binding)).collect();
         let interval = options.interval.max(INTERVAL_MIN);
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        // Before anyone watches: our own programs are not loaded during the recording.
+        // Loaded before the load watcher starts, so that our own programs do not appear as loads of the recording.
         let has_statistics = options.counters != Counters::Off;
         let statistics = match has_statistics {
             true => Statistics::asked(options.budget.statistics_ns(exact.is_some())),
@@ -190,7 +192,7 @@ impl<'a> Recording<'a> {
         let waker = Waker::new()?;
         let Started { mut out, drain, output, ended, origin, syncer, finisher } =
             start_draining(options, &opened, rings, rotation.as_ref())?;
-        // Changes from here on are in the rings.
+        // From here on the rings contain every change of the machine.
         let reading_kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)
             .inspect_err(|error| {
                 (options.notify)(Level::Warning, &format!("kernel functions have no names: {error}"));
@@ -222,19 +224,20 @@ impl<'a> Recording<'a> {
         let exact =
             exact.map(|(asked, counting)| ExactCounters::load(asked, counting, Some(Level::Warning), options.notify));
         let mut sources = Sources::new(programs, statistics, out, waker.clone(), options.notify);
-        // In this order, and back in the other: what is around sampling is read when that has ended.
+        // Sources start in this order and stop in the reverse order: a source that surrounds sampling is read after
+        // sampling has ended.
         sources.add(BootTimeOffset::default());
         sources.add(map_dumps);
         sources.add(Hotplug::watch(options, &targets, &online));
         sources.add(inventory);
-        // Behind what finds out which programs are released.
+        // After the inventory, which finds out which programs are released.
         if let Some(mut aggregates) = aggregates.take() {
             aggregates.set_events(Arc::clone(&opened));
             sources.add(aggregates);
         }
         sources.add(user_objects);
         exact.into_iter().for_each(|exact| sources.add(exact));
-        // Behind what takes long to attach: the first counts are as of the start of sampling.
+        // After the sources that are slow to attach, so that the first counts are from the start of sampling.
         if has_statistics {
             sources.add(RunStatistics::new(interval, options.taken.clone(), waker));
         }
@@ -268,7 +271,7 @@ impl<'a> Recording<'a> {
         })
     }
 
-    /// Sends everything that was there before the recording, but for BPF programs.
+    /// Sends the state of the machine before the recording, except BPF programs.
     fn describe(&mut self, tracing_data: Option<Vec<u8>>) -> Result<()> {
         self.sections = output::machine::features(&self.options.argv);
         self.sections.push(sections::event_desc(&self.opened.events));
@@ -276,7 +279,7 @@ impl<'a> Recording<'a> {
             self.sections.extend(sections::clock());
         }
         if bprec_host::is_initial_pid_namespace() == Some(false) {
-            let text = "this is not the initial pid namespace: tasks outside of it come as pid 0, like idle CPUs, and are named \
+            let text = "this is not the initial pid namespace: tasks outside of it have pid 0, as idle CPUs do, and are named \
                         [unknown]";
             (self.options.notify)(Level::Warning, text);
         }
@@ -293,7 +296,7 @@ impl<'a> Recording<'a> {
         self.send_images()
     }
 
-    /// Sends what holds for the machine: the kernel's own map, and the features that are known.
+    /// Sends the data of the whole machine: the map of the kernel, and the feature sections that are complete.
     fn send_machine(&mut self, tracing_data: Option<&[u8]>) -> Result<()> {
         let mut records = Vec::new();
         if let Some(reason) = synth::kernel(&self.layout(), &mut records) {
@@ -308,7 +311,7 @@ impl<'a> Recording<'a> {
         out.describe_events(&self.opened.events, tracing_data)
     }
 
-    /// Sends cgroups and tasks as they are now, and those of `gone` that are no more.
+    /// Sends cgroups and tasks as they are now, and the records of those tasks of `gone` that have ended.
     fn send_tasks(&mut self, mut gone: HashMap<u32, Vec<u8>>) -> Result<()> {
         let processes = self.processes();
         let (layout, out) = (self.layout(), &mut self.sources.out);
@@ -319,7 +322,7 @@ impl<'a> Recording<'a> {
         }
         let mut batch = Vec::new();
         synth::each_process(&layout, processes.as_deref(), |pid, records| {
-            // One that has ended and was not waited for, as our own command is, has a name yet, and no mappings any more.
+            // A zombie, as our own command may be, still has a name but no mappings: its earlier records are better.
             let is_zombie = !synth::has_mappings(records) && gone.get(&pid).is_some_and(|it| synth::has_mappings(it));
             if !is_zombie {
                 gone.remove(&pid);
@@ -331,7 +334,7 @@ impl<'a> Recording<'a> {
         out.records(batch)
     }
 
-    /// Sends trampolines, dispatchers and stubs, which belong to no program's info.
+    /// Sends trampolines, dispatchers and stubs, which are in the info of no program.
     fn send_images(&mut self) -> Result<()> {
         let mut records = Vec::new();
         synth::images(&self.layout(), self.sources.programs.images(), &mut records);
@@ -350,12 +353,12 @@ impl<'a> Recording<'a> {
         self.sources.out.states(kernel_symbols(kallsyms, &new))
     }
 
-    /// Layout of the part that is common to all records.
+    /// Layout of the sample id trailer, which all records have.
     fn layout(&self) -> SampleLayout {
         SampleLayout::new(&self.opened.events[0].file.attr, Endian::NATIVE)
     }
 
-    /// Switches sampling on and lets the command go.
+    /// Switches sampling on and releases the command.
     fn start(&mut self, workload: Option<&mut Workload>) -> Result<()> {
         self.sources.begin_file(true)?;
         self.sources.go_on_without_failed();
@@ -365,7 +368,7 @@ impl<'a> Recording<'a> {
         session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
         self.enable_at = self.options.delay.map(|delay| Instant::now() + delay);
-        // The exec of a command switches its events on.
+        // The events of a command are enabled by its exec.
         if self.enable_at.is_none() && self.options.target != Target::Command {
             self.sources.switch(true)?;
         }
@@ -377,7 +380,7 @@ impl<'a> Recording<'a> {
         self.begin_file(first)
     }
 
-    /// Writes the first state of a file, and what waited for it.
+    /// Writes the first state of a file, then the records that waited for it.
     fn begin_file(&mut self, first: State) -> Result<()> {
         let has_rounds = self.has_rounds();
         self.sources.out.begin(first, has_rounds)?;
@@ -387,13 +390,13 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// True if a round of records follows each pass over the rings. Weighted samples are as old as their interval, and end the
-    /// rounds themselves; those of rings that are overwritten are as old as the file.
+    /// Returns true if a round of records follows each pass over the rings. Aggregated samples are as old as their
+    /// interval and end the rounds themselves; samples of overwritten rings are as old as the file.
     fn has_rounds(&self) -> bool {
         self.options.aggregate.is_none() && !self.options.overwrite
     }
 
-    /// Runs the sources until something asks for the end.
+    /// Runs the sources until the recording ends.
     fn run(&mut self, workload: Option<&mut Workload>, signals: &Signals) -> Result<()> {
         let (options, ended) = (self.options, self.ended.clone());
         let liveness = match &options.target {
@@ -445,7 +448,7 @@ impl Purpose for Recording<'_> {
     }
 }
 
-/// The output, with what looks after it.
+/// The output, and the threads that serve it.
 struct Started {
     out: Outbox,
     drain: Drain,
@@ -466,7 +469,7 @@ fn start_draining(
     let sink = Sink::create(&options.output, &opened.events, rotation.map(Rotation::closed_files))?;
     let origin = sink.origin();
     let started = drain_into(sink, options, opened, rings, rotation).inspect_err(|_| {
-        // Discards everything, as if the recording had never been.
+        // Restores the files as they were before the recording.
         origin.iter().for_each(Origin::discard);
     });
     Ok(Started { origin, ..started? })
@@ -483,7 +486,7 @@ fn drain_into(
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
     let tally = Tally::new(events, opened.roles());
-    // A file ends with names. Files that its caller may not read are not read for them.
+    // User functions are named at the end of a file. Files that the caller may not read are not read for names.
     let with_user_hits = sink.is_file() && options.user_symbols && caller::allows_user_symbols();
     let tally = if with_user_hits { tally.with_user_hits() } else { tally };
     let written = sink.written()?;
@@ -500,7 +503,7 @@ fn drain_into(
     Ok(Started { out, drain, output, ended, origin: None, syncer, finisher })
 }
 
-/// Note on the first event.
+/// Note on the first event; empty if there is none.
 fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
     let own = sampler.map(|sampler| &sampler.note[..]).filter(|note| !note.is_empty());
     let overwritten = options.overwrite.then_some("only the newest samples of each CPU, as older ones are overwritten");

@@ -1,4 +1,4 @@
-//! A recording that goes on over several files: when one ends, what the closed ones are called, and which are kept.
+//! Rotation of a recording over several files: when a file ends, names of closed files, and which of them are kept.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 use crate::output::{ClosedFiles, Sink};
 use crate::{Error, Level, Options, Output, Result, SwitchOutput, sys};
 
-/// Names have hundredths of a second: files that end in the same one take turns.
+/// Tries to find a free name. Names have a resolution of 10 ms; a name that is taken is tried again 10 ms later.
 const NAME_TRIES: u32 = 100;
 
-/// The files of a recording.
+/// Rotation over the files of a recording.
 #[derive(Debug)]
 pub(super) struct Rotation {
     how: SwitchOutput,
     path: PathBuf,
-    /// When the file is to end.
+    /// Time at which the file ends, if an interval was asked for.
     next: Option<Instant>,
-    /// The least bytes that a file has when its size ends it.
+    /// Bytes that a file has at least before its size ends it.
     least_bytes: u64,
     closed: ClosedFiles,
     notify: fn(Level, &str),
 }
 
 impl Rotation {
-    /// Rotation by `options`; `None` when everything goes into one file.
+    /// Rotation by `options`; `None` if everything goes into one file.
     ///
     /// # Errors
-    /// When the output is no file.
+    /// Fails if the output is not a file.
     pub(super) fn new(options: &Options) -> Result<Option<Rotation>> {
         let Some(how) = options.switch_output else { return Ok(None) };
         let Output::File(path) = &options.output else {
@@ -40,45 +40,47 @@ impl Rotation {
         Ok(Some(Rotation { how, path, next, least_bytes: 0, closed, notify }))
     }
 
-    /// Closed files that are there.
+    /// Closed files of this recording.
     pub(super) fn closed_files(&self) -> &ClosedFiles {
         &self.closed
     }
 
-    /// The file that is being written.
+    /// Path of the file that is being written.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// When the file is to end at the latest.
+    /// Latest time at which the file ends.
     pub(super) fn switch_at(&self) -> Option<Instant> {
         self.next
     }
 
-    /// True if the file is to end now. `was_signalled` is SIGUSR2.
+    /// Returns true if the file has to end now. `was_signalled` says that SIGUSR2 arrived.
     pub(super) fn is_due(&self, now: Instant, written_bytes: u64, was_signalled: bool) -> bool {
         self.next.is_some_and(|next| next <= now)
             || self.how.size_bytes.is_some_and(|size_bytes| written_bytes >= size_bytes.max(self.least_bytes))
             || self.how.on_signal && was_signalled
     }
 
-    /// Another file has begun, with so many bytes that each file has. It gets room for as many samples, whatever size was
-    /// asked for: else files would follow each other that hold nothing besides.
+    /// Starts the schedule of a new file, whose fixed contents take `own_bytes`. The file ends by size only when it has
+    /// as many bytes of samples, even if the user asked for less: otherwise files with fixed contents alone would
+    /// follow each other.
     pub(super) fn begin(&mut self, now: Instant, own_bytes: u64) {
         self.next = self.how.every.map(|every| now + every);
         self.least_bytes = own_bytes.saturating_mul(2);
     }
 
-    /// The file could not end, and goes on as if it had begun now.
+    /// Restarts the schedule of a file that could not be closed, as if the file had begun now.
     pub(super) fn go_on(&mut self, now: Instant, written_bytes: u64) {
         self.next = self.how.every.map(|every| now + every);
         self.least_bytes = written_bytes.saturating_add(self.how.size_bytes.unwrap_or(0));
     }
 
-    /// Gives the file that is being written, and goes on to be for a moment, the name of a closed one. The oldest goes when there are too many.
+    /// Renames the file that is being written to the name of a closed file, and deletes the oldest file if there are
+    /// too many. The recorder writes to the renamed file until the next one is open.
     ///
     /// # Errors
-    /// When it cannot be renamed; it keeps its name then.
+    /// Fails if the file cannot be renamed; the file keeps its name then.
     pub(super) fn vacate(&self) -> Result<PathBuf> {
         self.closed.make_way();
         let mut tried = 0;
@@ -99,7 +101,7 @@ impl Rotation {
         }
     }
 
-    /// Gives the file its name back: there is none to follow.
+    /// Restores the name of the file, because no new file could be created.
     pub(super) fn take_back(&self, closed: &Path) {
         self.closed.stays_open();
         if let Err(error) = Sink::vacate(closed, &self.path) {

@@ -1,4 +1,4 @@
-//! The one loop of recordings and counts: sources tick until something asks for the end.
+//! The loop that recordings and counts share: sources tick until the run ends.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -10,79 +10,81 @@ use crate::sources::Tick;
 use crate::sys::{self, Signals, Waker};
 use crate::{Error, Result};
 
-/// Time between two looks at targets that cannot be waited for.
+/// Time between two checks of targets that have no descriptor to poll.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Something that sources run for.
+/// A recording or a count, for which the sources run.
 pub(super) trait Purpose {
-    /// Result of a turn that fails.
+    /// Error of a turn.
     type Error: From<Error>;
 
-    /// The sources.
+    /// Sources of the run.
     fn sources(&mut self) -> &mut Sources;
 
-    /// Time of the next turn to take besides those of the sources.
+    /// Time of the next turn, in addition to the times that the sources ask for.
     fn due_at(&self) -> Option<Instant> {
         None
     }
 
-    /// Takes a turn, after all sources have.
+    /// Takes a turn, after all sources have ticked.
     ///
     /// # Errors
-    /// When going on is of no use.
+    /// Fails if the run cannot go on.
     fn turn(&mut self, turn: Turn) -> Result<(), Self::Error>;
 }
 
-/// A turn of the loop.
+/// One turn of the loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
-    /// The time.
+    /// Time at which the turn began.
     pub(super) now: Instant,
-    /// An interval that was asked for has ended, and counts were read.
+    /// An interval that the user asked for has ended, and counts were read.
     pub(super) ends_interval: bool,
-    /// SIGUSR2 came.
+    /// SIGUSR2 arrived.
     pub(super) was_signalled: bool,
-    /// There is no turn behind it.
+    /// No turn follows.
     pub(super) is_last: bool,
 }
 
 /// Causes of the end of a run.
 pub(super) struct Ends<'a> {
     pub(super) signals: &'a Signals,
-    /// It ends with the command.
+    /// The run ends when the command ends.
     pub(super) workload: Option<&'a mut Workload>,
-    /// A first signal that was meant for this process alone goes to the command, whose end is waited for.
+    /// The first signal is passed to the command, unless the terminal sent it to both; the run then waits for the
+    /// command.
     pub(super) passes_signals: bool,
-    /// Without a command it ends with these tasks.
+    /// Without a command, the run ends when these tasks have ended.
     pub(super) liveness: Option<Liveness>,
-    /// The longest time.
+    /// The longest time that the run may take.
     pub(super) duration: Option<Duration>,
-    /// It ends when this is readable.
+    /// The run ends when this descriptor is readable.
     pub(super) stop: Option<BorrowedFd<'a>>,
-    /// The output has ended when this is readable, which is an error.
+    /// Readable when the output has ended, which is an error.
     pub(super) failed: Option<&'a Waker>,
 }
 
-/// Schedule of readings of counts.
+/// Schedule of the readings of counts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadingSchedule {
-    /// The longest time between two.
+    /// The longest time between two readings.
     pub(super) every: Duration,
-    /// Time between two that are of interest by themselves. They keep to the clock; those that were slept through are left out.
+    /// Time between two readings that the user asked for. Readings keep to the clock; a reading that was slept through
+    /// is left out.
     pub(super) interval: Option<Duration>,
 }
 
 impl Ends<'_> {
-    /// Runs the sources of `purpose` until something asks for the end.
+    /// Runs the sources of `purpose` until the run ends.
     ///
     /// # Errors
-    /// When the output has ended, or a turn fails.
+    /// Fails if the output has ended, or a tick or a turn fails.
     pub(super) fn run<P: Purpose>(mut self, purpose: &mut P, readings: ReadingSchedule) -> Result<(), P::Error> {
         let started = Instant::now();
         let ends_at = self.duration.map(|duration| started + duration);
         let mut next_reading = started + readings.every;
         let mut next_interval = readings.interval.map(|interval| started + interval);
-        // At their first tick sources say when the next one is.
+        // At its first tick a source says when its next tick is due.
         let mut next_tick = Some(started);
         let mut was_asked = false;
         loop {
@@ -97,7 +99,7 @@ impl Ends<'_> {
             let now = Instant::now();
             let mut is_last = ends_at.is_some_and(|at| at <= now) || self.stop.as_ref().is_some_and(is_readable);
             if let Some(asked) = arrived.end {
-                // The terminal sends its signals to the command, too.
+                // The terminal sends its signals to the command, too; `signal` leaves those out.
                 match self.workload.as_deref_mut().filter(|_| self.passes_signals && !was_asked) {
                     Some(workload) => workload.signal(asked),
                     None => is_last = true,
@@ -123,8 +125,8 @@ impl Ends<'_> {
         }
     }
 
-    /// Waits until there is something to do for a source, a signal or one of the other descriptors came, a command or another target
-    /// has ended, or the time is over.
+    /// Waits until a source has work, a signal or another descriptor is ready, the command or a target has ended, or
+    /// `until` is reached.
     fn wait(&self, waker: &Waker, until: Instant) -> Result<()> {
         let mut fds = vec![sys::poll_in(self.signals), sys::poll_in(waker)];
         fds.extend(self.failed.map(sys::poll_in));
@@ -141,7 +143,7 @@ impl Ends<'_> {
         })
     }
 
-    /// True when the command has ended, or where there is none all tasks have.
+    /// Returns true if the command has ended, or, without a command, all watched tasks have ended.
     fn are_gone(&mut self) -> bool {
         match &mut self.workload {
             Some(workload) => workload.has_ended(),

@@ -1,4 +1,4 @@
-//! All sources of a recording, or of a count, and what they share.
+//! The sources of a recording or a count, and the state that they share.
 
 use std::fmt;
 use std::time::Instant;
@@ -10,17 +10,17 @@ use crate::sources::{Context, Event, Outbox, Source, Tick};
 use crate::sys::Waker;
 use crate::{Error, Level, Result};
 
-/// The sources, in their order.
+/// All sources, in order.
 pub(crate) struct Sources {
-    /// Go before what they share.
+    /// Declared before the shared state, so the sources are dropped before it.
     all: Vec<SourceEntry>,
-    /// One that fails is left out from then on, and the others go on.
+    /// A source that fails is left out from then on, and the others go on.
     goes_on: bool,
     pub(crate) programs: Programs,
     pub(crate) out: Outbox,
     statistics: Statistics,
     events: Vec<Event>,
-    /// Woken when there is something to tick for.
+    /// Woken when a source has work for a tick.
     waker: Waker,
     notify: fn(Level, &str),
 }
@@ -31,7 +31,7 @@ struct SourceEntry {
 }
 
 impl Sources {
-    /// `waker` is woken by threads of sources that have found something.
+    /// Creates an empty list of sources; threads of sources wake `waker` when they have found something.
     pub(crate) fn new(
         mut programs: Programs,
         statistics: Statistics,
@@ -43,31 +43,32 @@ impl Sources {
         Sources { all: Vec::new(), goes_on: false, programs, out, statistics, events: Vec::new(), waker, notify }
     }
 
-    /// Adds one behind the others.
+    /// Adds a source after the others.
     pub(crate) fn add(&mut self, source: impl Source + 'static) {
         self.all.push(SourceEntry { source: Box::new(source), has_failed: false });
     }
 
-    /// Errors from here on end no recording, unless they are the output's.
+    /// From here on an error of a source does not end the recording; an error of the output still does.
     pub(crate) fn go_on_without_failed(&mut self) {
         self.goes_on = true;
     }
 
-    /// Readable when there is something to tick for.
+    /// Waker that is readable when a source has work for a tick.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    /// [`Source::begin_file`] of all.
+    /// Calls [`Source::begin_file`] of all sources.
     ///
     /// # Errors
-    /// The first that one of them has; so for all of these.
+    /// Returns the first error of a source, as the other calls to all sources do.
     pub(crate) fn begin_file(&mut self, is_first: bool) -> Result<()> {
         self.out.addresses.clear();
         self.each(|source, context| source.begin_file(is_first, context))
     }
 
-    /// [`Source::tick`] of all. Returns the first time that one of them asks for. What one of them finds is known to all behind it.
+    /// Calls [`Source::tick`] of all sources and returns the earliest time that a source asks for. Events that a source
+    /// finds are visible to the sources after it.
     pub(crate) fn tick(&mut self, tick: Tick) -> Result<Option<Instant>> {
         let mut next: Option<Instant> = None;
         self.each(|source, context| {
@@ -79,7 +80,8 @@ impl Sources {
         Ok(next)
     }
 
-    /// [`Source::end_file`] of all. The last one goes backwards: what is around others is read when these have ended.
+    /// Calls [`Source::end_file`] of all sources. For the last file the order is reversed: a source that surrounds
+    /// others is read after these have ended.
     pub(crate) fn end_file(&mut self, is_last: bool) -> Result<()> {
         if is_last {
             self.all.reverse();
@@ -91,7 +93,7 @@ impl Sources {
         ended
     }
 
-    /// [`Source::switch`] of all, backwards when they are switched off.
+    /// Calls [`Source::switch`] of all sources, in reverse order to switch off.
     pub(crate) fn switch(&mut self, is_on: bool) -> Result<()> {
         if is_on {
             return self.each(|source, _| source.switch(true));
@@ -99,10 +101,10 @@ impl Sources {
         self.all.iter_mut().rev().try_for_each(|entry| entry.source.switch(false))
     }
 
-    /// Adds what all of them have to say in the closing line.
+    /// Adds the figures of all sources to the closing line.
     pub(crate) fn sum_up(&self, summary: &mut Summary) {
         let own = &self.out.summary;
-        // Before 6.0 the LOST records are all there is.
+        // Before Linux 6.0 only LOST records count lost samples.
         summary.lost = own.lost.or(summary.lost);
         summary.weighted = own.weighted;
         (summary.statistics_time, summary.statistics_part) = (own.statistics_time, own.statistics_part);
@@ -117,13 +119,14 @@ impl Sources {
             match call(source.as_mut(), &mut context) {
                 Err(error) if *goes_on && !matches!(error, Error::OutputEnded) => {
                     *has_failed = true;
-                    let text = format!("{error}; the recording goes on, and lacks what depends on it from here on");
+                    let text = format!("{error}; the recording goes on without the data of this source");
                     notify(Level::Warning, &text);
                 }
                 called => called?,
             }
         }
-        // When every source has had its call: nothing else is at a program's addresses before that.
+        // Released only after every source has had its call: until then the addresses of a program belong to no other
+        // program.
         programs.let_go();
         Ok(())
     }
@@ -147,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// A source that fails at its ticks, or works.
+    /// A source whose ticks return a given result.
     struct Ticked {
         error: fn() -> Result<()>,
         ticks: Arc<AtomicU32>,

@@ -1,6 +1,6 @@
-//! Counting without a recording: what is counted is set up, and read at the beginning, at each interval and at the end.
+//! Counting without a recording: counters are set up, then read at the beginning, at each interval and at the end.
 //!
-//! The sources are those of recordings; what their states come to is the work of whoever takes them.
+//! The sources are those of recordings. The caller of [`stat`] turns their states into totals.
 
 use std::collections::HashSet;
 use std::process::ExitStatus;
@@ -27,45 +27,46 @@ use crate::sources::statistics::{RunStatistics, Statistics};
 use crate::sys::{self, Inherited, Signals, Waker};
 use crate::{Error, Level, Taken};
 
-/// The longest time between two readings, so that what a gate lets pass is estimated second by second.
+/// The longest time between two readings, so that programs estimated from a part of the time are estimated every
+/// second.
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// The shortest.
+/// The shortest interval between two readings.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// News of a reading.
+/// Counts and programs that are new in one reading.
 #[derive(Debug)]
 pub struct Readings {
-    /// Kind of moment.
+    /// Position of the reading in the run.
     pub moment: Moment,
-    /// When, ns of the clock of the states.
+    /// Time of the reading, in nanoseconds of the clock of the states.
     pub time_ns: u64,
-    /// Programs that were not among those before.
+    /// Programs that were not in an earlier reading.
     pub programs: Vec<ProgramName>,
-    /// Counts and what there is to say about them, as recordings have them; the first is the session.
+    /// Counts and notes on them, in the form that recordings have; the first state is the session.
     pub states: Vec<State>,
 }
 
-/// Kind of a reading.
+/// Position of a reading in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The first, or one between others.
+    /// The first reading, or a reading inside an interval.
     Between,
-    /// The end of an interval that was asked for.
+    /// The end of an interval that the user asked for.
     Interval,
-    /// The last; an interval may end with it as well.
+    /// The last reading, which may also end an interval.
     End,
 }
 
 /// Name of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramName {
-    /// Its id.
+    /// Id of the program.
     pub id: u32,
-    /// When it was loaded, ns since boot; with the id its key.
+    /// Load time, in nanoseconds since boot. The id and the load time identify the program.
     pub load_time_ns: u64,
-    /// Full name of its entry function.
+    /// Full name of the entry function of the program.
     pub name: String,
-    /// Its type.
+    /// Type of the program.
     pub prog_type: String,
 }
 
@@ -76,24 +77,24 @@ pub struct Counts {
     pub command: Option<ExitStatus>,
     /// CPU time of the command in user mode and in the kernel, once it has ended.
     pub command_time: Option<(Duration, Duration)>,
-    /// There was something to count.
+    /// True if there was a program or target to count.
     pub matched: bool,
 }
 
-/// Counting that is under way; `take` is given each reading.
+/// A count in progress; `take` receives each reading.
 struct Counting<F> {
     sources: Sources,
-    /// Set when programs are counted.
+    /// Set if programs are counted.
     wanted: Option<WantedPrograms>,
     take: F,
 }
 
-/// Counts as `options` say, until the command ends, the duration is over, the targets are gone, or a signal (SIGINT, SIGTERM)
-/// arrives. A signal that was meant for this process alone is passed on to the command, whose end is waited for; a second
-/// one ends counting. `take` is given each reading.
+/// Counts as `options` ask, until the command ends, the duration is over, all targets have ended, or a signal (SIGINT,
+/// SIGTERM) arrives. The first signal that the kernel did not send to the command as well is passed on to the command,
+/// and counting goes on until the command ends; a second signal ends counting. `take` receives each reading.
 ///
 /// # Errors
-/// When nothing can be counted, or the command cannot be run, or `take` fails.
+/// Fails if nothing can be counted, the command cannot be run, or `take` fails.
 pub fn stat<E: From<Error>>(options: &StatOptions, take: impl FnMut(Readings) -> Result<(), E>) -> Result<Counts, E> {
     caller::check(&[("--bpf-attr-map", options.attr_map.is_some())])?;
     caller::respect_processes()?;
@@ -126,13 +127,13 @@ pub fn stat<E: From<Error>>(options: &StatOptions, take: impl FnMut(Readings) ->
     ends.run(&mut counting, run::ReadingSchedule { every: READ_EVERY, interval })?;
     let ended = workload.as_mut().and_then(Workload::ended);
     let last = counting.finish()?;
-    // A command that has not ended is not waited for before the numbers are out.
+    // The last counts are delivered first: a command that is still running is not waited for.
     (counting.take)(last)?;
     let matched = counting.wanted.is_none_or(|wanted| wanted.has_matched);
     Ok(Counts { command: ended, command_time: ended.map(|_| sys::children_usage()), matched })
 }
 
-/// Sets up what is counted, and begins.
+/// Sets up the counters and begins to count.
 fn start(options: &StatOptions, command: Option<i32>) -> Result<(Sources, Option<WantedPrograms>), Error> {
     let session = Session {
         to_boottime_ns: sys::to_boottime_ns(),
@@ -244,10 +245,11 @@ impl<E: From<Error>, F: FnMut(Readings) -> Result<(), E>> Purpose for Counting<F
 }
 
 impl<F> Counting<F> {
-    /// Programs and states that have come since the last readings.
+    /// Programs and states since the last reading.
     fn readings(&mut self, moment: Moment) -> Readings {
         let mut states = self.sources.out.collected();
-        // To take everything down takes time, in which nothing is counted any more.
+        // Switching everything off takes time in which nothing is counted, so the last reading has the time of its
+        // counts.
         let read_at_ns = states.iter().filter(|_| moment == Moment::End).filter_map(read_at_ns).max();
         let time_ns = read_at_ns.unwrap_or_else(sys::monotonic_ns);
         let mut programs = Vec::new();
@@ -258,7 +260,7 @@ impl<F> Counting<F> {
         Readings { moment, time_ns, programs, states }
     }
 
-    /// The last counts; everything is switched off.
+    /// Switches everything off and returns the last counts.
     fn finish(&mut self) -> Result<Readings, Error> {
         self.sources.switch(false)?;
         self.sources.end_file(true)?;
@@ -269,7 +271,7 @@ impl<F> Counting<F> {
     }
 }
 
-/// When counts were read.
+/// Monotonic time at which the counts of a state were read, in nanoseconds.
 fn read_at_ns(state: &State) -> Option<u64> {
     match state {
         State::RunStats(stats) => Some(stats.time_ns),
@@ -279,7 +281,7 @@ fn read_at_ns(state: &State) -> Option<u64> {
     }
 }
 
-/// Counts at context switches.
+/// Source of counts that are read at context switches.
 fn shared(target: &StatTarget, options: &StatOptions, command: Option<i32>) -> SharedCounters {
     let process = |id: u32| CounterTarget::Process { id, children: true };
     let command = command.map(i32::unsigned_abs);
@@ -299,20 +301,21 @@ fn shared(target: &StatTarget, options: &StatOptions, command: Option<i32>) -> S
     SharedCounters::new(asked, command, words)
 }
 
-/// The programs that are asked for.
+/// The programs that the user asked for.
 #[derive(Debug)]
 struct WantedPrograms {
     asked: Option<String>,
     pattern: Pattern,
-    /// Ids and load times of those that were found and have not gone.
+    /// Ids and load times of matching programs that are loaded.
     keys: HashSet<(u32, u64)>,
-    /// The same of programs that are not asked for: a name does not change, and it takes the program's BTF to find it.
+    /// Ids and load times of other programs. Names do not change and are costly to find (they need the BTF of the
+    /// program), so each program is compared once.
     others: HashSet<(u32, u64)>,
-    /// One was found.
+    /// At least one program has matched.
     has_matched: bool,
-    /// All of them are asked for by id.
+    /// All programs are asked for by id.
     only_ids: bool,
-    /// Found since the last reading.
+    /// Matching programs that were found since the last reading.
     new: Vec<ProgramName>,
 }
 
@@ -329,7 +332,7 @@ impl WantedPrograms {
         }
     }
 
-    /// Looks which of the programs that are known are asked for and new.
+    /// Adds the known programs that match and are new.
     fn learn(&mut self, programs: &Programs) {
         for known in programs.known() {
             let key = known.key();
@@ -349,7 +352,7 @@ impl WantedPrograms {
         }
     }
 
-    /// Ids are of programs that are there: one that is not will not come.
+    /// Checks that a program exists for each id that was asked for. A program with such an id cannot be loaded later.
     fn check_ids(&self) -> Result<(), Error> {
         match ids(self.asked.as_deref()).flatten().find(|id| !self.keys.iter().any(|(known, _)| known == id)) {
             Some(id) => {
@@ -366,7 +369,7 @@ impl WantedPrograms {
         }
     }
 
-    /// Leaves of a state what concerns these programs; false when there is nothing of that.
+    /// Reduces a state to the data of the wanted programs; returns false if nothing is left.
     fn keeps(&mut self, state: &mut State) -> bool {
         match state {
             State::RunStats(stats) => {
@@ -378,7 +381,7 @@ impl WantedPrograms {
                 self.others.remove(&key);
                 self.keys.remove(&key)
             }
-            // A program that was gone before it had a name may have been asked for.
+            // A program that was unloaded before its name was read may have matched.
             State::Missed(_) => !self.only_ids,
             State::Program(_) => false,
             _ => true,
@@ -386,7 +389,7 @@ impl WantedPrograms {
     }
 }
 
-/// The programs of a pattern, as ids where they are.
+/// Items of a pattern: `Some` id for an item that is a number, else `None`.
 fn ids(pattern: Option<&str>) -> impl Iterator<Item = Option<u32>> {
     let programs = pattern.into_iter().flat_map(|pattern| pattern.split(','));
     programs.map(|part| part.split(':').next().unwrap_or(part).trim().parse().ok())

@@ -1,7 +1,7 @@
-//! The rings of kernel code that comes and goes: BPF programs above all, one ring per CPU.
+//! Rings of kernel code that is loaded and unloaded, mostly BPF programs. One ring per CPU.
 //!
-//! Two threads read them, each when it has a reason to: the load watcher at each load, the drain before it ends a round, so that no
-//! record comes behind the end of its round. Whoever comes first copies the records once, into the output and to the watcher.
+//! Two threads read these rings: the load watcher at each load, and the drain before it ends a round, so that no record
+//! follows the end of its round. The thread that reads first copies the records to the output and for the watcher.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,27 +15,27 @@ use crate::events::{Abilities, EventFd, OpenEvents};
 use crate::output::{Message, Queue, fix_sample_id_trailer};
 use crate::{Error, Level, Result, sys};
 
-/// Bytes of each ring: some 200 loads between two looks.
+/// Bytes of each ring: enough for about 200 loads between two reads.
 const RING_BYTES: usize = 128 << 10;
 
-/// The rings.
+/// Rings of code, shared by the drain and the load watcher.
 #[derive(Debug)]
 pub(crate) struct CodeRings {
     attr: EventAttr,
     trailer_bytes: usize,
-    /// Id that the file has for events of CPUs that come later; `None` where nothing is written.
+    /// Event id in the file for events of CPUs that come online later; `None` if nothing is written.
     id: Option<u64>,
     state: Mutex<CodeRingsState>,
 }
 
 #[derive(Debug, Default)]
 struct CodeRingsState {
-    /// By CPU.
+    /// Rings by CPU.
     rings: BTreeMap<u32, CodeRing>,
-    /// Records that the watcher has not looked at, while there is a watcher.
+    /// Records that the watcher has not read yet, while there is a watcher.
     unseen: Vec<u8>,
     is_watched: bool,
-    /// Bytes in rings that could not be read.
+    /// Bytes that could not be read from the rings.
     overrun_bytes: u64,
 }
 
@@ -43,16 +43,16 @@ struct CodeRingsState {
 struct CodeRing {
     event: Arc<OwnedFd>,
     ring: Ring,
-    /// Id that its records get instead of the event's own, which the file does not have.
+    /// Id to put into the records. It replaces the event's own id, which is not in the file.
     id: Option<u64>,
 }
 
 impl CodeRings {
-    /// Maps the rings of a recording, which own `fds` of its event from then on: one of a CPU that has gone is of no use, and goes with
-    /// its ring. `None` where the side band is that of the targets.
+    /// Maps the rings of a recording. The rings own the descriptors `fds` of the code event from then on; an event of a
+    /// CPU that went offline is closed with its ring. Returns `None` if the side-band events cover the targets only.
     ///
     /// # Errors
-    /// When not even a small ring can be mapped.
+    /// Fails if not even a small ring can be mapped.
     pub(super) fn of(opened: &OpenEvents, fds: Vec<EventFd>, notify: fn(Level, &str)) -> Result<Option<CodeRings>> {
         let Some(event) = opened.code else { return Ok(None) };
         let file = &opened.events[event].file;
@@ -64,7 +64,7 @@ impl CodeRings {
         }
         if least_bytes < RING_BYTES {
             let text = format!(
-                "rings for loads of BPF programs of {} KiB instead of {} KiB: the limit of locked memory; many loads at once may be \
+                "each ring for loads of BPF programs has {} KiB instead of {} KiB, by the limit of locked memory; many loads at once may be \
                  missed. Raise it (ulimit -l), give smaller rings (-m), or CAP_IPC_LOCK",
                 least_bytes / 1024,
                 RING_BYTES / 1024
@@ -74,10 +74,10 @@ impl CodeRings {
         Ok(Some(rings))
     }
 
-    /// Opens events and rings for a watcher alone: nothing is written.
+    /// Opens events and rings for a watcher alone: their records are not written.
     ///
     /// # Errors
-    /// When the events or the rings are refused.
+    /// Fails if the kernel refuses the events or the rings.
     pub(crate) fn unwritten(abilities: Abilities, cpus: &[u32]) -> Result<CodeRings> {
         let rings = CodeRings::new(&abilities.code(), None);
         cpus.iter().try_for_each(|cpu| rings.open(*cpu))?;
@@ -89,10 +89,10 @@ impl CodeRings {
         CodeRings { attr: attr.clone(), trailer_bytes, id, state: Mutex::default() }
     }
 
-    /// Opens an event on a CPU that has come online.
+    /// Opens the event and its ring on a CPU that has come online.
     ///
     /// # Errors
-    /// When the event or its ring is refused.
+    /// Fails if the kernel refuses the event or its ring.
     pub(crate) fn open(&self, cpu: u32) -> Result<()> {
         let event = sys::perf_event_open(&self.attr, -1, cpu as i32).map_err(|answer| Error::Syscall {
             call: "perf_event_open",
@@ -103,7 +103,7 @@ impl CodeRings {
         self.insert(cpu, Arc::new(event), self.id).map(drop)
     }
 
-    /// Maps the ring of an event; returns its bytes.
+    /// Maps the ring of an event and returns the bytes of the ring.
     fn insert(&self, cpu: u32, event: Arc<OwnedFd>, id: Option<u64>) -> Result<usize> {
         let mut bytes = RING_BYTES;
         let ring = map_ring(&event, cpu, &mut bytes, Ring::map)?;
@@ -111,43 +111,43 @@ impl CodeRings {
         Ok(bytes)
     }
 
-    /// Switches the events off: what goes on here from now on is of no recording.
+    /// Switches the events off: loads from now on belong to no recording.
     pub(crate) fn disable(&self) {
         for ring in self.state().rings.values() {
-            // One that cannot be switched off ends with its descriptor.
+            // An event that cannot be switched off ends when its descriptor is closed.
             drop(sys::disable(ring.event.as_fd()));
         }
     }
 
-    /// Gives up the ring of a CPU that has gone, which has nothing unread any more ([`CodeRings::take`]).
+    /// Drops the ring of a CPU that went offline. [`CodeRings::take`] has read all of its records before.
     pub(crate) fn remove(&self, cpu: u32) {
         self.state().rings.remove(&cpu);
     }
 
-    /// Layout of what is common to the records.
+    /// Layout of the sample id trailer of the records.
     pub(crate) fn layout(&self) -> SampleLayout {
         SampleLayout::new(&self.attr, Endian::NATIVE)
     }
 
-    /// The events, to wait for. From now on there is a watcher that looks at the records.
+    /// Returns the events, which the watcher polls. From now on records are kept for the watcher.
     pub(crate) fn watch(&self) -> Vec<Arc<OwnedFd>> {
         let mut state = self.state();
         state.is_watched = true;
         state.rings.values().map(|ring| Arc::clone(&ring.event)).collect()
     }
 
-    /// There is no watcher any more.
+    /// Ends the watch: records are no longer kept for the watcher.
     pub(crate) fn unwatch(&self) {
         let mut state = self.state();
         state.is_watched = false;
         state.unseen = Vec::new();
     }
 
-    /// Copies what is in the rings, with trailers set right, to the output and for the watcher. It is sent before anyone else can read
-    /// on, so that records are in the output when a round ends that began behind them.
+    /// Copies the records in the rings to the output and for the watcher, and fixes their trailers. The records are
+    /// sent while the lock is held, so a round that ends later has them before its end.
     ///
     /// # Errors
-    /// When the output has ended.
+    /// Fails if the output has ended.
     pub(crate) fn take(&self, queue: Option<&Queue>) -> Result<()> {
         let CodeRingsState { rings, unseen, is_watched, overrun_bytes } = &mut *self.state();
         let start = unseen.len();
@@ -175,23 +175,23 @@ impl CodeRings {
         }
     }
 
-    /// Records that the watcher has not looked at yet.
+    /// Takes the records that the watcher has not read yet.
     pub(crate) fn unseen(&self) -> Vec<u8> {
         std::mem::take(&mut self.state().unseen)
     }
 
-    /// Bytes in rings that could not be read since the last call.
+    /// Takes the number of bytes that could not be read from the rings since the last call.
     pub(crate) fn take_overrun(&self) -> u64 {
         std::mem::take(&mut self.state().overrun_bytes)
     }
 
     fn state(&self) -> MutexGuard<'_, CodeRingsState> {
-        // It is whole at every moment.
+        // A panic leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Puts an id into the trailers of records, which end with it.
+/// Writes an id into the trailers of records. The id is the last word of each record.
 fn set_ids(bytes: &mut [u8], id: u64) {
     let ends: Vec<usize> = Records::new(bytes, 0, Endian::NATIVE)
         .map_while(Result::ok)
@@ -208,7 +208,8 @@ mod tests {
 
     use super::*;
 
-    /// The kernel wakes nobody for an event of a CPU that has gone: whoever holds it holds it for nothing. Real kernel, root.
+    /// The kernel sends no wakeup for an event of a CPU that is offline, so a descriptor that is still held is useless.
+    /// Needs a real kernel and root.
     #[test]
     fn the_event_of_a_cpu_goes_with_its_ring() {
         let Some(rings) = Abilities::probe().ok().and_then(|abilities| CodeRings::unwritten(abilities, &[0]).ok())

@@ -1,7 +1,7 @@
-//! The drain thread: what the kernel writes into the rings is copied into buffers for the output thread, and nothing else happens here.
+//! The drain thread: copies records from the rings into buffers for the output thread, and does nothing else.
 //!
-//! It reads no `/proc`, calls no `bpf(2)`, writes to no disk, and waits for nobody: where the output has no more buffers, what the
-//! kernel wrote stays in the rings.
+//! The drain reads no `/proc`, calls no `bpf(2)`, writes to no disk and waits for no other thread. If the output has no
+//! free buffer, the records stay in the rings.
 
 mod code;
 mod ring;
@@ -23,10 +23,10 @@ use crate::output::{DrainAccount, Message, Next, Queue};
 use crate::sys::{self, Waker};
 use crate::{Error, Result};
 
-/// The longest time that what the kernel wrote stays in the rings.
+/// The longest time that records stay in the rings.
 const DRAIN_EVERY: Duration = Duration::from_millis(200);
 
-/// The thread, and the way to it. Dropped, it ends.
+/// Handle of the drain thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Drain {
     requests: Option<SyncSender<Request>>,
@@ -34,10 +34,10 @@ pub(crate) struct Drain {
     thread: Option<JoinHandle<(DrainAccount, Result<()>)>>,
 }
 
-/// A round that is asked for. What was asked for is told when it is on its way to the output.
+/// Request to end a round. `done` is answered when the round is on its way to the output.
 #[derive(Debug)]
 struct Request {
-    /// The file that follows, where this one ends with the round.
+    /// The next file, if the round also ends the current file.
     next: Option<Box<Next>>,
     done: SyncSender<()>,
 }
@@ -50,20 +50,20 @@ struct Drainer {
     account: DrainAccount,
 }
 
-/// A buffer that bytes of rings are copied into.
+/// Copies bytes of the rings into buffers for the output.
 struct Copies<'a> {
     queue: &'a Queue,
     account: &'a mut DrainAccount,
-    /// All of the rings has to be copied, whatever waits already.
+    /// Everything in the rings has to be copied, even if many buffers wait already.
     is_due: bool,
     buffer: Vec<u8>,
 }
 
 impl Drain {
-    /// Starts to drain; `waker` wakes the thread, `ended` is woken when it ends.
+    /// Starts the thread. `waker` wakes the thread; the thread wakes `ended` when it ends.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// Fails if no thread can be created.
     pub(crate) fn start(
         opened: Arc<OpenEvents>,
         rings: Rings,
@@ -75,7 +75,7 @@ impl Drain {
         let mut drainer = Drainer { opened, rings, queue, account: DrainAccount::default() };
         let woken = waker.clone();
         let thread = sys::spawn("bprec-drain", move || {
-            // Rights that are missing are no reason not to drain.
+            // Without the right to a higher priority, the drain runs at the normal priority.
             sys::become_favoured();
             let outcome = drainer.drain(&received, &woken);
             ended.wake();
@@ -84,17 +84,17 @@ impl Drain {
         Ok(Drain { requests: Some(requests), waker, thread: Some(thread) })
     }
 
-    /// Ends a round behind what was sent and what is in the rings: what the caller counts from then on is newer than everything in
-    /// that round, as a reader that sorts round by round takes for granted.
+    /// Ends a round after the records that were sent and the records in the rings. Counts that the caller reads
+    /// afterwards are newer than every record of the round; readers that sort round by round rely on that.
     ///
     /// # Errors
-    /// When the output has ended; so for [`Drain::switch`].
+    /// Fails if the output has ended, as [`Drain::switch`] does.
     pub(crate) fn end_round(&self) -> Result<()> {
         self.request(None)
     }
 
-    /// Has what is sent from here on written into another file. The one before it ends behind what was sent before and what is in
-    /// the rings now.
+    /// Writes everything that is sent from here on into another file. The current file ends after the records that were
+    /// sent before and the records in the rings.
     pub(crate) fn switch(&self, next: Next) -> Result<()> {
         self.request(Some(Box::new(next)))
     }
@@ -107,10 +107,10 @@ impl Drain {
         receive.recv().map_err(|_| Error::OutputEnded)
     }
 
-    /// Has everything sent that is in the rings, and ends the thread. Returns what went wrong with it, too.
+    /// Sends everything in the rings and ends the thread. Also returns the error of the thread, if there was one.
     ///
     /// # Errors
-    /// When the thread has failed in a way that left nothing behind.
+    /// Fails if the thread panicked.
     pub(crate) fn finish(&mut self) -> Result<(DrainAccount, Result<()>)> {
         self.requests = None;
         self.waker.wake();
@@ -128,7 +128,7 @@ impl Drop for Drain {
 }
 
 impl Drainer {
-    /// Drains until nobody asks any more.
+    /// Drains until the sender of requests is dropped.
     fn drain(&mut self, requests: &Receiver<Request>, waker: &Waker) -> Result<()> {
         let writers_of_rings = self.rings.writers(&self.opened);
         let mut writers: Vec<_> = writers_of_rings.iter().map(|writers| writers.iter()).collect();
@@ -143,7 +143,8 @@ impl Drainer {
                 answer,
                 remedy: String::new(),
             })?;
-            // The task has ended, or the CPU has gone. Others that write to the same ring wake it from here on.
+            // The task has ended or the CPU went offline. From here on the next event that writes to the same ring is
+            // polled.
             for (fd, writers) in fds[1..].iter_mut().zip(&mut writers).filter(|(fd, _)| sys::is_hung_up(fd)) {
                 *fd = writers.next().map_or(sys::poll_in(waker), sys::poll_in);
             }
@@ -154,10 +155,10 @@ impl Drainer {
             match requests.try_recv() {
                 Ok(Request { next, done }) => {
                     self.end_round(next)?;
-                    // Nobody waits any more when the recording is being given up.
+                    // The requester may be gone if the recording is being given up.
                     let _ = done.send(());
                 }
-                // Records left in a ring belong to this round, too: it ends when all rings were read.
+                // Records left in a ring also belong to this round, so the round ends only when all rings were read.
                 Err(TryRecvError::Empty) if self.copy_rings(false)? => self.queue.end_pass()?,
                 Err(TryRecvError::Empty) => (),
                 Err(TryRecvError::Disconnected) => return self.end_file(),
@@ -165,7 +166,7 @@ impl Drainer {
         }
     }
 
-    /// Ends a round, and the file with it where another one follows.
+    /// Ends a round, and also the file if another one follows.
     fn end_round(&mut self, next: Option<Box<Next>>) -> Result<()> {
         let Some(mut next) = next else {
             self.copy_rings(true)?;
@@ -176,7 +177,7 @@ impl Drainer {
         self.queue.push(Message::Next(next))
     }
 
-    /// Adds the last records of a file: samples of rings that are overwritten, and the side band of their time.
+    /// Adds the last records of a file: the samples of overwritten rings, and the side-band records of the same time.
     fn end_file(&mut self) -> Result<()> {
         let mut newest = Vec::new();
         let passed_over_bytes = self.rings.take_newest(&mut newest)?;
@@ -186,7 +187,8 @@ impl Drainer {
         self.queue.push(Message::Round { is_asked_for: true })
     }
 
-    /// Copies what is in the rings. Returns false when there was no buffer for the rest, which may only be where it is not due.
+    /// Copies the records in the rings. Returns false if there was no buffer for the rest, which can happen only if
+    /// `is_due` is false.
     fn copy_rings(&mut self, is_due: bool) -> Result<bool> {
         let Drainer { rings, queue, account, .. } = self;
         let mut copies = Copies { queue, account, is_due, buffer: Vec::new() };
@@ -198,7 +200,7 @@ impl Drainer {
 }
 
 impl Copies<'_> {
-    /// Copies what a ring has; false when there is no buffer for it.
+    /// Copies the records of a ring; returns false if there is no buffer for them.
     fn copy(&mut self, unread: &Unread<'_>) -> Result<bool> {
         if self.buffer.len() + unread.len() > self.buffer.capacity() {
             self.send()?;
@@ -211,7 +213,7 @@ impl Copies<'_> {
         Ok(true)
     }
 
-    /// Sends what was copied.
+    /// Sends the copied records.
     fn send(&mut self) -> Result<()> {
         match self.buffer.is_empty() {
             true => Ok(()),

@@ -1,8 +1,8 @@
 //! A ring buffer shared with the kernel: one control page, then a power of two of data pages.
 //!
-//! Layout from `struct perf_event_mmap_page`: `data_head u64` at 1024, `data_tail u64` at 1032. Both count bytes since
-//! the beginning and never wrap; a position is taken modulo the size. The kernel writes records behind the head and
-//! never beyond the tail plus the size.
+//! Layout by `struct perf_event_mmap_page`: `data_head u64` at 1024, `data_tail u64` at 1032. Both count bytes since
+//! the beginning and never wrap; the position in the data is the count modulo the size. The kernel writes records at
+//! the head, and never beyond the tail plus the size.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,56 +18,56 @@ use crate::sys;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// The ring of an event. It outlives the descriptor: the mapping holds the event.
+/// The ring of an event. The ring outlives the descriptor, because the mapping holds the event.
 #[derive(Debug)]
 pub(crate) struct Ring {
     map: MmapRaw,
     page_bytes: usize,
     data_bytes: usize,
-    /// Position up to which this side has read; the kernel's copy is only ever written by us.
+    /// Position up to which the recorder has read. Only the recorder writes the copy in the control page.
     tail: u64,
 }
 
-/// A ring that the kernel writes backward and over, for an event with `write_backward`: its head falls from 0, and the newest
-/// record is in front.
+/// A ring that the kernel writes backward and overwrites, for an event with `write_backward`. The head starts at 0 and
+/// falls; it points at the newest record.
 #[derive(Debug)]
 pub(crate) struct BackwardRing {
     ring: Ring,
-    /// Head at the last read of the ring.
+    /// Head when the ring was last read.
     read_to: u64,
-    /// Sizes of the records that are being read, the newest first.
+    /// Sizes of the records that are being read, newest first.
     sizes: Vec<u16>,
 }
 
-/// Data that the kernel has written and we have not taken yet: one piece, and a second one where it wraps.
+/// Data that the kernel has written and the recorder has not consumed: one slice, or two if the data wraps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unread<'a> {
     /// The older part.
     pub(crate) first: &'a [u8],
-    /// The part behind the wrap, usually empty.
+    /// The part after the wrap, usually empty.
     pub(crate) second: &'a [u8],
     head: u64,
-    /// Bytes between the last position and the kernel's, where that is further than the ring is large: not to be had any more.
+    /// Bytes between the recorder's position and the head, if they are more than the ring holds. These bytes are lost.
     pub(crate) overrun_bytes: u64,
 }
 
 impl Unread<'_> {
-    /// Bytes in both parts.
+    /// Number of bytes in both parts.
     pub(crate) fn len(&self) -> usize {
         self.first.len() + self.second.len()
     }
 
-    /// Head of the kernel, to hand to [`Ring::consume`].
+    /// Head of the ring when it was read, to pass to [`Ring::consume`].
     pub(crate) fn head(&self) -> u64 {
         self.head
     }
 }
 
 impl Ring {
-    /// Maps the ring of `event` with `data_bytes`, a power of two of at least one page.
+    /// Maps the ring of `event` with `data_bytes`, which is a power of two and at least one page.
     ///
     /// # Errors
-    /// EPERM when it is more than may be locked.
+    /// Fails with EPERM if the ring exceeds the limit of locked memory.
     pub(crate) fn map(event: BorrowedFd<'_>, data_bytes: usize) -> io::Result<Ring> {
         let page_bytes = sys::page_bytes();
         debug_assert!(data_bytes.is_power_of_two() && data_bytes >= page_bytes);
@@ -77,12 +77,12 @@ impl Ring {
 
     /// Data that the kernel has written since the last [`Ring::consume`].
     pub(crate) fn unread(&self) -> Unread<'_> {
-        // ATOMICS: pairs with the kernel's smp_wmb() before its store of data_head in perf_output_put_handle(): what it
-        // wrote before that store is visible behind this load.
+        // ATOMICS: pairs with the kernel's smp_wmb() before its store of data_head in perf_output_put_handle(): data
+        // that the kernel wrote before that store is visible after this load.
         let head = self.control(DATA_HEAD).load(Ordering::Acquire);
         let len = head.wrapping_sub(self.tail) as usize;
         if len > self.data_bytes {
-            // The only way on is to start again at the head.
+            // The position is lost; reading goes on at the head.
             return Unread { first: &[], second: &[], head, overrun_bytes: len as u64 };
         }
         let start = self.tail as usize & (self.data_bytes - 1);
@@ -90,11 +90,11 @@ impl Ring {
         Unread { first: self.data(start, first), second: self.data(0, len - first), head, overrun_bytes: 0 }
     }
 
-    /// Gives the space up to `head`, as an [`Unread`] had it, back to the kernel.
+    /// Gives the space up to `head`, taken from an [`Unread`], back to the kernel.
     pub(crate) fn consume(&mut self, head: u64) {
         self.tail = head;
         // ATOMICS: pairs with the kernel's load of data_tail in __perf_output_begin() and the control dependency there:
-        // our reads of the data come before this store, its writes to the same bytes after that load.
+        // our reads of the data come before this store, and the kernel's writes to the same bytes come after that load.
         self.control(DATA_TAIL).store(head, Ordering::Release);
     }
 
@@ -107,16 +107,17 @@ impl Ring {
 
     fn data(&self, start: usize, len: usize) -> &[u8] {
         assert!(start + len <= self.data_bytes);
-        // SAFETY: the range lies in the data pages of the mapping (asserted), which lives as long as `self`. It is part
-        // of [tail, head): the kernel does not write there until the tail is moved, which takes `&mut self` and so
-        // cannot happen while the slice lives. In a ring that is overwritten the kernel writes nowhere while its output is
-        // paused, which `BackwardRing::read` asks for.
+        // SAFETY: the range lies in the data pages of the mapping (asserted), which lives as long as `self`. The range
+        // is part of [tail, head): the kernel does not write there until the tail moves, and moving it takes `&mut
+        // self`, which the slice excludes while it lives. In an overwritten ring the kernel writes nothing while the
+        // output of the event is paused, which `BackwardRing::read` requires.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.page_bytes + start), len) }
     }
 }
 
 impl BackwardRing {
-    /// Maps the ring of `event` as [`Ring::map`] does. That it cannot be written to has the kernel overwrite it.
+    /// Maps the ring of `event` as [`Ring::map`] does, but read-only: the kernel overwrites a ring that is mapped
+    /// read-only.
     pub(crate) fn map(event: BorrowedFd<'_>, data_bytes: usize) -> io::Result<BackwardRing> {
         let page_bytes = sys::page_bytes();
         debug_assert!(data_bytes.is_power_of_two() && data_bytes >= page_bytes);
@@ -124,8 +125,9 @@ impl BackwardRing {
         Ok(BackwardRing { ring: Ring { map, page_bytes, data_bytes, tail: 0 }, read_to: 0, sizes: Vec::new() })
     }
 
-    /// Appends the whole records that are there and were not read before, the oldest first. The event's output is paused: what
-    /// was being written then is there, or is left out. Returns the bytes behind what is no record, which are passed over.
+    /// Appends the whole records that were not read before, oldest first. The caller has paused the output of the
+    /// event, so no record is half written. Returns the number of bytes that are passed over because they are not
+    /// records.
     pub(crate) fn read(&mut self, records: &mut Vec<u8>) -> u64 {
         // ATOMICS: as in `Ring::unread`.
         let head = self.ring.control(DATA_HEAD).load(Ordering::Acquire);
@@ -141,7 +143,7 @@ impl BackwardRing {
             let size = u16::from_ne_bytes([header[6], header[7]]);
             let is_header = usize::from(size) >= RECORD_HEADER_BYTES;
             if !is_header || bytes + usize::from(size) > limit {
-                // Behind the oldest record that is whole lies a part of the one before it, in a ring that was written over.
+                // In an overwritten ring the oldest whole record is followed by the rest of the record before it.
                 let is_cut_off = is_header && written > limit;
                 passed_over = if is_cut_off { 0 } else { limit - bytes };
                 break;
@@ -158,7 +160,7 @@ impl BackwardRing {
         passed_over as u64
     }
 
-    /// Copies from `offset` bytes behind `head`.
+    /// Copies from `offset` bytes after `head`.
     fn copy(&self, head: u64, offset: usize, out: &mut [u8]) {
         let start = (head as usize).wrapping_add(offset) & (self.ring.data_bytes - 1);
         let first = out.len().min(self.ring.data_bytes - start);
@@ -168,14 +170,14 @@ impl BackwardRing {
     }
 }
 
-/// Rings in memory, which tests write into in the kernel's place.
+/// Rings in memory, into which tests write in place of the kernel.
 #[cfg(test)]
 pub(super) mod in_memory {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
     use super::*;
 
-    /// A record of this size, made of one number.
+    /// A record of `size` bytes, filled with the byte `fill`.
     pub(crate) fn record(size: u16, fill: u8) -> Vec<u8> {
         let mut bytes = vec![fill; usize::from(size)];
         bytes[6..8].copy_from_slice(&size.to_ne_bytes());
@@ -189,11 +191,11 @@ pub(super) mod in_memory {
             Ring { map, page_bytes, data_bytes, tail: 0 }
         }
 
-        /// Writes behind `at`, as the kernel does, over whatever is there.
+        /// Writes at position `at`, as the kernel does, over any older data.
         pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
             for (offset, byte) in bytes.iter().enumerate() {
                 let position = (at as usize).wrapping_add(offset) & (self.data_bytes - 1);
-                // SAFETY: inside the data pages of a private mapping, of which no slice is borrowed here.
+                // SAFETY: inside the data pages of a private mapping; no slice of the mapping is borrowed here.
                 unsafe { self.map.as_mut_ptr().add(self.page_bytes + position).write(*byte) };
             }
         }
@@ -212,7 +214,7 @@ pub(super) mod in_memory {
             BackwardRing { ring: Ring::in_memory(data_bytes), read_to: 0, sizes: Vec::new() }
         }
 
-        /// Writes records one in front of the other, and publishes where the newest begins.
+        /// Writes each record in front of the one before, and publishes the new head.
         pub(crate) fn push(&self, records: &[Vec<u8>]) {
             let mut head = self.ring.control(DATA_HEAD).load(Ordering::Acquire);
             for record in records {
@@ -237,7 +239,7 @@ mod tests {
     fn what_wraps_is_there_in_two_parts() {
         let mut ring = Ring::in_memory(ring_bytes());
         let size = ring_bytes() as u64;
-        // All but 16 bytes have been read before.
+        // All bytes but 16 have been read before.
         ring.consume(size - 16);
         let written = record(48, 7);
         ring.write(size - 16, &written);
@@ -255,7 +257,7 @@ mod tests {
         let mut ring = Ring::in_memory(ring_bytes());
         let size = ring_bytes() as u64;
         ring.consume(96);
-        // A ring that is full.
+        // A full ring.
         ring.set_head(96 + size);
         assert_eq!((ring.unread().len() as u64, ring.unread().overrun_bytes), (size, 0));
         ring.set_head(96 + size + 8);
@@ -281,7 +283,8 @@ mod tests {
         ring.push(std::slice::from_ref(&three));
         records.clear();
         assert_eq!((ring.read(&mut records), records), (0, three));
-        // More than has room: the oldest are gone, and the one of which a part is left is not passed over but overwritten.
+        // More records than the ring holds: the oldest are gone, and the rest of a half-overwritten record does not
+        // count as passed over.
         let many: Vec<Vec<u8>> = (0..=ring_bytes() / 40).map(|index| record(40, index as u8)).collect();
         ring.push(&many);
         let mut records = Vec::new();
@@ -300,12 +303,12 @@ mod tests {
             let mut records = Vec::new();
             assert_eq!(ring.read(&mut records), 32 + 16, "size {size}");
             assert_eq!(records, newest);
-            // Later records are read again.
+            // Later records can still be read.
             ring.push(&[record(8, 5)]);
             records.clear();
             assert_eq!((ring.read(&mut records), records), (0, record(8, 5)));
         }
-        // A damaged size, in a ring that was written over too.
+        // A damaged size in a ring that was also overwritten.
         let mut ring = BackwardRing::in_memory(ring_bytes());
         ring.push(&vec![record(64, 0); ring_bytes() / 64]);
         let mut damaged = record(64, 1);

@@ -1,4 +1,4 @@
-//! The rings of a recording: one per CPU for all events, and those of code that comes and goes.
+//! The rings of a recording: one per CPU for all events, and the rings of code.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,45 +14,46 @@ use crate::{Error, Level, Options, Result, sys};
 /// All rings of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
-    /// One ring per CPU, for all events but one.
+    /// One ring per CPU, for all events except the code event.
     main: RingSet,
-    /// Rings of code that comes and goes: no flood of samples can push it out. `None` where the side band covers the targets only.
+    /// Rings of code that is loaded and unloaded: samples cannot push its records out. `None` if the side-band events
+    /// cover the targets only.
     code: Option<Arc<CodeRings>>,
-    /// One ring per CPU for the events that sample, where samples overwrite the oldest ones.
+    /// One ring per CPU for the sampling events, if the newest samples overwrite the oldest.
     newest: Vec<CpuBackwardRing>,
 }
 
-/// Rings that are read one after the other.
+/// Rings that are read in turn.
 #[derive(Debug, Default)]
 struct RingSet {
     rings: Vec<CpuRing>,
-    /// The one whose turn it is.
+    /// Index of the ring that is read next.
     at: usize,
 }
 
-/// A ring that is overwritten, and where it belongs.
+/// An overwritten ring and its CPU.
 #[derive(Debug)]
 struct CpuBackwardRing {
     cpu: u32,
     ring: BackwardRing,
-    /// Event that owns the ring, as in a [`CpuRing`].
+    /// Event that owns the ring, as in [`CpuRing`].
     owner: Arc<OwnedFd>,
 }
 
-/// A ring and where it belongs.
+/// A ring and its CPU.
 #[derive(Debug)]
 struct CpuRing {
     cpu: u32,
     ring: Ring,
-    /// Event that owns the ring: the one to poll, and the one that other events of the CPU are redirected to.
+    /// Event that owns the ring: it is polled, and the other events of the CPU write into its ring.
     owner: Arc<OwnedFd>,
 }
 
 impl Rings {
-    /// Gives each CPU a ring, owned by the first event there, and redirects the others into it.
+    /// Gives each CPU a ring, owned by the first event of that CPU, and redirects the other events into it.
     ///
     /// # Errors
-    /// When not even a small ring can be mapped.
+    /// Fails if not even a small ring can be mapped, or an event cannot be redirected.
     pub(crate) fn map(opened: &mut OpenEvents, options: &Options) -> Result<Rings> {
         let code_fds = opened.fds.extract_if(.., |event_fd| opened.code == Some(event_fd.event)).collect();
         let mut rings = Rings::default();
@@ -84,7 +85,7 @@ impl Rings {
         }
         if bytes < asked {
             let text = format!(
-                "rings of {} KiB instead of {} KiB: the limit of locked memory (kernel.perf_event_mlock_kb)",
+                "each ring has {} KiB instead of {} KiB, by the limit of locked memory (kernel.perf_event_mlock_kb)",
                 bytes / 1024,
                 asked / 1024
             );
@@ -94,12 +95,12 @@ impl Rings {
         Ok(rings)
     }
 
-    /// The rings of code.
+    /// Rings of code, if there are any.
     pub(crate) fn code(&self) -> Option<&Arc<CodeRings>> {
         self.code.as_ref()
     }
 
-    /// Events that write to each ring, the owner first. Each of them can be polled.
+    /// Events that write to each ring, the owner first. Each event can be polled.
     pub(super) fn writers(&self, opened: &OpenEvents) -> Vec<Vec<Arc<OwnedFd>>> {
         let mut by_cpu: BTreeMap<i32, Vec<Arc<OwnedFd>>> = BTreeMap::new();
         for event_fd in &opened.fds {
@@ -114,30 +115,30 @@ impl Rings {
         self.main.rings.iter().map(of_ring).collect()
     }
 
-    /// Hands what is in each ring to `take`, and gives the space back to the kernel where that has taken it. Where it has not, the rest
-    /// has its turn first the next time; returns false then.
+    /// Passes the data of each ring to `take`, and gives the space back to the kernel if `take` returns true. If `take`
+    /// returns false, this ring is read first at the next call, and the function returns false.
     ///
     /// # Errors
-    /// Result of `take`.
+    /// Returns the error of `take`.
     pub(super) fn take_main(&mut self, take: impl FnMut(&Unread<'_>) -> Result<bool>) -> Result<bool> {
         self.main.take(take)
     }
 
-    /// Sends what is in the rings of code. Returns bytes in them that could not be read.
+    /// Sends the records in the rings of code. Returns the number of bytes that could not be read.
     ///
     /// # Errors
-    /// When the output has ended.
+    /// Fails if the output has ended.
     pub(super) fn take_code(&self, queue: &Queue) -> Result<u64> {
         let Some(code) = &self.code else { return Ok(0) };
         code.take(Some(queue))?;
         Ok(code.take_overrun())
     }
 
-    /// Appends what is in the rings that are overwritten and was not taken before, ring by ring. Samples of the time that this
-    /// takes are not recorded. Returns the bytes that were passed over because they are no records.
+    /// Appends the records of the overwritten rings that were not taken before, ring by ring. Samples during this time
+    /// are not recorded. Returns the number of bytes that are passed over because they are not records.
     ///
     /// # Errors
-    /// When the kernel does not stop to write into them.
+    /// Fails if the kernel cannot pause the output into a ring.
     pub(super) fn take_newest(&mut self, records: &mut Vec<u8>) -> Result<u64> {
         let mut passed_over_bytes = 0;
         for CpuBackwardRing { cpu, ring, owner } in &mut self.newest {
@@ -175,7 +176,8 @@ impl RingSet {
     }
 }
 
-/// Maps the ring of an event: with `bytes`, or as many as the kernel lets us lock.
+/// Maps the ring of an event with `bytes`, or with fewer if the limit of locked memory requires it; `bytes` is lowered
+/// then.
 pub(super) fn map_ring<R>(
     event: &impl AsFd,
     cpu: u32,
@@ -185,14 +187,14 @@ pub(super) fn map_ring<R>(
     loop {
         match map(event.as_fd(), *bytes) {
             Ok(ring) => return Ok(ring),
-            // More than may be locked: a smaller ring is better than none.
+            // The ring exceeds the limit of locked memory: a smaller ring is better than no ring.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) && *bytes > sys::page_bytes() => *bytes /= 2,
             Err(answer) => {
                 return Err(Error::Syscall {
                     call: "mmap",
                     object: format!("ring of cpu {cpu}, {bytes} bytes"),
                     answer,
-                    remedy: "a smaller one needs less locked memory: -m PAGES".to_owned(),
+                    remedy: "a smaller ring needs less locked memory: -m PAGES".to_owned(),
                 });
             }
         }

@@ -1,4 +1,4 @@
-//! Abilities and permissions of this kernel, as far as the recorder has to adapt to them.
+//! Abilities of the kernel, and permissions, to which the recorder adapts.
 
 use std::io;
 
@@ -7,26 +7,26 @@ use bprec_format::{AttrFlags, EventAttr, ReadFormat, SampleType, event_type, sof
 use crate::limits::Limit;
 use crate::sys;
 
-/// Abilities of this kernel's perf events. Everything is tried rather than concluded from a version.
+/// Abilities of the perf events of this kernel. Each ability is tried out, not derived from a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// Lost samples are counted per event (6.0).
+    /// Lost samples are counted per event (Linux 6.0).
     pub(crate) lost: bool,
-    /// Build ids in MMAP2 (5.12).
+    /// MMAP2 records can have build ids (Linux 5.12).
     pub(crate) build_id: bool,
-    /// CGROUP records and cgroup ids in samples (5.7).
+    /// CGROUP records, and cgroup ids in samples (Linux 5.7).
     pub(crate) cgroup: bool,
-    /// KSYMBOL and BPF_EVENT records (5.1).
+    /// KSYMBOL and BPF_EVENT records (Linux 5.1).
     pub(crate) bpf: bool,
-    /// Another clock than the scheduler's (4.1).
+    /// Events can use a clock other than the scheduler's (Linux 4.1).
     pub(crate) clock: bool,
 }
 
 impl Abilities {
-    /// Tries all at once on a dummy event, and one by one if that is refused.
+    /// Tries all abilities at once on a dummy event, and one by one if the kernel refuses that.
     ///
     /// # Errors
-    /// When not even the plainest event can be opened.
+    /// Fails if not even an event without any of the abilities can be opened.
     pub(crate) fn probe() -> io::Result<Abilities> {
         let all = Abilities { lost: true, build_id: true, cgroup: true, bpf: true, clock: true };
         let none = Abilities { lost: false, build_id: false, cgroup: false, bpf: false, clock: false };
@@ -52,11 +52,11 @@ impl Abilities {
         sys::perf_event_open(&attr, 0, -1).map(drop)
     }
 
-    /// Attributes that all events have in common: the fields for task, time and place, and the clock.
+    /// Attributes that all events have in common: sample fields for task, time and CPU, and the clock.
     pub(crate) fn base(self) -> EventAttr {
         let mut attr = EventAttr {
-            // IP too, although nothing here has one: perf script looks only at the first event of each type to see what it
-            // can print, and gives up on the rest.
+            // IP is included although no dummy event has one: perf script looks only at the first event of each type to
+            // find out what it can print, and gives up on other fields.
             sample_type: [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU]
                 .into_iter()
                 .fold(SampleType::IDENTIFIER, SampleType::with),
@@ -73,8 +73,8 @@ impl Abilities {
         attr
     }
 
-    /// An event that never fires, to carry records of other kinds. Kernel mode is excluded so that it needs no
-    /// permission to look at the kernel.
+    /// A dummy event, which never fires, as a carrier of side-band records. Kernel mode is excluded, so the event needs
+    /// no permission to observe the kernel.
     pub(crate) fn dummy(self) -> EventAttr {
         let base = self.base();
         EventAttr {
@@ -86,7 +86,7 @@ impl Abilities {
         }
     }
 
-    /// The event that carries who runs and what is mapped.
+    /// The event that carries the records of tasks and mappings.
     pub(crate) fn side_band(self) -> EventAttr {
         let mut attr = self.dummy();
         let mut add = |flag| attr.flags = attr.flags.with(flag);
@@ -102,7 +102,8 @@ impl Abilities {
         attr
     }
 
-    /// The event that carries which kernel code, BPF programs above all, comes and goes. It wakes its reader at each.
+    /// The event that carries loads and unloads of kernel code, mostly BPF programs. It wakes its reader at each
+    /// record.
     pub(crate) fn code(self) -> EventAttr {
         let mut attr = self.dummy();
         attr.flags = attr.flags.with(AttrFlags::WATERMARK);
@@ -113,7 +114,7 @@ impl Abilities {
         attr
     }
 
-    /// The event whose samples carry `bprec:state`. It is opened for its id alone and never enabled.
+    /// The event whose samples carry `bprec:state`. It is opened for its id only and never enabled.
     pub(crate) fn state(self) -> EventAttr {
         let base = self.base();
         EventAttr {
@@ -126,15 +127,15 @@ impl Abilities {
         }
     }
 
-    /// An event that carries what programs put out. It is on from the start: the kernel refuses them otherwise. Its samples
-    /// have the mode and the place of what was interrupted.
+    /// An event that carries the output of BPF programs. It is enabled from the start, because the kernel otherwise
+    /// refuses the output. Its samples have the mode and the address of the interrupted code.
     pub(crate) fn output(self) -> EventAttr {
         let state = self.state();
         let off = AttrFlags::DISABLED.with(AttrFlags::EXCLUDE_KERNEL).with(AttrFlags::EXCLUDE_HV);
         EventAttr { flags: state.flags.without(off), ..state }
     }
 
-    /// Limits of this kernel; empty when it has none.
+    /// Limits of this kernel; empty if it has all abilities.
     pub(crate) fn limits(self) -> Vec<Limit> {
         [
             (self.lost, Limit::NoLostCounts),

@@ -1,4 +1,4 @@
-//! Events to open: event syntax, PMUs, tracepoints, targets × CPUs → descriptors.
+//! Events to open: syntax, PMUs, tracepoints, and descriptors for each target and CPU.
 
 mod abilities;
 pub(crate) mod machine;
@@ -12,7 +12,8 @@ pub(crate) use open::{EventFd, OpenEvent, OpenEvents, SampleRole, everywhere};
 pub(crate) use sampling::{Sampler, refused};
 pub(crate) use targets::{Binding, CpuThreadTargets};
 
-/// Returns true if `text` as a whole matches `pattern`, a shell pattern for names: `*`, `?`, `[a-z]`, `[!a-z]`. What is no pattern, such as `a[`, is a name.
+/// Returns true if the whole of `text` matches the shell pattern `pattern`: `*`, `?`, `[a-z]`, `[!a-z]`. A malformed
+/// pattern such as `a[` is compared as a name.
 pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     ::glob::Pattern::new(pattern).map_or(pattern == text, |pattern| pattern.matches(text))
 }

@@ -1,4 +1,4 @@
-//! From targets and events to open descriptors.
+//! Opening of events on targets: from event specifications to descriptors.
 
 use std::io;
 use std::ops::Range;
@@ -14,81 +14,82 @@ use super::targets::CpuThreadTargets;
 use crate::limits::Limit;
 use crate::{Error, Level, Options, Result, sys};
 
-/// The events of one recording, open. The rings that they write to are the drain's.
+/// The open events of one recording. The drain owns the rings into which they write.
 #[derive(Debug)]
 pub(crate) struct OpenEvents {
-    /// The events of the file, in its order: those that sample, those of programs, the side band, `bprec:state`.
+    /// Events in the order of the file: sampling events, events of user programs, side band, `bprec:state`,
+    /// `bprec:sampler`.
     pub(crate) events: Vec<OpenEvent>,
-    /// One descriptor per event and place.
+    /// One descriptor per event, task and CPU.
     pub(crate) fds: Vec<EventFd>,
-    /// Number of events that sample; those of programs follow.
+    /// Number of the main sampling events; the events of user programs follow.
     samplers: usize,
-    /// Index of the first event that is not switched on and off with the samplers: the side band.
+    /// Index of the first side-band event. The events before it are the ones that sample.
     side_band: usize,
-    /// Index of the event that tells of code which comes and goes, where it has rings of its own.
+    /// Index of the event for loads and unloads of kernel code, if that event has its own rings.
     pub(crate) code: Option<usize>,
     /// Index of `bprec:state`.
     pub(crate) state: usize,
     /// Index of `bprec:sampler`, if there is one.
     pub(crate) sampler_output: Option<usize>,
-    /// The side band covers everything that happens, not only the targets.
+    /// True if the side band covers the whole machine, false if it covers the targets only.
     pub(crate) side_band_everywhere: bool,
 }
 
 /// An event of the file.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenEvent {
-    /// Its name.
+    /// Name of the event.
     pub(crate) name: String,
-    /// Its attr and ids.
+    /// Attributes and ids of the event.
     pub(crate) file: FileAttr,
 }
 
 impl OpenEvent {
-    /// An event without ids so far.
+    /// Creates an event that has no ids yet.
     pub(crate) fn new(name: String, attr: EventAttr) -> OpenEvent {
         OpenEvent { name, file: FileAttr { attr, ids: Vec::new() } }
     }
 }
 
-/// The descriptor of an event at one place.
+/// Descriptor of an event for one task and CPU.
 #[derive(Debug)]
 pub(crate) struct EventFd {
     pub(crate) fd: Arc<OwnedFd>,
-    /// Index of its event.
+    /// Index of the event in [`OpenEvents::events`].
     pub(crate) event: usize,
     pub(crate) id: u64,
-    /// −1 when it follows a task anywhere.
+    /// CPU of the descriptor; −1 if it follows a task on all CPUs.
     pub(crate) cpu: i32,
 }
 
-/// Maker of the samples that an event carries.
+/// Origin of the samples that an event carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SampleRole {
-    /// The recording's main samples.
+    /// The main samples of the recording.
     Main,
-    /// Samples of our sampling program.
+    /// Samples of the recorder's own sampling program.
     BpfSampler,
-    /// Samples of the user's programs.
+    /// Samples of the user's BPF programs.
     UserProgram,
-    /// No samples that count.
+    /// No samples that are counted.
     Other,
 }
 
 impl OpenEvents {
-    /// Opens the events that sample, switched off. What of them the machine lacks is replaced in `samplers`.
+    /// Opens the sampling events, disabled. An event that the machine does not offer is replaced in `samplers`.
     ///
     /// # Errors
-    /// When an event cannot be opened at all.
+    /// Fails if an event cannot be opened and has no replacement.
     pub(crate) fn open(options: &Options, samplers: &mut [Sampler], targets: &CpuThreadTargets) -> Result<OpenEvents> {
         for sampler in samplers.iter_mut() {
             let cpus = cpus_of(&sampler.spec, &targets.cpus);
             let places = targets.places();
             let (Some(place), Some(cpu)) = (places.first(), cpus.first()) else {
-                let problem = format!("its PMU counts on none of the CPUs {:?}", targets.cpus);
+                let problem = format!("the PMU of the event counts on none of the CPUs {:?}", targets.cpus);
                 return Err(Error::Event { event: sampler.spec.name.clone(), problem });
             };
-            // The first thread may be gone already; any other will do.
+            // The first thread may have ended already; any other thread serves as well.
             let mut settled = sampler.settle(options, targets, *place, *cpu as i32);
             for place in places.iter().skip(1) {
                 if !settled.as_ref().is_err_and(is_gone) {
@@ -112,7 +113,7 @@ impl OpenEvents {
         for (event, sampler) in samplers.iter().enumerate() {
             opened.open_more(sampler, targets)?;
             if options.aggregate.is_some() {
-                // Kernel samples have no such field; the aggregated samples written instead of them have it.
+                // Kernel samples have no weight; the aggregated samples that replace them do.
                 let attr = &mut opened.events[event].file.attr;
                 attr.sample_type = attr.sample_type.with(SampleType::WEIGHT);
             }
@@ -120,8 +121,8 @@ impl OpenEvents {
         Ok(opened)
     }
 
-    /// Opens everything but what samples. Records of the side band arrive from here on; samples once
-    /// [`OpenEvents::enable`] is called.
+    /// Opens all events that do not sample. Side-band records arrive from here on; samples arrive after
+    /// [`OpenEvents::enable`].
     pub(crate) fn open_side_band(
         &mut self,
         options: &Options,
@@ -143,13 +144,13 @@ impl OpenEvents {
     }
 }
 
-/// An error that says nothing but that the task has ended.
+/// Returns true if the error only means that the task has ended.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Syscall { answer, .. } if answer.raw_os_error() == Some(libc::ESRCH))
 }
 
 impl OpenEvents {
-    /// Takes an opened event in. Returns the index of its descriptor.
+    /// Adds an opened event and returns the index of its descriptor.
     pub(crate) fn add(&mut self, fd: OwnedFd, event: usize, cpu: i32) -> Result<usize> {
         let id = sys::event_id(fd.as_fd()).map_err(|answer| Error::Syscall {
             call: "ioctl(PERF_EVENT_IOC_ID)",
@@ -162,7 +163,7 @@ impl OpenEvents {
         Ok(self.fds.len() - 1)
     }
 
-    /// The side band: on every CPU for everyone, or, where that is not allowed, on the targets.
+    /// Opens the side band on every CPU for all tasks, or, if the kernel refuses that, on the targets.
     fn open_tasks_and_maps(
         &mut self,
         options: &Options,
@@ -231,7 +232,7 @@ impl OpenEvents {
         Ok(())
     }
 
-    /// Opens one more event at all targets. The indices of its descriptors.
+    /// Opens one more event on all targets and returns the indices of its descriptors.
     pub(crate) fn open_more(&mut self, sampler: &Sampler, targets: &CpuThreadTargets) -> Result<Range<usize>> {
         let event = self.events.len();
         self.events.push(OpenEvent::new(sampler.spec.name.clone(), sampler.attr.clone()));
@@ -242,7 +243,7 @@ impl OpenEvents {
         Ok(before..self.fds.len())
     }
 
-    /// The event that our sampling program writes to, on each CPU that is sampled, whoever runs there.
+    /// Opens the event into which the recorder's sampling program writes, on each sampled CPU for all tasks.
     fn open_sampler_output(&mut self, abilities: Abilities, targets: &CpuThreadTargets) -> Result<()> {
         let attr = abilities.output();
         let index = self.events.len();
@@ -258,12 +259,12 @@ impl OpenEvents {
         Ok(())
     }
 
-    /// True if an event is one of those that sample, ours or the user's.
+    /// Returns true if an event samples, for the recorder or for a user's program.
     pub(crate) fn is_sampling(&self, event: usize) -> bool {
         event < self.side_band
     }
 
-    /// By event: whose samples it carries.
+    /// Origin of the samples of each event, by index.
     pub(crate) fn roles(&self) -> Vec<SampleRole> {
         let role = |index| match index {
             _ if index < self.samplers => SampleRole::Main,
@@ -274,7 +275,7 @@ impl OpenEvents {
         (0..self.events.len()).map(role).collect()
     }
 
-    /// Switches sampling on.
+    /// Enables the sampling events.
     pub(crate) fn enable(&self) -> Result<()> {
         self.sampling().try_for_each(|event_fd| {
             sys::enable(event_fd.fd.as_fd()).map_err(|answer| Error::Syscall {
@@ -286,7 +287,8 @@ impl OpenEvents {
         })
     }
 
-    /// Switches sampling off, then the side band. An event that cannot be switched off ends with its descriptor.
+    /// Disables the sampling events, then the side band. An event that cannot be disabled ends when its descriptor is
+    /// closed.
     pub(crate) fn disable(&self) {
         let side_band = self.fds.iter().filter(|it| it.event >= self.side_band);
         for event_fd in self.sampling().chain(side_band) {
@@ -299,10 +301,11 @@ impl OpenEvents {
     }
 }
 
-/// Opens an event at all of its targets: CPU and descriptor of each. A place that went away is left out.
+/// Opens an event on all of its targets and returns the CPU and descriptor of each. Tasks that have ended and CPUs that
+/// went offline are left out.
 ///
 /// # Errors
-/// When no place is left, or one is refused.
+/// Fails if no target is left, or the kernel refuses a target for another reason.
 pub(crate) fn everywhere(sampler: &Sampler, targets: &CpuThreadTargets) -> Result<Vec<(u32, OwnedFd)>> {
     let places = targets.places();
     let mut last = None;
@@ -324,7 +327,8 @@ pub(crate) fn everywhere(sampler: &Sampler, targets: &CpuThreadTargets) -> Resul
     }
 }
 
-/// The place went away, or never could: not a reason to give up the others.
+/// Returns true if the task has ended or the CPU cannot have the event, which is no reason to give up the other
+/// targets.
 fn skippable(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV))
 }

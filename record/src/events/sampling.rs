@@ -1,4 +1,4 @@
-//! From what was asked for to an event that this machine samples: rates, and what to fall back to.
+//! Sampling events: from the specification to an event that this machine can sample, with rates and fallbacks.
 
 use std::io;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::targets::{Binding, CpuThreadTargets};
 use crate::limits::Limit;
 use crate::{Error, Level, Options, Rate, Result, UserChains};
 
-/// The user registers that perf samples to unwind a stack, by their numbers in `asm/perf_regs.h`: on x86-64 all but DS, ES, FS
-/// and GS, on arm64 x0 to pc.
+/// User registers that perf samples to unwind a stack, as a mask of their numbers in `asm/perf_regs.h`: all but DS, ES,
+/// FS and GS on x86-64, x0 to pc on arm64.
 const USER_REGISTERS: u64 = if cfg!(target_arch = "aarch64") { (1 << 33) - 1 } else { 0xff_0fff };
-/// Samples per second when nothing else is asked for.
+/// Default sampling frequency in Hz.
 const DEFAULT_FREQUENCY: u64 = 4000;
 /// `PERF_COUNT_HW_CPU_CYCLES`.
 const CYCLES: u64 = 0;
@@ -23,23 +23,23 @@ const CYCLES: u64 = 0;
 /// An event that samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampler {
-    /// Event as it was asked for; the name is changed along with the attr.
+    /// The event as the user asked for it. A fallback changes the name together with the attr.
     pub(crate) spec: EventSpec,
-    /// Event that the kernel is asked for.
+    /// Attributes with which the event is opened.
     pub(crate) attr: EventAttr,
-    /// Why it is not what was asked for; empty when it is.
+    /// Reason why the event differs from the one asked for; empty if it does not differ.
     pub(crate) note: String,
 }
 
-/// The events asked for, cycles where none are.
+/// The events that the options ask for, or cycles by default.
 pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
     let has_registers = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
     if matches!(options.user_chains, UserChains::Dwarf { .. }) && !has_registers {
-        let text = "--call-graph dwarf: which registers unwind a stack is known for x86-64 and arm64 alone; --call-graph fp works here";
+        let text = "--call-graph dwarf: supported on x86-64 and arm64 only; use --call-graph fp here";
         return Err(Error::Other(text.to_owned()));
     }
     if options.events.is_empty() {
-        // One for each kind of core where there are several.
+        // One event per kind of core on machines with several kinds.
         return syntax::parse("cycles:P");
     }
     let mut specs = Vec::new();
@@ -47,14 +47,14 @@ pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
         specs.extend(syntax::parse(list)?);
     }
     for spec in specs.iter().filter(|spec| !spec.ignored_terms.is_empty()) {
-        let text = format!("{}: no effect here: {}", spec.name, spec.ignored_terms.join(", "));
+        let text = format!("{}: terms without effect in bprec: {}", spec.name, spec.ignored_terms.join(", "));
         (options.notify)(Level::Notice, &text);
     }
     Ok(specs)
 }
 
 impl Sampler {
-    /// Fills in what the recorder needs of every event.
+    /// Adds the attributes that the recorder needs on every event.
     pub(crate) fn new(spec: EventSpec, options: &Options, abilities: Abilities, binding: Binding) -> Sampler {
         let base = abilities.base();
         let mut attr = spec.attr.clone();
@@ -74,7 +74,8 @@ impl Sampler {
         attr.read_format = base.read_format;
         attr.clockid = base.clockid;
         attr.flags = attr.flags.with(base.flags).with(AttrFlags::DISABLED);
-        // The kernel lets programs take call chains of precise events only where both parts are.
+        // The kernel lets a program read the call chain of a precise event only if the chain has its kernel and its
+        // user part.
         let is_precise = attr.flags.precise_ip() > 0 || spec.precise_as_possible;
         let takes_whole_chains = options.aggregate.is_some() && is_precise;
         for (wanted, flag) in [
@@ -96,10 +97,11 @@ impl Sampler {
         Sampler { spec, attr, note: String::new() }
     }
 
-    /// Opens it on the first of its places, changing it until the kernel takes it or nothing is left to try.
+    /// Opens the event for one task and CPU as a test. Falls back to similar events until the kernel accepts one or
+    /// none is left.
     ///
     /// # Errors
-    /// Kernel's answer to the last attempt.
+    /// Returns the kernel's answer to the last attempt.
     pub(crate) fn settle(&mut self, options: &Options, targets: &CpuThreadTargets, place: i32, cpu: i32) -> Result<()> {
         loop {
             match targets.open_event(&self.attr, place, cpu) {
@@ -110,7 +112,7 @@ impl Sampler {
         }
     }
 
-    /// Changes the attr to the next best thing after `error`; false when there is none.
+    /// Changes the attr to the next fallback after `error`; returns false if none is left.
     fn fall_back(&mut self, error: &io::Error, options: &Options, binding: Binding) -> bool {
         let errno = error.raw_os_error().unwrap_or(0);
         let precise = self.attr.flags.precise_ip();
@@ -125,7 +127,7 @@ impl Sampler {
                     false => (software::CPU_CLOCK, "cpu-clock"),
                     true => (software::TASK_CLOCK, "task-clock"),
                 };
-                // A clock is never more precise than it is.
+                // A clock has no precision levels.
                 let (base, modifiers) = self.spec.name.split_once(':').unwrap_or((&self.spec.name, ""));
                 let modifiers = modifiers.replace(['p', 'P'], "");
                 let separator = if modifiers.is_empty() { "" } else { ":" };
@@ -135,7 +137,7 @@ impl Sampler {
                 self.attr.config = clock;
                 self.attr.flags = self.attr.flags.with_precise_ip(0);
                 let why = if Path::new("/sys/bus/event_source/devices/cpu").exists() {
-                    format!("the CPU's PMU does not offer it here ({})", errno_name(errno))
+                    format!("the CPU's PMU does not offer cycles here ({})", errno_name(errno))
                 } else {
                     "no hardware PMU here (a virtual machine?)".to_owned()
                 };
@@ -166,7 +168,8 @@ impl Sampler {
         }
     }
 
-    /// The kernel may have lowered its limit since we read it.
+    /// Lowers the frequency to the kernel's limit, which may have fallen since the limit was read. Returns false if the
+    /// frequency was not above the limit.
     fn clamp(&mut self, options: &Options) -> bool {
         let limit = machine::max_sample_rate();
         let is_above = self.attr.sample_period > limit;
@@ -182,7 +185,7 @@ impl Sampler {
     }
 }
 
-/// Lets an event sample so often, as far as the kernel allows.
+/// Sets the period or the frequency of an event, up to the kernel's limit.
 pub(crate) fn set_rate(attr: &mut EventAttr, rate: Rate, options: &Options) {
     let limit = machine::max_sample_rate();
     let hz = match rate {
@@ -212,7 +215,7 @@ fn clamped(options: &Options, asked: u64, limit: u64) {
     (options.notify)(Level::Notice, &text);
 }
 
-/// Refusal of the kernel, with its remedy.
+/// Error for an event that the kernel refused, with the remedy.
 pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Error {
     let place = match (pid, cpu) {
         (-1, cpu) => format!("cpu {cpu}"),

@@ -12,38 +12,39 @@ use bprec_host::Cgroup;
 
 use crate::{Error, Level, Options, Result, Target, sys};
 
-/// With so many descriptors for each event, processes are recorded by way of their cgroup if that holds nobody else.
+/// Limit on descriptors per event. Above it, processes are recorded through their cgroup, if the cgroup contains no
+/// other process.
 const PLACES_MAX: usize = 1024;
 
-/// Way of opening an event, as far as it matters for its attr.
+/// Effects of the target on the attributes of an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Binding {
-    /// Bound to tasks, rather than to CPUs.
+    /// The event is bound to tasks, not to CPUs.
     pub(crate) tasks: bool,
-    /// Children and new threads inherit it.
+    /// Children and new threads inherit the event.
     pub(crate) inherit: bool,
-    /// Switched on by the exec of the command.
+    /// The exec of the command enables the event.
     pub(crate) enable_on_exec: bool,
 }
 
-/// Tasks (−1 for all) and CPUs on which events are opened.
+/// Tasks and CPUs on which events are opened.
 #[derive(Debug, Clone)]
 pub(crate) struct CpuThreadTargets {
-    /// Tasks, or just −1.
+    /// Tasks, or −1 alone for all tasks.
     pub(crate) tasks: Vec<i32>,
-    /// CPUs to sample.
+    /// CPUs on which events are opened.
     pub(crate) cpus: Vec<u32>,
-    /// Effect of that on the attrs.
+    /// Effects of the target on the attributes of events.
     pub(crate) binding: Binding,
-    /// The cgroup that the tasks have to themselves, where an event is opened for it and not for each of them.
+    /// Cgroup that contains only the tasks, if events are opened for the cgroup instead of for each task.
     cgroup: Option<Arc<OwnedFd>>,
 }
 
 impl CpuThreadTargets {
-    /// Tasks and CPUs of a target. `command` is the command's process, if there is one.
+    /// Tasks and CPUs of the target. `command` is the process id of the command, if there is a command.
     ///
     /// # Errors
-    /// When a target does not exist.
+    /// Fails if a target does not exist.
     pub(crate) fn of(options: &Options, online: &[u32], command: Option<i32>) -> Result<CpuThreadTargets> {
         let everyone = Binding { tasks: false, inherit: false, enable_on_exec: false };
         let bound = Binding { tasks: true, inherit: true, enable_on_exec: false };
@@ -95,17 +96,18 @@ impl CpuThreadTargets {
         })
     }
 
-    /// Tasks that an event is opened for on each CPU, to be handed to [`CpuThreadTargets::open_event`].
+    /// Tasks, or the cgroup descriptor, for which an event is opened on each CPU. Passed to
+    /// [`CpuThreadTargets::open_event`].
     pub(crate) fn places(&self) -> Vec<i32> {
         self.cgroup.as_ref().map_or_else(|| self.tasks.clone(), |directory| vec![directory.as_raw_fd()])
     }
 
-    /// Opens an event for one of [`CpuThreadTargets::places`] on a CPU.
+    /// Opens an event on a CPU for one of [`CpuThreadTargets::places`].
     pub(crate) fn open_event(&self, attr: &EventAttr, place: i32, cpu: i32) -> io::Result<OwnedFd> {
         sys::open_counter_at(attr, place, cpu, None, self.cgroup.is_some())
     }
 
-    /// The processes of the tasks; `None` when everyone is meant.
+    /// Process ids of the tasks; `None` if all tasks are recorded.
     pub(crate) fn processes(&self) -> Option<Vec<u32>> {
         if self.tasks == [-1] {
             return None;
@@ -117,7 +119,8 @@ impl CpuThreadTargets {
     }
 }
 
-/// The cgroup that these processes, and nobody else, are in, and its directory; `None` where there is none, or it cannot be recorded.
+/// Path and directory of the cgroup that contains exactly these processes. `None` if there is no such cgroup, or it
+/// cannot be recorded.
 fn own_cgroup(pids: &[u32]) -> Option<(String, OwnedFd)> {
     let path_of = |pid: &u32| {
         let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
@@ -135,7 +138,7 @@ fn own_cgroup(pids: &[u32]) -> Option<(String, OwnedFd)> {
         return None;
     }
     let directory = OwnedFd::from(File::open(directory).ok()?);
-    // It takes the rights that a whole CPU takes, and a kernel and a mount where cgroups are told apart for perf events.
+    // A cgroup event needs the same rights as a whole CPU, and a kernel and a mount with the perf_event controller.
     let dummy = EventAttr {
         kind: event_type::SOFTWARE,
         config: software::DUMMY,
@@ -146,7 +149,7 @@ fn own_cgroup(pids: &[u32]) -> Option<(String, OwnedFd)> {
     Some((path, directory))
 }
 
-/// The process of a thread.
+/// Process id of a thread.
 fn process_of(thread: i32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
@@ -156,7 +159,7 @@ pub(crate) fn task_number(pid: u32) -> Result<i32> {
     i32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or_else(|| Error::Other(format!("{pid} is not a process id")))
 }
 
-/// The threads of a process.
+/// Thread ids of a process.
 pub(crate) fn threads(pid: u32) -> Result<Vec<i32>> {
     let path = format!("/proc/{}/task", task_number(pid)?);
     let entries = fs::read_dir(&path).map_err(|error| match error.kind() {

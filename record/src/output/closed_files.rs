@@ -1,4 +1,4 @@
-//! Closed files of a recording that goes on over several: the oldest go when there are too many, or when the disk is full.
+//! Closed files of a recording with rotation. The oldest are deleted when there are too many, or when the disk is full.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -15,37 +15,39 @@ use super::older;
 use super::syncer::directory_of;
 use crate::Level;
 
-/// Digits of the time in the name of a closed file.
+/// Digits of the timestamp in the name of a closed file.
 const TIMESTAMP_DIGITS: usize = 16;
 
-/// The closed files that are there, for whoever writes and for whoever closes.
+/// Closed files that still exist, shared by the threads that write files and complete files.
 #[derive(Debug, Clone)]
 pub(crate) struct ClosedFiles {
     state: Arc<Mutex<FileList>>,
-    /// Files that stay; `None` for all.
+    /// Number of files to keep; `None` for all.
     max: Option<NonZeroUsize>,
     notify: fn(Level, &str),
 }
 
 #[derive(Debug, Default)]
 struct FileList {
-    /// Files that are whole, the oldest first.
+    /// Complete files, oldest first.
     files: VecDeque<PathBuf>,
-    /// Files that have such a name and are not whole yet.
+    /// Number of files that have the name of a closed file and are not complete yet.
     closing: usize,
-    /// Files that have no name any more. What they take is free once they are closed, and that may take its time.
+    /// Descriptors of deleted files. Their disk space is free once the descriptors are closed, which can take long.
     nameless: Vec<File>,
 }
 
 impl ClosedFiles {
-    /// Files with the name `path` and a time. If `max` of them stay, these are the newest, also of recordings before this one.
+    /// Closed files of the output `path`. With a limit `max`, closed files of earlier recordings count too, and the
+    /// newest are kept.
     pub(crate) fn of(path: &Path, max: Option<NonZeroUsize>, notify: fn(Level, &str)) -> ClosedFiles {
         let files = if max.is_some() { closed_before(path) } else { VecDeque::new() };
         let state = FileList { files, ..FileList::default() };
         ClosedFiles { state: Arc::new(Mutex::new(state)), max, notify }
     }
 
-    /// Another file is about to be closed: the oldest goes when there would be too many. What it takes is freed later.
+    /// Announces that another file is about to be closed, and deletes the oldest if there would be too many. The disk
+    /// space is freed later, by [`ClosedFiles::free`].
     pub(crate) fn make_way(&self) {
         let mut state = self.state();
         state.closing += 1;
@@ -59,18 +61,18 @@ impl ClosedFiles {
         }
     }
 
-    /// The file that was about to be closed stays open.
+    /// Withdraws the announcement of [`ClosedFiles::make_way`]: the file stays open.
     pub(crate) fn stays_open(&self) {
         self.state().closing -= 1;
     }
 
-    /// Frees what files take that were deleted.
+    /// Frees the disk space of deleted files.
     pub(crate) fn free(&self) {
         let nameless = std::mem::take(&mut self.state().nameless);
         drop(nameless);
     }
 
-    /// A file is complete.
+    /// Adds a complete file.
     pub(crate) fn push(&self, path: PathBuf) {
         (self.notify)(Level::Detail, &format!("{} is complete", path.display()));
         let mut state = self.state();
@@ -78,7 +80,8 @@ impl ClosedFiles {
         state.files.push_back(path);
     }
 
-    /// Does what needs room on the disk. While there is none, and only so many files are to stay, the oldest goes.
+    /// Runs a write that needs disk space. While the disk is full and the number of files is limited, deletes the
+    /// oldest file and tries again.
     pub(super) fn with_room<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match write() {
@@ -88,7 +91,7 @@ impl ClosedFiles {
         }
     }
 
-    /// Deletes the oldest file; false when none is to go.
+    /// Frees the disk space of the oldest file; returns false if there is no file to delete.
     fn make_room(&self) -> bool {
         if self.max.is_none() {
             return false;
@@ -103,7 +106,7 @@ impl ClosedFiles {
                 Ok(()) => {
                     (self.notify)(
                         Level::Warning,
-                        &format!("the disk is full: deleted {}, the oldest", oldest.display()),
+                        &format!("the disk is full: deleted {}, the oldest file", oldest.display()),
                     );
                     return true;
                 }
@@ -117,22 +120,22 @@ impl ClosedFiles {
     }
 
     fn state(&self) -> MutexGuard<'_, FileList> {
-        // It is whole at every moment.
+        // A panic leaves the list consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns true if an error is that of a file system, or of a user's part of one, without room.
+/// Returns true if the file system is full or the user's disk quota is used up.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// A descriptor that keeps what a file takes until it is closed, and opens nothing.
+/// Opens a descriptor that keeps the disk space of a file until it is closed, without access to the contents.
 fn hold(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
 }
 
-/// Deletes a recording, with its journal if it was cut off.
+/// Deletes a recording, and its journal if the recording was cut off.
 fn delete(path: &Path) -> io::Result<()> {
     drop(fs::remove_file(journal_of(path)));
     match fs::remove_file(path) {
@@ -141,7 +144,7 @@ fn delete(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Files that recordings before this one closed under this name, the oldest first: recordings of ours alone.
+/// Files that earlier recordings of this user closed under this name, oldest first.
 fn closed_before(path: &Path) -> VecDeque<PathBuf> {
     let Some(name) = path.file_name() else { return VecDeque::new() };
     let entries = fs::read_dir(directory_of(path)).into_iter().flatten().flatten();
@@ -152,7 +155,7 @@ fn closed_before(path: &Path) -> VecDeque<PathBuf> {
     paths.into()
 }
 
-/// Returns true if a name is that of a file closed under `name`: with a point and a time behind it.
+/// Returns true if `closed` is the name of a file closed under `name`: the name, a dot and a timestamp.
 fn is_name_of_closed(closed: &OsStr, name: &OsStr) -> bool {
     let time = closed.as_bytes().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"."));
     time.is_some_and(|time| time.len() == TIMESTAMP_DIGITS && time.iter().all(u8::is_ascii_digit))

@@ -1,5 +1,5 @@
-//! Completion of a recording when nothing more is recorded into it: names of kernel functions, its cost, and the
-//! feature sections.
+//! Completion of a file into which nothing more is recorded: function names, the cost of the recording, and the feature
+//! sections.
 
 use bprec_bpf::Kallsyms;
 use bprec_format::bprec::state::{self, Cost, FileFunction, FileFunctions, KernelSymbol, State, UserSymbols};
@@ -9,31 +9,32 @@ use super::{Sink, StateWriter, Tally, stamp};
 use crate::Result;
 use crate::sys::{self, Usage};
 
-/// The bytes of symbols in one payload: what fits into a record, with room for its own fields.
+/// Limit on the bytes of symbols in one payload: the size of a record, less space for other fields.
 const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
 
-/// Parts with which a recording is completed.
+/// Data with which a file is completed.
 pub(crate) struct Ending<'a> {
-    /// Symbols of the kernel, if they can be read.
+    /// Kernel symbols, if they can be read.
     pub(crate) kallsyms: Option<&'a Kallsyms>,
-    /// Kernel addresses that get names beside those that samples hit.
+    /// Kernel addresses to name in addition to those that samples hit.
     pub(crate) addresses: &'a [u64],
-    /// Functions of user space that samples hit, and how far they were looked up; `None` where that was not asked for.
+    /// User-space functions that samples hit, and how completely they were looked up; `None` if names of user functions
+    /// were not asked for.
     pub(crate) user_functions: Option<(Vec<FileFunctions>, UserSymbols)>,
-    /// Cost of the recording, as far as known.
+    /// Cost of the recording; fields known only at the end are filled in here.
     pub(crate) cost: Cost,
     /// Resources used by the recorder when the file began.
     pub(crate) used_before: Usage,
     /// Feature sections.
     pub(crate) sections: Vec<Section>,
-    /// When sampling began and ended, for a recording without samples.
+    /// Monotonic times at which sampling began and ended, in nanoseconds; used if the recording has no samples.
     pub(crate) sampled_ns: (u64, u64),
 }
 
-/// Writes what is missing, then the sections and the header of a file.
+/// Writes the last states, then the feature sections and the final header of a file.
 ///
 /// # Errors
-/// When the output cannot be written.
+/// Fails if the output cannot be written.
 pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter, mut ending: Ending<'_>) -> Result<()> {
     let mut states = Vec::new();
     if let Some(kallsyms) = ending.kallsyms {
@@ -72,7 +73,8 @@ pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter,
     sink.finish(&ending.sections)
 }
 
-/// Names for the kernel functions at addresses, but for those of BPF programs, which their own records name.
+/// Names of the kernel functions at the addresses. Functions of BPF programs are left out, because their own records
+/// name them.
 pub(crate) fn kernel_symbols(kallsyms: &Kallsyms, addresses: &[u64]) -> Vec<State> {
     let mut symbols = kallsyms.functions_at(addresses);
     symbols.retain(|symbol| !symbol.name.ends_with(b" [bpf]"));
@@ -80,7 +82,7 @@ pub(crate) fn kernel_symbols(kallsyms: &Kallsyms, addresses: &[u64]) -> Vec<Stat
     parts.into_iter().map(State::KernelSymbols).collect()
 }
 
-/// Symbols in parts of so many bytes at most.
+/// Splits symbols into parts of at most `bytes_max` bytes.
 fn chunks<T>(symbols: Vec<T>, bytes_max: usize, bytes_of: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut parts: Vec<Vec<T>> = Vec::new();
     let mut bytes = bytes_max;

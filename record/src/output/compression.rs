@@ -1,7 +1,8 @@
-//! COMPRESSED records: zstd, as `perf record -z` has it. A file has one stream that never ends; each record holds a slice of it.
+//! COMPRESSED records with zstd, in the format of `perf record -z`. A file has one zstd stream without an end; each
+//! record holds a slice of the stream.
 //!
-//! Each slice is flushed and holds whole records, few enough that their compressed bytes fit into one record: perf refuses a slice
-//! that unpacks to nothing, and plain records can stand between any two.
+//! Each slice is flushed and holds whole records, few enough that the compressed bytes fit into one record. perf
+//! refuses a slice that unpacks to no bytes, and uncompressed records may stand between two slices.
 
 use std::fmt;
 use std::io;
@@ -13,10 +14,11 @@ use zstd::zstd_safe::compress_bound;
 
 use super::sections::Section;
 
-/// The most bytes of records in a COMPRESSED record: their compressed bytes fit into it even where they do not get fewer.
+/// Limit on the bytes of records in a COMPRESSED record: they fit into the record even if compression does not shrink
+/// them.
 const SLICE_MAX_BYTES: usize = 60_000;
-/// Limit, written in the feature, on the data that a COMPRESSED record unpacks to, with the rest that a reader carries
-/// over from the record before.
+/// Limit, written into the feature section, on the data that a COMPRESSED record unpacks to, plus the partial record
+/// that a reader carries over from the record before.
 const UNPACKED_MAX_BYTES: u32 = 128 << 10;
 
 /// Compresses the records of one file.
@@ -24,23 +26,23 @@ pub(super) struct Packer {
     encoder: Encoder<'static>,
     level: u8,
     counts: PackedBytes,
-    /// Room for a slice.
+    /// Buffer for one compressed slice.
     slice: Vec<u8>,
 }
 
-/// Result of compression.
+/// Byte counts of compression.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PackedBytes {
-    /// Bytes of records before they were compressed.
+    /// Bytes of records before compression.
     pub(crate) unpacked_bytes: u64,
-    /// Bytes of the COMPRESSED records that they became.
+    /// Bytes of the COMPRESSED records.
     pub(crate) packed_bytes: u64,
-    /// Bytes that were written as they were, because compressing them would have taken too long.
+    /// Bytes that were written uncompressed because compression did not keep up.
     pub(crate) skipped_bytes: u64,
 }
 
 impl PackedBytes {
-    /// Message about records that compression did not keep up with; None if it did.
+    /// Message about records that were left uncompressed; `None` if compression kept up.
     pub(crate) fn uncompressed(self) -> Option<String> {
         let (bytes, all) = (self.skipped_bytes, self.skipped_bytes + self.unpacked_bytes);
         (bytes > 0).then(|| {
@@ -50,10 +52,10 @@ impl PackedBytes {
 }
 
 impl Packer {
-    /// Begins a stream.
+    /// Begins a zstd stream.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// Fails if there is not enough memory.
     pub(super) fn new(level: u8) -> io::Result<Packer> {
         let encoder = Encoder::new(level.into())?;
         let slice = vec![0; compress_bound(SLICE_MAX_BYTES) + 64];
@@ -64,12 +66,12 @@ impl Packer {
         self.counts
     }
 
-    /// Notes bytes that are written as they are.
+    /// Counts bytes that are written uncompressed.
     pub(super) fn skip(&mut self, bytes: usize) {
         self.counts.skipped_bytes += bytes as u64;
     }
 
-    /// The COMPRESSED feature.
+    /// The COMPRESSED feature section.
     pub(super) fn feature(&self) -> Section {
         let ratio = self.counts.unpacked_bytes.checked_div(self.counts.packed_bytes).unwrap_or(1).max(1);
         let section = Compression {
@@ -82,10 +84,11 @@ impl Packer {
         (Feature::COMPRESSED.0, section.to_bytes(Endian::NATIVE))
     }
 
-    /// Appends COMPRESSED records that hold `records`, which are whole. One that is longer than a slice stays as it is.
+    /// Appends COMPRESSED records that hold `records`, which are whole. A record longer than a slice stays
+    /// uncompressed.
     ///
     /// # Errors
-    /// When zstd has no memory.
+    /// Fails if zstd has not enough memory.
     pub(super) fn pack(&mut self, mut records: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         while !records.is_empty() {
             let slice_bytes = whole_records_bytes(records, SLICE_MAX_BYTES);
@@ -134,10 +137,10 @@ pub(super) struct Unpacker {
 }
 
 impl Unpacker {
-    /// Puts the records of a slice into `records`.
+    /// Unpacks a slice into `records`.
     ///
     /// # Errors
-    /// When it is no slice of the stream so far, or unpacks to more than one of ours can.
+    /// Fails if the slice does not continue the stream, or unpacks to more bytes than a slice of the recorder can hold.
     pub(super) fn unpack(&mut self, slice: &[u8], records: &mut Vec<u8>) -> io::Result<()> {
         let decoder = match &mut self.decoder {
             Some(decoder) => decoder,
@@ -160,7 +163,7 @@ impl fmt::Debug for Unpacker {
     }
 }
 
-/// Bytes of the whole records in front, at most `max_bytes`.
+/// Bytes of the whole records at the start of `records`, at most `max_bytes`.
 pub(super) fn whole_records_bytes(records: &[u8], max_bytes: usize) -> usize {
     let mut whole = 0;
     while let Some(bytes) = record_bytes(&records[whole..]) {
@@ -172,7 +175,7 @@ pub(super) fn whole_records_bytes(records: &[u8], max_bytes: usize) -> usize {
     whole
 }
 
-/// The size of the record in front, as its header has it; `None` where there is no header.
+/// Size of the first record by its header; `None` if there is no whole header.
 fn record_bytes(records: &[u8]) -> Option<usize> {
     let size = records.get(6..RECORD_HEADER_BYTES)?;
     Some(usize::from(u16::from_ne_bytes([size[0], size[1]])).max(RECORD_HEADER_BYTES))
@@ -184,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// A record of type SAMPLE with a body of bytes that do not get fewer.
+    /// A SAMPLE record with an incompressible body.
     fn noise(bytes: usize, seed: &mut u64) -> Vec<u8> {
         let mut record = 9u32.to_ne_bytes().to_vec();
         record.extend([0, 0]);
@@ -213,7 +216,7 @@ mod tests {
             let (record, behind) = rest.split_at(record_bytes(rest).unwrap());
             if record[..4] == RecordType::COMPRESSED.0.to_ne_bytes() {
                 unpacker.unpack(&record[RECORD_HEADER_BYTES..], &mut unpacked).unwrap();
-                assert!(!unpacked.is_empty(), "perf gives up at a slice that unpacks to nothing");
+                assert!(!unpacked.is_empty(), "perf refuses a slice that unpacks to nothing");
                 assert_eq!(whole_records_bytes(&unpacked, usize::MAX), unpacked.len());
                 back.extend_from_slice(&unpacked);
             } else {

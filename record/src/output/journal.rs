@@ -1,4 +1,4 @@
-//! The journal beside a recording: what becomes feature sections, in case the end is not reached.
+//! Journal next to a recording: keeps the data of the feature sections, in case the recording is cut off.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,28 +15,29 @@ use super::sink::with_room;
 use super::syncer::directory_of;
 use crate::{Error, Result};
 
-/// The first frame is shorter.
+/// Bytes to read for the first frame, which is shorter.
 const BEGIN_BYTES: u64 = 64;
 
-/// No journal is longer, so that it can be read again: it has the programs and types of a machine, and each that came and went.
+/// Limit on the size of a journal, so that it can be read back. A journal holds the programs and types of a machine,
+/// including all that were loaded during the recording.
 const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 
 /// Device and inode of a file.
 pub(super) type Inode = (u64, u64);
 
-/// The journal; without a file once writing it failed.
+/// A journal that is written; without a file once a write has failed.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: Option<File>,
     path: PathBuf,
     inode: Inode,
-    /// Room that is left in it.
+    /// Bytes left until the size limit.
     left_bytes: u64,
     is_full: bool,
 }
 
 impl Journal {
-    /// Creates it. Without one a recording that is cut off has its records all the same.
+    /// Creates the journal. If that fails, a recording that is cut off still keeps its records.
     pub(super) fn create(path: &Path) -> Journal {
         drop(fs::remove_file(path));
         let file = create_new(path).ok();
@@ -44,12 +45,12 @@ impl Journal {
         Journal { file, path: path.to_owned(), inode, left_bytes: JOURNAL_MAX_BYTES, is_full: false }
     }
 
-    /// It has been moved beside its recording.
+    /// Records the new path after the journal was renamed together with its recording.
     pub(super) fn moved_to(&mut self, path: PathBuf) {
         self.path = path;
     }
 
-    /// Appends whole frames. Those for which there is no room are left out, and with them all that follow.
+    /// Appends whole frames. Frames beyond the size limit are left out, and so are all frames after them.
     pub(super) fn append(&mut self, mut frames: &[u8], closed: Option<&ClosedFiles>) {
         let Some(mut file) = self.file.as_ref() else { return };
         self.is_full |= frames.len() as u64 > self.left_bytes;
@@ -69,20 +70,20 @@ impl Journal {
         }
     }
 
-    /// True once frames were left out.
+    /// Returns true once frames were left out.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Another descriptor of it; `None` when it could not be kept.
+    /// Duplicates the descriptor of the journal; `None` if a write has failed.
     ///
     /// # Errors
-    /// When there can be no more of them.
+    /// Fails if the limit of open files is reached.
     pub(super) fn duplicate(&self) -> io::Result<Option<File>> {
         self.file.as_ref().map(File::try_clone).transpose()
     }
 
-    /// The feature sections that it makes; `None` when it could not be kept.
+    /// Feature sections made from the journal; `None` if a write has failed or the journal cannot be read.
     pub(super) fn features(&self) -> Option<Vec<(u8, Vec<u8>)>> {
         let file = self.file.as_ref()?;
         let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
@@ -90,26 +91,27 @@ impl Journal {
         bprec_format::bprec::journal::Journal::parse(&bytes, Endian::NATIVE).ok().map(|journal| journal.features)
     }
 
-    /// Removes the file when the recording does not need it any more.
+    /// Handle to remove the journal once the recording does not need it.
     pub(super) fn leftover(&self) -> Leftover {
         Leftover { path: self.path.clone(), inode: self.inode }
     }
 }
 
-/// Creates a file that was not there, for its owner alone, and that has these contents from the moment it has its name: killed at any
-/// time, or without power, we leave none that is not a recording. Where a file system knows no files without a name, the moment between is short.
+/// Creates a file that must not exist, readable by its owner only, whose name appears only together with its contents.
+/// A killed recorder or a power failure therefore never leaves a file that is not a recording. On file systems without
+/// O_TMPFILE the file is without contents for a short time.
 pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
     let nameless =
         OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(directory_of(path));
     if let Ok(mut file) = nameless {
-        // A name may be on the disk before what it is of.
+        // Synced first, because the name may reach the disk before the contents.
         file.write_all(contents)?;
         file.sync_data()?;
         let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
         match linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => return Ok(file),
             Err(answer @ Errno::EXIST) => return Err(answer.into()),
-            // No /proc, or a file system that gives a name only to what was made with one.
+            // There is no /proc, or the file system cannot link a file that was created without a name.
             Err(_) => (),
         }
     }
@@ -121,22 +123,22 @@ pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Creates a file that was not there, for its owner alone.
+/// Creates a file that must not exist, readable by its owner only.
 fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// True if something stands at a journal's path that no recorder has written, and that is nobody's to delete.
+/// Returns true if the path of a journal has a file that no recorder wrote, and that must not be deleted.
 pub(super) fn is_foreign(path: &Path) -> bool {
     let Ok(about) = fs::symlink_metadata(path) else { return false };
-    // One that is empty was being begun.
+    // An empty file is a journal whose recorder was killed at its start.
     !about.is_file() || about.len() > 0 && !begins_as_journal(path).unwrap_or(false)
 }
 
-/// The bytes of a journal.
+/// Reads the bytes of a journal.
 ///
 /// # Errors
-/// When it cannot be read, is no file but a link to one or a pipe, or has more bytes than any journal.
+/// Fails if the journal cannot be read, is a link or a pipe, or exceeds the size limit of journals.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     if file.metadata()?.len() > JOURNAL_MAX_BYTES {
@@ -147,12 +149,12 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a journal; without waiting for anybody, and nowhere else than where its name says.
+/// Opens a journal without following a link and without waiting for the writer of a pipe.
 fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::other("is no file")),
+        false => Err(io::Error::other("is not a regular file")),
     }
 }
 
@@ -162,7 +164,7 @@ fn begins_as_journal(path: &Path) -> io::Result<bool> {
     Ok(bprec_format::bprec::journal::Journal::parse(&begin, Endian::NATIVE).is_ok())
 }
 
-/// `perf.data` → `perf.data.journal`.
+/// Path of the journal of a recording: `perf.data` → `perf.data.journal`.
 pub(crate) fn journal_of(path: &Path) -> PathBuf {
     with_suffix(path, ".journal")
 }
@@ -175,10 +177,10 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    /// Removes it, wherever another recorder that took the name over has moved it; what is gone is removed.
+    /// Removes the journal, also if another recorder has renamed it since. A journal that is already gone is no error.
     ///
     /// # Errors
-    /// When it is there and stays.
+    /// Fails if the journal exists and cannot be deleted.
     pub(crate) fn remove(&self) -> Result<()> {
         let recording = self.path.with_extension("");
         for name in [recording.clone(), with_suffix(&recording, ".old"), with_suffix(&recording, ".cut-off")] {
@@ -190,10 +192,10 @@ impl Leftover {
     }
 }
 
-/// Removes the journal of a recording that is whole.
+/// Removes the journal of a complete recording.
 ///
 /// # Errors
-/// When it stays.
+/// Fails if the journal cannot be deleted.
 pub(super) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,5 +1,5 @@
-//! Output of a recording: the output thread and the one queue to it; file or pipe, the journal beside a file, checkpoints, and the feature
-//! sections at the end.
+//! Output of a recording: the output thread and its queue, file or pipe, the journal next to a file, checkpoints, and
+//! the feature sections at the end.
 
 mod closed_files;
 pub(crate) mod complete;

@@ -1,9 +1,10 @@
-//! File that had a recording's name: it is kept, and takes the place of nothing that is worth more.
+//! Older files of the same name: kept under another name, without replacing a more valuable file.
 //!
-//! A recording that is whole becomes NAME.old, as perf has it. One that was cut off does so too, but where a whole one is called
-//! NAME.old already it becomes NAME.cut-off; without samples it is removed then. So however often a recorder is killed and started again,
-//! the last whole recording stays, and the last that was cut off. What had the name NAME.old until then is called NAME.older until something
-//! is recorded: a start that comes to nothing leaves everything as it was.
+//! A complete recording is renamed to NAME.old, as perf does. A recording that was cut off is renamed to NAME.old too,
+//! unless NAME.old is a complete recording: then it is renamed to NAME.cut-off, or deleted if it has no samples. So
+//! however often a recorder is killed and restarted, the last complete recording and the last one that was cut off are
+//! kept. The previous NAME.old is kept as NAME.older until something is recorded, so a start that fails leaves
+//! everything as it was.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,35 +20,36 @@ use super::tally::Tally;
 use crate::events::SampleRole;
 use crate::{Error, Result};
 
-/// Limit on the bytes in front of the records, ids of thousands of CPUs included.
+/// Limit on the bytes before the records, including the event ids of thousands of CPUs.
 const HEAD_MAX_BYTES: u64 = 64 << 20;
-/// The first record is shorter.
+/// Bytes to read for the first record, which is shorter.
 const FIRST_RECORD_BYTES: u64 = 4096;
-/// Records are looked at for samples in parts of this many bytes, and no longer than this: then there are some.
+/// Bytes that are read at a time in the search for samples. The search ends after `LOOK_BYTES`: a recording of that
+/// size is taken to have samples.
 const PART_BYTES: u64 = 1 << 20;
 const LOOK_BYTES: u64 = 1 << 30;
 
-/// A recording that was moved out of the way, with its journal.
+/// A recording that was renamed, together with its journal.
 #[derive(Debug, Clone)]
 pub(super) struct Moved {
     from: PathBuf,
     to: PathBuf,
-    /// File that was called `to` before.
+    /// Spare name of the file that was called `to` before.
     spare: Option<PathBuf>,
 }
 
-/// Condition of a file.
+/// State of an older file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
-    /// Whole, or anything but a recording of ours.
+    /// A complete recording, or a file that is not a recording of bprec.
     Whole,
     CutOff,
-    /// Cut off, without samples.
+    /// A recording that was cut off and has no samples.
     Empty,
 }
 
 impl Moved {
-    /// Gives it its name back, if that is free, and the one that it replaced, too.
+    /// Undoes the rename if the old name is free, and restores the file that was replaced.
     pub(super) fn put_back(&self) {
         if fs::symlink_metadata(&self.from).is_err() && fs::rename(&self.to, &self.from).is_ok() {
             drop(fs::rename(journal_of(&self.to), journal_of(&self.from)));
@@ -55,7 +57,7 @@ impl Moved {
         }
     }
 
-    /// Removes the one that it replaced: something is recorded that takes the name of this one.
+    /// Removes the file that was replaced, because the new recording has begun.
     pub(super) fn settle(&self) {
         self.spare.iter().for_each(|spare| remove_both(spare));
     }
@@ -71,8 +73,8 @@ fn remove_both(path: &Path) {
     drop(fs::remove_file(journal_of(path)));
 }
 
-/// Keeps what is called `path`, and its journal, under another name as well; the first name is there at every moment where the file system has
-/// links. `None` when there is nothing to keep, or no way.
+/// Keeps the file `path` and its journal under the name `spare` as well. On file systems with hard links `path` never
+/// disappears. Returns `None` if there is nothing to keep, or the file cannot be kept.
 fn spare(path: &Path, spare: PathBuf) -> Option<PathBuf> {
     if is_there(&spare) || is_there(&journal_of(&spare)) || !is_there(path) {
         return None;
@@ -83,7 +85,7 @@ fn spare(path: &Path, spare: PathBuf) -> Option<PathBuf> {
     Some(spare)
 }
 
-/// Clears away what a start that was killed has kept: a recording that another one replaced, or was about to.
+/// Removes or restores the spare file of a recorder that was killed at its start.
 fn clear_spare(spare: &Path, old: &Path) {
     if !is_there(old) {
         rename_both(spare, old);
@@ -92,7 +94,7 @@ fn clear_spare(spare: &Path, old: &Path) {
     }
 }
 
-/// True if two names are of one file.
+/// Returns true if two names belong to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let inode = |path: &Path| fs::symlink_metadata(path).map(|about| (about.dev(), about.ino())).ok();
     inode(one).is_some_and(|one| inode(other) == Some(one))
@@ -102,26 +104,26 @@ fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// Makes sure that nothing is called `path`; what was moved.
+/// Frees the name `path` and returns the recording that was renamed for that.
 ///
 /// # Errors
-/// When something is in the way that is nobody's to move, or cannot be moved.
+/// Fails if a file in the way does not belong to a recorder, or cannot be renamed.
 pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
     let [old, cut_off, older] = [".old", ".cut-off", ".older"].map(|suffix| with_suffix(path, suffix));
     for name in [path, &old, &cut_off, &older] {
         for path in [name, &journal_of(name)] {
             refuse_planted(path).map_err(|answer| Error::file(path, answer))?;
         }
-        // A journal takes the place of an older one, which is all that may stand there.
+        // A new journal replaces a file at its path, so only an older journal may be there.
         if is_foreign(&journal_of(name)) {
-            let problem = "is not a recording's journal, but would be overwritten by one: give another name with -o";
+            let problem = "is not a recording's journal and would be overwritten: give another name with -o";
             return Err(Error::file(journal_of(name), io::Error::other(problem)));
         }
     }
     clear_spare(&older, &old);
     if !is_there(path) {
-        // A recorder was killed between renaming the recording to NAME.old and renaming its journal: finishes the move.
-        // A journal of another recording stays.
+        // Finishes the rename of a recorder that was killed between renaming the recording to NAME.old and renaming its
+        // journal. A journal of another recording stays where it is.
         if belongs(&journal_of(path), &old) && !belongs(&journal_of(&old), &old) {
             drop(fs::rename(journal_of(path), journal_of(&old)));
         }
@@ -140,37 +142,37 @@ pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
     };
     let spare = spare(&to, older);
     if let Err(error) = fs::rename(path, &to) {
-        // A file with both names keeps both through a rename.
+        // `rename` does nothing if both names belong to the same file, so the spare name is removed separately.
         spare.iter().for_each(|spare| rename_both(spare, &to));
         spare.iter().filter(|spare| is_same(spare, &to)).for_each(|spare| remove_both(spare));
         return Err(Error::file(path, error));
     }
     if fs::rename(journal_of(path), journal_of(&to)).is_err() {
-        // The one of the recording that was called so before.
+        // The journal belongs to the previous recording of that name.
         drop(fs::remove_file(journal_of(&to)));
     }
     Ok(Some(Moved { from: path.to_owned(), to, spare }))
 }
 
-/// A file, and its first bytes: all in front of its records, and the first of them.
+/// Opens a recording. Returns the file and its first bytes, up to and including the first record.
 fn head(path: &Path) -> io::Result<(File, Vec<u8>)> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     let about = file.metadata()?;
     if !about.is_file() {
-        return Err(io::Error::other("is no file"));
+        return Err(io::Error::other("is not a regular file"));
     }
     let mut bytes = vec![0; bprec_format::FILE_HEADER_BYTES];
     file.read_exact_at(&mut bytes, 0)?;
     let layout = FileLayout::of_header(&bytes).map_err(io::Error::other)?;
     if layout.data_offset() > about.len().min(HEAD_MAX_BYTES) {
-        return Err(io::Error::other("is no recording of bprec"));
+        return Err(io::Error::other("is not a recording of bprec"));
     }
     bytes.resize((layout.data_offset() + FIRST_RECORD_BYTES).min(about.len()) as usize, 0);
     file.read_exact_at(&mut bytes, 0)?;
     Ok((file, bytes))
 }
 
-/// Returns true if a file is a recording that a recorder of this user has written; links are not followed.
+/// Returns true if a file is a recording that belongs to this user; links are not followed.
 pub(super) fn is_own_recording(path: &Path) -> bool {
     let Ok((file, head)) = head(path) else { return false };
     let is_own = file.metadata().is_ok_and(|about| about.uid() == rustix::process::geteuid().as_raw());
@@ -189,7 +191,7 @@ fn condition(path: &Path) -> Condition {
     }
 }
 
-/// True if there are samples of anything but the recorder's states; `None` when that cannot be told.
+/// Returns true if the recording has samples other than the states of the recorder; `None` if that is unknown.
 fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> {
     let role = |carries_states| if carries_states { SampleRole::Other } else { SampleRole::Main };
     let roles = recording.attrs().iter().map(|event| role(bprec::carries_states(event))).collect();
@@ -202,7 +204,7 @@ fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> 
             return Some(true);
         }
         if used == 0 {
-            // Behind a damaged record there may be some.
+            // A damaged record may be followed by samples.
             return (end - at < PART_BYTES.min(1 << 16)).then_some(false);
         }
         at += used;
@@ -210,7 +212,7 @@ fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> 
     (at >= end).then_some(false)
 }
 
-/// True if a journal is that of a recording.
+/// Returns true if a journal belongs to a recording.
 fn belongs(journal: &Path, recording: &Path) -> bool {
     let Ok((_, head)) = head(recording) else { return false };
     let (Ok(file), Ok(journal)) = (bprec_format::File::parse(&head), read(journal)) else { return false };

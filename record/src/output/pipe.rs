@@ -1,4 +1,4 @@
-//! Records that only a stream has: what stands in the header and the feature sections of a file.
+//! Records that only a stream has, in place of the header and the feature sections of a file.
 
 use bprec_format::records::user::FeatureRecord;
 use bprec_format::records::{UserPayload, write_record};
@@ -7,12 +7,12 @@ use bprec_format::{Endian, EventAttr, FileAttr, RecordType, SampleId, SampleLayo
 use crate::events::OpenEvent;
 use crate::{Error, Result};
 
-/// The most bytes a HEADER_FEATURE record can carry.
+/// Limit on the payload of a HEADER_FEATURE record, in bytes.
 const FEATURE_MAX_BYTES: usize = 65_535 - 16;
-/// EVENT_UPDATE: what follows is the event's name.
+/// Type of an EVENT_UPDATE record that carries the name of an event.
 const EVENT_UPDATE_NAME: u64 = 2;
 
-/// FINISHED_ROUND, of files too: its type, and that it is 8 bytes long.
+/// A FINISHED_ROUND record, for streams and files: a header without a body.
 pub(super) fn finished_round() -> [u8; 8] {
     let mut record = [0; 8];
     record[..4].copy_from_slice(&RecordType::FINISHED_ROUND.0.to_ne_bytes());
@@ -20,7 +20,7 @@ pub(super) fn finished_round() -> [u8; 8] {
     record
 }
 
-/// Appends an event, with an attr of so many bytes.
+/// Appends an event as a HEADER_ATTR record, with an attr of `attr_bytes`.
 pub(super) fn attr(event: &FileAttr, attr_bytes: u32, out: &mut Vec<u8>) -> Result<()> {
     user_record(RecordType::HEADER_ATTR, out, |w| {
         let mut attr = Vec::new();
@@ -32,15 +32,15 @@ pub(super) fn attr(event: &FileAttr, attr_bytes: u32, out: &mut Vec<u8>) -> Resu
     })
 }
 
-/// A feature; `None` when it does not fit into a record.
+/// A feature section as a HEADER_FEATURE record; `None` if the section does not fit into a record.
 ///
 /// # Errors
-/// When it cannot be encoded.
+/// Fails if the record cannot be encoded.
 pub(crate) fn feature(bit: u8, payload: &[u8]) -> Result<Option<Vec<u8>>> {
     if payload.len() > FEATURE_MAX_BYTES {
         return Ok(None);
     }
-    // Its size is not rounded up: perf takes what stands behind a CPU_TOPOLOGY without dies for dies.
+    // The size is not rounded up: perf would read padding after a CPU_TOPOLOGY without dies as dies.
     let mut record = Vec::new();
     UserPayload::Feature(FeatureRecord { feature: bit.into(), bytes: payload })
         .encode(Endian::NATIVE, &mut record)
@@ -48,10 +48,10 @@ pub(crate) fn feature(bit: u8, payload: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok(Some(record))
 }
 
-/// Appends the name of an event.
+/// Appends the name of an event as an EVENT_UPDATE record.
 ///
 /// # Errors
-/// When it is longer than a record.
+/// Fails if the name does not fit into a record.
 pub(crate) fn event_name(event: &OpenEvent, out: &mut Vec<u8>) -> Result<()> {
     let Some(id) = event.file.ids.first() else { return Ok(()) };
     user_record(RecordType::EVENT_UPDATE, out, |w| {
@@ -59,12 +59,12 @@ pub(crate) fn event_name(event: &OpenEvent, out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// Appends the formats of tracepoints.
+/// Appends the formats of tracepoints as a HEADER_TRACING_DATA record.
 ///
 /// # Errors
-/// When they cannot be encoded.
+/// Fails if the record cannot be encoded.
 pub(crate) fn tracing_data(payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    // perf wants its padding counted.
+    // perf expects the size to include the padding.
     let padded_bytes = payload.len().next_multiple_of(8);
     user_record(RecordType::HEADER_TRACING_DATA, out, |w| {
         w.u32(padded_bytes as u32);
@@ -75,7 +75,7 @@ pub(crate) fn tracing_data(payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
 }
 
 fn user_record(kind: RecordType, out: &mut Vec<u8>, fill: impl FnOnce(&mut Writer<'_>)) -> Result<()> {
-    // Records of this kind have no trailer, whatever the events have.
+    // These records have no sample id trailer, whatever the attributes of the events are.
     let layout = SampleLayout::new(&EventAttr::default(), Endian::NATIVE);
     write_record(out, kind, 0, &layout, &SampleId::default(), fill)
         .map_err(|error| Error::Other(format!("{kind}: {error}")))

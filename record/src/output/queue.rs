@@ -1,7 +1,8 @@
-//! The one way to the output thread: what the rings had and what the sources say, in one order.
+//! The queue to the output thread: one order for the records of the rings and the messages of the sources.
 //!
-//! Memory is bounded on both sides. Bytes of rings wait in pooled buffers: where a disk is slow the pool is empty, the rings fill, and the
-//! kernel counts what it drops. A source whose messages are too many waits. The drain never does.
+//! Memory is bounded for both. Records of rings wait in pooled buffers: if the disk is slow, the pool runs empty, the
+//! rings fill up, and the kernel counts the records that it drops. A source waits if too many messages are queued. The
+//! drain never waits.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,52 +13,53 @@ use super::thread::Next;
 use crate::sys::{self, Waker};
 use crate::{Error, Result};
 
-/// Bytes of a buffer; one for a ring that holds more is larger.
+/// Bytes of a pooled buffer. A buffer for a ring with more data is larger.
 const BUFFER_BYTES: usize = 128 << 10;
-/// Bytes of all buffers that wait.
+/// Limit on the bytes of all buffers that wait for the output.
 const POOL_BYTES: usize = 16 << 20;
-/// Buffers that are kept for the next ones.
+/// Number of free buffers that are kept for reuse.
 const FREE_MAX: usize = 8;
-/// With more bytes than this waiting, compression is behind.
+/// Compression is behind if more bytes than this wait.
 const BEHIND_BYTES: usize = POOL_BYTES / 4;
-/// Messages of sources that may wait; with more whoever sends waits.
+/// Messages of sources that may wait; beyond that the sender waits.
 const MESSAGES_MAX: usize = 64;
 
 /// Message to the output thread.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Whole records of rings, in a buffer of the pool.
+    /// Whole records of rings, in a pooled buffer.
     Ring(Vec<u8>),
-    /// Whole records.
+    /// Whole records from a source, compressed if compression is on.
     Records(Vec<u8>),
-    /// Whole records for the reader of the container: they are not compressed.
+    /// Whole records that describe the container to the reader; never compressed.
     Plain(Vec<u8>),
     /// Samples of `bprec:state`, which get their time when they are sent.
     States(Vec<u8>),
     /// Frames of the journal.
     Journal(Vec<u8>),
-    /// All that was there before has been sent: from here on a FINISHED_ROUND follows each pass over the rings that found
-    /// something. A reader sorts what lies between two of them by time, and would take what was there before for late.
+    /// The state before the recording has been sent: from here on a FINISHED_ROUND record follows each pass over the
+    /// rings that found records. A reader sorts the records of a round by time, and would take records of the earlier
+    /// state as late.
     BeginRounds,
-    /// All rings were read. A FINISHED_ROUND follows in any case if that was asked for.
+    /// All rings were read. FINISHED_ROUND follows in any case if `is_asked_for`, else only if the round has records.
     Round { is_asked_for: bool },
-    /// The file ends here, and another one begins. Rounds begin anew there.
+    /// The file ends here, and another file begins, with rounds that begin anew.
     Next(Box<Next>),
 }
 
 /// Statistics of draining.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DrainAccount {
-    /// Passes over the rings.
+    /// Number of passes over the rings.
     pub(crate) wakeups: u64,
-    /// The longest time between two of them.
+    /// The longest time between two passes.
     pub(crate) longest_gap: Duration,
-    /// Bytes in rings that were overwritten before they could be read, or are no records.
+    /// Bytes in rings that were overwritten before they were read, or are not records.
     pub(crate) overrun_bytes: u64,
 }
 
 impl DrainAccount {
-    /// Message about what could not be read; None if everything could.
+    /// Message about bytes that could not be read; `None` if all could be read.
     pub(crate) fn loss(&self) -> Option<String> {
         let bytes = self.overrun_bytes;
         (bytes > 0).then(|| format!("{bytes} bytes in the rings could not be read as records and are lost"))
@@ -68,13 +70,13 @@ impl DrainAccount {
     }
 }
 
-/// The end of the queue for whoever sends.
+/// Sending end of the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Queue {
     shared: Arc<SharedQueue>,
 }
 
-/// The end of the queue for the output thread. Dropped, it ends the sending.
+/// Receiving end of the queue, for the output thread. After it is dropped, sending fails.
 #[derive(Debug)]
 pub(super) struct Received {
     shared: Arc<SharedQueue>,
@@ -83,34 +85,34 @@ pub(super) struct Received {
 #[derive(Debug)]
 struct SharedQueue {
     state: Mutex<QueueState>,
-    /// A message came.
+    /// Notified when a message was sent.
     sent: Condvar,
-    /// A message of a source was taken.
+    /// Notified when a message of a source was received.
     taken: Condvar,
-    /// Wakes the drain when it found no buffer and there is one again.
+    /// Wakes the drain when a buffer is free again, after the drain found none.
     drain: Waker,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// With whether a source has sent it.
+    /// Messages, each with true if a source sent it.
     messages: VecDeque<(Message, bool)>,
-    /// Messages of sources among them.
+    /// Number of queued messages from sources.
     of_sources: usize,
-    /// Bytes of buffers that wait or are being written.
+    /// Bytes of pooled buffers that wait or are being written.
     pooled_bytes: usize,
     free: Vec<Vec<u8>>,
-    /// The drain found no buffer.
+    /// True if the drain found no free buffer.
     is_short: bool,
-    /// Something came since the last round ended.
+    /// True if a message was sent since the last round ended.
     has_news: bool,
-    /// True if the senders are gone.
+    /// True if all messages were sent.
     is_closed: bool,
-    /// True if the receiver is gone.
+    /// True if the receiver was dropped.
     has_ended: bool,
 }
 
-/// A queue; `drain` is woken when it found no buffer and there is one again.
+/// Creates a queue; `drain` is woken when a buffer is free again, after the drain found none.
 pub(super) fn queue(drain: Waker) -> (Queue, Received) {
     let (state, sent, taken) = (Mutex::default(), Condvar::new(), Condvar::new());
     let shared = Arc::new(SharedQueue { state, sent, taken, drain });
@@ -118,7 +120,7 @@ pub(super) fn queue(drain: Waker) -> (Queue, Received) {
 }
 
 impl Message {
-    /// Bytes of a buffer of the pool.
+    /// Bytes of the pooled buffer in the message, or 0.
     fn pooled_bytes(&self) -> usize {
         match self {
             Message::Ring(buffer) => buffer.capacity(),
@@ -128,38 +130,39 @@ impl Message {
 }
 
 impl Queue {
-    /// Sends a message of a source. Waits while too many of them wait.
+    /// Sends a message of a source. Waits while too many messages of sources are queued.
     ///
     /// # Errors
-    /// When the output has ended.
+    /// Fails if the output has ended.
     pub(crate) fn send(&self, message: Message) -> Result<()> {
         let is_full = |state: &mut QueueState| state.of_sources >= MESSAGES_MAX && !state.has_ended;
         let waited = self.shared.taken.wait_while(self.shared.state(), is_full);
         self.put(waited.unwrap_or_else(PoisonError::into_inner), message, true)
     }
 
-    /// Sends a message of those who read rings, and never wait.
+    /// Sends a message of a thread that reads rings. Never waits.
     ///
     /// # Errors
-    /// When the output has ended.
+    /// Fails if the output has ended.
     pub(crate) fn push(&self, message: Message) -> Result<()> {
         self.put(self.shared.state(), message, false)
     }
 
-    /// Ends a round, if there is anything in it.
+    /// Ends a round if anything was sent in it.
     ///
     /// # Errors
-    /// When the output has ended.
+    /// Fails if the output has ended.
     pub(crate) fn end_pass(&self) -> Result<()> {
         let state = self.shared.state();
         if state.has_news { self.put(state, Message::Round { is_asked_for: false }, false) } else { Ok(()) }
     }
 
-    /// An empty buffer for so many bytes. `None` while too many wait, unless it `is_due` all the same; the drain is woken later then.
+    /// Returns an empty buffer for `bytes`. Returns `None` if too many bytes wait and the buffer is not due; the drain
+    /// is woken when a buffer is free again.
     pub(crate) fn buffer(&self, bytes: usize, is_due: bool) -> Option<Vec<u8>> {
         let bytes = bytes.max(BUFFER_BYTES);
         let mut state = self.shared.state();
-        // A ring that is larger than the pool has it alone.
+        // A buffer larger than the pool is granted if no other buffer waits.
         if state.pooled_bytes > 0 && state.pooled_bytes + bytes > POOL_BYTES && !is_due {
             state.is_short = true;
             return None;
@@ -171,7 +174,7 @@ impl Queue {
         Some(buffer)
     }
 
-    /// Says that nobody sends any more.
+    /// Ends the sending: the receiver gets the queued messages and then the end.
     pub(super) fn close(&self) {
         self.shared.state().is_closed = true;
         self.shared.sent.notify_one();
@@ -181,7 +184,8 @@ impl Queue {
         if state.has_ended {
             return Err(Error::OutputEnded);
         }
-        // Here, so that no round is behind it that ended before: a reader would take it for late.
+        // Stamped under the lock, so no round that ends later than this time precedes the states: a reader would take
+        // them as late.
         if let Message::States(states) = &mut message {
             stamp(states, sys::monotonic_ns());
         }
@@ -196,7 +200,8 @@ impl Queue {
 }
 
 impl Received {
-    /// The next message, with whether compression is behind; waits for it. `None` when nobody sends any more.
+    /// Waits for the next message. Returns the message and true if compression is behind, or `None` after the last
+    /// message.
     pub(super) fn next(&self) -> Option<(Message, bool)> {
         let is_idle = |state: &mut QueueState| state.messages.is_empty() && !state.is_closed;
         let waited = self.shared.sent.wait_while(self.shared.state(), is_idle);
@@ -211,7 +216,7 @@ impl Received {
         Some((message, is_behind))
     }
 
-    /// Gives a buffer back to the pool.
+    /// Returns a buffer to the pool.
     pub(super) fn give_back(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut state = self.shared.state();
@@ -231,7 +236,7 @@ impl Drop for Received {
         state.has_ended = true;
         let left = std::mem::take(&mut state.messages);
         drop(state);
-        // Messages left over are dropped: their senders get no answer.
+        // Unread messages are dropped; dropping their reply channels tells the senders.
         drop(left);
         self.shared.taken.notify_all();
     }
@@ -239,7 +244,7 @@ impl Drop for Received {
 
 impl SharedQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        // It is whole at every moment.
+        // A panic leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -265,7 +270,7 @@ mod tests {
         }
         assert_eq!(waiting, POOL_BYTES / BUFFER_BYTES);
         assert!(!drain.take(), "nothing came back yet");
-        // The end of a round is never left behind.
+        // A buffer that is due is always granted, so a round always ends complete.
         assert!(queue.buffer(100, true).is_some());
         let Some((Message::Ring(buffer), true)) = received.next() else { panic!("compression is behind") };
         received.give_back(buffer);
@@ -302,7 +307,7 @@ mod tests {
         received.next().unwrap();
         assert!(is_done.recv().unwrap());
         source.join().unwrap();
-        // Everything that was sent comes, in its order, and then the end.
+        // All messages arrive in order, and then the end.
         queue.close();
         let left: Vec<Message> = std::iter::from_fn(|| received.next()).map(|(message, _)| message).collect();
         assert_eq!(left.len(), MESSAGES_MAX + 1);

@@ -1,4 +1,4 @@
-//! Makes a recording of ours that was cut off whole again, in its place.
+//! Recovery: completes a recording of bprec that was cut off, in place.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -16,38 +16,38 @@ use super::tally::Tally;
 use crate::events::SampleRole;
 use crate::{Error, Result};
 
-/// Limit on the bytes in front of the records of a file of ours, ids of thousands of CPUs included.
+/// Limit on the bytes before the records, including the event ids of thousands of CPUs.
 const HEAD_MAX_BYTES: u64 = 64 << 20;
 
-/// The first record, which tells whose the journal is, is shorter.
+/// Bytes to read for the first record, which is shorter. The record names the recording, as its journal does.
 const FIRST_RECORD_BYTES: u64 = 4096;
-/// A last record that lacks its end is shorter.
+/// Limit on the bytes of a last record that is cut off.
 const TAIL_MAX_BYTES: u64 = 1 << 16;
 
 /// Result of recovering a recording that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovered {
-    /// It lacks nothing, or more than its end (the feature that its COMPRESSED records need, too), or is not of this recorder, or there is damage in
-    /// its records or in its journal; nothing was changed.
+    /// Nothing was changed: the file is complete, or was not written by this recorder, or lacks more than its end (such
+    /// as the feature section that its COMPRESSED records need), or its records or its journal are damaged.
     Unproven,
-    /// It is whole now.
+    /// The recording is complete now.
     Mended {
-        /// Bytes of records that it has.
+        /// Bytes of whole records.
         data_bytes: u64,
-        /// Bytes behind the last whole record that were dropped.
+        /// Bytes after the last whole record, which were dropped.
         dropped_bytes: u64,
-        /// BPF programs that came back from the journal; `None` when there is no journal of this recording.
+        /// BPF programs that were restored from the journal; `None` if there is no journal of this recording.
         programs: Option<u32>,
     },
 }
 
-/// Makes a recording whole that lacks nothing but its end, in its place: its records are intact and follow each other up to the last one, of
-/// which a part may be missing. The header then covers the whole ones, and what the journal holds becomes feature sections. No byte of a
-/// whole record is written; the journal is removed when what it held is on the disk. Records are read through a buffer: the file may
-/// be large, and the disk full.
+/// Completes a recording that lacks only its end, in place: all records are intact up to the last one, of which a part
+/// may be missing. The new header covers the whole records, and the data of the journal becomes feature sections. Bytes
+/// of whole records are never written; the journal is removed when its data is on the disk. Records are read through a
+/// buffer, because the file may be large, and the disk full.
 ///
 /// # Errors
-/// When the file cannot be read or written, or is no recording.
+/// Fails if the file cannot be read or written, or is not a recording.
 pub fn recover(path: &Path) -> Result<Recovered> {
     let failed = |error| Error::file(path, error);
     let format = |error: bprec_format::Error| Error::Other(format!("{}: {error}", path.display()));
@@ -68,7 +68,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     out.read_exact_at(&mut head, 0).map_err(failed)?;
     let file = File::parse(&head).map_err(format)?;
     let endian = file.endian();
-    // True if another recorder's lacks its end only cannot be told so quickly.
+    // A file of another recorder may lack more than its end, which cannot be checked here.
     if !bprec::is_unfinished(&file) || !bprec::is_recording(&file) || endian != Endian::NATIVE {
         return Ok(Recovered::Unproven);
     }
@@ -84,7 +84,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let journal_path = journal_of(path);
     let bytes = match read(&journal_path) {
         Ok(bytes) => Some(bytes),
-        // Without what a journal has that is there, the recording would be whole and lack its programs.
+        // If a journal exists and cannot be read, completing the recording would lose the programs in the journal.
         Err(error) if is_unreadable(&error) => return Err(Error::file(&journal_path, error)),
         Err(_) => None,
     };
@@ -105,12 +105,12 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     });
     let has_journal = journal.is_some();
     let mut sections = journal.map(|journal| journal.features).unwrap_or_default();
-    // perf unpacks nothing without the feature, nor behind a record that cannot be unpacked.
+    // perf unpacks nothing without the COMPRESSED feature section, and nothing after a record that cannot be unpacked.
     let has_feature = sections.iter().any(|(bit, _)| *bit == Feature::COMPRESSED.0);
     if tally.compressed > 0 && !(has_feature && tally.is_unpacked()) {
         return Ok(Recovered::Unproven);
     }
-    // Without any section it would be one that was cut off.
+    // A header without any section means a recording that was cut off.
     let times = tally.times.or_else(|| sections.is_empty().then_some((0, 0)));
     sections.extend(times.map(|(first, last)| sections::sample_time(first, last)));
     sections.sort_by_key(|(bit, _)| *bit);
@@ -125,7 +125,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         }
     }
     let bits: Vec<u8> = sections.iter().map(|(bit, _)| *bit).collect();
-    // The features are on the disk before the header says so: until then the file is one that was cut off.
+    // The feature sections are synced before the header names them: until then the file counts as cut off.
     out.set_len(offset + data_bytes)
         .and_then(|()| out.write_all_at(&tail, offset + data_bytes))
         .and_then(|()| out.sync_all())
@@ -139,7 +139,8 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     Ok(Recovered::Mended { data_bytes, dropped_bytes, programs })
 }
 
-/// True if what stands behind the records is the begin of the features that we are about to write: mending was begun once, and cut off.
+/// Returns true if the bytes after the records are the start of the feature sections to be written: an earlier recovery
+/// was interrupted.
 fn is_begun(file: &fs::File, at: u64, bytes: u64, features: &[u8]) -> io::Result<bool> {
     let Some(features) = usize::try_from(bytes).ok().and_then(|bytes| features.get(..bytes)) else { return Ok(false) };
     let mut there = vec![0; features.len()];
@@ -147,7 +148,7 @@ fn is_begun(file: &fs::File, at: u64, bytes: u64, features: &[u8]) -> io::Result
     Ok(there == features)
 }
 
-/// True if there is a journal, and the system cannot give it to us. What is no file, but a link or a pipe, is none.
+/// Returns true if a journal exists and cannot be read. A link or a pipe does not count as a journal.
 fn is_unreadable(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| ![libc::ENOENT, libc::ELOOP, libc::ENXIO].contains(&errno))
 }

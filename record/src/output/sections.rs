@@ -1,4 +1,4 @@
-//! Feature sections that come from the recording itself; those of the machine are `machine`'s.
+//! Feature sections made from the recording itself; module `machine` makes the sections about the machine.
 
 use bprec_format::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, write_section};
 use bprec_format::feature::{
@@ -9,7 +9,7 @@ use bprec_format::{Endian, EventAttr, Writer};
 use crate::events::OpenEvent;
 use crate::sys;
 
-/// A section: its bit and its bytes.
+/// Feature bit and payload of a section.
 pub(crate) type Section = (u8, Vec<u8>);
 
 fn section<'a>(feature: Feature, payload: &impl SectionContent<'a>) -> Section {
@@ -18,7 +18,7 @@ fn section<'a>(feature: Feature, payload: &impl SectionContent<'a>) -> Section {
     (feature.0, bytes)
 }
 
-/// EVENT_DESC: the names of the events.
+/// The EVENT_DESC section: attributes, names and ids of the events.
 pub(crate) fn event_desc(events: &[OpenEvent]) -> Section {
     let attr_size_bytes = events.iter().map(|event| event.file.attr.smallest_size()).max().unwrap_or(64);
     let attrs: Vec<Vec<u8>> = events
@@ -37,7 +37,7 @@ pub(crate) fn event_desc(events: &[OpenEvent]) -> Section {
     section(Feature::EVENT_DESC, &EventDesc { attr_size_bytes, events })
 }
 
-/// CLOCKID and CLOCK_DATA: what the times mean.
+/// The CLOCKID and CLOCK_DATA sections: resolution of the clock, and its relation to the wall clock.
 pub(crate) fn clock() -> [Section; 2] {
     let resolution_ns = sys::monotonic_resolution_ns();
     let data = ClockData {
@@ -49,19 +49,19 @@ pub(crate) fn clock() -> [Section; 2] {
     [section(Feature::CLOCKID, &ClockResolution { resolution_ns }), section(Feature::CLOCK_DATA, &data)]
 }
 
-/// SAMPLE_TIME: times of the first and the last sample.
+/// The SAMPLE_TIME section: times of the first and the last sample.
 pub(crate) fn sample_time(first_ns: u64, last_ns: u64) -> Section {
     section(Feature::SAMPLE_TIME, &SampleTime { first_ns, last_ns })
 }
 
-/// BPF_PROG_INFO with these programs.
+/// The BPF_PROG_INFO section with the given programs.
 pub(crate) fn programs(programs: &[ProgInfoBuf]) -> Section {
     let mut bytes = Vec::new();
     write_section(&mut bytes, Endian::NATIVE, programs, DEFAULT_INFO_LEN);
     (Feature::BPF_PROG_INFO.0, bytes)
 }
 
-/// BPF_BTF with these blobs, which must be in ascending order of their ids.
+/// The BPF_BTF section with the given blobs, which must be in ascending order of their ids.
 pub(crate) fn btfs<'a>(blobs: impl ExactSizeIterator<Item = (u32, &'a [u8])>) -> Section {
     let mut bytes = Vec::new();
     let mut w = Writer::new(&mut bytes, Endian::NATIVE);

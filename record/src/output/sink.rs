@@ -1,4 +1,4 @@
-//! Destination of the bytes: a seekable file with checkpoints and a journal beside it, or a stream.
+//! Destination of the records: a seekable file with checkpoints and a journal, or a stream.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -22,52 +22,52 @@ use super::syncer::{Written, directory_of, sync_directory};
 use crate::events::OpenEvent;
 use crate::{Error, Level, Output, Result};
 
-/// Requested size of a pipe: the most that the kernel gives to ordinary users.
+/// Size to which a pipe is enlarged, in bytes: the default limit for unprivileged users.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// The recording being written.
+/// The output that is being written.
 #[derive(Debug)]
 pub(crate) struct Sink {
     out: File,
     name: String,
-    /// Bytes of records written whole.
+    /// Bytes of whole records written.
     data_bytes: u64,
-    /// Bytes in front of them.
+    /// Bytes before the records.
     head_bytes: u64,
     seekable: Option<Seekable>,
-    /// State of compression.
+    /// Compressor, if records are compressed.
     packer: Option<Packer>,
     packed: Vec<u8>,
 }
 
-/// Parts that only a file has.
+/// Parts that only a file has, not a stream.
 #[derive(Debug)]
 struct Seekable {
     path: PathBuf,
     layout: FileLayout,
     journal: Journal,
     origin: Origin,
-    /// Files that may go when the disk is full.
+    /// Closed files that may be deleted if the disk is full.
     closed: Option<ClosedFiles>,
 }
 
-/// State before a recording's file, which can be restored.
+/// State of the file names before a file was created, to restore if nothing is recorded.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     path: PathBuf,
     inode: Inode,
     journal: Leftover,
-    /// An older recording of this name.
+    /// Older recording of this name, which was renamed.
     moved: Option<Moved>,
 }
 
 impl Origin {
-    /// Something is recorded: what the older recording of this name has replaced goes.
+    /// Removes the recording that the older one replaced: the new recording has begun.
     pub(crate) fn settle(&self) {
         self.moved.iter().for_each(Moved::settle);
     }
 
-    /// Removes the file as if it had never been, and gives its name back to the one before it, which [`Sink::vacate`] has made `closed`.
+    /// Removes the file, and gives its name back to the file before it, which [`Sink::vacate`] renamed to `closed`.
     pub(crate) fn give_way(&self, closed: &Path, notify: fn(Level, &str)) {
         self.discard();
         if let Err(error) = Sink::vacate(closed, &self.path) {
@@ -75,9 +75,9 @@ impl Origin {
         }
     }
 
-    /// Removes the file as if it had never been, and puts the older recording of this name back.
+    /// Removes the file, and restores the older recording of this name.
     pub(crate) fn discard(&self) {
-        // An error is on its way, and the journal of no recording there is.
+        // The error that led here is reported by the caller; a journal that is left has no recording.
         drop(self.journal.remove());
         if is_still(&self.path, self.inode) {
             drop(fs::remove_file(&self.path));
@@ -86,14 +86,15 @@ impl Origin {
     }
 }
 
-/// The name that a file has, which may be another one where a change of names was begun. `None` where there is none in its directory.
+/// Current path of the file with this inode, which differs from `path` if the file was being renamed. `None` if the
+/// directory does not contain the file.
 fn current_name(path: &Path, inode: Inode) -> Option<PathBuf> {
     let others = || fs::read_dir(directory_of(path)).into_iter().flatten().flatten().map(|entry| entry.path());
     std::iter::once(path.to_owned()).chain(std::iter::once_with(others).flatten()).find(|path| is_still(path, inode))
 }
 
-/// True if a program was started without this descriptor: Rust's runtime has put /dev/null there, for reading and writing, so that no
-/// other file becomes it.
+/// Returns true if the program was started with this descriptor closed. The Rust runtime then opens /dev/null for
+/// reading and writing in its place, so that no other file gets the descriptor.
 fn is_closed(descriptor: &impl AsFd) -> bool {
     let Ok(file) = descriptor.as_fd().try_clone_to_owned().map(File::from) else { return true };
     let device = |about: fs::Metadata| about.file_type().is_char_device().then(|| about.rdev());
@@ -101,13 +102,14 @@ fn is_closed(descriptor: &impl AsFd) -> bool {
     is_null && rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::RDWR))
 }
 
-/// File under a name; links are followed, unless another user has put them, or what they lead to, where anyone may.
+/// Metadata of the file under a name. Links are followed, unless another user placed the link or its target in a
+/// directory that anyone may write to.
 fn existing(path: &Path) -> Result<Option<fs::Metadata>> {
     refuse_planted_target(path).map_err(|answer| Error::file(path, answer))?;
     Ok(fs::metadata(path).ok())
 }
 
-/// Writes to a disk, from which the oldest of `closed` go while it is full.
+/// Runs a write to the disk. While the disk is full, the oldest files of `closed` are deleted.
 pub(super) fn with_room<T>(closed: Option<&ClosedFiles>, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     match closed {
         Some(closed) => closed.with_room(write),
@@ -116,10 +118,10 @@ pub(super) fn with_room<T>(closed: Option<&ClosedFiles>, mut write: impl FnMut()
 }
 
 impl Sink {
-    /// Creates the output and writes what stands in front of the records.
+    /// Creates the output and writes the bytes before the records.
     ///
     /// # Errors
-    /// When it cannot be created or written.
+    /// Fails if the output cannot be created or written.
     pub(crate) fn create(output: &Output, events: &[OpenEvent], closed: Option<&ClosedFiles>) -> Result<Sink> {
         let files: Vec<FileAttr> = events.iter().map(|event| event.file.clone()).collect();
         match output {
@@ -129,7 +131,7 @@ impl Sink {
                 Sink::stream(out, "standard output".to_owned(), &files)
             }
             Output::File(path) => match existing(path)? {
-                // A device or a pipe can neither be moved out of the way nor have its header rewritten.
+                // A device or a pipe can neither be renamed nor have its header rewritten.
                 Some(about) if about.file_type().is_char_device() || about.file_type().is_fifo() => {
                     let out = OpenOptions::new().write(true).open(path).map_err(|e| Error::file(path, e))?;
                     Sink::stream(out.into(), path.display().to_string(), &files)
@@ -156,11 +158,11 @@ impl Sink {
         let head_bytes = head.len() as u64;
         let id = random_id();
         id_record(events, id, &mut head)?;
-        // Any perf opens it from the first moment: of a file without records it says that something is wrong.
+        // perf can open the file from the first moment on; of a file without records perf reports an error.
         let header = layout.header(head.len() as u64 - head_bytes, &[]);
         head[..header.len()].copy_from_slice(&header);
         let out = with_room(closed, || create_with(path, &head)).map_err(failed)?;
-        // The lock tells `recover` that the recording is not over. Not every file system has locks.
+        // The lock tells `recover` that the recording is still running. Some file systems have no locks.
         let _ = out.try_lock();
         let inode = inode(&out).map_err(failed)?;
         let journal = Journal::create(&journal_of(path));
@@ -181,39 +183,39 @@ impl Sink {
         Ok(sink)
     }
 
-    /// Creates the file that follows this one under its name, which [`Sink::vacate`] has made free.
+    /// Creates the next file of a recording, under the name that [`Sink::vacate`] has freed.
     pub(crate) fn next(path: &Path, events: &[OpenEvent], closed: &ClosedFiles) -> Result<Sink> {
         Sink::begin(path, events, None, Some(closed))
     }
 
-    /// Moves a file that is being written, and its journal, to another name, which must be free.
+    /// Renames a file that is being written, and its journal. The new name must be free.
     ///
     /// # Errors
-    /// When that cannot be done; the file stays where it was.
+    /// Fails if the file cannot be renamed; the file keeps its name then.
     pub(crate) fn vacate(path: &Path, closed: &Path) -> Result<()> {
         let rename = |from: &Path, to: &Path| {
             use rustix::fs::{CWD, RenameFlags, renameat_with};
             match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-                // Not every file system can promise that nothing is replaced.
+                // Some file systems cannot guarantee that a rename replaces nothing.
                 Err(Errno::INVAL) if !to.exists() => fs::rename(from, to),
                 other => other.map_err(io::Error::from),
             }
         };
         rename(path, closed).map_err(|error| Error::file(closed, error))?;
-        // A recording has no journal once it could not be written.
+        // The journal may be missing if it could not be written.
         drop(rename(&journal_of(path), &journal_of(closed)));
         Ok(())
     }
 
-    /// Puts the name on the disk that [`Sink::vacate`] gave to a file that is complete.
+    /// Syncs the name that [`Sink::vacate`] gave to a complete file.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// Fails if the directory cannot be synced.
     pub(crate) fn sync_name(path: &Path) -> Result<()> {
         sync_directory(path).map_err(|error| Error::file(path, error))
     }
 
-    /// It has been moved by [`Sink::vacate`].
+    /// Records the new path after [`Sink::vacate`] renamed the file.
     pub(crate) fn moved_to(&mut self, path: &Path) {
         self.name = path.display().to_string();
         if let Some(seekable) = &mut self.seekable {
@@ -223,7 +225,7 @@ impl Sink {
     }
 
     fn stream(out: OwnedFd, name: String, events: &[FileAttr]) -> Result<Sink> {
-        // A larger pipe keeps a reader who pauses from stopping us at once. Not every output is a pipe.
+        // With a larger pipe, a reader that pauses does not stop the recorder at once. Not every stream is a pipe.
         let _ = rustix::pipe::fcntl_setpipe_size(&out, PIPE_BYTES);
         let mut sink = Sink {
             out: out.into(),
@@ -243,25 +245,25 @@ impl Sink {
         Ok(sink)
     }
 
-    /// True for a file, false for a stream.
+    /// Returns true for a file, false for a stream.
     pub(crate) fn is_file(&self) -> bool {
         self.seekable.is_some()
     }
 
-    /// The file's path.
+    /// Path of the file; `None` for a stream.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.seekable.as_ref().map(|it| it.path.as_path())
     }
 
-    /// True for a file that still has its name.
+    /// Returns true for a file that still has a name.
     pub(crate) fn is_there(&self) -> bool {
         self.seekable.as_ref().is_some_and(|_| self.out.metadata().is_ok_and(|about| about.nlink() > 0))
     }
 
-    /// Descriptors to sync while a file is written; `None` for a stream.
+    /// Descriptors to sync while the file is written; `None` for a stream.
     ///
     /// # Errors
-    /// When there can be no more descriptors.
+    /// Fails if the limit of open files is reached.
     pub(crate) fn written(&self) -> Result<Option<Written>> {
         let Some(seekable) = &self.seekable else { return Ok(None) };
         let duplicated = self.out.try_clone().and_then(|out| Ok((out, seekable.journal.duplicate()?)));
@@ -269,7 +271,7 @@ impl Sink {
         Ok(Some(Written::new(out, journal, &seekable.path)))
     }
 
-    /// Bytes written, those in front of the records included.
+    /// Bytes written, including the bytes before the records.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.head_bytes + self.data_bytes
     }
@@ -277,18 +279,18 @@ impl Sink {
     /// Appends whole records.
     ///
     /// # Errors
-    /// When they cannot be written; what was appended before stays whole.
+    /// Fails if the records cannot be written; records appended before stay whole.
     pub(crate) fn append(&mut self, records: &[u8]) -> Result<()> {
         self.write(records)?;
         self.data_bytes += records.len() as u64;
         Ok(())
     }
 
-    /// Has records compressed from here on. What a reader needs for that is in the journal of a file, and in front of the records
-    /// of a stream.
+    /// Compresses records from here on. Readers need the COMPRESSED feature section for that: for a file it is put into
+    /// the journal, for a stream it precedes the records.
     ///
     /// # Errors
-    /// When there is no memory for it, or as [`Sink::append`].
+    /// Fails if there is not enough memory, or as [`Sink::append`] does.
     pub(crate) fn compress(&mut self, level: u8) -> Result<()> {
         let packer = Packer::new(level).map_err(|error| self.failed(error))?;
         let (bit, payload) = packer.feature();
@@ -303,7 +305,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Appends whole records that come from the kernel or stand for such, compressed where that was asked for and is not behind.
+    /// Appends whole records of the kernel, or synthesized ones, compressed if compression is on and not behind.
     pub(crate) fn append_packed(&mut self, records: &[u8], is_behind: bool) -> Result<()> {
         let Some(packer) = self.packer.as_mut().filter(|_| !is_behind) else {
             self.packer.iter_mut().for_each(|packer| packer.skip(records.len()));
@@ -317,31 +319,30 @@ impl Sink {
         appended
     }
 
-    /// True where records are compressed.
+    /// Returns true if records are compressed.
     pub(crate) fn is_compressed(&self) -> bool {
         self.packer.is_some()
     }
 
-    /// Result of compression so far; `None` if records are not compressed.
+    /// Byte counts of compression so far; `None` if records are not compressed.
     pub(crate) fn packed_bytes(&self) -> Option<PackedBytes> {
         self.packer.as_ref().map(Packer::counts)
     }
 
-    /// The COMPRESSED feature, where records are compressed.
+    /// The COMPRESSED feature section; `None` if records are not compressed.
     pub(crate) fn compression(&self) -> Option<Section> {
         self.packer.as_ref().map(Packer::feature)
     }
 
-    /// Says that all rings were read once.
+    /// Appends a FINISHED_ROUND record: all rings were read once.
     pub(crate) fn finished_round(&mut self) -> Result<()> {
         self.append(&pipe::finished_round())
     }
 
-    /// Moves the end of the data in the header behind what is written, so that a file that is cut off here can be
-    /// opened.
+    /// Updates the header to cover all records written so far, so that a file that is cut off here can be opened.
     ///
     /// # Errors
-    /// When the header cannot be written, or the file is no longer there.
+    /// Fails if the header cannot be written, or the file was deleted.
     pub(crate) fn checkpoint(&mut self) -> Result<()> {
         let Some(seekable) = &self.seekable else { return Ok(()) };
         let header = seekable.layout.header(self.data_bytes, &[]);
@@ -350,34 +351,35 @@ impl Sink {
         if links == 0 {
             return Err(self.failed(io::Error::new(
                 io::ErrorKind::NotFound,
-                "the recording was deleted, or its directory was, while it was written",
+                "the recording or its directory was deleted while the recorder wrote to it",
             )));
         }
         Ok(())
     }
 
-    /// Keeps frames for the features in case the end is not reached. A journal that cannot be written is given up: the
-    /// recording itself does not depend on it.
+    /// Appends frames to the journal, in case the recording is cut off. A journal that cannot be written is given up:
+    /// the recording does not depend on it.
     pub(crate) fn journal(&mut self, frames: &[u8]) {
         if let Some(seekable) = &mut self.seekable {
             seekable.journal.append(frames, seekable.closed.as_ref());
         }
     }
 
-    /// True once the journal has left something out.
+    /// Returns true once the journal has left out frames.
     pub(crate) fn has_full_journal(&self) -> bool {
         self.seekable.as_ref().is_some_and(|seekable| seekable.journal.is_full())
     }
 
-    /// The feature sections that the journal makes; `None` when there is none, or when it could not be kept.
+    /// Feature sections made from the journal; `None` for a stream, or if the journal could not be written.
     pub(crate) fn journaled(&self) -> Option<Vec<(u8, Vec<u8>)>> {
         self.seekable.as_ref()?.journal.features()
     }
 
-    /// Writes the feature sections (ascending) and the final header, and puts all of it on the disk. The journal is a [`Leftover`] then.
+    /// Writes the feature sections (in ascending order) and the final header, and syncs the file. After that the
+    /// journal is a [`Leftover`].
     ///
     /// # Errors
-    /// When there is no room, or the disk fails: the file is then as it was at the last record, and its journal stays.
+    /// Fails if the disk is full or fails: the file then ends at the last record, and its journal stays.
     pub(crate) fn finish(&mut self, features: &[(u8, Vec<u8>)]) -> Result<()> {
         let Some(seekable) = &self.seekable else { return self.finish_stream() };
         let bits: Vec<u8> = features.iter().map(|(bit, _)| *bit).collect();
@@ -385,7 +387,7 @@ impl Sink {
         seekable.layout.features(self.data_bytes, features, &mut tail);
         let end = self.head_bytes + self.data_bytes;
         let header = seekable.layout.header(self.data_bytes, &bits);
-        // The header says that there are features once they are on the disk: until then the file is one that was cut off.
+        // The feature sections are synced before the header names them: until then the file counts as cut off.
         let written = with_room(seekable.closed.as_ref(), || {
             self.out.write_all_at(&tail, end)?;
             self.out.set_len(end + tail.len() as u64)?;
@@ -397,12 +399,12 @@ impl Sink {
         written.map_err(|error| self.failed(error))
     }
 
-    /// The journal of a file that [`Sink::finish`] has made whole; `None` for a stream.
+    /// Journal of a file that [`Sink::finish`] has completed; `None` for a stream.
     pub(crate) fn leftover(&self) -> Option<Leftover> {
         self.seekable.as_ref().map(|it| it.journal.leftover())
     }
 
-    /// Puts on the disk what has become a file all the same: standard output may be one.
+    /// Syncs a stream that goes to a file, as standard output may.
     fn finish_stream(&self) -> Result<()> {
         match self.out.metadata() {
             Ok(about) if about.is_file() => self.out.sync_all().map_err(|error| self.failed(error)),
@@ -410,7 +412,7 @@ impl Sink {
         }
     }
 
-    /// After an error: makes the file end behind its last whole record, so that it can be opened.
+    /// After an error, ends the file at its last whole record, so that it can be opened.
     pub(crate) fn cut(&mut self) {
         let Some(seekable) = &self.seekable else { return };
         let header = seekable.layout.header(self.data_bytes, &[]);
@@ -419,7 +421,7 @@ impl Sink {
         drop(self.out.sync_all());
     }
 
-    /// Makes the file end behind its last whole record after an error, and returns what is to be said of it.
+    /// After an error, ends the file at its last whole record, and returns the error to report.
     pub(crate) fn give_up(&mut self, error: Error) -> Error {
         self.cut();
         match (error, &self.seekable) {
@@ -431,12 +433,12 @@ impl Sink {
         }
     }
 
-    /// State before a file; `None` for a stream.
+    /// State of the file names before this file; `None` for a stream.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.seekable.as_ref().map(|it| it.origin.clone())
     }
 
-    /// Removes the output as if it had never been, and puts the older recording of this name back.
+    /// Removes the output, and restores the older recording of this name.
     pub(crate) fn discard(&mut self) {
         self.origin().iter().for_each(Origin::discard);
     }

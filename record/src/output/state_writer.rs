@@ -1,4 +1,4 @@
-//! `bprec:state`: what perf has no record for, as samples of an event of that name.
+//! Writer of `bprec:state` samples, which carry data that perf has no record for.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -10,10 +10,10 @@ use bprec_format::{Endian, EventAttr, RECORD_HEADER_BYTES, RecordType, SampleId,
 use crate::events::{OpenEvent, OpenEvents};
 use crate::{Error, Result, sys};
 
-/// Offset of the time of such a sample: behind its header, IDENTIFIER, IP and TID.
+/// Offset of the time in a sample of `bprec:state`: after the header, IDENTIFIER, IP and TID.
 const TIME_AT: usize = RECORD_HEADER_BYTES + 24;
 
-/// Gives the samples in `records`, all of them encoded by a [`StateWriter`], their time.
+/// Sets the time of all samples in `records`, which a [`StateWriter`] has encoded.
 pub(crate) fn stamp(records: &mut [u8], time_ns: u64) {
     let mut at = 0;
     while let Some(size) = records.get(at + 6..at + 8) {
@@ -25,10 +25,10 @@ pub(crate) fn stamp(records: &mut [u8], time_ns: u64) {
     }
 }
 
-/// Appends the record that says which recording it is, where the events have one for states.
+/// Appends the record that identifies the recording, if the events include `bprec:state`.
 ///
 /// # Errors
-/// When it cannot be encoded.
+/// Fails if the record cannot be encoded.
 pub(super) fn id_record(events: &[OpenEvent], id: RecordingId, out: &mut Vec<u8>) -> Result<()> {
     let event = events.iter().find(|event| event.name == EVENT_NAME);
     let Some((file, first)) = event.and_then(|event| Some((&event.file, *event.file.ids.first()?))) else {
@@ -40,9 +40,9 @@ pub(super) fn id_record(events: &[OpenEvent], id: RecordingId, out: &mut Vec<u8>
     Ok(())
 }
 
-/// An id that no other recording has.
+/// Creates a unique id for a recording.
 pub(super) fn random_id() -> RecordingId {
-    // Made from keys that are random in each process, and others each time.
+    // `RandomState` has random keys that differ at each call.
     let random = RandomState::new().hash_one(std::process::id());
     let mut id = [0; 16];
     id[..8].copy_from_slice(&sys::realtime_unix_ns().to_ne_bytes());
@@ -50,7 +50,7 @@ pub(super) fn random_id() -> RecordingId {
     RecordingId(id)
 }
 
-/// Turns states into samples.
+/// Encodes states as samples.
 #[derive(Debug)]
 pub(crate) struct StateWriter {
     layout: SampleLayout,
@@ -60,7 +60,7 @@ pub(crate) struct StateWriter {
 }
 
 impl StateWriter {
-    /// For the event with this attr and id.
+    /// Creates a writer for the event with this attr and id.
     pub(crate) fn new(attr: &EventAttr, id: u64) -> StateWriter {
         StateWriter {
             layout: SampleLayout::new(attr, Endian::NATIVE),
@@ -70,26 +70,26 @@ impl StateWriter {
         }
     }
 
-    /// For the event that carries the states of a recording.
+    /// Creates a writer for the event that carries the states of a recording.
     pub(crate) fn of(opened: &OpenEvents) -> StateWriter {
         let state = &opened.events[opened.state].file;
         StateWriter::new(&state.attr, state.ids.first().copied().unwrap_or(0))
     }
 
-    /// Appends the sample that carries `state`, without a time: it gets that with [`stamp`], when it is written.
+    /// Appends the sample that carries `state`. [`stamp`] sets the time of the sample when it is sent.
     ///
     /// # Errors
-    /// When the state is larger than a record.
+    /// Fails if the state does not fit into a record.
     pub(crate) fn encode(&mut self, state: &State, out: &mut Vec<u8>) -> Result<()> {
         self.payload.clear();
         state.encode(&mut self.payload, Endian::NATIVE);
         if self.payload.len() > PAYLOAD_MAX_BYTES {
-            return Err(Error::Other(format!("a state of {} bytes does not fit in a record", self.payload.len())));
+            return Err(Error::Other(format!("a state of {} bytes does not fit into a record", self.payload.len())));
         }
-        // The size of RAW counts its padding, so that size and bytes together are a multiple of 8.
+        // The size field of RAW includes its padding, so that the field and the bytes together are a multiple of 8.
         let raw_bytes = (self.payload.len() + 4).next_multiple_of(8) - 4;
         write_record(out, RecordType::SAMPLE, 0, &self.layout, &SampleId::default(), |w| {
-            // In the order of the kernel: IDENTIFIER, IP, TID, TIME, CPU, RAW.
+            // Fields in the order of the kernel: IDENTIFIER, IP, TID, TIME, CPU, RAW.
             w.u64(self.id).u64(0).u32(self.pid).u32(self.pid).u64(0).u32(0).u32(0);
             w.u32(raw_bytes as u32).bytes(&self.payload).zeros(raw_bytes - self.payload.len());
         })

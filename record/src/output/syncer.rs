@@ -1,4 +1,4 @@
-//! Puts on the disk what has been written, from time to time and from a thread of its own: the drain never waits for a disk.
+//! Syncs the output to the disk from time to time, in a thread of its own, so that the drain never waits for a disk.
 
 use std::fs::File;
 use std::io;
@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use crate::{Error, Result, sys};
 
-/// The thread, and what it works on. Dropped, it ends.
+/// Handle of the sync thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Syncer {
     shared: Arc<SharedSyncState>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A file that is being written, and what belongs to it.
+/// Descriptors of a file that is being written, and of its journal.
 #[derive(Debug)]
 pub(crate) struct Written {
     recording: File,
     journal: Option<File>,
     path: PathBuf,
-    /// Bytes that the recording had when it was synced last.
+    /// Size of the recording at its last sync, in bytes.
     synced_bytes: AtomicU64,
     has_synced_names: AtomicBool,
 }
@@ -38,15 +38,15 @@ struct SharedSyncState {
 struct SyncState {
     written: Option<Arc<Written>>,
     is_over: bool,
-    /// First error. The kernel tells it once only: whoever syncs later is told that all is well.
+    /// First error of a sync. The kernel reports an error only once: later syncs succeed.
     error: Option<Error>,
 }
 
 impl Syncer {
-    /// Syncs `written` every so often.
+    /// Starts the thread, which syncs `written` at the interval `every`.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// Fails if no thread can be created.
     pub(crate) fn start(every: Duration, written: Written) -> Result<Syncer> {
         let shared = Arc::new(SharedSyncState::default());
         shared.state().written = Some(Arc::new(written));
@@ -55,20 +55,20 @@ impl Syncer {
         Ok(Syncer { shared, thread: Some(thread) })
     }
 
-    /// Goes on with another file. The one before is synced by whoever completes it.
+    /// Continues with another file. The completion of the file before syncs that file.
     pub(crate) fn follow(&self, written: Written) {
         self.shared.state().written = Some(Arc::new(written));
     }
 
-    /// Error; told once.
+    /// Returns the error of a sync, once.
     ///
     /// # Errors
-    /// When the disk did not take what was written.
+    /// Fails if a sync has failed since the last call.
     pub(crate) fn check(&self) -> Result<()> {
         self.shared.state().error.take().map_or(Ok(()), Err)
     }
 
-    /// Ends it.
+    /// Ends the thread and returns its error, if there was one.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.end();
         self.check()
@@ -78,7 +78,7 @@ impl Syncer {
         self.shared.state().is_over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It cannot panic.
+            // The thread cannot panic.
             drop(thread.join());
         }
     }
@@ -114,7 +114,7 @@ impl SharedSyncState {
 }
 
 impl Written {
-    /// Works on descriptors that are its own.
+    /// Takes descriptors that belong to the syncer alone.
     pub(super) fn new(recording: File, journal: Option<File>, path: &Path) -> Written {
         Written {
             recording,
@@ -130,7 +130,7 @@ impl Written {
         if bytes != self.synced_bytes.swap(bytes, Ordering::Relaxed) {
             self.recording.sync_data()?;
         }
-        // Without a journal a recording that is cut off has its records all the same.
+        // A recording without a journal still keeps its records if it is cut off.
         let _ = self.journal.as_ref().map(File::sync_data);
         if !self.has_synced_names.swap(true, Ordering::Relaxed) {
             sync_directory(&self.path)?;
@@ -139,15 +139,15 @@ impl Written {
     }
 }
 
-/// The directory that a file is in.
+/// Directory of a file.
 pub(super) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Puts the names in a file's directory on the disk.
+/// Syncs the directory of a file, and so the name of the file.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     match File::open(directory_of(path)).and_then(|directory| directory.sync_all()) {
-        // Some file systems have nothing to sync there; who may not read a directory may still write into it.
+        // Some file systems cannot sync a directory, and a directory that may be written to is not always readable.
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(()),
         synced => synced,
     }

@@ -1,4 +1,4 @@
-//! Totals of a finished recording's records: samples, their times, and the kernel code that they hit.
+//! Counts over the records of a recording: samples, their times, and the addresses that they hit.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -15,46 +15,46 @@ use super::compression::Unpacker;
 use super::user_hits::{FileHits, LeftOut, UserHits};
 use crate::events::SampleRole;
 
-/// Bytes read at once.
+/// Bytes read from a file at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Slots of the filter in front of the set of addresses: hot code repeats itself.
+/// Slots of the filter in front of the address set: hot addresses repeat.
 const RECENT_SLOTS: usize = 1 << 12;
 
-/// Counts over records.
+/// Counts over the records of a file.
 #[derive(Debug)]
 pub(crate) struct Tally {
     events: Events,
-    /// By event: whose samples it carries.
+    /// Origin of the samples of each event, by index.
     roles: Vec<SampleRole>,
-    /// Samples of the events that sample.
+    /// Samples of the main sampling events.
     pub(crate) samples: u64,
-    /// Samples of our sampling program.
+    /// Samples of the recorder's own sampling program.
     pub(crate) bpf_samples: u64,
-    /// Samples that the user's programs let through or wrote.
+    /// Samples that the user's BPF programs wrote or let pass.
     pub(crate) of_programs: u64,
-    /// THROTTLE records.
+    /// Number of THROTTLE records.
     pub(crate) throttled: u64,
-    /// Records dropped, as LOST records have it.
+    /// Lost records, as counted by LOST records.
     pub(crate) lost: u64,
-    /// COMPRESSED records.
+    /// Number of COMPRESSED records.
     pub(crate) compressed: u64,
-    /// Times of the first and the last sample, ns.
+    /// Times of the first and the last sample, in nanoseconds.
     pub(crate) times: Option<(u64, u64)>,
-    /// Processes that came and are not gone.
+    /// Processes that were forked and have not ended.
     processes: BTreeSet<u32>,
     addresses: Addresses,
-    /// Code of files, where that is wanted.
+    /// User code that samples hit, if names of user functions are wanted.
     user_hits: Option<UserHits>,
-    /// `None` once a COMPRESSED record is no slice of the stream before it.
+    /// `None` once a COMPRESSED record did not continue the stream.
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
-    /// All records so far are intact, where that is wanted.
+    /// True if all records so far are intact; `None` if that is not checked.
     intact: Option<bool>,
-    /// The highest number of a CPU that a sample is of.
+    /// The highest CPU number in a sample.
     pub(crate) highest_cpu: Option<u32>,
 }
 
-/// The set of addresses.
+/// A set of addresses, with a filter for repeated ones.
 #[derive(Debug)]
 struct Addresses {
     all: HashSet<u64>,
@@ -73,10 +73,7 @@ impl Addresses {
 }
 
 impl Tally {
-    /// Nothing counted yet.
-    ///
-    /// # Errors
-    /// When the records of the events cannot be told apart.
+    /// Creates a tally without counts. `roles` has the origin of the samples of each event.
     pub(crate) fn new(events: Events, roles: Vec<SampleRole>) -> Tally {
         Tally {
             events,
@@ -98,22 +95,22 @@ impl Tally {
         }
     }
 
-    /// The same, which also looks whether records are intact.
+    /// Also checks that records are intact.
     pub(super) fn with_check(self) -> Tally {
         Tally { intact: Some(true), ..self }
     }
 
-    /// Returns true if all records so far are intact, and where that was not wanted.
+    /// Returns true if all records so far are intact, or are not checked.
     pub(super) fn is_intact(&self) -> bool {
         self.intact.unwrap_or(true)
     }
 
-    /// The same, which also learns what code of files is hit in user space.
+    /// Also collects the user code that samples hit.
     pub(crate) fn with_user_hits(self) -> Tally {
         Tally { user_hits: Some(UserHits::default()), ..self }
     }
 
-    /// Nothing counted yet of the file that follows: processes that came before are there still.
+    /// Creates the tally of the next file, without counts. Processes that were forked before are still running.
     pub(super) fn successor(&self) -> Tally {
         Tally {
             processes: self.processes.clone(),
@@ -122,17 +119,17 @@ impl Tally {
         }
     }
 
-    /// Every record before this point was counted: what samples hit can be looked for.
+    /// Ends a round: all records before this point were counted, so waiting samples can be matched with mappings.
     pub(super) fn round(&mut self) {
         self.user_hits.iter_mut().for_each(UserHits::round);
     }
 
-    /// Processes that came and are not gone.
+    /// Processes that were forked and have not ended.
     pub(crate) fn processes(&self) -> &BTreeSet<u32> {
         &self.processes
     }
 
-    /// Counts the records in `bytes`; how many bytes of them were whole records.
+    /// Counts the records in `bytes`. Returns the number of bytes of whole records.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> usize {
         let mut records = Records::new(bytes, 0, Endian::NATIVE);
         while let Some(Ok(record)) = records.next() {
@@ -145,10 +142,11 @@ impl Tally {
         used
     }
 
-    /// Counts the records in a part of a file, up to one that is not there whole; how many bytes the others are.
+    /// Counts the records in a part of a file, up to the first incomplete record. Returns the number of bytes of whole
+    /// records.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the file cannot be read.
     pub(crate) fn add_file(&mut self, file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
         let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(bytes).unwrap_or(CHUNK_BYTES)).max(1)];
         let (mut kept, mut read) = (0, 0);
@@ -164,24 +162,24 @@ impl Tally {
             buffer.copy_within(used..filled, 0);
             kept = filled - used;
             if kept == buffer.len() {
-                // No record of a file is as long as that: it never becomes whole.
+                // No record of a file is as long as the buffer, so the record never becomes whole.
                 break;
             }
         }
         Ok(read - kept as u64)
     }
 
-    /// True if every COMPRESSED record so far could be unpacked.
+    /// Returns true if every COMPRESSED record so far could be unpacked.
     pub(crate) fn is_unpacked(&self) -> bool {
         self.unpacker.is_some()
     }
 
-    /// The kernel addresses that samples hit.
+    /// Kernel addresses that samples hit.
     pub(crate) fn addresses(&self) -> &HashSet<u64> {
         &self.addresses.all
     }
 
-    /// The code of files that samples hit, and what was left out of it. `None` where that was not wanted.
+    /// User code that samples hit, by file, and the parts left out. `None` if user code is not collected.
     pub(crate) fn take_user_hits(&mut self) -> Option<(Vec<FileHits>, LeftOut)> {
         self.user_hits.as_mut().map(UserHits::finish)
     }
@@ -209,7 +207,7 @@ impl Tally {
         match event.and_then(|event| Payload::decode(record, &event.layout).ok()) {
             Some((Payload::Fork(task), _)) if task.pid != task.ppid => {
                 self.processes.insert(task.pid);
-                // One that was there before has maps of its own.
+                // A process that existed before the recording has mappings of its own.
                 if let Some(hits) = self.user_hits.as_mut().filter(|_| record.misc & misc::FORK_EXEC == 0) {
                     hits.fork(&task);
                 }
@@ -232,13 +230,13 @@ impl Tally {
         }
     }
 
-    /// Counts what a COMPRESSED record holds.
+    /// Counts the records in a COMPRESSED record.
     fn compressed(&mut self, slice: &[u8]) {
         self.compressed += 1;
         let Some(mut unpacker) = self.unpacker.take() else { return };
         let mut unpacked = std::mem::take(&mut self.unpacked);
         if unpacker.unpack(slice, &mut unpacked).is_ok() {
-            // Meanwhile there is no unpacker: one that stands in another is passed over.
+            // While the unpacker is taken, a COMPRESSED record inside another is skipped.
             self.add(&unpacked);
             self.unpacker = Some(unpacker);
         }
@@ -254,7 +252,8 @@ impl Tally {
         let layout = &self.events.all()[index].layout;
         let Ok(sample) = layout.sample(record.body(), record.offset) else { return };
         match role {
-            // Only samples that were counted in the kernel have a WEIGHT here: how many they are.
+            // Only samples aggregated in the kernel have a WEIGHT here: the number of samples that the record stands
+            // for.
             SampleRole::Main if layout.sample_type().contains(SampleType::WEIGHT) => {
                 self.samples += sample.decode().ok().and_then(|fields| fields.weight).unwrap_or(0);
             }
@@ -298,7 +297,7 @@ impl Tally {
                 is_caller = false;
                 continue;
             }
-            // A call may be the last instruction of its function: the return address is then the next one's.
+            // A call may be the last instruction of its function; the return address then belongs to the next function.
             let within = addr.wrapping_sub(is_caller.into());
             is_caller = true;
             match (space, &mut user_hits) {

@@ -1,7 +1,7 @@
-//! The output thread: tally, compress, write, checkpoint, in this order and for files and streams alike.
+//! The output thread: tallies, compresses, writes and checkpoints, in this order, for files and streams.
 //!
-//! It learns what it writes before that is compressed, so that nothing is read back. What it writes is on its way to the disk with each
-//! checkpoint, which follows each pass over the rings, or, where the disk is slow, comes in time.
+//! Records are tallied before they are compressed, so that nothing has to be read back. A checkpoint follows each pass
+//! over the rings; if the disk is slow, a checkpoint follows at the latest after `CHECKPOINT_EVERY`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -14,10 +14,11 @@ use super::{Sink, Tally};
 use crate::sys::{self, Waker};
 use crate::{Error, Result};
 
-/// The longest time between two checkpoints while there is something to write: longer than that between two passes over the rings.
+/// The longest time between two checkpoints while records are written; longer than the time between two passes over the
+/// rings.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(400);
 
-/// The file that follows, and who is waiting for the one before it.
+/// The next file, and the channel that delivers the current file when it is written.
 #[derive(Debug)]
 pub(crate) struct Next {
     pub(crate) sink: Sink,
@@ -26,18 +27,18 @@ pub(crate) struct Next {
     pub(crate) closed: SyncSender<Closed>,
 }
 
-/// A file that nothing is recorded into any more.
+/// A file into which nothing more is recorded.
 #[derive(Debug)]
 pub(crate) struct Closed {
-    /// The output, to be completed.
+    /// Output to be completed.
     pub(crate) sink: Sink,
-    /// Counts of what is in it.
+    /// Counts over the records of the file.
     pub(crate) tally: Tally,
-    /// Statistics of draining into it.
+    /// Statistics of draining into the file.
     pub(crate) account: DrainAccount,
 }
 
-/// The thread, and what it is known by. Dropped, it ends when it has written what was sent.
+/// Handle of the output thread. After it is dropped, the thread writes the queued messages and ends.
 #[derive(Debug)]
 pub(crate) struct OutputThread {
     queue: Queue,
@@ -45,12 +46,12 @@ pub(crate) struct OutputThread {
     thread: Option<JoinHandle<(Sink, Result<()>)>>,
 }
 
-/// Progress of the thread.
+/// Progress of the thread, which other threads read.
 #[derive(Debug)]
 struct Progress {
-    /// Bytes of the file as of the last checkpoint.
+    /// Bytes of the file at the last checkpoint.
     written_bytes: AtomicU64,
-    /// Counts of what is in the file.
+    /// Counts over the records of the current file.
     tally: Mutex<Tally>,
 }
 
@@ -59,18 +60,19 @@ struct Writer {
     sink: Sink,
     progress: Arc<Progress>,
     has_rounds: bool,
-    /// Something was written since the last round ended.
+    /// Records were written since the last round ended.
     is_in_round: bool,
-    /// Something was written since the last checkpoint.
+    /// Records were written since the last checkpoint.
     is_ahead: bool,
     checkpoint: Instant,
 }
 
 impl OutputThread {
-    /// Starts to write to `sink`. `drain` is woken when it found no buffer and there is one again, `ended` when the thread ends.
+    /// Starts the thread, which writes to `sink`. The thread wakes `drain` when a buffer is free again after the drain
+    /// found none, and `ended` when the thread ends.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// Fails if no thread can be created.
     pub(crate) fn start(sink: Sink, tally: Tally, drain: Waker, ended: Waker) -> Result<OutputThread> {
         let (queue, received) = queue(drain);
         let progress = Arc::new(Progress { written_bytes: AtomicU64::new(0), tally: Mutex::new(tally) });
@@ -83,7 +85,8 @@ impl OutputThread {
             checkpoint: Instant::now(),
         };
         let thread = sys::spawn("bprec-output", move || {
-            // Compressing takes time that others may need more; what waits too long for it is written as it is.
+            // Compression takes CPU time that other tasks may need more, so a compressing thread keeps the normal
+            // priority; records that wait too long are written uncompressed.
             if !writer.sink.is_compressed() {
                 sys::become_favoured();
             }
@@ -95,25 +98,26 @@ impl OutputThread {
         Ok(OutputThread { queue, progress, thread: Some(thread) })
     }
 
-    /// The way to it.
+    /// Queue to the thread.
     pub(crate) fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Bytes of the file as of the last checkpoint.
+    /// Bytes of the file at the last checkpoint.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.progress.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts of what is in the file so far. The thread waits while they are looked at.
+    /// Counts over the records of the current file. The output thread waits while the guard is held.
     pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
         self.progress.tally()
     }
 
-    /// Has everything written that was sent, and ends the thread. Returns the last output, and what went wrong with it.
+    /// Writes everything that was sent and ends the thread. Returns the last output, and the error of the thread, if
+    /// there was one.
     ///
     /// # Errors
-    /// When the thread has failed in a way that left nothing behind.
+    /// Fails if the thread panicked.
     pub(crate) fn finish(&mut self, account: DrainAccount) -> Result<(Closed, Result<()>)> {
         self.queue.close();
         let failed = || Error::Other("the thread that writes the recording failed".to_owned());
@@ -142,7 +146,7 @@ impl Progress {
 }
 
 impl Writer {
-    /// Writes until nobody sends any more.
+    /// Writes until all senders have ended.
     fn write(&mut self, received: &Received) -> Result<()> {
         while let Some((message, is_behind)) = received.next() {
             let buffer = self.take(message, is_behind)?;
@@ -154,7 +158,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Does what a message says; returns the buffer that is free then.
+    /// Handles a message; returns the buffer of the message if it is free again.
     fn take(&mut self, message: Message, is_behind: bool) -> Result<Option<Vec<u8>>> {
         match message {
             Message::Ring(records) => {
@@ -195,7 +199,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in another file.
+    /// Continues in another file.
     fn go_on(&mut self, Next { sink, account, closed }: Next) {
         (self.has_rounds, self.is_in_round, self.is_ahead) = (false, false, false);
         self.progress.written_bytes.store(sink.written_bytes(), Ordering::Relaxed);
@@ -203,7 +207,7 @@ impl Writer {
         let mut tally = self.progress.tally();
         let next = tally.successor();
         let tally = std::mem::replace(&mut *tally, next);
-        // Nobody waits any more when the recording is being given up.
+        // The receiver is gone if the recording is being given up.
         drop(closed.send(Closed { sink, tally, account }));
     }
 }

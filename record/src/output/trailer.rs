@@ -1,16 +1,17 @@
-//! KSYMBOL and BPF_EVENT records that the kernel made too long.
+//! Repair of KSYMBOL and BPF_EVENT records that the kernel made too long.
 //!
-//! When several events of one CPU listen to KSYMBOL or BPF_EVENT, the kernel adds the trailer of each to the size that the
-//! next one sees, and does not take it off again (`perf_event_ksymbol_output`, `perf_event_bpf_output`; other records are
-//! set right). Such a record holds payload, trailer, and then whatever was in the ring before: a reader that looks for
-//! the trailer at the end finds nonsense. Any other recorder on the machine is enough for that to happen.
+//! If several events of one CPU receive KSYMBOL or BPF_EVENT records, the kernel adds the trailer size of each event to
+//! the record size for the next event and does not subtract it again (`perf_event_ksymbol_output`,
+//! `perf_event_bpf_output`; other record types are handled correctly). The record then holds its payload, its trailer,
+//! and old bytes of the ring: a reader that takes the trailer from the end of the record reads those old bytes. Any
+//! other recorder on the machine triggers this.
 
 use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
 
-/// Bytes of a BPF_EVENT without trailer, and of a KSYMBOL in front of its name.
+/// Bytes of a BPF_EVENT without its trailer, and of a KSYMBOL before its name.
 const FIXED_BYTES: usize = 24;
 
-/// Moves the trailers of KSYMBOL and BPF_EVENT records, `trailer_bytes` long, to their records' ends.
+/// Moves the trailers of KSYMBOL and BPF_EVENT records, `trailer_bytes` long, to the ends of their records.
 pub(crate) fn fix_sample_id_trailer(bytes: &mut [u8], trailer_bytes: usize) {
     let oversized: Vec<(usize, usize, usize)> = Records::new(bytes, 0, Endian::NATIVE)
         .map_while(|record| record.ok())
@@ -23,12 +24,12 @@ pub(crate) fn fix_sample_id_trailer(bytes: &mut [u8], trailer_bytes: usize) {
         let record = &mut bytes[start..start + size];
         let end = size - trailer_bytes;
         record.copy_within(payload..payload + trailer_bytes, end);
-        // Bytes between now count as padding of the name.
+        // The bytes in between now count as padding of the name.
         record[payload..end].fill(0);
     }
 }
 
-/// Bytes of a record up to its trailer, for the two types in question.
+/// Bytes of a KSYMBOL or BPF_EVENT record before its trailer; `None` for other types.
 fn payload_bytes(record: &Record<'_>) -> Option<usize> {
     match record.kind {
         RecordType::BPF_EVENT => Some(FIXED_BYTES),
@@ -58,7 +59,8 @@ mod tests {
     #[test]
     fn trailers_move_to_the_end_whatever_follows_them() {
         let trailer = [7u8; 16];
-        // The rest of a grown record is as long as the trailers of other listeners: shorter, equal, longer than ours.
+        // The excess of an oversized record is the size of the trailers of other events: shorter than, equal to, or
+        // longer than ours.
         for extra in [8, 16, 40] {
             let mut grown = trailer.to_vec();
             grown.extend(vec![0xee; extra]);

@@ -1,42 +1,43 @@
-//! Code of mapped files that samples hit in user space, learned from the records that are in the file anyway.
+//! User code that samples hit, by mapped file, collected from the records that are written.
 //!
-//! Records of several CPUs stand in the file in no strict order, so that a sample may come before the mapping that it hit: samples wait
-//! for some rounds. What is taken for hit and was not does no harm, as readers look addresses up for themselves, by time.
+//! Records of different CPUs are not in strict time order, so a sample may precede the mapping that it hit: samples
+//! wait for some rounds. A location that is collected by mistake does no harm, because readers look addresses up
+//! themselves, by time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use bprec_format::records::{Mmap2, Mmap2File, Task};
 
-/// Slots of the filter in front: hot code repeats itself.
+/// Slots of the filter for repeated addresses: hot code repeats.
 const RECENT_SLOTS: usize = 1 << 13;
-/// Processes are told apart by so many epochs.
+/// Number of epoch counters; processes share them by pid.
 const EPOCHS: usize = 1 << 10;
 /// Rounds that a sample waits for its mapping.
 const ROUNDS_MAX: u8 = 5;
-/// Samples that wait at a time.
+/// Limit on the samples that wait at a time.
 const WAITING_MAX: usize = 1 << 18;
-/// Mappings of a process that are remembered.
+/// Limit on the mappings that are remembered per process.
 const MAPS_MAX: usize = 1 << 12;
-/// Processes that are remembered.
+/// Limit on the processes that are remembered.
 const SPACES_MAX: usize = 1 << 17;
-/// Processes that have ended and are still remembered: samples of them may come.
+/// Limit on the ended processes that are remembered, because their samples may arrive late.
 const ENDED_MAX: usize = 1 << 12;
-/// A process whose mappings are its parent's, whose mappings are its parent's …
+/// Limit on the chain of parents through which inherited mappings are searched.
 const FORKS_MAX: usize = 32;
-/// Files that are remembered.
+/// Limit on the files that are remembered.
 const FILES_MAX: usize = 1 << 15;
-/// Places in files that are remembered.
+/// Limit on the locations in files that are remembered.
 const PLACES_MAX: usize = 1 << 18;
-/// Processes that are remembered of those that mapped a file.
+/// Limit on the processes that are remembered per mapped file.
 const MAPPERS_MAX: usize = 8;
-/// Mappings that are no file.
+/// File number of mappings that are not of a file.
 const NO_FILE: u32 = u32::MAX;
 
-/// Places of mapped files that samples hit.
+/// Locations in mapped files that samples hit.
 #[derive(Debug)]
 pub(crate) struct UserHits {
     recent: Vec<(u64, u32, u32)>,
-    /// By the last digits of a process's number: how often any such process has mapped something.
+    /// Number of changes to mappings, counted by pid modulo `EPOCHS`.
     epochs: Vec<u32>,
     waiting: Vec<Hit>,
     spaces: HashMap<u32, Space>,
@@ -47,50 +48,51 @@ pub(crate) struct UserHits {
     left_out: LeftOut,
 }
 
-/// Parts of user space beyond the limits.
+/// Data that was left out because of the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LeftOut {
     /// Samples hit too many addresses, files or processes.
     hits: bool,
-    /// Mappings that were forgotten before anything hit them.
+    /// Number of mappings that were forgotten before a sample hit them.
     maps: u64,
 }
 
 impl LeftOut {
-    /// In words; `None` when it is nothing.
+    /// Message about the data left out; `None` if nothing was left out.
     pub(crate) fn text(self) -> Option<String> {
         let hits = self.hits.then(|| "samples hit too many addresses".to_owned());
         let maps = (self.maps > 0).then(|| {
-            format!("{} mappings of processes with more than {MAPS_MAX} executable ones were not looked at", self.maps)
+            format!("{} mappings of processes with more than {MAPS_MAX} executable mappings were left out", self.maps)
         });
         let texts: Vec<String> = hits.into_iter().chain(maps).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 }
 
-/// Addresses that were hit in a file.
+/// Locations in a file that samples hit.
 #[derive(Debug, Clone)]
 pub(crate) struct FileHits {
-    /// The value of MMAP2.
+    /// Path in the MMAP2 records.
     pub(crate) path: Vec<u8>,
-    /// The value of MMAP2.
+    /// File identity in the MMAP2 records.
     pub(crate) file: Mmap2File,
-    /// When it was mapped first, ns of the recording's clock; 0 when that was before the recording.
+    /// Time of the first mapping, in nanoseconds of the recording's clock; 0 if the file was mapped before the
+    /// recording.
     pub(crate) first_ns: u64,
-    /// Bytes from the start of the file.
+    /// Offsets from the start of the file, in bytes.
     pub(crate) offsets: HashSet<u64>,
-    /// Some of the processes that were hit in it.
+    /// Some of the processes in which samples hit the file.
     pub(crate) mappers: Vec<Mapper>,
 }
 
-/// A process that has a file mapped.
+/// A process that has the file mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mapper {
     pub(crate) pid: u32,
-    /// Where.
+    /// Start address of the mapping.
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Since when, ns of the recording's clock; 0 when that was before the recording.
+    /// Time of the mapping, in nanoseconds of the recording's clock; 0 if it was made before the recording.
     pub(crate) since_ns: u64,
 }
 
@@ -105,9 +107,9 @@ struct Hit {
 #[derive(Debug, Default)]
 struct Space {
     maps: Vec<Map>,
-    /// Since when it is the child of which process.
+    /// Time of the fork, and pid of the parent, from which the process inherits mappings.
     parent: Option<(u64, u32)>,
-    /// Processes that may have its mappings.
+    /// Number of child processes that may inherit mappings.
     children: u32,
     has_ended: bool,
 }
@@ -119,7 +121,7 @@ struct Map {
     end: u64,
     pgoff: u64,
     file: u32,
-    /// A sample hit it.
+    /// True if a sample hit the mapping.
     is_hit: bool,
 }
 
@@ -140,7 +142,7 @@ impl Default for UserHits {
 }
 
 impl UserHits {
-    /// A sample had this address in user space.
+    /// Adds a user-space address of a sample.
     #[inline]
     pub(super) fn add(&mut self, pid: u32, addr: u64, time_ns: u64) {
         let hash = (addr ^ u64::from(pid).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -173,7 +175,7 @@ impl UserHits {
         self.changed(task.pid);
         self.leave_parent(task.pid);
         let Some(space) = self.space(task.pid) else { return };
-        // Another process had that number.
+        // Mappings from before the fork belong to an earlier process with the same pid.
         space.maps.retain(|map| map.time_ns >= task.time_ns);
         space.has_ended = false;
         space.parent = Some((task.time_ns, task.ppid));
@@ -200,7 +202,7 @@ impl UserHits {
         }
     }
 
-    /// Ends a batch: every record before this point has been added.
+    /// Ends a round: all records before this point were added.
     pub(super) fn round(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain_mut(|hit| {
@@ -210,7 +212,7 @@ impl UserHits {
         self.waiting = waiting;
     }
 
-    /// Returns the hits, and the parts left out.
+    /// Returns the locations hit, and the data left out.
     pub(super) fn finish(&mut self) -> (Vec<FileHits>, LeftOut) {
         for hit in std::mem::take(&mut self.waiting) {
             self.place(hit);
@@ -220,7 +222,7 @@ impl UserHits {
         (files, self.left_out)
     }
 
-    /// Notes what a sample hit, if that was mapped.
+    /// Adds the location that a sample hit; returns false if no known mapping contains the address.
     fn place(&mut self, hit: Hit) -> bool {
         let Some(map) = self.find(hit.pid, hit.addr, hit.time_ns) else { return false };
         let Some(file) = self.files.get_mut(map.file as usize) else { return true };
@@ -241,7 +243,7 @@ impl UserHits {
         true
     }
 
-    /// Mapping at an address at a time: the newest, or the inherited one.
+    /// Newest mapping that contains the address at the time, of the process itself or inherited.
     fn find(&mut self, pid: u32, addr: u64, time_ns: u64) -> Option<Map> {
         let (mut pid, mut time_ns) = (pid, time_ns);
         for _ in 0..FORKS_MAX {
@@ -303,8 +305,8 @@ impl UserHits {
 }
 
 impl Space {
-    /// Forgets half of the mappings: of the others, those come last that were hit, and before them the first of each file, which are the
-    /// executable's and its libraries'. Returns the number of mappings of files that were forgotten and not hit.
+    /// Forgets half of the mappings. Kept longest are mappings that samples hit, then the first mapping of each file,
+    /// which is that of the executable or a library. Returns the number of forgotten file mappings that no sample hit.
     fn forget_some(&mut self) -> u64 {
         let mut files = HashSet::new();
         let mut ranked: Vec<(bool, bool, bool, usize)> = Vec::with_capacity(self.maps.len());
@@ -312,7 +314,7 @@ impl Space {
             let is_file = map.file != NO_FILE;
             ranked.push((map.is_hit, is_file && files.insert(map.file), is_file, at));
         }
-        // Among equals the oldest first: they may be unmapped.
+        // The oldest of equal rank are forgotten first, because they may be unmapped already.
         ranked.sort_unstable();
         let mut forgotten = vec![false; self.maps.len()];
         let mut left_out = 0;
@@ -378,14 +380,14 @@ mod tests {
         hits.add(2, 0x5001, 30);
         hits.round();
         hits.round();
-        // The number comes back.
+        // The pid is reused.
         hits.exit(2);
         hits.fork(&fork(2, 1, 40));
         hits.add(2, 0x5002, 50);
         assert_eq!(offsets(&mut hits), [(b"/before".to_vec(), vec![1]), (b"/behind".to_vec(), vec![2])]);
     }
 
-    /// The executable, a library, what was hit: all of them stay, however many mappings come later.
+    /// The executable, a library and the mappings that samples hit are kept, however many mappings follow.
     #[test]
     fn what_matters_of_many_mappings_stays() {
         let mut hits = UserHits::default();
@@ -414,7 +416,7 @@ mod tests {
         assert!(left_out.text().is_some_and(|text| text.contains("mappings of processes with more than 4096")));
     }
 
-    /// Any number of processes may come and go: those that ended long ago are forgotten, unless their children live.
+    /// Processes that ended long ago are forgotten, unless they have living children.
     #[test]
     fn what_ended_is_forgotten() {
         let mut hits = UserHits::default();

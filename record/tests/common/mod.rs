@@ -22,7 +22,7 @@ pub fn allowed(test: &str) -> bool {
     root
 }
 
-/// A bpf file system for this test alone.
+/// A bpf file system that only this test uses.
 pub struct PrivateBpf(tempfile::TempDir);
 
 impl PrivateBpf {
@@ -44,7 +44,7 @@ impl Drop for PrivateBpf {
     }
 }
 
-/// Messages; tests share one place for them.
+/// Messages of all tests, which share this list.
 pub static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 pub fn say(level: Level, text: &str) {
@@ -55,7 +55,7 @@ pub fn options(bpf: &PrivateBpf, events: &str, targets: &[CounterTarget]) -> Sha
     SharedOptions { events: vec![events.to_owned()], targets: targets.to_vec(), attr_map: Some(bpf.map()) }
 }
 
-/// Value of each event of the target at this place.
+/// Value of each event of the target with index `target`.
 pub fn values(counters: &SharedCounters, target: usize) -> Vec<u64> {
     let target = &counters.targets[target];
     assert_eq!(target.reason, "");
@@ -63,42 +63,44 @@ pub fn values(counters: &SharedCounters, target: usize) -> Vec<u64> {
     target.readings.iter().map(|reading| reading.value).collect()
 }
 
-/// Checks a value against a plain counter as it stood before and after the begin, and before and after the end.
+/// Checks a value against a plain counter that was read before and after the start, and before and after the end.
 #[track_caller]
 pub fn check_within(what: &str, value: u64, plain: [u64; 4]) {
     let (inner, outer) = (plain[2] - plain[1], plain[3] - plain[0]);
     assert!((inner..=outer).contains(&value), "{what}: {value} is not within {inner} to {outer}");
 }
 
-/// Checks that two counts are within a hundredth of each other.
+/// Checks that two counts differ by at most one percent.
 #[track_caller]
 pub fn check_share(what: &str, value: u64, plain: u64) {
     assert!(value.abs_diff(plain) * 100 <= plain, "{what}: {value} against {plain}");
 }
 
-/// Checks the time of tasks against what plain counters of the tasks have. A slice begins a moment before those and ends a moment after
-/// them, so that switching from one task to another is in it, which takes long where a machine is emulated.
+/// Checks the time of tasks, in nanoseconds, against plain counters of the tasks. A slice of a shared counter begins
+/// slightly before and ends slightly after that of a plain counter, so it includes the task switch, which takes long on
+/// an emulated machine.
 #[track_caller]
 pub fn check_near(what: &str, value_ns: u64, plain_ns: u64, switches: u64) {
     let allowed_ns = plain_ns / 100 + switches * 200_000;
     assert!(value_ns.abs_diff(plain_ns) <= allowed_ns, "{what}: {value_ns} against {plain_ns}, {switches} switches");
 }
 
-/// A shell of a test, which ends with it.
+/// A shell for a test. Dropping it kills the shell.
 pub struct Shell {
     child: Child,
     stdin: ChildStdin,
 }
 
 impl Shell {
-    /// One that waits for [`Shell::go`] before it runs the script, and has been waiting for a moment.
+    /// Starts a shell that waits for [`Shell::go`] before it runs the script. Returns after a short time, when the
+    /// shell waits.
     pub fn held(script: &str) -> Shell {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("read go; {script}")]);
         Shell::of(&mut command)
     }
 
-    /// Some other program that waits for a line.
+    /// Starts another program that waits for a line.
     pub fn of(command: &mut Command) -> Shell {
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
@@ -122,10 +124,10 @@ impl Drop for Shell {
     }
 }
 
-/// Command that keeps a shell busy for a while.
+/// Script that keeps a shell busy for a while.
 pub const SPIN: &str = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done";
 
-/// Waits until what a counter counts has come to rest.
+/// Waits until the counter no longer changes.
 pub fn settled(counter: &Counter) {
     let mut last = u64::MAX;
     for _ in 0..600 {

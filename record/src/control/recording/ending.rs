@@ -12,7 +12,7 @@ use crate::sources::inventory::ProgramsOfFile;
 use crate::{Error, Result, sys};
 
 impl Recording<'_> {
-    /// Ends sampling, has everything written, and makes the output whole.
+    /// Ends sampling, waits until everything is written, and completes the output.
     pub(super) fn finish(mut self, outcome: Result<()>, command: Option<ExitStatus>) -> Result<Summary> {
         let outcome = outcome.and_then(|()| {
             self.sources.switch(false)?;
@@ -21,14 +21,14 @@ impl Recording<'_> {
         });
         let (mut last, written) = self.end_output()?;
         let (mut completer, finished) = self.finisher.take().ok_or(Error::OutputEnded)?.end()?;
-        // The error that ended the output ended the rest.
+        // An error that ended the output also ended the syncer; the error of the output is reported first.
         let synced = self.syncer.take().map_or(Ok(()), Syncer::finish);
         if !self.has_begun {
-            // Nothing was sampled yet that would be worth keeping.
+            // Nothing was sampled, so nothing is worth keeping.
             last.sink.discard();
         }
         if let Err(error) = finished {
-            // It is of the file that it says; the last one ends here, too.
+            // This error concerns an earlier file, which it names; the last file ends here, too.
             last.sink.cut();
             return Err(error);
         }
@@ -48,17 +48,18 @@ impl Recording<'_> {
         }
     }
 
-    /// Ends draining, and has everything written. Returns the last output, and what went wrong with either.
+    /// Ends draining and waits until everything is written. Returns the last output, and the first error of output and
+    /// drain.
     fn end_output(&mut self) -> Result<(Closed, Result<()>)> {
-        // An error is told by what the threads leave behind.
+        // An error of this flush is also in the results of the two threads.
         drop(self.sources.out.flush());
         let (account, drained) = self.drain.finish()?;
         let (last, written) = self.output.finish(account)?;
-        // The error that ended the output ended draining.
+        // An error that ended the output also ended draining; the error of the output is reported first.
         Ok((last, written.and(drained)))
     }
 
-    /// Facts of the file that ends.
+    /// Facts of the file that ends, for its completion.
     pub(super) fn facts(
         &self,
         programs: ProgramsOfFile,
@@ -82,7 +83,7 @@ impl Recording<'_> {
         }
     }
 
-    /// CPU time that run statistics have taken since the previous file.
+    /// CPU time that run statistics have cost since the end of the previous file, in nanoseconds.
     pub(super) fn statistics_ns(&mut self) -> Option<u64> {
         let taken = self.sources.out.summary.statistics_time?;
         let new = taken.saturating_sub(std::mem::replace(&mut self.statistics_before, taken));
@@ -98,7 +99,7 @@ impl Recording<'_> {
         summary
     }
 
-    /// Closes the recording after an error, and reports what is left of it.
+    /// Closes the recording after an error and reports the part that is kept.
     fn give_up(&self, error: Error, completer: &Completer, mut last: Closed) -> Result<Summary> {
         let is_closed_pipe = matches!(&error, Error::File { answer, .. }
             if answer.kind() == std::io::ErrorKind::BrokenPipe && !last.sink.is_file());

@@ -1,5 +1,5 @@
-//! The thread that makes closed files whole: names of functions, the feature sections, onto the disk, and the oldest file goes. Neither the
-//! recording nor the drain waits for that.
+//! The thread that completes closed files: adds function names and feature sections, writes the file to the disk, and
+//! deletes the oldest file. Neither the recording nor the drain waits for this thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,53 +21,53 @@ use crate::synth::UserFunctions;
 use crate::sys::{self, Usage, Waker};
 use crate::{Error, Level, Result};
 
-/// Files that may wait; with more the recording waits.
+/// Number of closed files that may wait for completion. With more, the recording waits.
 const WAITING_MAX: usize = 1;
 
-/// Facts of a file that ends, beside its contents.
+/// Facts of a file that ends, in addition to its contents.
 pub(super) struct Facts {
     pub(super) programs: ProgramsOfFile,
-    /// Kernel addresses that get names beside those that samples hit.
+    /// Kernel addresses to name in addition to those that samples hit.
     pub(super) addresses: Vec<u64>,
-    /// Symbols of the kernel as they were at the start, if they can be read.
+    /// Kernel symbols as of the start, if they can be read.
     pub(super) kallsyms: Option<Arc<Kallsyms>>,
-    /// When sampling began and ended.
+    /// Monotonic times at which sampling began and ended, in nanoseconds.
     pub(super) sampled_ns: (u64, u64),
-    /// Feature sections that are known already.
+    /// Feature sections that are already complete.
     pub(super) sections: Vec<Section>,
     /// Cost of the recording.
     pub(super) cost: Cost,
 }
 
-/// A file that another one follows.
+/// A closed file that another file follows.
 struct Job {
-    /// It comes when it has everything.
+    /// Delivers the file when everything is written to it.
     closed: Receiver<Closed>,
-    /// Its name from now on.
+    /// Name of the file from now on.
     path: PathBuf,
-    /// The file that follows.
+    /// Origin of the file that follows.
     next: Origin,
     facts: Facts,
 }
 
-/// The thread, and the way to it.
+/// Handle of the thread that completes files.
 #[derive(Debug)]
 pub(super) struct Finisher {
     jobs: SyncSender<Job>,
     thread: JoinHandle<(Completer, Result<()>)>,
 }
 
-/// Makes one file after the other whole.
+/// Completes one file after the other.
 #[derive(Debug)]
 pub(super) struct Completer {
     writer: StateWriter,
     closed_files: Option<ClosedFiles>,
     user_functions: UserFunctions,
-    /// Symbols of the kernel as of the previous file.
+    /// Kernel symbols as of the previous file.
     kallsyms: Option<Arc<Kallsyms>>,
-    /// Journals of files that are whole.
+    /// Journals of completed files that are not deleted yet.
     leftovers: Vec<Leftover>,
-    /// Sum over the files that are whole.
+    /// Sum over the completed files.
     totals: Summary,
     /// Resources used by the recorder when the file began.
     used_before: Usage,
@@ -75,10 +75,10 @@ pub(super) struct Completer {
 }
 
 impl Finisher {
-    /// Starts it; `failed` is woken when a file cannot be made whole.
+    /// Starts the thread; it wakes `failed` when a file cannot be completed.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// Fails if no thread can be created.
     pub(super) fn start(mut completer: Completer, failed: Waker) -> Result<Finisher> {
         let (jobs, received) = sync_channel::<Job>(WAITING_MAX);
         let thread = sys::spawn("bprec-finish", move || {
@@ -92,19 +92,19 @@ impl Finisher {
         Ok(Finisher { jobs, thread })
     }
 
-    /// Has a file made whole that goes by `path` from now on.
+    /// Queues a file for completion. The name of the file is `path` from now on.
     ///
     /// # Errors
-    /// When one before it could not be.
+    /// Fails if an earlier file could not be completed.
     pub(super) fn take(&self, closed: Receiver<Closed>, path: PathBuf, next: Origin, facts: Facts) -> Result<()> {
         let job = Job { closed, path, next, facts };
-        self.jobs.send(job).map_err(|_| Error::Other("a file before could not be completed".to_owned()))
+        self.jobs.send(job).map_err(|_| Error::Other("an earlier file could not be completed".to_owned()))
     }
 
-    /// Waits until all files are whole. Returns what makes the last one so, and what went wrong.
+    /// Waits until all queued files are complete. Returns the completer for the last file, and the first error.
     ///
     /// # Errors
-    /// When the thread has failed in a way that left nothing behind.
+    /// Fails if the thread panicked.
     pub(super) fn end(self) -> Result<(Completer, Result<()>)> {
         drop(self.jobs);
         self.thread.join().map_err(|_| Error::Other("the thread that completes files failed".to_owned()))
@@ -112,7 +112,7 @@ impl Finisher {
 }
 
 impl Completer {
-    /// `writer` is for the states of the recording.
+    /// Creates a completer; `writer` writes the states of the recording.
     pub(super) fn new(writer: StateWriter, closed_files: Option<ClosedFiles>, notify: fn(Level, &str)) -> Completer {
         Completer {
             writer,
@@ -126,10 +126,10 @@ impl Completer {
         }
     }
 
-    /// Makes a file whole that another one follows.
+    /// Completes a file that another file follows.
     fn finish(&mut self, Job { closed, path, next, facts }: Job) -> Result<()> {
         let Ok(mut closed) = closed.recv() else {
-            // The output has ended before the file that follows began, which is told elsewhere.
+            // The output ended before the next file began; the output reports that error.
             next.give_way(&path, self.notify);
             return Ok(());
         };
@@ -140,43 +140,43 @@ impl Completer {
         }
         add(&mut self.totals, &closed);
         self.leftovers.extend(closed.sink.leftover());
-        // A file that cannot be deleted is tried again when the next one is whole, and named at the end.
+        // A journal that cannot be deleted is tried again after each file, and reported at the end.
         self.leftovers.retain(|journal| journal.remove().is_err());
         self.is_whole(path);
         drop(closed);
-        // A recording may go on for days, and what a file ends with is large for a moment.
+        // A recording may run for days, and completing a file takes much memory for a short time.
         sys::release_free_memory();
         Ok(())
     }
 
-    /// A file is whole, and has its name.
+    /// Adds a complete file, under its final name, to the closed files.
     fn is_whole(&self, path: PathBuf) {
         self.closed_files.iter().for_each(|closed_files| closed_files.push(path.clone()));
     }
 
-    /// The last file is whole, and gets a name where the ones before it have one.
+    /// Deletes the journal of the last file. In a rotation the last file also gets the name of a closed file.
     ///
     /// # Errors
-    /// When a journal cannot be removed.
+    /// Fails if a journal cannot be deleted.
     pub(super) fn close_last(&mut self, last: &mut Closed, rotation: Option<&Rotation>) -> Result<()> {
         let is_left = last.sink.leftover().is_some_and(|journal| journal.remove().is_err());
         match rotation.map(Rotation::vacate) {
             Some(Ok(path)) => {
                 last.sink.moved_to(&path);
                 if let Err(error) = Sink::sync_name(&path) {
-                    (self.notify)(Level::Warning, &format!("its name may not be on the disk: {error}"));
+                    (self.notify)(Level::Warning, &format!("the last file's name may not be on the disk: {error}"));
                 }
                 self.is_whole(path);
             }
             Some(Err(error)) => (self.notify)(Level::Warning, &format!("the last file keeps its name: {error}")),
             None => (),
         }
-        // It has another name now.
+        // The journal has another name now, that of the renamed file.
         self.leftovers.extend(last.sink.leftover().filter(|_| is_left));
         self.leftovers.iter().try_for_each(Leftover::remove)
     }
 
-    /// Sum over all files, the last one included.
+    /// Sum over all files, including the last one.
     pub(super) fn totals(&self, last: &Closed) -> Summary {
         let mut summary = self.totals.clone();
         add(&mut summary, last);
@@ -184,10 +184,10 @@ impl Completer {
         summary
     }
 
-    /// Makes a file whole that nothing more is recorded into.
+    /// Completes a file into which nothing more is recorded.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn complete(&mut self, closed: &mut Closed, facts: Facts) -> Result<()> {
         let Closed { sink, tally, account } = closed;
         let Facts { programs, addresses, kallsyms, sampled_ns, mut sections, cost } = facts;
@@ -220,7 +220,7 @@ impl Completer {
         complete(sink, tally, &mut self.writer, ending)
     }
 
-    /// Symbols of the kernel: those of the start, or read again when other modules have been loaded since.
+    /// Kernel symbols as of the previous file or the start. Read again if the set of modules has changed.
     fn kallsyms(&mut self, first: Option<Arc<Kallsyms>>) -> Option<Arc<Kallsyms>> {
         let mut kallsyms = self.kallsyms.take().or(first)?;
         if !kallsyms.has_current_modules() {
@@ -230,7 +230,8 @@ impl Completer {
         Some(kallsyms)
     }
 
-    /// The programs and their types. Those that are held no longer are in the journal alone.
+    /// Feature sections of the programs and their BTF. Programs that the recorder no longer holds are only in the
+    /// journal.
     fn program_sections(&self, sink: &mut Sink, programs: &ProgramsOfFile) -> Vec<Section> {
         let ProgramsOfFile { infos, btfs, let_go } = programs;
         if *let_go > 0 {
@@ -238,8 +239,8 @@ impl Completer {
             btfs.iter().for_each(|(id, data)| Frame::Btf { id: *id, data }.encode(&mut frames, Endian::NATIVE));
             sink.journal(&frames);
             if sink.has_full_journal() {
-                let text = "the journal is full: programs that were loaded after that and unloaded are not in the recording, as may be the \
-                            types of others; --switch-output gives each file a journal of its own";
+                let text = "the journal is full: programs loaded and unloaded after that are not in the recording, and types of other \
+                            programs may be missing; --switch-output gives each file a journal of its own";
                 (self.notify)(Level::Warning, text);
             }
             match sink.journaled() {
@@ -248,7 +249,7 @@ impl Completer {
                     return sections;
                 }
                 None => {
-                    let text = "the journal could not be written: it lacks programs unloaded during the recording";
+                    let text = "the journal could not be written: the recording lacks programs unloaded while it ran";
                     (self.notify)(Level::Warning, text);
                 }
             }
@@ -257,7 +258,7 @@ impl Completer {
     }
 }
 
-/// Adds what a file holds.
+/// Adds the figures of a file.
 fn add(summary: &mut Summary, Closed { sink, tally, .. }: &Closed) {
     summary.files += 1;
     summary.samples += tally.samples;

@@ -1,4 +1,4 @@
-//! From one file of a recording to the next.
+//! The switch from one file of a recording to the next.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -13,11 +13,11 @@ use crate::sources::Tick;
 use crate::{Error, Level, Result, synth, sys};
 
 impl Recording<'_> {
-    /// Ends the file and goes on in another one.
+    /// Ends the file and continues in a new one.
     pub(super) fn switch_output(&mut self) -> Result<()> {
         let processes = self.processes();
         let Some(rotation) = &self.rotation else { return Ok(()) };
-        // Tasks that end between the switch and the look at those that are there have samples in the file that follows, too.
+        // A task that ends between the switch and the next enumeration of tasks may have samples in the new file, too.
         let mut before = HashMap::new();
         synth::each_process(&self.layout(), processes.as_deref(), |pid, records| {
             before.insert(pid, records.to_vec());
@@ -46,9 +46,9 @@ impl Recording<'_> {
         };
         let ended = self.sources.end_file(false);
         let sampled_ns = (self.sources.out.session.start_ns, sys::monotonic_ns());
-        // As of the last counts of this file.
+        // Read after `end_file`, which made the last counts of this file.
         let statistics_ns = self.statistics_ns();
-        // The file that was to follow has nothing, and the one before it keeps its name.
+        // The new file is empty and is removed; the file before keeps its name.
         let closed = ended.and_then(|()| self.end_in(sink)).inspect_err(|_| {
             begun.iter().for_each(|begun| begun.give_way(&path, self.options.notify));
         })?;
@@ -62,7 +62,7 @@ impl Recording<'_> {
         session.realtime_ns = sys::realtime_unix_ns();
         session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
-        // Programs announced before the switch and captured since belong to the file before.
+        // Programs that were announced before the switch and captured since belong to the closed file.
         self.sources.tick(Tick { now: Instant::now(), is_reading: false })?;
         let (programs, addresses) = (self.sources.programs.of_file(), self.sources.out.addresses.clone());
         self.named.clear();
@@ -77,7 +77,8 @@ impl Recording<'_> {
         finisher.map_or(Ok(()), |(finisher, begun)| finisher.take(closed, path, begun, facts))
     }
 
-    /// Has all that is handed over from here on written into another file. The file before it comes when it has everything.
+    /// Writes everything that is sent from here on into another file. The receiver delivers the closed file when it is
+    /// written.
     fn end_in(&mut self, next: Sink) -> Result<Receiver<Closed>> {
         self.sources.out.end_file()?;
         let (closed, receive) = sync_channel(1);
@@ -85,8 +86,8 @@ impl Recording<'_> {
         Ok(receive)
     }
 
-    /// Processes that are recorded, `None` for all there are: also those that came while it was recorded. What inherits the
-    /// events are descendants of the targets, also those that have lost their parents since.
+    /// Ids of the recorded processes, or `None` if all processes are recorded. If events are inherited, the list
+    /// includes the descendants of the targets, also those that were reparented since.
     pub(super) fn processes(&self) -> Option<Vec<u32>> {
         let targets = self.targets.processes();
         let inherit = self.targets.binding.inherit;

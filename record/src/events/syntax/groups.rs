@@ -1,4 +1,4 @@
-//! Lists of events in which braces hold groups, and what comes of opening them to be counted.
+//! Event lists with groups in braces, and opening of their events as counters.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,32 +10,32 @@ use super::EventSpec;
 use super::list::items;
 use crate::{Error, Result, sys};
 
-/// Events as they were asked for, one list per group.
+/// Events that were asked for, one list per group.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) groups: Vec<Vec<EventSpec>>,
-    /// True for default events: their absence is no shortcoming.
+    /// True for the default events: if one is missing, that is not reported as a shortcoming.
     pub(crate) is_default: bool,
 }
 
-/// Events, opened.
+/// Counters that are open.
 #[derive(Debug, Default)]
 pub(crate) struct OpenCounters {
-    /// In the order in which they are read.
+    /// Events in the order in which they are read.
     pub(crate) events: Vec<CounterEvent>,
-    /// Events that could not be opened.
+    /// Events that could not be opened, with the reasons.
     pub(crate) absent: Vec<AbsentEvent>,
-    /// Index of the event, CPU, descriptor. They count as long as they are open.
+    /// Event index, CPU and descriptor of each counter. A counter counts as long as its descriptor is open.
     pub(crate) open: Vec<(usize, u32, OwnedFd)>,
-    /// A bit for each event that is not on every CPU.
+    /// Bit mask of the events that do not count on every CPU, by index.
     pub(crate) partial: u32,
 }
 
 impl Wanted {
-    /// Reads lists of events, in which braces hold groups; none at all means `default`.
+    /// Parses event lists with groups in braces. Without any list, parses `default`.
     ///
     /// # Errors
-    /// When a list cannot be understood.
+    /// Fails if a list has a syntax error or names an unknown event.
     pub(crate) fn parse(lists: &[String], default: &str) -> Result<Wanted> {
         let is_default = lists.is_empty();
         let default = [default.to_owned()];
@@ -53,7 +53,8 @@ impl Wanted {
         self.groups.iter().map(Vec::len).sum()
     }
 
-    /// Opens the events on these CPUs, counting. A group of which one cannot be opened goes on without it.
+    /// Opens the events on the given CPUs; they count at once. If an event of a group cannot be opened, the group
+    /// counts without it.
     pub(crate) fn open(&self, cpus: &[u32]) -> OpenCounters {
         let mut counting = OpenCounters::default();
         for group in &self.groups {
@@ -76,9 +77,10 @@ impl Wanted {
                     Err(reason) => counting.absent.push(AbsentEvent { name: spec.name.clone(), reason }),
                 }
             }
-            // An event that joins a group which counts already may be left out of it until the group starts again.
+            // An event that joins a running group may not be scheduled until the group is restarted.
             for (_, leader) in leaders.iter().filter(|_| group.len() > 1) {
-                // Neither is refused for one's own event; if it were, the event would be shown not to have run.
+                // The kernel does not refuse these calls for our own event; if it did, the event would be shown as not
+                // having run.
                 drop(sys::disable(leader.as_fd()).and_then(|()| sys::enable(leader.as_fd())));
             }
         }
@@ -86,19 +88,20 @@ impl Wanted {
     }
 }
 
-/// CPUs on which an event counts.
+/// CPUs of the list on which an event can count.
 pub(crate) fn cpus_of(spec: &EventSpec, cpus: &[u32]) -> Vec<u32> {
     cpus.iter().copied().filter(|cpu| spec.cpus.as_ref().is_none_or(|on| on.contains(cpu))).collect()
 }
 
-/// Opens one event on each of the CPUs, behind the leader there. Err says why not.
+/// Opens an event on each of the CPUs, as a member of the leader's group if that CPU has a leader. The error is the
+/// reason.
 pub(crate) fn open_on(
     spec: &EventSpec,
     cpus: &[u32],
     leaders: &[(u32, OwnedFd)],
 ) -> Result<Vec<(u32, OwnedFd)>, String> {
     if cpus.is_empty() {
-        return Err("its PMU counts on none of the CPUs".to_owned());
+        return Err("the PMU of the event counts on none of the CPUs".to_owned());
     }
     let mut attr = spec.attr.clone();
     attr.flags = attr.flags.with_precise_ip(0);
@@ -111,13 +114,13 @@ pub(crate) fn open_on(
         .collect()
 }
 
-/// Why an event is not counted at a place.
+/// Reason why an event cannot be counted on a CPU or for a task.
 pub(crate) fn refusal(error: &io::Error, is_member: bool, place: &str) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::ENXIO) => {
-            "this machine does not offer it (no hardware PMU, or a virtual machine without it)".to_owned()
+            "this machine does not offer the event (no hardware PMU, or a virtual machine without it)".to_owned()
         }
-        Some(libc::EINVAL) if is_member => "it does not fit in its group".to_owned(),
+        Some(libc::EINVAL) if is_member => "the event does not fit into its group".to_owned(),
         Some(libc::EACCES | libc::EPERM) => format!(
             "perf_event_open on {place}: {error}; needs root, CAP_PERFMON, or a lower kernel.perf_event_paranoid"
         ),
@@ -125,7 +128,7 @@ pub(crate) fn refusal(error: &io::Error, is_member: bool, place: &str) -> String
     }
 }
 
-/// An event as the states have it.
+/// Description of an event in the form of the states.
 pub(crate) fn described(spec: &EventSpec, group: u32) -> CounterEvent {
     let is_clock = spec.attr.kind == event_type::SOFTWARE
         && [software::CPU_CLOCK, software::TASK_CLOCK].contains(&spec.attr.config);
@@ -139,7 +142,8 @@ pub(crate) fn described(spec: &EventSpec, group: u32) -> CounterEvent {
     }
 }
 
-/// Cuts a list into groups: what braces hold, with the modifiers behind them given to each; everything else alone.
+/// Splits a list into groups. The modifiers after a closing brace apply to each event of the group. An event outside of
+/// braces is a group of its own.
 fn split(list: &str) -> Result<Vec<String>> {
     let wrong = |problem: &str| Error::Event { event: list.to_owned(), problem: problem.to_owned() };
     let mut groups = Vec::new();

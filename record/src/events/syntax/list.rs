@@ -1,13 +1,13 @@
-//! Cutting an event list into events.
+//! Splitting of an event list into events.
 
 use super::{Result, wrong};
 
-/// The items of a list, at the commas that are not between the slashes of `pmu/term,term/`.
+/// Items of a list, split at the commas that are not inside the slashes of `pmu/term,term/`.
 pub(super) fn items(list: &str) -> Vec<&str> {
     let (mut found, mut start, mut in_terms) = (Vec::new(), 0, false);
     for (at, c) in list.char_indices() {
         match c {
-            // The slash of a breakpoint, mem:addr/len, opens nothing.
+            // The slash of a breakpoint, mem:addr/len, does not open a list of terms.
             '/' if !list[start..].trim_start().starts_with("mem:") => in_terms = !in_terms,
             ',' if !in_terms => {
                 found.push(&list[start..at]);
@@ -20,7 +20,7 @@ pub(super) fn items(list: &str) -> Vec<&str> {
     found
 }
 
-/// The events of a list, which has no groups.
+/// Events of a list without groups.
 pub(super) fn split(list: &str) -> Result<Vec<&str>> {
     let items: Vec<&str> = items(list).into_iter().map(str::trim).collect();
     for item in &items {
@@ -30,7 +30,7 @@ pub(super) fn split(list: &str) -> Result<Vec<&str>> {
             return Err(wrong(list, "groups in braces are not supported yet; list the events without them"));
         }
         if !item.starts_with("mem:") && item.matches('/').count() % 2 == 1 {
-            return Err(wrong(item, "the closing `/` of its terms is missing"));
+            return Err(wrong(item, "the closing `/` of the terms is missing"));
         }
     }
     match items.iter().any(|item| item.is_empty()) {

@@ -1,8 +1,8 @@
-//! Events by name: what `-e` says, turned into attrs as perf would open them.
+//! Event syntax: parses the names given to `-e` into attrs, as perf does.
 //!
-//! Names come from three places: tables of the ABI (software, hardware and cache events, raw codes), the PMUs in
-//! `/sys/bus/event_source/devices`, and the tracepoints of tracefs. Nothing is opened here; whether the machine can
-//! count an event shows when it is opened.
+//! Names come from three sources: tables of the ABI (software, hardware and cache events, raw codes), the PMUs in
+//! `/sys/bus/event_source/devices`, and the tracepoints of tracefs. Nothing is opened here; only opening shows if the
+//! machine can count an event.
 
 pub(crate) mod groups;
 mod list;
@@ -25,49 +25,49 @@ use tracefs::Tracefs;
 
 use crate::{Error, Rate, Result};
 
-/// A tracepoint's names.
+/// System and name of a tracepoint.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tracepoint {
-    /// `sched`.
+    /// System, such as `sched`.
     pub(crate) system: String,
-    /// `sched_switch`.
+    /// Name, such as `sched_switch`.
     pub(crate) name: String,
 }
 
 /// One event to open.
 #[derive(Debug, Clone)]
 pub(crate) struct EventSpec {
-    /// Name as it was written, or as its `name=` term says.
+    /// Name as written, or the value of the `name=` term.
     pub(crate) name: String,
     /// `type`, `config` to `config4` (`bp_addr` and `bp_len` of breakpoints), `bp_type`, and the flags that modifiers
-    /// set: `exclude_*`, `precise_ip`, `pinned`, `exclusive`. Everything else is the opener's.
+    /// set: `exclude_*`, `precise_ip`, `pinned`, `exclusive`. The code that opens the event sets the other fields.
     pub(crate) attr: EventAttr,
-    /// The `period=` or `freq=` that the event itself asks for; stands above the options.
+    /// Rate of the event's own `period=` or `freq=` term. It overrides the options.
     pub(crate) rate: Option<Rate>,
-    /// Default if neither event nor options say anything: tracepoints and breakpoints sample each time.
+    /// Rate if neither the event nor the options give a rate: tracepoints and breakpoints sample every time.
     pub(crate) default_rate: Option<Rate>,
-    /// `:P`: `precise_ip` is 3, and to be lowered until the event opens.
+    /// `:P`: `precise_ip` is 3 and is lowered until the kernel accepts the event.
     pub(crate) precise_as_possible: bool,
-    /// The CPUs that the PMU counts on, where it does not count on all.
+    /// CPUs on which the PMU counts, if it does not count on all CPUs.
     pub(crate) cpus: Option<Vec<u32>>,
-    /// Set for tracepoints.
+    /// Names of the tracepoint, if the event is a tracepoint.
     pub(crate) tracepoint: Option<Tracepoint>,
-    /// Terms of perf that were understood and have no effect here.
+    /// Terms of perf that are recognized and have no effect in bprec.
     pub(crate) ignored_terms: Vec<String>,
 }
 
-/// Reads one `-e` argument, a list with commas.
+/// Parses one `-e` argument, a comma-separated list.
 ///
 /// # Errors
-/// When it cannot be understood, or names what this machine does not have; the message has the names nearest to it.
+/// Fails if the list has a syntax error, or names an event that this machine lacks; the message lists similar names.
 pub(crate) fn parse(list: &str) -> Result<Vec<EventSpec>> {
     Catalog::system(list).parse(list)
 }
 
-/// The TRACING_DATA section for the tracepoints among `events`, `None` when there are none.
+/// The TRACING_DATA section for the tracepoints among `events`, or `None` if there are no tracepoints.
 ///
 /// # Errors
-/// When the formats cannot be read.
+/// Fails if the formats of the tracepoints cannot be read.
 pub(crate) fn tracing_data(events: &[EventSpec]) -> Result<Option<Vec<u8>>> {
     let tracepoints: Vec<&Tracepoint> = events.iter().filter_map(|event| event.tracepoint.as_ref()).collect();
     if tracepoints.is_empty() {
@@ -77,7 +77,7 @@ pub(crate) fn tracing_data(events: &[EventSpec]) -> Result<Option<Vec<u8>>> {
     tracefs.section(&tracepoints).map(Some)
 }
 
-/// Defect of an event in the list, and its remedy.
+/// Error in an event of the list.
 fn wrong(event: &str, problem: impl Into<String>) -> Error {
     Error::Event { event: event.to_owned(), problem: problem.into() }
 }
@@ -90,14 +90,14 @@ struct Catalog {
 }
 
 impl Catalog {
-    /// The running system. Tracefs is looked for, and mounted for ourselves if need be, only when `list` has
-    /// tracepoints in it.
+    /// Catalog of the running system. Tracefs is opened, and if necessary mounted privately, only if `list` may contain
+    /// tracepoints.
     fn system(list: &str) -> Catalog {
         let tracefs = if list.contains(':') { Tracefs::open() } else { Err("tracefs was not looked for".to_owned()) };
         Catalog { devices: PathBuf::from("/sys/bus/event_source/devices"), tracefs }
     }
 
-    /// A tree of PMUs elsewhere, and no tracepoints.
+    /// Catalog of a PMU directory of a test, without tracepoints.
     #[cfg(test)]
     fn at(devices: &Path) -> Catalog {
         Catalog { devices: devices.to_owned(), tracefs: Err("no tracefs in this test".to_owned()) }
@@ -110,7 +110,7 @@ impl Catalog {
     /// Parses a comma-separated list of events.
     ///
     /// # Errors
-    /// Names the event that is not understood, and the names nearest to it.
+    /// Names the event that is wrong, and lists similar names.
     fn parse(&self, list: &str) -> Result<Vec<EventSpec>> {
         let mut parsed = Vec::new();
         for item in list::split(list)? {
@@ -135,7 +135,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds the events of `item` without its modifiers; returns its terms and modifiers.
+    /// Adds the events of `item`; returns its terms and its unparsed modifiers.
     fn parse_parts<'a>(&self, item: &'a str, out: &mut Vec<EventSpec>) -> Result<(Option<Terms>, &'a str)> {
         if let Some(rest) = item.strip_prefix("mem:") {
             let (spec, modifiers) = breakpoint(item, rest)?;
@@ -144,7 +144,7 @@ impl Catalog {
         }
         if let Some((head, rest)) = item.split_once('/') {
             let Some((inside, modifiers)) = rest.rsplit_once('/') else {
-                return Err(wrong(item, "the closing `/` of its terms is missing"));
+                return Err(wrong(item, "the closing `/` of the terms is missing"));
             };
             let terms = Terms::parse(item, inside)?;
             self.with_terms(item, head, &terms, out)?;
@@ -165,7 +165,7 @@ impl Catalog {
         }
     }
 
-    /// `head/terms/`: a PMU's event, or any other event with terms.
+    /// Adds the events of `head/terms/`: an event of a PMU, or any other event with terms.
     fn with_terms(&self, item: &str, head: &str, terms: &Terms, out: &mut Vec<EventSpec>) -> Result<()> {
         let pmus = pmu::matching(self.devices(), head);
         if !pmus.is_empty() {
@@ -193,7 +193,7 @@ impl Catalog {
         }
     }
 
-    /// Adds the event that the whole word `head` names, if it does.
+    /// Adds the event whose whole name is `head`; returns false if there is no such event.
     fn plain(&self, item: &str, head: &str, out: &mut Vec<EventSpec>) -> Result<bool> {
         if let Some((kind, config)) = names::legacy(head) {
             self.push_legacy(item, kind, config, out);
@@ -218,8 +218,8 @@ impl Catalog {
         names::legacy(head).is_some() || names::raw(head).is_some()
     }
 
-    /// A hardware, cache, raw or software event. Machines with several kinds of cores have one PMU for each, and need
-    /// an event on each.
+    /// Adds a hardware, cache, raw or software event. A machine with several kinds of cores has one PMU per kind, and
+    /// gets one event per PMU.
     fn push_legacy(&self, item: &str, kind: u32, config: u64, out: &mut Vec<EventSpec>) {
         let spec = |name: String, kind, config, cpus| {
             let default_rate =
@@ -232,7 +232,7 @@ impl Catalog {
             return;
         }
         for core in &cores {
-            // Bits 32 and up of a generalised event's config choose the PMU; raw codes go to the PMU's own type.
+            // Bits 32 and up of the config of a generalised event select the PMU; raw codes use the type of the PMU.
             let (kind, config) = match kind {
                 event_type::RAW => (core.kind, config),
                 _ => (kind, config | u64::from(core.kind) << 32),
@@ -241,7 +241,7 @@ impl Catalog {
         }
     }
 
-    /// `system:name`, both possibly patterns.
+    /// Adds the tracepoints `system:name`; both parts may be patterns.
     fn tracepoints(&self, item: &str, system: &str, name: &str, out: &mut Vec<EventSpec>) -> Result<()> {
         let tracefs = self.tracefs.as_ref().map_err(|why| wrong(item, why.clone()))?;
         let is_pattern = |text: &str| text.contains(['*', '?', '[']);
@@ -255,7 +255,7 @@ impl Catalog {
             return Err(wrong(item, "no tracepoint matches"));
         }
         for (system, name) in found {
-            // An event directory without an id (ftrace's own events) cannot be opened.
+            // A directory without an id, as for ftrace's own events, is not an event that can be opened.
             let Ok(id) = tracefs.id(&system, &name) else { continue };
             out.push(EventSpec::tracepoint(format!("{system}:{name}"), &system, &name, id));
         }
@@ -264,7 +264,7 @@ impl Catalog {
 
     fn unknown(&self, item: &str, head: &str) -> Error {
         if matches!(head, "duration_time" | "user_time" | "system_time") {
-            return wrong(item, "exists only for counting; it cannot sample");
+            return wrong(item, "can only be counted; it cannot sample");
         }
         let pmu_events = pmu::all(self.devices()).into_iter().flat_map(|pmu| pmu.event_names());
         wrong(item, format!("unknown event{}", names::closest(head, names::all().chain(pmu_events))))
@@ -294,7 +294,7 @@ impl EventSpec {
     }
 }
 
-/// An event of a PMU; where one spec means several PMUs, each event says whose it is.
+/// Creates an event of a PMU. If one item stands for several PMUs, the name of the event names its PMU.
 fn pmu_event(item: &str, pmu: &Pmu, attr: EventAttr, several: bool) -> EventSpec {
     let name = match item.split_once('/') {
         Some((_, rest)) if several => format!("{}/{rest}", pmu.name),
@@ -303,7 +303,7 @@ fn pmu_event(item: &str, pmu: &Pmu, attr: EventAttr, several: bool) -> EventSpec
     EventSpec { attr, cpus: pmu.cpus(), ..EventSpec::new(name, pmu.kind, 0) }
 }
 
-/// `addr[/len][:access]`, and the modifiers behind it.
+/// Parses `addr[/len][:access]`; also returns the modifiers after it.
 fn breakpoint<'a>(item: &str, rest: &'a str) -> Result<(EventSpec, &'a str)> {
     const READ: u32 = 1;
     const WRITE: u32 = 2;
@@ -316,7 +316,7 @@ fn breakpoint<'a>(item: &str, rest: &'a str) -> Result<(EventSpec, &'a str)> {
     };
     let addr = terms::number(addr).ok_or_else(|| malformed("the address is not a number"))?;
     let (access, modifiers) = tail.split_once(':').unwrap_or((tail, ""));
-    // A lone tail may be access or modifiers; no modifier is spelled with r, w and x alone.
+    // A single part after the address may be access or modifiers; no modifier consists of r, w and x only.
     let is_access = access.chars().all(|c| "rwx".contains(c));
     let (access, modifiers) = if is_access { (access, modifiers) } else { ("", tail) };
     let mut bp_type = access.chars().fold(0, |bits, c| {
@@ -340,5 +340,5 @@ fn breakpoint<'a>(item: &str, rest: &'a str) -> Result<(EventSpec, &'a str)> {
     Ok((spec, modifiers))
 }
 
-/// The flags that keep an event out of user, kernel and hypervisor mode.
+/// Flags that exclude user, kernel and hypervisor mode.
 const EXCLUDE_MODES: AttrFlags = AttrFlags::EXCLUDE_USER.with(AttrFlags::EXCLUDE_KERNEL).with(AttrFlags::EXCLUDE_HV);

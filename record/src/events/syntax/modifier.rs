@@ -1,10 +1,10 @@
-//! The letters behind an event: where it counts, and how precisely.
+//! Modifiers: the letters after an event, for the modes in which it counts and for its precision.
 
 use bprec_format::AttrFlags;
 
 use super::{EXCLUDE_MODES, EventSpec, Result, wrong};
 
-/// `ukhIGHDe`, one to three `p`, or `P`.
+/// Modifiers of an event: `ukhIGHDe`, one to three `p`, or `P`.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Modifiers {
     flags: AttrFlags,
@@ -13,7 +13,7 @@ pub(super) struct Modifiers {
 }
 
 impl Modifiers {
-    /// Reads the letters `text` that stand behind the event `item`.
+    /// Parses `text`, the modifiers of the event `item`.
     pub(super) fn parse(item: &str, text: &str) -> Result<Modifiers> {
         let mut result = Modifiers::default();
         let mut wanted = AttrFlags::default();
@@ -45,13 +45,13 @@ impl Modifiers {
             }
         }
         let guests = AttrFlags::EXCLUDE_GUEST.with(AttrFlags::EXCLUDE_HOST);
-        // Naming one mode leaves the others out; naming none counts in all.
+        // Naming a mode excludes the other modes; without a named mode all modes count.
         for family in [EXCLUDE_MODES, guests] {
             if wanted.0 & family.0 != 0 {
                 flags = flags.with(family.without(wanted));
             }
         }
-        // Precise sampling of guests is refused by the hardware's drivers.
+        // Hardware PMU drivers refuse precise sampling of guests.
         if result.precise > 0 && !result.precise_as_possible && wanted.0 & guests.0 == 0 {
             flags = flags.with(AttrFlags::EXCLUDE_GUEST);
         }

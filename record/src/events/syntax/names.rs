@@ -1,4 +1,4 @@
-//! Event names that are part of the ABI (`include/uapi/linux/perf_event.h`), and finding the name that was meant.
+//! Event names that are part of the ABI (`include/uapi/linux/perf_event.h`), and suggestions for misspelt names.
 
 use bprec_format::event_type;
 
@@ -39,7 +39,7 @@ const HARDWARE: [(&str, u64); 14] = [
     ("ref-cycles", 9),
 ];
 
-/// Caches: `PERF_COUNT_HW_CACHE_*`, bits 0–7 of the config. The first name of each is the one that is shown.
+/// Caches: `PERF_COUNT_HW_CACHE_*`, bits 0–7 of the config. The first name of each cache is the one that is shown.
 const CACHES: [(&[&str], u64); 7] = [
     (&["L1-dcache", "l1-d", "l1d", "L1-data"], 0),
     (&["L1-icache", "l1-i", "l1i", "L1-instruction"], 1),
@@ -50,17 +50,17 @@ const CACHES: [(&[&str], u64); 7] = [
     (&["node"], 6),
 ];
 
-/// Operation on a cache: `PERF_COUNT_HW_CACHE_OP_*`, bits 8–15.
+/// Operations on a cache: `PERF_COUNT_HW_CACHE_OP_*`, bits 8–15 of the config.
 const CACHE_OPS: [(&[&str], u64); 3] = [
     (&["loads", "load", "read"], 0),
     (&["stores", "store", "write"], 1),
     (&["prefetches", "prefetch", "speculative-read", "speculative-load"], 2),
 ];
 
-/// Result of it: `PERF_COUNT_HW_CACHE_RESULT_*`, bits 16–23.
+/// Results of the operation: `PERF_COUNT_HW_CACHE_RESULT_*`, bits 16–23 of the config.
 const CACHE_RESULTS: [(&[&str], u64); 2] = [(&["refs", "Reference", "ops", "access"], 0), (&["misses", "miss"], 1)];
 
-/// `type` and `config` of a software, hardware or cache event.
+/// `type` and `config` of a software, hardware or cache event, by name.
 pub(super) fn legacy(name: &str) -> Option<(u32, u64)> {
     let find = |table: &[(&str, u64)]| table.iter().find(|(known, _)| *known == name).map(|(_, config)| *config);
     if let Some(config) = find(&HARDWARE) {
@@ -72,7 +72,7 @@ pub(super) fn legacy(name: &str) -> Option<(u32, u64)> {
     cache(name).map(|config| (event_type::HW_CACHE, config))
 }
 
-/// `cache[-op][-result]`, op and result in either order; loads and references when they are missing.
+/// Parses `cache[-op][-result]`, with op and result in either order. The defaults are loads and references.
 fn cache(name: &str) -> Option<u64> {
     let (rest, cache) = strip_any(name, &CACHES)?;
     let (mut op, mut result) = (None, None);
@@ -92,7 +92,8 @@ fn cache(name: &str) -> Option<u64> {
     rest.is_empty().then_some(cache | op.unwrap_or(0) << 8 | result.unwrap_or(0) << 16)
 }
 
-/// Takes the longest word of the table that `text` starts with and that ends there or at a dash.
+/// Strips the longest word of the table with which `text` starts, if the word ends at a dash or at the end. Returns the
+/// rest and the value of the word.
 fn strip_any<'a>(text: &'a str, table: &[(&[&str], u64)]) -> Option<(&'a str, u64)> {
     let words = table.iter().flat_map(|(words, value)| words.iter().map(move |word| (*word, *value)));
     let fits = words.filter_map(|(word, value)| {
@@ -103,13 +104,13 @@ fn strip_any<'a>(text: &'a str, table: &[(&[&str], u64)]) -> Option<(&'a str, u6
     fits.min_by_key(|(rest, _)| rest.len())
 }
 
-/// The code of a raw event, `r` and hexadecimal digits.
+/// Code of a raw event: `r` and hexadecimal digits.
 pub(super) fn raw(name: &str) -> Option<u64> {
     let digits = name.strip_prefix('r').filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Every name that means the same on all machines.
+/// Event names that are the same on all machines.
 pub(super) fn all() -> impl Iterator<Item = String> {
     let plain = SOFTWARE.iter().chain(&HARDWARE).map(|(name, _)| (*name).to_owned());
     let caches = CACHES.iter().flat_map(|(names, _)| {
@@ -121,7 +122,7 @@ pub(super) fn all() -> impl Iterator<Item = String> {
     plain.chain(caches)
 }
 
-/// The end of a message: the names most like `name`, if any is like it at all.
+/// End of an error message: up to three known names that are similar to `name`.
 pub(super) fn closest(name: &str, known: impl Iterator<Item = String>) -> String {
     const SHOWN: usize = 3;
     let lower = name.to_lowercase();
@@ -144,7 +145,7 @@ pub(super) fn closest(name: &str, known: impl Iterator<Item = String>) -> String
     }
 }
 
-/// Insertions, deletions, replacements and exchanges of neighbours that turn `a` into `b`.
+/// Edit distance of `a` and `b`: insertions, deletions, replacements, and swaps of neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

@@ -9,17 +9,17 @@ use super::{Result, names, terms, wrong};
 use crate::Error;
 use bprec_host::parse_cpu_list;
 
-/// A PMU's directory.
+/// A PMU and its sysfs directory.
 #[derive(Debug)]
 pub(super) struct Pmu {
-    /// Name of the directory: `cpu`, `msr`, `uncore_imc_0`.
+    /// Name of the directory, such as `cpu`, `msr`, `uncore_imc_0`.
     pub(super) name: String,
-    /// `attr.type` of its events.
+    /// `attr.type` of the events of this PMU.
     pub(super) kind: u32,
     dir: PathBuf,
 }
 
-/// All PMUs, by name.
+/// All PMUs, sorted by name.
 pub(super) fn all(devices: &Path) -> Vec<Pmu> {
     let Ok(entries) = fs::read_dir(devices) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -28,7 +28,7 @@ pub(super) fn all(devices: &Path) -> Vec<Pmu> {
     pmus
 }
 
-/// The PMUs that `head` means: the one of that name, or all of a kind (`uncore_imc` or `imc` for `uncore_imc_0`,
+/// PMUs that `head` names: the PMU of that name, or all PMUs of a kind (`uncore_imc` or `imc` for `uncore_imc_0`,
 /// `uncore_imc_1` …).
 pub(super) fn matching(devices: &Path, head: &str) -> Vec<Pmu> {
     if head.is_empty() || head.contains(':') {
@@ -46,7 +46,7 @@ pub(super) fn matching(devices: &Path, head: &str) -> Vec<Pmu> {
     pmus
 }
 
-/// The PMUs of CPU cores: one on most machines, one for each kind of core on hybrid ones, none in many guests.
+/// PMUs of CPU cores: one on most machines, one per kind of core on hybrid machines, none in many guests.
 pub(super) fn cores(devices: &Path) -> Vec<Pmu> {
     let mut pmus = all(devices);
     pmus.retain(|pmu| pmu.name == "cpu" || pmu.dir.join("cpus").exists());
@@ -60,28 +60,28 @@ impl Pmu {
         Some(Pmu { name, kind, dir })
     }
 
-    /// The CPUs its events are to be opened on: those of its cores, or one for each package of an uncore PMU.
+    /// CPUs on which to open the events: the CPUs of its cores, or one CPU per package for an uncore PMU.
     pub(super) fn cpus(&self) -> Option<Vec<u32>> {
         let read = |file: &str| fs::read_to_string(self.dir.join(file)).ok();
         parse_cpu_list(&read("cpus").or_else(|| read("cpumask"))?)
     }
 
-    /// True if `events/` has this name.
+    /// Returns true if the PMU has an event of this name in `events/`.
     pub(super) fn has_event(&self, name: &str) -> bool {
         is_file_name(name) && self.dir.join("events").join(name).exists()
     }
 
-    /// The names in `events/`, without the `.unit` and `.scale` files beside them.
+    /// Event names in `events/`, without the `.unit` and `.scale` files.
     pub(super) fn event_names(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.dir.join("events")) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         names.filter(|name| !name.contains('.')).collect()
     }
 
-    /// The attr that terms describe: `type` and the config words.
+    /// Attributes for a list of terms: `type` and the config words.
     pub(super) fn attr(&self, item: &str, terms: &[(String, Option<String>)]) -> Result<EventAttr> {
         let mut attr = EventAttr { kind: self.kind, ..EventAttr::default() };
-        // An event's own terms first, so that terms written beside it can change them.
+        // The terms of a named event come first, so that terms written next to its name can override them.
         for (key, value) in terms {
             if value.is_none() && self.has_event(key) {
                 for (key, value) in self.event_terms(item, key)? {
@@ -97,7 +97,7 @@ impl Pmu {
         Ok(attr)
     }
 
-    /// The terms in `events/<name>`.
+    /// Terms in the file `events/<name>`.
     fn event_terms(&self, item: &str, name: &str) -> Result<Vec<(String, Option<String>)>> {
         let path = self.dir.join("events").join(name);
         let text = fs::read_to_string(&path).map_err(|error| wrong(item, format!("{}: {error}", path.display())))?;
@@ -117,9 +117,9 @@ impl Pmu {
         let format = is_file_name(key).then(|| fs::read_to_string(self.dir.join("format").join(key)).ok()).flatten();
         if let Some(format) = format {
             let (word, bits) = parse_format(format.trim()).ok_or_else(|| {
-                wrong(item, format!("{}/format/{key} says {format:?}, which bprec does not understand", self.name))
+                wrong(item, format!("{}/format/{key}: bprec does not understand {format:?}", self.name))
             })?;
-            // A term without a value is a flag.
+            // A term without a value is a flag of one bit.
             let number = match number {
                 Some(number) => number,
                 None if bits.count_ones() == 1 => 1,
@@ -151,12 +151,12 @@ impl Pmu {
     }
 }
 
-/// True when `name` can be a file in a directory and nothing else.
+/// Returns true if `name` can only be a file inside a directory.
 fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.contains('/') && name != "." && name != ".."
 }
 
-/// `config` is 0, `config1` to `config4` are 1 to 4.
+/// Index of a config word: 0 for `config`, 1 to 4 for `config1` to `config4`.
 fn word_number(name: &str) -> Option<usize> {
     match name.strip_prefix("config")? {
         "" => Some(0),
@@ -174,7 +174,7 @@ fn config_word(attr: &mut EventAttr, word: usize) -> &mut u64 {
     }
 }
 
-/// `config1:0-7,32`: a config word and its bits.
+/// Parses `config1:0-7,32` into a config word and its bits.
 fn parse_format(text: &str) -> Option<(usize, u64)> {
     let (word, ranges) = text.split_once(':')?;
     let mut bits = 0u64;
@@ -189,7 +189,7 @@ fn parse_format(text: &str) -> Option<(usize, u64)> {
     Some((word_number(word)?, bits))
 }
 
-/// Spreads the bits of `value` over the set bits of `bits`, lowest first; `None` when they do not fit.
+/// Spreads the bits of `value` over the set bits of `bits`, lowest first; `None` if the value does not fit.
 fn deposit(value: u64, bits: u64) -> Option<u64> {
     let (mut left, mut placed) = (value, 0);
     for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {

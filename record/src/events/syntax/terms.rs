@@ -2,20 +2,20 @@
 
 use super::{Rate, Result, wrong};
 
-/// The terms of an event, those that any event may have sorted out from those that its PMU must explain.
+/// Terms of an event. Terms that any event can have are separate from terms that the PMU defines.
 #[derive(Debug, Default)]
 pub(super) struct Terms {
-    /// `period=`, `freq=`.
+    /// Rate given by `period=` or `freq=`.
     pub(super) rate: Option<Rate>,
-    /// `name=`.
+    /// Name given by `name=`.
     pub(super) name: Option<String>,
     /// Terms for the PMU, in order, with their values.
     pub(super) config: Vec<(String, Option<String>)>,
-    /// Terms without effect here.
+    /// Terms without effect in bprec.
     pub(super) ignored: Vec<String>,
 }
 
-/// Terms of perf that do not change what is counted.
+/// Terms of perf that do not change what is counted, and have no effect in bprec.
 const WITHOUT_EFFECT: [&str; 14] = [
     "aux-output",
     "branch_type",
@@ -34,7 +34,7 @@ const WITHOUT_EFFECT: [&str; 14] = [
 ];
 
 impl Terms {
-    /// Reads `text`, the terms of the event `item`.
+    /// Parses `text`, the terms of the event `item`.
     pub(super) fn parse(item: &str, text: &str) -> Result<Terms> {
         let mut terms = Terms::default();
         for term in text.split(',').map(str::trim).filter(|term| !term.is_empty()) {
@@ -65,7 +65,7 @@ impl Terms {
     }
 }
 
-/// A decimal number, or a hexadecimal one behind `0x`.
+/// Parses a decimal number, or a hexadecimal number with the prefix `0x`.
 pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -20,7 +20,7 @@ fn problem(devices: &Path, list: &str) -> String {
     parse_at(devices, list).unwrap_err().to_string()
 }
 
-/// A tree of PMU files: path below the devices directory, contents.
+/// Creates a directory of PMU files from pairs of relative path and contents.
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {
@@ -31,7 +31,8 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     dir
 }
 
-/// Attr that perf passes to the kernel for one event: `perf stat -vv` prints it, whether or not it opens.
+/// Attributes that perf passes to the kernel for one event. `perf stat -vv` prints them even if the event does not
+/// open.
 fn attr_of_perf(event: &str) -> Option<HashMap<String, String>> {
     let output = Command::new("perf").args(["stat", "-vv", "-a", "-e", event, "--", "true"]).output().ok()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -39,7 +40,7 @@ fn attr_of_perf(event: &str) -> Option<HashMap<String, String>> {
     let (block, _) = block.split_once("-----")?;
     let fields = block.lines().filter_map(|line| {
         let (key, value) = line.trim_end().rsplit_once("  ")?;
-        // Newer versions give a number's name behind it, in brackets.
+        // Newer versions of perf print the name of the number after it, in brackets.
         let value = value.split_whitespace().next()?;
         Some((key.trim().to_owned(), value.to_owned()))
     });
@@ -63,7 +64,7 @@ fn attrs_are_those_that_perf_opens() {
     let mut compared = 0;
     let pmus = Path::new("/sys/bus/event_source/devices");
     for event in EVENTS.split_whitespace() {
-        // PMUs differ between machines.
+        // The msr PMU does not exist on all machines.
         if event.starts_with("msr/") && !pmus.join("msr").exists() {
             continue;
         }
@@ -154,7 +155,7 @@ fn precision() {
 
 #[test]
 fn formats_aliases_and_uncore_pmus() {
-    // Formats and events as an Intel machine has them.
+    // Formats and events of an Intel machine.
     let devices = tree(&[
         ("cpu/type", "4\n"),
         ("cpu/format/event", "config:0-7\n"),
@@ -167,7 +168,7 @@ fn formats_aliases_and_uncore_pmus() {
         ("cpu/events/param", "event=?,umask=1\n"),
         ("uncore_imc_0/type", "14\n"),
         ("uncore_imc_0/cpumask", "0,4-5\n"),
-        // A field in two pieces, as uncore PMUs of servers have them.
+        // A field in two parts, as in uncore PMUs of servers.
         ("uncore_imc_0/format/event", "config:0-3,32-33\n"),
         ("uncore_imc_0/events/cas_count_read", "event=0x15\n"),
         ("uncore_imc_0/events/cas_count_read.scale", "6.103515625e-5\n"),
@@ -184,7 +185,7 @@ fn formats_aliases_and_uncore_pmus() {
     };
     assert_eq!(one("cpu/event=0xcd,umask=1,edge,cmask=2/").config, 0xcd | 1 << 8 | 1 << 18 | 2 << 24);
     assert_eq!((one("cpu/mem-loads/P").config, one("cpu/mem-loads/").config1), (0x1cd, 3));
-    // Modifiers beside an event change its terms, wherever they stand.
+    // Terms next to an event override the terms of the event, before or after its name.
     assert_eq!(one("cpu/ldlat=30,mem-loads/").config1, 30);
     assert_eq!(one("mem-loads").config, 0x1cd);
     assert_eq!(one("cpu/r1a8/").config, 0x1a8);
@@ -260,7 +261,7 @@ fn perf_prints_fields_as_our_section_describes_them() {
     const TEST: &str = "perf_prints_fields_as_our_section_describes_them";
     let directory = tempfile::tempdir().unwrap();
     let theirs = directory.path().join("perf.data");
-    // In a mount namespace of its own, where tracefs may be mounted without leaving it so.
+    // Recorded in a private mount namespace, so that a mount of tracefs does not remain.
     let record = "mount -t tracefs nodev /sys/kernel/tracing 2>/dev/null; exec perf record -q -a -o \"$0\" \
                   -e sched:sched_switch,sched:sched_wakeup,irq:softirq_entry -- sleep 0.1";
     let made = Command::new("unshare").args(["-m", "sh", "-c", record]).arg(&theirs).output();
@@ -275,7 +276,7 @@ fn perf_prints_fields_as_our_section_describes_them() {
     let [expected, complaints] = script(&theirs);
     assert!(expected.contains("prev_comm=") && expected.contains("vec="));
 
-    // The same recording, with our section in place of perf's.
+    // The same recording, with the section of bprec in place of perf's.
     let bytes = fs::read(&theirs).unwrap();
     let file = File::parse(&bytes).unwrap();
     let events = parse_system("sched:sched_wakeup,irq:softirq_entry,sched:sched_switch");

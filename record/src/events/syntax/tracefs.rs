@@ -13,19 +13,19 @@ use super::{Tracepoint, names};
 use crate::events::glob;
 use crate::{Error, Result, sys};
 
-/// The tracing file system, where it is mounted, or mounted for us alone.
+/// The tracing file system: the system's mount, or a private mount.
 #[derive(Debug)]
 pub(super) struct Tracefs {
     root: PathBuf,
-    /// Keeps our own mount.
+    /// Keeps the private mount alive.
     _mount: Option<OwnedFd>,
 }
 
 impl Tracefs {
-    /// Finds it.
+    /// Opens tracefs.
     ///
     /// # Errors
-    /// In words, with the remedy.
+    /// Returns a message with the remedy if tracefs is not readable and cannot be mounted.
     pub(super) fn open() -> Result<Tracefs, String> {
         let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
         if let Some(root) = mounted.into_iter().find(|root| fs::read_dir(root.join("events")).is_ok()) {
@@ -44,10 +44,11 @@ impl Tracefs {
         }
     }
 
-    /// Reads a file below its root.
+    /// Reads a file below the root of tracefs.
     pub(super) fn read(&self, file: &str) -> Result<Vec<u8>> {
         let path = self.root.join(file);
-        // The headers' files say all in one read and nothing in the next, so the first must have room for it.
+        // The header files return their whole contents in one read and nothing in the next, so the buffer must be large
+        // enough for the first read.
         let mut text = Vec::with_capacity(1 << 16);
         match File::open(&path).and_then(|mut file| file.read_to_end(&mut text)) {
             Ok(_) => Ok(text),
@@ -55,10 +56,10 @@ impl Tracefs {
         }
     }
 
-    /// The TRACING_DATA section that describes these tracepoints.
+    /// The TRACING_DATA section that describes the tracepoints.
     ///
     /// # Errors
-    /// When a description cannot be read.
+    /// Fails if a description cannot be read.
     pub(super) fn section(&self, tracepoints: &[&Tracepoint]) -> Result<Vec<u8>> {
         let mut sorted = tracepoints.to_vec();
         sorted.sort();
@@ -76,7 +77,7 @@ impl Tracefs {
             formats: formats.iter().map(Vec::as_slice).collect(),
         });
         let (header_page, header_event) = (self.read("events/header_page")?, self.read("events/header_event")?);
-        // Strings that formats refer to by address. Not all kernels show them.
+        // Strings that formats refer to by address. Some kernels do not list them.
         let printk_formats = self.read("printk_formats").unwrap_or_default();
         let data = TracingData {
             endian: Endian::NATIVE,
@@ -93,7 +94,7 @@ impl Tracefs {
         Ok(data.to_bytes(Endian::NATIVE))
     }
 
-    /// The id of a tracepoint.
+    /// Id of a tracepoint.
     pub(super) fn id(&self, system: &str, name: &str) -> Result<u64, String> {
         let dir = self.root.join("events").join(system);
         if system.is_empty() || system.contains('/') || !dir.is_dir() {
@@ -108,7 +109,7 @@ impl Tracefs {
         text.trim().parse().map_err(|_| format!("{} is not a number: {text:?}", path.display()))
     }
 
-    /// The tracepoints whose system and name match two patterns, by system and name.
+    /// Tracepoints whose system and name match two patterns, sorted by system and name.
     pub(super) fn matching(&self, system: &str, name: &str) -> Vec<(String, String)> {
         let systems = self.systems().into_iter().filter(|found| glob(system, found));
         let all = systems.flat_map(|system| {
@@ -127,7 +128,7 @@ impl Tracefs {
     }
 }
 
-/// The names of the directories in one, sorted.
+/// Names of the subdirectories of `path`, sorted.
 fn directories(path: PathBuf) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -1,4 +1,4 @@
-//! CPUs: how many, which, and how they hang together.
+//! CPUs: their number, model and topology.
 
 use std::fs;
 
@@ -9,31 +9,31 @@ use super::{encoded, line, number, number_list, text};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Value that readers take for "not known", as for CPUs that are offline.
+/// Value that readers take as "unknown", as for CPUs that are offline.
 const UNKNOWN: u32 = u32::MAX;
 
 fn list(name: &str) -> Option<Vec<u32>> {
     number_list(&line(format!("{CPUS}/{name}"))?).filter(|cpus| !cpus.is_empty())
 }
 
-/// One more than the highest number of a CPU that is present.
+/// One more than the highest number of a present CPU.
 fn available() -> Option<u32> {
     list("present")?.into_iter().max()?.checked_add(1)
 }
 
-/// NRCPUS.
+/// The NRCPUS section.
 pub(super) fn count() -> Option<Vec<u8>> {
     let online = u32::try_from(list("online")?.len()).ok()?;
     Some(encoded(&CpuCount { available: available()?, online }))
 }
 
-/// The value of the first line `key : value` of /proc/cpuinfo.
+/// Value of the first line `key : value` of /proc/cpuinfo.
 fn cpuinfo<'a>(info: &'a str, key: &str) -> Option<&'a str> {
     let values = info.lines().filter_map(|line| line.split_once(':'));
     values.into_iter().find(|(found, _)| found.trim() == key).map(|(_, value)| value.trim())
 }
 
-/// CPUDESC, where /proc/cpuinfo has one.
+/// The CPUDESC section, if /proc/cpuinfo names the CPU.
 pub(super) fn description() -> Option<Vec<u8>> {
     let info = fs::read_to_string("/proc/cpuinfo").ok()?;
     let name = cpuinfo(&info, if cfg!(target_arch = "s390x") { "vendor_id" } else { "model name" })?;
@@ -41,7 +41,7 @@ pub(super) fn description() -> Option<Vec<u8>> {
     (!words.is_empty()).then(|| text(&words.join(" ")))
 }
 
-/// CPUID as perf writes it: vendor, family, model and stepping on x86, the main id register on arm64.
+/// The CPUID section in perf's format: vendor, family, model and stepping on x86, the main id register on arm64.
 pub(super) fn id() -> Option<Vec<u8>> {
     if cfg!(target_arch = "aarch64") {
         let cpu = list("online")?.into_iter().next()?;
@@ -53,10 +53,10 @@ pub(super) fn id() -> Option<Vec<u8>> {
     Some(text(&parts.join(",")))
 }
 
-/// CPU_TOPOLOGY.
+/// The CPU_TOPOLOGY section.
 pub(super) fn topology() -> Option<Vec<u8>> {
     let (available, online) = (available()?, list("online")?);
-    // Newer kernels renamed both lists.
+    // Newer kernels have renamed both lists; the new names are tried first.
     let siblings = |names: &[&str]| -> Option<Vec<String>> {
         let mut lists = Vec::new();
         for cpu in &online {
@@ -79,7 +79,7 @@ pub(super) fn topology() -> Option<Vec<u8>> {
         }
     };
     let cpus: Vec<CpuPlace> = (0..available).map(place).collect::<Option<_>>()?;
-    // Readers refuse sockets with numbers above that of CPUs, which some firmware gives.
+    // Readers refuse socket numbers above the number of CPUs, which some firmware reports.
     if cpus.iter().any(|cpu| cpu.socket_id != UNKNOWN && cpu.socket_id > available) {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Feature sections that describe the machine.
 //!
-//! Readers of these sections are strict: one that is incomplete makes perf refuse the whole file. So each is written
-//! whole or not at all, and what the machine does not tell is left out.
+//! Readers are strict: perf refuses a whole file for one incomplete section. So a section is written completely or not
+//! at all.
 
 mod cpu;
 #[cfg(test)]
@@ -17,8 +17,8 @@ use bprec_format::feature::{Feature, PmuMappings, SectionContent, Text, TextList
 
 use bprec_host::parse_cpu_list as number_list;
 
-/// The sections that can be filled in completely, as bit and payload, ascending: HOSTNAME … PMU_MAPPINGS, CMDLINE from
-/// `argv`.
+/// The sections that can be filled in completely, as pairs of bit and payload in ascending order: HOSTNAME …
+/// PMU_MAPPINGS. CMDLINE comes from `argv`.
 pub(crate) fn features(argv: &[OsString]) -> Vec<(u8, Vec<u8>)> {
     let sections = [
         (Feature::HOSTNAME, sysctl("hostname")),
@@ -44,19 +44,19 @@ fn text(text: &str) -> Vec<u8> {
     encoded(&Text(text.as_bytes()))
 }
 
-/// A line under /proc/sys/kernel.
+/// Section payload with the line of a file under /proc/sys/kernel.
 fn sysctl(name: &str) -> Option<Vec<u8>> {
     line(Path::new("/proc/sys/kernel").join(name)).map(|line| text(&line))
 }
 
-/// TOTAL_MEM.
+/// The TOTAL_MEM section.
 fn total_memory() -> Option<Vec<u8>> {
     let info = fs::read_to_string("/proc/meminfo").ok()?;
     let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(encoded(&TotalMemory { kib: total.split_ascii_whitespace().next()?.parse().ok()? }))
 }
 
-/// PMU_MAPPINGS.
+/// The PMU_MAPPINGS section.
 fn pmu_mappings() -> Option<Vec<u8>> {
     let pmus = fs::read_dir("/sys/bus/event_source/devices").ok()?.flatten();
     let typed = |pmu: fs::DirEntry| Some((number(pmu.path().join("type"))?, pmu.file_name()));
@@ -66,21 +66,21 @@ fn pmu_mappings() -> Option<Vec<u8>> {
     (!found.is_empty()).then(|| encoded(&PmuMappings(mappings)))
 }
 
-/// The program's path, and its arguments.
+/// The CMDLINE section: path of the program, and its arguments.
 fn command_line(argv: &[OsString]) -> Option<Vec<u8>> {
     let program = fs::read_link("/proc/self/exe").ok()?;
     let arguments = argv.iter().skip(1).map(|argument| argument.as_bytes());
     Some(encoded(&TextList(std::iter::once(program.as_os_str().as_bytes()).chain(arguments).collect())))
 }
 
-/// A file of one line, without blanks around it; `None` when it is not there, or empty.
+/// Text of a one-line file, trimmed; `None` if the file is missing or empty.
 fn line(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.trim();
     (!line.is_empty()).then(|| line.to_owned())
 }
 
-/// A file that is one decimal number.
+/// Number in a file that holds one decimal number.
 fn number(path: impl AsRef<Path>) -> Option<u32> {
     line(path)?.parse().ok()
 }

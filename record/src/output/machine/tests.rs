@@ -1,4 +1,4 @@
-//! Held against what perf writes about the same machine, as perf itself prints it.
+//! Comparison with the sections that perf writes on the same machine, as perf prints them.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use bprec_format::{Endian, EventAttr, FileAttr, FileLayout};
 
 use super::*;
 
-/// perf's lines about the host of a file. Times and sizes of the recording are not the host's.
+/// Lines about the host that perf prints for a file, without times and sizes of the recording.
 fn header_lines(path: &Path) -> Option<Vec<String>> {
     let output = Command::new("perf").args(["report", "--header-only", "-I", "-i"]).arg(path).output().ok()?;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -27,27 +27,27 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
         "# sample duration",
         "# missing features",
         "# contains",
-        // Sections that neither bprec nor perf's reports read.
+        // Sections that neither bprec nor the reports of perf read.
         "# cpu pmu capabilities",
         "# node",
         "# CPU cache info",
         "#  L",
         "# memory nodes",
         "#    ",
-        // Programs come and go, and their functions have lines of their own.
+        // Programs are loaded and unloaded between two recordings, and their functions have lines of their own.
         "# bpf_prog_info",
         "# btf info",
         "# \tsub_prog",
     ];
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = text.lines().filter(|line| !OTHER.iter().any(|other| line.starts_with(other)));
-    // Free memory changes from one look to the next, and neither PMUs nor what they can do have an order.
+    // Free memory changes between two readings, and PMUs and their capabilities have no order.
     let lines = lines.map(|line| match line.split_once(", free") {
         Some((before, _)) => before.to_owned(),
         None => match line.split_once("pmu mappings: ") {
             Some((_, mappings)) => {
                 let mut mappings: Vec<&str> = mappings.split(", ").collect();
-                // Newer versions of perf make up a PMU of the processor where the kernel has none.
+                // Newer versions of perf invent a PMU of the processor if the kernel has none.
                 if !Path::new("/sys/bus/event_source/devices/cpu").exists() {
                     mappings.retain(|mapping| *mapping != "cpu = 4");
                 }
@@ -73,7 +73,7 @@ fn perf_prints_the_same_host_from_our_sections_as_from_its_own() {
     let attr = EventAttr { kind: 1, config: 9, size: 112, ..EventAttr::default() };
     let mut file = Vec::new();
     let layout = FileLayout::begin(&[FileAttr { attr, ids: vec![1] }], Endian::NATIVE, &mut file);
-    // Perf takes a file without data for one that was cut off.
+    // perf takes a file without data for a recording that was cut off.
     let finished_round = [68u32.to_le_bytes(), [0, 0, 8, 0]].concat();
     file.extend_from_slice(&finished_round);
     let sections = features(&["bprec".into(), "record".into(), "-a".into()]);
