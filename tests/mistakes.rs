@@ -84,7 +84,7 @@ const MEASURING: [Mistake; 27] = [
     ("record -p 999999999", 2, &["no process with pid 999999999", "`pgrep NAME`"]),
     ("record -p nginx", 2, &["nginx", "`pgrep NAME`"]),
     ("record -a -p 1 -- true", 2, &["'--all-cpus' cannot be used with '--pid"]),
-    ("record -q -o out -- nosuchcommand", 2, &["cannot run 'nosuchcommand'", "in PATH?"]),
+    ("record -q -o out -- nosuchcommand", 2, &["cannot run 'nosuchcommand'", "installed and in PATH"]),
     ("record -q -o out -- ./text", 2, &["cannot run './text'", "chmod +x"]),
     ("record -q -o directory -- true", 2, &["directory: exists and is not a file", "give the name of a file"]),
     ("record -q -o nodirectory/out -- true", 2, &["nodirectory/out: No such file", "its directory must exist"]),
