@@ -1,5 +1,5 @@
-//! Abilities that this machine allows the recorder, found out by trying. Nothing stays: events are opened disabled and
-//! closed, programs loaded and let go of, and no switch is turned.
+//! Abilities that this machine allows the recorder. The checks leave nothing behind: events are opened disabled and
+//! closed, programs are loaded and unloaded, and no setting is changed.
 
 use std::fs;
 use std::io;
@@ -15,11 +15,11 @@ use crate::limits::Limit;
 use crate::options::RingSize;
 use crate::sys;
 
-/// The recorder's rate when none is asked for.
+/// Default sampling rate of the recorder.
 const DEFAULT_FREQUENCY: i64 = 4000;
-/// The kernel's own size of rings for a user without privilege, KiB.
+/// Default ring size that the kernel allows a user without privilege, KiB.
 const DEFAULT_RING_KIB: i64 = 516;
-/// Below this, BPF programs of the recorder's own may not fit into locked memory.
+/// Limit of locked memory below which the recorder's own BPF programs may not fit.
 const LOCKED_BYTES: u64 = 64 << 20;
 
 /// Status of an ability.
@@ -27,24 +27,24 @@ const LOCKED_BYTES: u64 = 64 << 20;
 pub enum Status {
     /// Nothing is missing.
     Fine,
-    /// A recording lacks something.
+    /// A recording works, but lacks something.
     Limited,
-    /// There can be no recording.
+    /// A recording is impossible.
     Impossible,
-    /// It could not be found out.
+    /// The check could not decide.
     Unknown,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Ability that was tried.
+    /// Ability that the check tried.
     pub name: &'static str,
     /// Its status.
     pub status: Status,
-    /// Findings.
+    /// Description of the result.
     pub found: String,
-    /// Limits that stand in the way, if there are any.
+    /// Limits that the check found, if any.
     pub limits: Vec<Limit>,
 }
 
@@ -63,7 +63,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything, in the order in which it matters.
+/// Runs all checks, the most important first.
 pub fn doctor() -> Vec<Finding> {
     let mut findings = vec![kernel(), sampling(), pmu()];
     findings.extend(capabilities());
@@ -83,7 +83,7 @@ fn kernel() -> Finding {
     Finding { name: "kernel", status, found: bprec_host::kernel_release(), limits }
 }
 
-/// A clock, for as little as is needed: `pid` and `cpu` as perf_event_open takes them.
+/// Opens a CPU clock event with the fewest demands: `pid` and `cpu` are those of perf_event_open.
 fn open_clock(pid: i32, cpu: i32, without_kernel: bool) -> io::Result<()> {
     let mut flags = AttrFlags::DISABLED;
     if without_kernel {
@@ -131,7 +131,7 @@ fn capabilities() -> [Finding; 4] {
         true => Finding::new(name, "held in a user namespace only, which is not enough", Some(limit)),
         false => Finding::new(name, "missing", Some(limit)),
     };
-    // One that has all that another gives stands for it.
+    // A capability that implies another one replaces it.
     let or_admin = |name, capability: Capability, limit| match Capability::SYS_ADMIN.is_effective() && is_real {
         true if !capability.is_effective() => Finding::new(name, "missing; CAP_SYS_ADMIN implies it", None),
         _ => held(name, capability, limit),
@@ -144,7 +144,7 @@ fn capabilities() -> [Finding; 4] {
     ]
 }
 
-/// Tries the kernel's introspection and loading of programs.
+/// Tries to query the programs of others and to load a program.
 fn programs() -> Vec<Finding> {
     let access = bprec_bpf::access();
     let mut findings: Vec<Finding> = [
@@ -184,7 +184,7 @@ fn programs() -> Vec<Finding> {
         .filter_map(|name| Some(format!("bpf_jit_{name} {}", jit(name)?)))
         .collect();
     findings.push(match said.is_empty() {
-        // Only root may read them.
+        // Only root can read these settings.
         true => Finding::unknown("JIT compiler", "its settings cannot be read"),
         false => Finding::new("JIT compiler", said.join(", "), limit),
     });
@@ -247,7 +247,7 @@ fn rate() -> Finding {
 fn locked_memory() -> Finding {
     let limit = getrlimit(Resource::Memlock).current;
     let found = limit.map_or_else(|| "unlimited".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
-    // Later kernels charge maps to the cgroup.
+    // Kernels since 5.11 charge maps to the cgroup.
     if bprec_host::kernel_version() >= (5, 11) {
         return Finding::new("locked memory", format!("{found}; not needed since Linux 5.11"), None);
     }

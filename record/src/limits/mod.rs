@@ -1,20 +1,20 @@
-//! Limits that a machine can set to the recorder: the cost of each in a report, and the command that changes it. The
-//! recorder's notices and `bprec doctor` both take the words from here.
+//! Limits that a machine can set for the recorder: the effect of each on a report, and the command that lifts it. The
+//! notices of the recorder and `bprec doctor` share these texts.
 
-/// Something that the machine lacks or does not allow.
+/// Ability that the machine lacks or denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// No perf event can be opened at all.
+    /// The kernel refuses every perf event.
     NoEvents,
-    /// Whole CPUs cannot be watched, only this user's own tasks.
+    /// The kernel refuses events on whole CPUs; this user can record only their own tasks.
     OwnTasksOnly,
-    /// Loads of programs by others are not announced to this user.
+    /// The kernel does not announce to this user the programs that others load.
     LoadsOfOthers,
-    /// Only user space of this user's own tasks can be sampled.
+    /// This user can sample only the user space of their own tasks.
     UserSpaceOnly,
-    /// There are no hardware counters.
+    /// The machine has no hardware counters.
     NoPmu,
-    /// Lost samples are not counted per event.
+    /// The kernel does not count lost samples per event.
     NoLostCounts,
     /// Mappings have no build ids.
     NoBuildIds,
@@ -22,7 +22,7 @@ pub enum Limit {
     NoCgroups,
     /// The kernel does not announce BPF programs.
     NoBpfEvents,
-    /// Times of events are of the scheduler's clock.
+    /// Events use the scheduler's clock.
     NoClock,
     /// CAP_PERFMON is missing.
     NoPerfmon,
@@ -32,31 +32,31 @@ pub enum Limit {
     NoSysAdmin,
     /// CAP_SYSLOG is missing.
     NoSyslog,
-    /// Programs of others cannot be listed.
+    /// The recorder cannot list programs of others.
     ProgramsHidden,
-    /// Run statistics cannot be switched on.
+    /// The recorder cannot switch run statistics on.
     NoStatistics,
     /// The kernel hides addresses: `kptr_restrict` is 2.
     AddressesHidden,
     /// The kernel hides addresses from this user.
     AddressesHiddenFromUser,
-    /// Programs are interpreted.
+    /// The kernel interprets programs instead of compiling them.
     NoJit,
-    /// Constants of programs are blinded, and their images not in kallsyms.
+    /// The kernel blinds constants of programs and keeps their images out of kallsyms.
     JitHardened,
-    /// Images are not in kallsyms.
+    /// The kernel keeps images out of kallsyms.
     JitSymbolsOff,
-    /// Programs of the recorder's own cannot be loaded.
+    /// The recorder cannot load its own programs.
     NoLoading,
-    /// Programs cannot be put around others.
+    /// The recorder cannot attach programs to other programs.
     NoTrampolines,
-    /// The kernel is too old to be trusted with that.
+    /// The kernel is too old for reliable trampolines.
     TrampolinesUntried,
     /// Trampolines lose count of tail calls.
     TailCallBug,
-    /// The kernel shows no memory of its own, not even to root.
+    /// The kernel hides its memory, even from root.
     Confidential,
-    /// The kernel has no types of its own.
+    /// The kernel provides no BTF of its own.
     NoBtf,
     /// Locked memory is limited.
     LittleMemory,
@@ -64,25 +64,25 @@ pub enum Limit {
     SmallRings,
     /// The sampling rate is limited below the default.
     LowRate,
-    /// Tracepoints cannot be found.
+    /// The recorder cannot find tracepoints.
     NoTracefs,
-    /// Pinned programs cannot be found.
+    /// The recorder cannot find pinned programs.
     NoBpffs,
-    /// There is no unified hierarchy of cgroups.
+    /// The machine has no unified cgroup hierarchy.
     NoCgroup2,
-    /// Task numbers are not the kernel's.
+    /// Process ids differ from those of the initial PID namespace.
     PidNamespace,
 }
 
 /// Remedy of a limit.
 enum Way {
-    /// To be run as root, unless it says otherwise.
+    /// Command that root runs, unless the command itself says otherwise.
     Command(&'static str),
     Hint(&'static str),
 }
 
 impl Limit {
-    /// Cost of the limit: what a recording, or its report, lacks.
+    /// Effect of the limit: the data that a recording, or its report, lacks.
     pub fn cost(self) -> &'static str {
         match self {
             Limit::NoEvents => "nothing can be recorded",
@@ -138,7 +138,7 @@ impl Limit {
         }
     }
 
-    /// Its name in JSON.
+    /// Name of the limit in JSON.
     pub fn id(self) -> &'static str {
         match self {
             Limit::NoEvents => "no-events",
@@ -178,7 +178,7 @@ impl Limit {
         }
     }
 
-    /// The command that changes it; `None` where no command does.
+    /// Command that lifts the limit; `None` if no command does.
     pub fn command(self) -> Option<&'static str> {
         match self.way() {
             Way::Command(command) => Some(command),
@@ -186,7 +186,7 @@ impl Limit {
         }
     }
 
-    /// Remedy: a command, or what the machine would have to have.
+    /// Remedy: a command, or a hint about the machine.
     pub fn remedy(self) -> &'static str {
         match self.way() {
             Way::Command(text) | Way::Hint(text) => text,
@@ -226,7 +226,7 @@ impl Limit {
             Limit::NoBtf => Way::Hint("a kernel with CONFIG_DEBUG_INFO_BTF"),
             Limit::LittleMemory => Way::Command("ulimit -l unlimited"),
             Limit::SmallRings => Way::Command("sysctl kernel.perf_event_mlock_kb=516"),
-            // The rate cannot be written while the kernel is told not to lower it (0 or 100).
+            // The kernel refuses to change the rate while perf_cpu_time_max_percent is 0 or 100.
             Limit::LowRate => {
                 Way::Command("sysctl kernel.perf_cpu_time_max_percent=25 kernel.perf_event_max_sample_rate=100000")
             }

@@ -1,6 +1,6 @@
-//! Options allowed to a caller who has fewer rights than the recorder (file capabilities, set-user-ID): with the others
-//! the recorder would lend its rights, to run programs in the kernel, to read the maps of others, or to put a map where
-//! others look for one.
+//! Options allowed to a caller with fewer rights than the recorder (file capabilities, set-user-ID). The other
+//! options would lend the recorder's rights to the caller: to run programs in the kernel, to read the maps of others,
+//! or to place a map where others look for one.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,15 +11,15 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use crate::{Error, Result, sys};
 
-/// File in which root allows such options, one in each line.
+/// File in which root lists the options to allow, one per line.
 const ALLOWED: &str = "/etc/bprec/allowed";
-/// No list is longer.
+/// Maximum size of the list.
 const ALLOWED_MAX_BYTES: u64 = 1 << 16;
 
-/// Refuses the options among these that were given and would lend rights, unless root has allowed them.
+/// Refuses given options that would lend rights, unless root has allowed them.
 ///
 /// # Errors
-/// When one of them is refused.
+/// Fails if an option is refused.
 pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
     if !sys::has_more_rights_than_caller() {
         return Ok(());
@@ -35,16 +35,18 @@ pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
     })
 }
 
-/// Entry of the same list for names in user space: reading what processes of others have mapped, and those files.
+/// Entry of the list that allows names in user space: reading mappings of other users' processes, and the mapped files.
 const USER_SYMBOLS: &str = "--user-symbols";
 
-/// True if names in user space may be had with the rights of this process: they lend none, or root has allowed it.
+/// Returns true if names in user space may be read with the rights of this process: they lend no rights, or root has
+/// allowed them.
 pub(crate) fn allows_user_symbols() -> bool {
     !sys::has_more_rights_than_caller() || allowed(Path::new(ALLOWED)).iter().any(|line| line == USER_SYMBOLS)
 }
 
-/// Gives up for good to look into processes of others (their descriptors and namespaces), where the caller could not and root has not
-/// allowed it. Before other threads are started, as they have the rights of the one that starts them.
+/// Permanently drops the right to inspect processes of others (their descriptors and namespaces) if the caller lacks
+/// it and root has not allowed it. Call it before starting other threads, because a thread inherits the rights of its
+/// creator.
 pub(crate) fn respect_processes() -> Result<()> {
     let look_into = CapabilitySet::SYS_PTRACE;
     let Ok(sets) = capabilities(None) else { return Ok(()) };
@@ -57,14 +59,15 @@ pub(crate) fn respect_processes() -> Result<()> {
         .map_err(|answer| Error::Other(format!("cannot drop capabilities that the caller lacks: {answer}")))
 }
 
-/// While it lives, this thread reads about processes what the kernel lets its caller read, and no more: their mappings and what is mapped.
+/// Guard that limits this thread to the process information that the kernel lets the caller read: mappings and mapped
+/// files.
 #[derive(Debug)]
 pub(crate) struct AsCaller {
     before: Option<CapabilitySets>,
 }
 
 impl AsCaller {
-    /// Lays down capabilities that the caller lacks, unless root has allowed their use.
+    /// Drops capabilities that the caller lacks, unless root has allowed their use.
     pub(crate) fn begin() -> AsCaller {
         let before = if allows_user_symbols() { None } else { capabilities(None).ok() };
         let laid_down = before.is_some_and(|sets| {
@@ -76,14 +79,14 @@ impl AsCaller {
 
 impl Drop for AsCaller {
     fn drop(&mut self) {
-        // Permitted capabilities can be taken up again.
+        // A thread can regain permitted capabilities.
         if let Some(sets) = self.before {
             let _ = set_capabilities(None, sets);
         }
     }
 }
 
-/// The lines of a list that nobody but root can have written.
+/// Reads the lines of a list that only root can have written.
 fn allowed(path: &Path) -> Vec<String> {
     let read = || {
         let file = File::open(path).ok()?;

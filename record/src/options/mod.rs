@@ -20,66 +20,68 @@ use bprec_bpf::Bounds;
 
 pub use stat::{StatOptions, StatTarget};
 
-/// Everything [`record`](crate::record) needs to know.
+/// Complete settings for [`record`](crate::record).
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Target of the events.
+    /// Tasks or CPUs to record.
     pub target: Target,
-    /// Events as the user wrote them (`-e`), each possibly a list with commas. Empty means cycles, or the nearest thing.
+    /// Events as the user wrote them (`-e`); each string may be a list with commas. Empty means cycles, or the
+    /// nearest event.
     pub events: Vec<String>,
-    /// Rate.
+    /// Sampling rate or period.
     pub rate: Rate,
-    /// Samples that a BPF program of ours makes, beside the others.
+    /// Samples that the recorder's BPF program takes beside the main events.
     pub bpf_sampler: Option<SamplerFields>,
-    /// Rate of its samples; `None`: as the main event.
+    /// Rate of the BPF sampler; `None` means the rate of the main event.
     pub bpf_sampler_rate: Option<Rate>,
-    /// Method of recording user call chains; kernel ones always are recorded.
+    /// Method of recording user call chains; kernel call chains are always recorded.
     pub user_chains: UserChains,
-    /// Name the functions of user space that samples hit when a file ends.
+    /// Name the user functions that samples hit, when a file ends.
     pub user_symbols: bool,
-    /// Name the kernel functions that samples hit as they do, for whoever reads a file while it is written; otherwise when it ends.
+    /// Name the kernel functions as samples hit them, for readers of a file that is still being written; otherwise
+    /// when the file ends.
     pub early_symbols: bool,
-    /// Objects whose perf_event programs run on events of their own, like those that sample.
+    /// BPF objects of the user; their perf_event programs run on separate events, like the sampling events.
     pub objects: Vec<ObjectFile>,
     /// Size of each CPU's ring buffer.
     pub ring: RingSize,
-    /// Samples overwrite the oldest ones in the rings. What is there is written when a file ends.
+    /// Let new samples overwrite the oldest ones in the rings; the recorder writes the rings when a file ends.
     pub overwrite: bool,
-    /// Output.
+    /// Destination of the recording.
     pub output: Output,
-    /// When one file ends and the next begins; `None`: everything goes into one.
+    /// Conditions that end one file and start the next; `None` writes a single file.
     pub switch_output: Option<SwitchOutput>,
-    /// Time between two syncs to the disk; `None`: at the end only.
+    /// Time between two syncs to the disk; `None` syncs only at the end.
     pub sync: Option<Duration>,
-    /// Compress records with zstd, at a level of 1 to 22.
+    /// Level of zstd compression of the records, 1 to 22.
     pub compression_level: Option<u8>,
     /// Command to run; the recording ends with it.
     pub command: Option<Vec<OsString>>,
-    /// Longest time to record.
+    /// Maximum duration of the recording.
     pub duration: Option<Duration>,
-    /// Time from the start of the command to that of sampling.
+    /// Delay between the start of the command and the start of sampling.
     pub delay: Option<Duration>,
-    /// Ends the recording when it becomes readable, or its other end is closed.
+    /// Descriptor that ends the recording when it becomes readable or its other end closes.
     pub stop: Option<Arc<OwnedFd>>,
     /// Source of run counts of programs.
     pub counters: Counters,
-    /// Limit on run statistics, with exact counters where these are asked for.
+    /// Limit on the cost of run statistics and, if requested, exact counters.
     pub budget: Budget,
-    /// CPU time that they have taken, for readers while the recording goes on.
+    /// CPU time that run statistics have taken; readers can watch it during the recording.
     pub taken: Taken,
-    /// Count events of what is recorded at context switches, and of the targets that this names beside it.
+    /// Shared counters, read at context switches: of the recorded target, and of the additional targets named here.
     pub shared: Option<SharedOptions>,
     /// Time between two snapshots of the counters.
     pub interval: Duration,
-    /// Maps whose contents are read when sampling has ended.
+    /// Maps to read when sampling has ended.
     pub dump_maps: Vec<WantedMap>,
-    /// Limits on what is read of each map.
+    /// Limits on the data read from each map.
     pub dump_bounds: Bounds,
-    /// Count samples in the kernel, and write weighted ones at each interval.
+    /// Settings for counting samples in the kernel, which writes weighted samples at each interval.
     pub aggregate: Option<Aggregate>,
-    /// The command line, for the file's CMDLINE.
+    /// Command line, for the CMDLINE feature of the file.
     pub argv: Vec<OsString>,
-    /// Takes messages as they arise.
+    /// Callback that receives messages as they arise.
     pub notify: fn(Level, &str),
 }
 
@@ -119,22 +121,24 @@ impl Default for Options {
     }
 }
 
-/// Options of counting samples in the kernel.
+/// Options for counting samples in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aggregate {
-    /// Stacks that are counted per event and interval; `None`: by the number of CPUs, as each has its own.
+    /// Stacks to count per event and interval; `None` derives the number from the number of CPUs, because each CPU
+    /// has its own stacks.
     pub entries: Option<u32>,
-    /// Tell samples in user mode apart by their addresses, also without user call chains.
+    /// Distinguish user-mode samples by address, even without user call chains.
     pub user_addresses: bool,
 }
 
 impl Aggregate {
-    /// Stacks of each CPU, and limits on those of all: a small machine has many tasks, too, and memory is taken at once.
+    /// Stacks per CPU, and limits on the total: a small machine also has many tasks, and the kernel allocates the
+    /// memory at once.
     const ENTRIES_PER_CPU: u32 = 1024;
     const ENTRIES_MIN: u32 = 8192;
     const ENTRIES_MAX: u32 = 1 << 16;
 
-    /// Stacks that are counted per event and interval on so many CPUs.
+    /// Returns the number of stacks to count per event and interval on this number of CPUs.
     pub(crate) fn entries_on(self, cpus: usize) -> u32 {
         let of_cpus = u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(Aggregate::ENTRIES_PER_CPU);
         self.entries.unwrap_or(of_cpus.clamp(Aggregate::ENTRIES_MIN, Aggregate::ENTRIES_MAX))
@@ -144,9 +148,9 @@ impl Aggregate {
 /// Level of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The recording is less than what was asked for.
+    /// The recording lacks something that the user asked for.
     Warning,
-    /// Good to know.
+    /// Useful information.
     Notice,
     /// Details of a step, for `-v`.
     Detail,
@@ -159,7 +163,7 @@ pub enum Target {
     System,
     /// These CPUs (`-C`).
     Cpus(Vec<u32>),
-    /// These processes with all threads and their children to come (`-p`).
+    /// These processes with all their threads and future children (`-p`).
     Processes(Vec<u32>),
     /// These threads (`-t`).
     Threads(Vec<u32>),
@@ -167,12 +171,12 @@ pub enum Target {
     Command,
 }
 
-/// A map, or several of one name.
+/// Maps to dump: one by id, or several by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WantedMap {
     /// The map with this id.
     Id(u32),
-    /// All maps with such a name, as the kernel has it: `*`, `?`, `[a-z]`.
+    /// All maps with a matching kernel name; the pattern may contain `*`, `?` and `[a-z]`.
     Name(String),
 }
 
@@ -193,32 +197,32 @@ impl fmt::Display for WantedMap {
     }
 }
 
-/// A BPF object of the user's.
+/// BPF object of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectFile {
-    /// Its file.
+    /// Path of the object file.
     pub path: PathBuf,
-    /// The one program that is meant; all perf_event programs otherwise.
+    /// Name of the one program to use; `None` uses all perf_event programs.
     pub program: Option<String>,
 }
 
 /// Rate or period of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// 4000 Hz; each occurrence of a tracepoint.
+    /// 4000 Hz; for a tracepoint, each occurrence.
     Default,
     /// Times per second (`-F`).
     Frequency(u64),
     /// The highest rate that the kernel allows (`-F max`).
     MaxFrequency,
-    /// Once per so many events (`-c`).
+    /// One sample per this number of events (`-c`).
     Period(u64),
 }
 
 /// Size of a ring buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingSize {
-    /// The largest power of two that needs no special permission, as perf takes it.
+    /// The largest power of two that needs no privilege, as in perf.
     Default,
     /// Pages, rounded up to a power of two.
     Pages(u64),
@@ -226,11 +230,12 @@ pub enum RingSize {
     Bytes(u64),
 }
 
-/// The largest ring.
+/// Maximum size of a ring.
 const RING_MAX_BYTES: usize = 1 << 30;
 
 impl RingSize {
-    /// True if each CPU of this machine can have such a ring: all of them together may have half of the memory.
+    /// Returns true if each CPU of this machine can have a ring of this size: all rings together may take half of the
+    /// memory.
     pub fn is_possible(self) -> bool {
         let wanted = match self {
             RingSize::Default => return true,
@@ -241,7 +246,7 @@ impl RingSize {
         wanted <= RING_MAX_BYTES as u64 && sys::memory_bytes().is_none_or(|memory| all <= memory / 2)
     }
 
-    /// Bytes of a ring's data, within reason.
+    /// Size of a ring's data in bytes, within the limits.
     pub(crate) fn bytes(self) -> usize {
         let page = sys::page_bytes();
         let wanted = match self {
@@ -250,7 +255,7 @@ impl RingSize {
             RingSize::Default => {
                 let locked = machine::kernel_sysctl("perf_event_mlock_kb").and_then(|kb| usize::try_from(kb).ok());
                 let usable = locked.unwrap_or(516).saturating_mul(1024).saturating_sub(page).max(page);
-                // The largest power of two within it.
+                // Largest power of two within the limit.
                 1 << usable.ilog2()
             }
         };
@@ -261,7 +266,7 @@ impl RingSize {
 /// Output of the recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// A file; one that exists is kept as `<name>.old`.
+    /// A file; an existing file is kept as `<name>.old`.
     File(PathBuf),
     /// Standard output, in pipe format.
     Stdout,
@@ -270,45 +275,46 @@ pub enum Output {
 /// Source of run counts of programs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Counters {
-    /// Not counted.
+    /// No run counts.
     Off,
-    /// The kernel's run statistics, switched on for the time of the recording.
+    /// The kernel's run statistics, switched on during the recording.
     Stats,
-    /// Run statistics, and programs of our own around those of others. Where that is not allowed, run statistics alone.
+    /// Run statistics, and the recorder's own programs attached to programs of others; run statistics alone where the
+    /// kernel refuses those.
     Exact(Exact),
 }
 
-/// Options of counting by programs around others'.
+/// Options of exact counters.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exact {
     /// Programs, by full name or id, and functions of each: shell patterns `PROGRAM[:FUNCTION]`, several with commas.
-    /// `None` is the entry of every program.
+    /// `None` means the entry function of every program.
     pub pattern: Option<String>,
-    /// Lists of events, groups in braces. Empty means what a PMU has: cycles and instructions.
+    /// Lists of events, groups in braces. Empty means the events of the PMU: cycles and instructions.
     pub events: Vec<String>,
-    /// Limit on counting.
+    /// Limit on the cost of counting.
     pub budget: Budget,
-    /// Counts of each CPU beside those of all.
+    /// Report counts of each CPU beside the totals.
     pub per_cpu: bool,
 }
 
-/// Limit on counting runs of programs, as a part of the time of all CPUs.
+/// Limit on the cost of counting runs of programs, as a fraction of the time of all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Budget {
-    /// 2 % for run statistics, which count all runs below that, and 0.5 % for exact counters.
+    /// 2 % for run statistics, which count all runs below that limit, and 0.5 % for exact counters.
     #[default]
     Usual,
-    /// This part of 1 for both together; run statistics may have half of it where there are exact counters.
+    /// This fraction for both together; run statistics may take half of it if exact counters are on.
     Part(f64),
-    /// All of the machine: all runs are counted.
+    /// No limit: all runs are counted.
     Unlimited,
 }
 
 impl Budget {
-    /// For recordings that go on all the time.
+    /// Budget for continuous recordings.
     pub const LOW: Budget = Budget::Part(0.005);
 
-    /// The part of 1 that run statistics may take; `None` without a limit.
+    /// Fraction of the time that run statistics may take; `None` means no limit.
     fn of_statistics(self, with_exact: bool) -> Option<f64> {
         match self {
             Budget::Usual => Some(0.02),
@@ -317,7 +323,7 @@ impl Budget {
         }
     }
 
-    /// The same for exact counters.
+    /// Fraction of the time that exact counters may take; `None` means no limit.
     pub(crate) fn of_exact(self) -> Option<f64> {
         match self {
             Budget::Usual => Some(0.005),
@@ -331,18 +337,18 @@ impl Budget {
         self.of_statistics(with_exact).map(ns_per_second)
     }
 
-    /// Limit on exact counters, ns of each second, of which run statistics are paid as well where [`Budget::is_shared`] says so.
+    /// Limit on exact counters, ns of each second; includes run statistics if [`Budget::is_shared`] returns true.
     pub(crate) fn exact_ns(self) -> Option<f64> {
         self.of_exact().map(ns_per_second)
     }
 
-    /// Exact counters have what run statistics leave of the limit.
+    /// Returns true if exact counters get the part of the limit that run statistics leave.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Budget::Part(_))
     }
 }
 
-/// CPU time that run statistics have taken so far, all CPUs together: all clones of one are the same.
+/// CPU time that run statistics have taken so far, all CPUs together; all clones share the same value.
 #[derive(Debug, Clone, Default)]
 pub struct Taken(Arc<AtomicU64>);
 
@@ -357,46 +363,47 @@ impl Taken {
     }
 }
 
-/// A part of 1 of the time of all CPUs, ns of each second.
+/// Converts a fraction of the time of all CPUs to ns of each second.
 fn ns_per_second(part: f64) -> f64 {
     part * machine::online_cpus().len() as f64 * 1e9
 }
 
-/// When one file of a recording ends and the next one begins. Each is complete by itself, and no sample is lost between two.
+/// Conditions that end one file of a recording and start the next. Each file is complete, and no sample is lost
+/// between two files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwitchOutput {
-    /// When a file has this many bytes.
+    /// Size limit of a file, bytes.
     pub size_bytes: Option<u64>,
-    /// When it has gone on for this long.
+    /// Time limit of a file.
     pub every: Option<Duration>,
-    /// On SIGUSR2.
+    /// Start the next file on SIGUSR2.
     pub on_signal: bool,
-    /// Keep this many files; the oldest is deleted when there is one more.
+    /// Number of files to keep; the recorder deletes the oldest file beyond it.
     pub max_files: Option<NonZeroUsize>,
 }
 
 /// User call chains of samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UserChains {
-    /// None.
+    /// No user call chains.
     #[default]
     None,
-    /// Taken by the kernel, by frame pointer.
+    /// The kernel records user call chains by frame pointer.
     FramePointers,
-    /// User registers and so many bytes of the user stack, for a reader to unwind by DWARF as perf does.
+    /// User registers and a number of bytes of the user stack; a reader unwinds them by DWARF, as perf does.
     Dwarf {
-        /// A multiple of 8, at most [`UserChains::STACK_BYTES_MAX`].
+        /// Bytes of the user stack: a multiple of 8, at most [`UserChains::STACK_BYTES_MAX`].
         stack_bytes: u32,
     },
 }
 
 impl UserChains {
-    /// Bytes of the stack that perf takes by default.
+    /// Default size of the stack copy in perf, bytes.
     pub const STACK_BYTES: u32 = 8192;
-    /// The most that fits into a record, as perf has it.
+    /// Maximum size of the stack copy that fits into a record, as in perf.
     pub const STACK_BYTES_MAX: u32 = 65528;
 
-    /// The kernel takes them.
+    /// Returns true if the kernel records the user call chains.
     pub(crate) fn are_by_kernel(self) -> bool {
         self == UserChains::FramePointers
     }

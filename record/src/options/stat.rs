@@ -7,45 +7,46 @@ use std::time::Duration;
 
 use super::{Budget, Level};
 
-/// Everything that [`stat`](crate::stat) needs to know.
+/// Complete settings for [`stat`](crate::stat).
 #[derive(Debug, Clone)]
 pub struct StatOptions {
     /// Target of the count.
     pub target: StatTarget,
-    /// Events as the user wrote them: lists with groups in braces. Empty means the usual ones.
+    /// Events as the user wrote them: lists with groups in braces. Empty means the default events.
     pub events: Vec<String>,
     /// Command to run; counting ends with it.
     pub command: Option<Vec<OsString>>,
-    /// Longest time to count.
+    /// Maximum duration of the count.
     pub duration: Option<Duration>,
-    /// Time between two readings that are of interest by themselves.
+    /// Time between two readings that are reported separately.
     pub interval: Option<Duration>,
-    /// Counts of each CPU, too.
+    /// Report counts of each CPU as well.
     pub per_cpu: bool,
-    /// Count programs exactly, where that is possible; else by run statistics alone.
+    /// Count programs exactly where possible, otherwise by run statistics alone.
     pub exact: bool,
     /// Limit on counting programs.
     pub budget: Budget,
-    /// Map by which sessions that count targets find each other; `None` is perf's.
+    /// Map through which sessions that count targets find each other; `None` is the map of perf.
     pub attr_map: Option<PathBuf>,
-    /// Takes messages as they arise.
+    /// Callback that receives messages as they arise.
     pub notify: fn(Level, &str),
 }
 
-/// Target of a count: programs, or events at context switches, shared with other sessions.
+/// Target of a count: programs, or events at context switches that other sessions can share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatTarget {
-    /// BPF programs and their functions, by patterns as in [`Exact::pattern`](crate::Exact::pattern); `None` is all of them.
+    /// BPF programs and their functions, by patterns as in [`Exact::pattern`](crate::Exact::pattern); `None` means
+    /// all programs.
     Programs(Option<String>),
     /// Events of the whole machine.
     System,
     /// Events on each of these CPUs.
     Cpus(Vec<u32>),
-    /// Events of each of these processes, with all threads and their children to come.
+    /// Events of each of these processes, with all their threads and future children.
     Processes(Vec<u32>),
     /// Events of each of these threads.
     Threads(Vec<u32>),
-    /// Events of each of these cgroups, with those below.
+    /// Events of each of these cgroups and their descendants.
     Cgroups(Vec<PathBuf>),
     /// Events of the command and its children.
     Command,

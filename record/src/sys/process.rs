@@ -1,4 +1,4 @@
-//! Processes: the one of the command between fork and exec, and what this one may use and has used.
+//! The process of the command between fork and exec, and the resources and limits of the recorder's own process.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,21 +11,21 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::signals::{BLOCKED, set_disposition};
 
-/// Blocks from this size on are mapped by themselves.
+/// Size from which the C library maps a block separately.
 #[cfg(target_env = "gnu")]
 const LARGE_BLOCK_BYTES: libc::c_int = 256 << 10;
 
-/// Settings that the command gets back as they were before the recorder changed them for itself.
+/// Settings to restore for the command, because the recorder changed them for itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inherited {
-    /// The limit of open files.
+    /// Limit of open files.
     pub(crate) open_files: Rlimit,
     /// SIGCHLD was ignored.
     pub(crate) ignores_children: bool,
 }
 
-/// Lets the command's process, once forked, tell its pid on `tell` and wait on `wait` before it execs. When `go`, the
-/// other end of `wait`, closes without a byte it gives up instead.
+/// Makes the forked process of the command write its pid to `tell` and wait on `wait` before the exec. The process
+/// gives up if `go`, the other end of `wait`, closes without a byte.
 pub(crate) fn hold_before_exec(
     command: &mut Command,
     tell: OwnedFd,
@@ -40,7 +40,7 @@ pub(crate) fn hold_before_exec(
         // this closure and the buffers are locals. The one closed is this process's own copy of `go`, open when it was
         // forked; nothing uses it here.
         unsafe {
-            // Its own copy would keep the pipe open after the recorder has ended.
+            // A copy of `go` in this process would keep the pipe open after the recorder has ended.
             libc::close(go_in_child);
             let pid = libc::getpid().to_ne_bytes();
             if libc::write(tell.as_raw_fd(), pid.as_ptr().cast(), pid.len()) != pid.len() as isize {
@@ -55,7 +55,7 @@ pub(crate) fn hold_before_exec(
                     _ => return Err(io::Error::last_os_error()),
                 }
             }
-            // A shell that is blind to SIGCHLD waits for its children for ever.
+            // A shell that ignores SIGCHLD waits for its children forever.
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
             for signal in BLOCKED {
@@ -68,7 +68,7 @@ pub(crate) fn hold_before_exec(
         if inherited.ignores_children {
             set_disposition(libc::SIGCHLD, libc::SIG_IGN);
         }
-        // A plain system call. That it fails is nothing to keep the command from running.
+        // A plain system call. A failure must not prevent the command from running.
         let _ = setrlimit(Resource::Nofile, inherited.open_files);
         Ok(())
     };
@@ -76,20 +76,20 @@ pub(crate) fn hold_before_exec(
     unsafe { command.pre_exec(hook) };
 }
 
-/// Raises the limit of open files as far as it goes; what it was.
+/// Raises the limit of open files to its maximum and returns the previous limit.
 pub(crate) fn raise_open_files() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
-    // Refused, it stays what it is.
+    // If the kernel refuses, the limit is unchanged.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before });
     before
 }
 
-/// The limit of open files; `None` when there is none.
+/// Limit of open files; `None` means unlimited.
 pub(crate) fn open_files_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Asks that this thread runs before ordinary ones; whether that was granted.
+/// Requests priority over ordinary threads for this thread; returns true if the kernel granted it.
 pub(crate) fn become_urgent() -> bool {
     let param = libc::sched_param { sched_priority: 1 };
     // SAFETY: the call gets a pointer to a local; 0 means the calling thread.
@@ -99,12 +99,12 @@ pub(crate) fn become_urgent() -> bool {
     }
 }
 
-/// Asks that this thread gets the largest part of a CPU that ordinary threads can get; whether that was granted.
+/// Requests the largest CPU share of an ordinary thread for this thread; returns true if the kernel granted it.
 pub(crate) fn become_favoured() -> bool {
     rustix::process::setpriority_process(Some(rustix::thread::gettid()), -20).is_ok()
 }
 
-/// Bytes of memory that the machine has.
+/// Memory of the machine in bytes.
 pub(crate) fn memory_bytes() -> Option<u64> {
     // SAFETY: takes no pointers.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
@@ -118,7 +118,7 @@ pub(crate) struct Usage {
     pub(crate) user_ns: u64,
     /// CPU time in the kernel.
     pub(crate) system_ns: u64,
-    /// Largest resident set.
+    /// Largest resident set size.
     pub(crate) max_rss_bytes: u64,
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn usage() -> Usage {
     }
 }
 
-/// CPU time in user mode and in the kernel of the children that were waited for.
+/// User and kernel CPU time of the children that the process has waited for.
 pub(crate) fn children_usage() -> (Duration, Duration) {
     let usage = rusage(libc::RUSAGE_CHILDREN);
     (duration(usage.ru_utime), duration(usage.ru_stime))
@@ -152,7 +152,7 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
 }
 
-/// Gives memory that is free in this process back to the kernel, where the C library does not do so by itself.
+/// Returns free memory of this process to the kernel, where the C library does not do so itself.
 pub(crate) fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointers, and other threads may go on allocating.

@@ -5,8 +5,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// SIGINT, SIGTERM, SIGHUP and SIGCHLD, and SIGUSR2 where it has a meaning, as input on a descriptor rather than interruptions,
-/// as long as this lives.
+/// Makes SIGINT, SIGTERM, SIGHUP and SIGCHLD, and SIGUSR2 if it is used, readable from a descriptor instead of
+/// interrupting the process, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: OwnedFd,
@@ -15,12 +15,12 @@ pub(crate) struct Signals {
     ignores_children: bool,
 }
 
-/// A signal that asks for the end.
+/// Signal that ends the recording.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
-    /// Its number.
+    /// Signal number.
     pub(crate) signal: i32,
-    /// The terminal sent it, to everything in the foreground, and no process.
+    /// The terminal sent the signal to the foreground process group; no process sent it.
     pub(crate) by_kernel: bool,
 }
 
@@ -30,21 +30,21 @@ pub(super) const BLOCKED: [libc::c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc:
 /// Signals that have arrived.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Arrived {
-    /// The last one that asks for the end.
+    /// Last signal that ends the recording.
     pub(crate) end: Option<Asked>,
-    /// SIGUSR2.
+    /// SIGUSR2 has arrived.
     pub(crate) user: bool,
 }
 
 impl Signals {
-    /// Blocks the signals in this thread and those it starts from now on.
+    /// Blocks the signals in this thread and in the threads that it starts later.
     ///
-    /// SIGHUP stays as it is where it is ignored, as under `nohup`: a signal that is blocked arrives all the same. SIGINT does
-    /// not: shells without job control have it ignored in what they start in the background, and `kill -INT` is how a
-    /// recording there is ended. SIGUSR2 is left alone unless it `takes_user`.
+    /// An ignored SIGHUP stays ignored, as under `nohup`; blocking would make it arrive. An ignored SIGINT does not
+    /// stay ignored: shells without job control ignore it in background commands, and `kill -INT` is the usual way to
+    /// end a recording there. SIGUSR2 is unchanged unless `takes_user` is set.
     ///
     /// # Errors
-    /// When the kernel has no descriptor to tell of them.
+    /// Fails if the kernel provides no descriptor for the signals.
     pub(crate) fn block(takes_user: bool) -> crate::Result<Signals> {
         Signals::try_block(takes_user).map_err(|answer| crate::Error::Syscall {
             call: "signalfd",
@@ -55,7 +55,7 @@ impl Signals {
     }
 
     fn try_block(takes_user: bool) -> io::Result<Signals> {
-        // Before anything is started: where SIGCHLD is ignored the kernel keeps no exit status of children.
+        // Set before any child starts: where SIGCHLD is ignored, the kernel keeps no exit status of children.
         let ignores_children = is_ignored(libc::SIGCHLD)?;
         if ignores_children {
             set_disposition(libc::SIGCHLD, libc::SIG_DFL);
@@ -86,12 +86,12 @@ impl Signals {
         }
     }
 
-    /// True if the parent process had SIGCHLD ignored: the command is started in the same way.
+    /// Returns true if the parent process had SIGCHLD ignored; the command starts with the same setting.
     pub(crate) fn ignores_children(&self) -> bool {
         self.ignores_children
     }
 
-    /// Takes what has arrived.
+    /// Reads the signals that have arrived.
     pub(crate) fn take(&self) -> Arrived {
         let mut arrived = Arrived::default();
         loop {
@@ -140,15 +140,15 @@ fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// Has a write beyond the limit of the size of files (`ulimit -f`) be refused like any other, rather than end the process. A command that
-/// is started has the kernel's own way again: only what is ignored is inherited.
+/// Makes the kernel refuse a write beyond the file size limit (`ulimit -f`) instead of ending the process. A command
+/// that the recorder starts gets the default action back: a child inherits only ignored signals.
 pub fn survive_file_size_limit() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: the function does nothing, which is async-signal-safe.
     unsafe { libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t) };
 }
 
-/// Has the kernel ignore a signal, or do by itself what it does. Async-signal-safe.
+/// Makes the kernel ignore a signal, or take its default action. Async-signal-safe.
 pub(super) fn set_disposition(signal: libc::c_int, disposition: libc::sighandler_t) {
     // SAFETY: neither of the two dispositions is a function to be called.
     unsafe { libc::signal(signal, disposition) };

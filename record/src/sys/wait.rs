@@ -1,4 +1,4 @@
-//! Waiting for descriptors, and waking another thread that does.
+//! Waits for input on descriptors, and wakes another thread that waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,10 +13,10 @@ pub(crate) fn poll_in<'fd>(fd: &'fd impl AsFd) -> PollFd<'fd> {
     PollFd::new(fd, PollFlags::IN)
 }
 
-/// Waits until one of the descriptors is ready or the time is over; an interruption counts as a timeout.
+/// Waits until a descriptor is ready or the timeout expires; an interruption counts as a timeout.
 ///
 /// # Errors
-/// When the kernel has no memory for it.
+/// Fails if the kernel has no memory for the wait.
 pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -32,18 +32,18 @@ pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Res
     }
 }
 
-/// True if the other side of a descriptor is gone or in error: it would never let [`poll`] wait again.
+/// Returns true if the other end of a descriptor is closed or in error: [`poll`] would return at once forever.
 pub(crate) fn is_hung_up(fd: &PollFd<'_>) -> bool {
     fd.revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Wakes a thread that polls for it.
+/// Descriptor that wakes a thread that polls it.
 #[derive(Debug, Clone)]
 pub(crate) struct Waker(Arc<OwnedFd>);
 
 impl Waker {
     /// # Errors
-    /// When there are no more descriptors.
+    /// Fails if the process has no free descriptors.
     pub(crate) fn new() -> crate::Result<Waker> {
         match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(fd) => Ok(Waker(Arc::new(fd))),
@@ -56,13 +56,13 @@ impl Waker {
         }
     }
 
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     pub(crate) fn wake(&self) {
-        // It fails only when 2⁶⁴ − 1 wakes were not taken, and then it is readable.
+        // The write fails only if 2⁶⁴ − 1 wakes are pending, and the descriptor is readable then.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// True if it was readable; it is not any more.
+    /// Returns true if the descriptor was readable, and clears it.
     pub(crate) fn take(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
