@@ -4,17 +4,17 @@
 //! (`VER9`); bytes that an older writer did not know are zero. Flag bit fields are stored from the least significant
 //! bit on little-endian machines and from the most significant one on big-endian machines.
 //!
-//! A kernel takes an attr that is longer than what it knows only if the rest is zero, and perf none at all: writers use
-//! the smallest size that holds what is set. Sizes came with 2.6.31 (64), 2.6.33 (72), 3.4 (80), 3.7 (96), 3.19 (104),
-//! 4.1 (112), 5.5 (120), 5.13 (128) and 6.3 (136).
+//! A kernel accepts an attr longer than its own layout only if the extra bytes are zero; perf rejects a longer attr.
+//! Writers therefore use the smallest size that holds all fields set. Kernel versions that introduced the sizes: 2.6.31
+//! (64), 2.6.33 (72), 3.4 (80), 3.7 (96), 3.19 (104), 4.1 (112), 5.5 (120), 5.13 (128) and 6.3 (136).
 
 use crate::layout::{Codec, Padded, Plain, layout, number};
 use crate::{Endian, Error, Reader, Result, Writer};
 
-/// The size of the newest layout this crate decodes (`PERF_ATTR_SIZE_VER9`). Longer attrs are read as far as this.
+/// Size in bytes of the newest layout that this crate decodes (`PERF_ATTR_SIZE_VER9`). Bytes beyond it are ignored.
 pub const ATTR_SIZE_MAX: usize = 144;
 
-/// Attr sizes that kernels and perf know by name, smallest first: `PERF_ATTR_SIZE_VER0` … `VER9`.
+/// Attr sizes that have a name in the kernel, in bytes, smallest first: `PERF_ATTR_SIZE_VER0` … `VER9`.
 pub const ATTR_SIZES: [u32; 10] = [64, 72, 80, 96, 104, 112, 120, 128, 136, 144];
 
 /// The values of `perf_event_attr.type` that are fixed by the ABI; other numbers are dynamic PMUs from sysfs.
@@ -63,13 +63,13 @@ macro_rules! bits {
                 self.0 & other.0 == other.0
             }
 
-            /// The bits of both.
+            /// Returns the union of both sets of bits.
             #[must_use]
             pub const fn with(self, other: $name) -> $name {
                 $name(self.0 | other.0)
             }
 
-            /// These bits without those of `other`.
+            /// Returns these bits without the bits of `other`.
             #[must_use]
             pub const fn without(self, other: $name) -> $name {
                 $name(self.0 & !other.0)
@@ -79,8 +79,9 @@ macro_rules! bits {
 }
 
 bits! {
-    /// `attr.sample_type`: which fields a sample holds; those without a version are as old as samples are. Unknown bits are
-    /// kept. The order of the fields is not that of the bits, see [`SampleLayout`](crate::SampleLayout).
+    /// `attr.sample_type`: fields that a sample holds. Fields without a version exist since the first kernel with
+    /// samples. Unknown bits are kept. The order of the fields in a sample differs from the order of the bits, see
+    /// [`SampleLayout`](crate::SampleLayout).
     SampleType {
         /// Instruction pointer.
         IP = 0;
@@ -100,7 +101,7 @@ bits! {
         CPU = 7;
         /// Period that this sample stands for.
         PERIOD = 8;
-        /// Id of the very event, children included.
+        /// Id of the event instance; a child event has its own.
         STREAM_ID = 9;
         /// Raw bytes: tracepoint fields or bpf-output.
         RAW = 10;
@@ -154,9 +155,9 @@ bits! {
 bits! {
     /// The flag word of the attr, flag n at bit n whatever the byte order of the input was.
     AttrFlags {
-        /// Off until enabled.
+        /// Starts disabled.
         DISABLED = 0;
-        /// Children inherit it.
+        /// Child tasks inherit the event.
         INHERIT = 1;
         /// Must always be on the PMU.
         PINNED = 2;
@@ -184,7 +185,7 @@ bits! {
         TASK = 13;
         /// `wakeup` counts bytes.
         WATERMARK = 14;
-        /// Non-executable maps too.
+        /// MMAP records of non-executable mappings too.
         MMAP_DATA = 17;
         /// Trailer on all other records (since 2.6.38).
         SAMPLE_ID_ALL = 18;
@@ -248,7 +249,7 @@ impl AttrFlags {
         AttrFlags(self.0 & !(3 << PRECISE_IP_SHIFT) | (level as u64 & 3) << PRECISE_IP_SHIFT)
     }
 
-    /// The word as it stands in the attr of a machine of this byte order.
+    /// Converts the flag word of an attr in this byte order.
     ///
     /// On big-endian machines flag n is bit 63−n; `precise_ip` keeps its own bits' order.
     fn from_word(word: u64, endian: Endian) -> AttrFlags {
@@ -274,14 +275,14 @@ fn swap_precise_ip(flags: u64) -> u64 {
 }
 
 layout! {
-    /// A decoded `perf_event_attr`. Fields carry the kernel's names; those that are unions there carry the name of the
-    /// member that sampling events use.
+    /// A decoded `perf_event_attr`. Fields have the kernel's names; a union has the name of the member that sampling
+    /// events use.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     #[expect(missing_docs, reason = "the fields are documented in perf_event_open(2) under the same names")]
     pub struct EventAttr {
         /// `type`, see [`event_type`].
         pub kind: u32,
-        /// The size this attr had, or shall have, in the file.
+        /// Size of the attr in the file, in bytes.
         pub size: u32,
         pub config: u64,
         /// Period, or frequency in Hz with [`AttrFlags::FREQ`].
@@ -346,7 +347,7 @@ impl<'a> Codec<'a, u32> for BitFields {
 impl EventAttr {
     /// Decodes the attr at the start of `bytes`, which lie at `offset` of the input.
     ///
-    /// A `size` of 0 means 64. Bytes beyond what this crate knows are ignored.
+    /// A `size` of 0 means 64. Bytes beyond [`ATTR_SIZE_MAX`] are ignored.
     ///
     /// # Errors
     /// When fewer than `size` bytes are there, or `size` is between 1 and 63.
@@ -378,8 +379,8 @@ impl EventAttr {
         out.resize(start + size as usize, 0);
     }
 
-    /// The smallest named size that holds every field that is not zero. A reader that knows fewer bytes than the
-    /// attr has refuses the file, so this is the size to write.
+    /// Returns the smallest of [`ATTR_SIZES`] that holds every non-zero field. A reader whose layout is shorter than
+    /// the attr rejects the file, so writers use this size.
     pub fn smallest_size(&self) -> u32 {
         let mut bytes = Vec::with_capacity(ATTR_SIZE_MAX);
         EventAttr { size: ATTR_SIZE_MAX as u32, ..self.clone() }.encode(&mut bytes, Endian::Little);

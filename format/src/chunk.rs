@@ -1,11 +1,11 @@
-//! From an input's bytes to runs of whole, plain records: what compressed records hold is unpacked in passing.
+//! Splits the bytes of an input into runs of whole, plain records and unpacks compressed records on the way.
 
 use std::ops::Range;
 
 use crate::inflate::Inflate;
 use crate::{Availability, Endian, Error, Record, RecordType, Records, Result};
 
-/// A run ends when it has this many bytes, so that its records are still in the cache when they are looked at.
+/// Size at which a run ends, so that its records are still in the CPU cache when they are decoded.
 const RUN_BYTES: usize = 1 << 20;
 
 /// A run of whole records.
@@ -13,9 +13,9 @@ const RUN_BYTES: usize = 1 << 20;
 pub struct Chunk<'a> {
     /// The records.
     pub bytes: &'a [u8],
-    /// Their offset: in the input, or in the decompressed stream.
+    /// Offset of the records: in the input, or in the decompressed stream.
     pub offset: u64,
-    /// Their origin.
+    /// Origin of the records.
     pub origin: Origin,
     endian: Endian,
 }
@@ -23,17 +23,17 @@ pub struct Chunk<'a> {
 /// Origin of the bytes of a [`Chunk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The input, as they are.
+    /// Bytes of the input, unchanged.
     Input,
-    /// The input, but what lies outside the sizes of its records has been passed over: large data in a stream.
+    /// Bytes of a stream without the large data outside its records' sizes, which were skipped.
     InputWithoutOutside,
     /// Compressed records.
     Decompressed,
 }
 
 impl<'a> Chunk<'a> {
-    /// The records, first to last. All are whole. A COMPRESSED record among them is followed, in the next chunks, by what
-    /// it holds.
+    /// The records, first to last. All are whole. A COMPRESSED record is followed, in the next chunks, by the records
+    /// that it holds.
     pub fn records(&self) -> Records<'a> {
         match self.origin {
             Origin::Input => Records::new(self.bytes, self.offset, self.endian),
@@ -51,18 +51,18 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// The front part of some bytes that is a run of whole records.
+/// Run of whole records at the start of some bytes.
 pub(crate) struct Run {
     /// Bytes of the run.
     pub(crate) len: usize,
     /// The slice of a zstd stream in the record that the run ends with.
     pub(crate) compressed: Option<Range<usize>>,
-    /// Damage that it ends at.
+    /// Damage that ends the run.
     pub(crate) error: Option<Error>,
 }
 
-/// Finds the first run in `bytes`, which lie at `offset`. It ends before a record that is not there whole, and before one with more bytes
-/// outside of its size than `outside_max`, as if these were not there.
+/// Finds the first run in `bytes`, which lie at `offset`. The run ends before an incomplete record, and before a record
+/// with more than `outside_max` bytes outside its size.
 pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: u64) -> Run {
     let mut run = Run { len: 0, compressed: None, error: None };
     while run.len < RUN_BYTES {
@@ -110,7 +110,7 @@ fn compressed_range(record: &Record<'_>, start: usize, endian: Endian) -> Range<
     first..first + size
 }
 
-/// The chunks of a record stream that is there whole, first to last.
+/// Chunks of a complete record stream, first to last.
 #[derive(Debug)]
 pub struct Chunks<'a> {
     rest: &'a [u8],
@@ -120,7 +120,7 @@ pub struct Chunks<'a> {
     /// Rest of the compressed record that is being unpacked.
     packed: &'a [u8],
     error: Option<Error>,
-    /// Damage to step over, first to last.
+    /// Damage to skip, first to last.
     damage: std::vec::IntoIter<Range<u64>>,
 }
 
@@ -132,21 +132,22 @@ impl<'a> Chunks<'a> {
         Chunks { rest: bytes, offset, endian, inflate, packed: &[], error: None, damage: Vec::new().into_iter() }
     }
 
-    /// Steps over these stretches, ascending offsets in the input between which all records are whole
+    /// Skips these damaged ranges: ascending offsets in the input, between which all records are whole
     /// ([`Resync::damage`](crate::Resync::damage)).
     #[must_use]
     pub fn around(self, damage: Vec<Range<u64>>) -> Chunks<'a> {
         Chunks { damage: damage.into_iter(), ..self }
     }
 
-    /// Offset in the input up to which it has been read.
+    /// Offset in the input of the next byte to read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
     /// The next chunk; `None` at the end.
     ///
-    /// After an error in a compressed record the plain records behind it follow; after any other, nothing does.
+    /// After an error in a compressed record, iteration continues with the plain records behind it; any other error
+    /// ends it.
     #[expect(clippy::should_implement_trait, reason = "a chunk borrows from the buffer it was unpacked into")]
     pub fn next(&mut self) -> Option<Result<Chunk<'_>>> {
         if self.inflate.is_active() {

@@ -17,7 +17,7 @@ impl Endian {
     /// The byte order of the machine this code runs on.
     pub const NATIVE: Endian = if cfg!(target_endian = "big") { Endian::Big } else { Endian::Little };
 
-    /// The integer that two bytes mean.
+    /// Decodes two bytes.
     #[inline]
     pub fn u16(self, bytes: [u8; 2]) -> u16 {
         match self {
@@ -26,7 +26,7 @@ impl Endian {
         }
     }
 
-    /// The integer that four bytes mean.
+    /// Decodes four bytes.
     #[inline]
     pub fn u32(self, bytes: [u8; 4]) -> u32 {
         match self {
@@ -35,32 +35,32 @@ impl Endian {
         }
     }
 
-    /// The integer that eight bytes mean.
+    /// Decodes eight bytes.
     #[inline]
     pub fn u64(self, bytes: [u8; 8]) -> u64 {
         let value = u64::from_ne_bytes(bytes);
         if self == Endian::NATIVE { value } else { swapped(value) }
     }
 
-    /// The `u16` at byte `at`, if it is there.
+    /// The `u16` at byte `at`; `None` beyond the end of `bytes`.
     #[inline]
     pub fn u16_at(self, bytes: &[u8], at: usize) -> Option<u16> {
         bytes.get(at..)?.first_chunk().map(|b| self.u16(*b))
     }
 
-    /// The `u32` at byte `at`, if it is there.
+    /// The `u32` at byte `at`; `None` beyond the end of `bytes`.
     #[inline]
     pub fn u32_at(self, bytes: &[u8], at: usize) -> Option<u32> {
         bytes.get(at..)?.first_chunk().map(|b| self.u32(*b))
     }
 
-    /// The `u64` at byte `at`, if it is there.
+    /// The `u64` at byte `at`; `None` beyond the end of `bytes`.
     #[inline]
     pub fn u64_at(self, bytes: &[u8], at: usize) -> Option<u64> {
         bytes.get(at..)?.first_chunk().map(|b| self.u64(*b))
     }
 
-    /// The unsigned integer that 1 to 16 bytes mean; `None` for any other number of bytes.
+    /// Decodes 1 to 16 bytes as an unsigned integer; `None` for any other number of bytes.
     pub fn uint(self, bytes: &[u8]) -> Option<u128> {
         (1..=16).contains(&bytes.len()).then(|| match self {
             Endian::Little => LittleEndian::read_uint128(bytes, bytes.len()),
@@ -96,8 +96,8 @@ impl Endian {
     }
 }
 
-/// A value of the other byte order. Nearly all recordings have the reader's own: a call that hardly ever happens costs those less than a swap whose
-/// result is not used.
+/// Swaps the bytes of a value. Nearly all recordings have the reader's byte order: for these, a call that is almost
+/// never made costs less than a swap with an unused result.
 #[cold]
 #[inline(never)]
 fn swapped(value: u64) -> u64 {
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0, base, endian }
     }
 
-    /// The byte order it reads in.
+    /// Byte order of the reads.
     pub fn endian(&self) -> Endian {
         self.endian
     }
@@ -134,19 +134,19 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.at
     }
 
-    /// True when everything is read.
+    /// Returns true if all bytes are read.
     pub fn is_empty(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// All bytes not read yet; they count as read after this.
+    /// Returns all bytes not read yet and marks them as read.
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         self.at = self.bytes.len();
         rest
     }
 
-    /// The next `len` bytes, for `what`.
+    /// Reads the next `len` bytes; `what` names them in errors.
     pub fn take(&mut self, len: usize, what: &'static str) -> Result<&'a [u8]> {
         let bytes = self
             .at
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// The next `N` bytes, for `what`.
+    /// Reads the next `N` bytes; `what` names them in errors.
     pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N]> {
         let bytes = self
             .bytes
@@ -188,8 +188,8 @@ impl<'a> Reader<'a> {
         self.array(what).map(|b| self.endian.u64(b))
     }
 
-    /// A count of elements that take at least `min_bytes` each: an error unless that many bytes are left, so that the
-    /// count may size an allocation.
+    /// Checks a count of elements of at least `min_bytes` each: fails if fewer bytes are left, so that the caller may
+    /// allocate by the count.
     pub fn count(&mut self, count: u64, min_bytes: usize, what: &'static str) -> Result<usize> {
         let needed = count.saturating_mul(min_bytes as u64);
         if needed > self.remaining() as u64 {
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         Ok(count as usize)
     }
 
-    /// Everything up to the next NUL, which is consumed too.
+    /// Reads the bytes up to the next NUL, and skips the NUL.
     pub fn cstr(&mut self, what: &'static str) -> Result<&'a [u8]> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let len = rest.iter().position(|b| *b == 0).ok_or(Error {
@@ -224,12 +224,12 @@ impl<'a> Writer<'a> {
         Writer { out, endian }
     }
 
-    /// The byte order it writes in.
+    /// Byte order of the writes.
     pub fn endian(&self) -> Endian {
         self.endian
     }
 
-    /// Bytes in the buffer, those from before included.
+    /// Number of bytes in the buffer, including those from before this writer.
     pub fn position(&self) -> usize {
         self.out.len()
     }

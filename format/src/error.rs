@@ -1,10 +1,11 @@
 //! Errors in bytes, with their offset.
 
-/// A structural error in a recording: where it is, what was being read, and what is wrong with it.
+/// A structural error in a recording: its place, the structure being read, and the problem.
 ///
-/// `offset` counts from the start of the input that was handed in (for a file: from its first byte). Of a fault in a compressed
-/// record it is that of the record; `problem` has the offset in the decompressed stream. Fields of a record that was unpacked count from
-/// the start of that stream ([`Chunk::origin`](crate::Chunk::origin) tells).
+/// `offset` counts from the start of the input given by the caller (for a file: from its first byte). For an error in
+/// compressed data it is the offset of the compressed record, and `problem` has the offset in the decompressed stream.
+/// For an error in a field of an unpacked record, `offset` counts from the start of the decompressed stream (see
+/// [`Chunk::origin`](crate::Chunk::origin)).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("offset {offset:#x}: {what}: {problem}")]
 #[non_exhaustive]
@@ -17,7 +18,7 @@ pub struct Error {
     pub problem: Problem,
 }
 
-/// The ways in which bytes can fail to be what they should be.
+/// Kind of structural error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -26,7 +27,7 @@ pub enum Problem {
     Truncated {
         /// Bytes the structure needs.
         needed: u64,
-        /// Bytes that are there.
+        /// Bytes that are available.
         available: u64,
     },
     /// A value outside what the format allows.
@@ -37,31 +38,31 @@ pub enum Problem {
         /// Allowed values.
         expected: &'static str,
     },
-    /// A string without its end, or bytes that are not what a string may hold.
+    /// String without a terminating NUL.
     #[error("string without a terminating NUL")]
     NoNul,
-    /// Anything that needs words.
+    /// Other problem, described in words.
     #[error("{0}")]
     Other(String),
 }
 
 impl Error {
-    /// `what` at `offset` needs `needed` bytes of which `available` are there.
+    /// Error for `what` at `offset`, which needs `needed` bytes and has `available`.
     pub fn truncated(offset: u64, what: &'static str, needed: u64, available: u64) -> Error {
         Error { offset, what, problem: Problem::Truncated { needed, available } }
     }
 
-    /// `what` at `offset` holds `found`, which the format does not allow.
+    /// Error for `what` at `offset`, which holds the forbidden value `found`.
     pub fn value(offset: u64, what: &'static str, found: u64, expected: &'static str) -> Error {
         Error { offset, what, problem: Problem::Value { found, expected } }
     }
 
-    /// `what` at `offset` is wrong in a way that `problem` says in words.
+    /// Error for `what` at `offset`; `problem` describes it in words.
     pub fn other(offset: u64, what: &'static str, problem: impl Into<String>) -> Error {
         Error { offset, what, problem: Problem::Other(problem.into()) }
     }
 
-    /// The same error, `base` bytes further on: for errors of a part, read as a slice of its own.
+    /// Moves the error by `base` bytes, for a part that was read as a separate slice.
     #[must_use]
     pub fn at(mut self, base: u64) -> Error {
         self.offset = self.offset.saturating_add(base);

@@ -1,4 +1,4 @@
-//! Names of events that nobody named: perf derives them from the attr.
+//! Default names of events, derived from the attr as perf does.
 
 use std::collections::HashMap;
 
@@ -68,11 +68,12 @@ impl EventAttr {
         let access = [(1, 'r'), (2, 'w'), (4, 'x')];
         let letters: String =
             access.into_iter().filter(|(bit, _)| self.bp_type & bit != 0).map(|(_, letter)| letter).collect();
-        // `bp_addr` shares its place with `config1`.
+        // `bp_addr` and `config1` are members of one union.
         format!("mem:{:#x}:{letters}", self.config1)
     }
 
-    /// Modifiers of the event: `:u`, `:ppH`. Guests are excluded by default where other modes or skid are.
+    /// Modifiers of the event: `:u`, `:ppH`. Guests are excluded by default if other modes are excluded or `precise_ip`
+    /// is set.
     fn modifiers(&self) -> String {
         let has = |flag| self.flags.contains(flag);
         let mut letters = String::new();
@@ -106,9 +107,8 @@ fn cache_name(config: u64) -> String {
 }
 
 impl Metadata<'_> {
-    /// The names of all events: as EVENT_DESC has them, or an EVENT_UPDATE, or the tracepoint's format,
-    /// or an old stream's HEADER_EVENT_TYPE for events without a name of their own, or
-    /// [`EventAttr::default_name`].
+    /// Names of all events, each from the first source that has one: EVENT_DESC, EVENT_UPDATE, the tracepoint's format,
+    /// HEADER_EVENT_TYPE of an old stream, or [`EventAttr::default_name`].
     pub fn event_names(&self) -> Vec<String> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let described: Vec<_> = self
@@ -129,7 +129,7 @@ impl Metadata<'_> {
                 tracepoints.entry(u64::from(format.id)).or_insert_with(name);
             }
         }
-        // The first of several with the same first id counts.
+        // If several have the same first id, the first one counts.
         let mut by_id: HashMap<u64, usize> = HashMap::new();
         for (index, desc) in described.iter().enumerate() {
             desc.ids.first().map(|id| *by_id.entry(*id).or_insert(index));

@@ -1,4 +1,4 @@
-//! Event that a record belongs to.
+//! Finds the event that a record belongs to.
 
 use crate::trailer::{oversized_trailer_behind, payload_bytes};
 use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout};
@@ -7,15 +7,15 @@ use std::collections::HashMap;
 /// An event with the layout of its records.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// Its attr.
+    /// Attr of the event.
     pub attr: EventAttr,
-    /// Its ids.
+    /// Ids of the event.
     pub ids: Vec<u64>,
     /// Layout of its records.
     pub layout: SampleLayout,
 }
 
-/// Most places for ids that are found at once.
+/// Limit on the slots of the direct-mapped table of ids.
 const QUICK_MAX: usize = 1 << 12;
 
 /// The events of an input, found by the id that their records carry.
@@ -23,12 +23,12 @@ const QUICK_MAX: usize = 1 << 12;
 pub struct Events {
     events: Vec<Event>,
     endian: Endian,
-    /// The event of each id: the first that has it.
+    /// Index of the event of each id; of events with the same id, the first.
     ids: HashMap<u64, u32>,
-    /// Some of them at the place that their lowest bits say: ids are handed out one after the other, so that nearly all
-    /// have a place of their own.
+    /// Direct-mapped table of ids, indexed by their lowest bits. The kernel assigns ids in sequence, so nearly every id
+    /// has its own slot.
     quick: Vec<(u64, u32)>,
-    /// Lengths of trailers, each once.
+    /// Distinct lengths of trailers, in bytes.
     trailers_bytes: Vec<usize>,
     id_offset: Option<usize>,
     id_offset_from_end: Option<usize>,
@@ -38,7 +38,7 @@ impl Events {
     /// The events of `attrs`.
     ///
     /// # Errors
-    /// When there is more than one and their records cannot be told apart: ids missing, or not all at the same place.
+    /// Fails if records of several events cannot be told apart: ids are missing or not all at the same place.
     pub fn new(attrs: &[FileAttr], endian: Endian) -> Result<Events> {
         let mut events = Events::none(endian);
         events.events.reserve_exact(attrs.len());
@@ -91,11 +91,12 @@ impl Events {
         Ok(())
     }
 
-    /// Gives new ids their places. All ids move when there are more places: twice as many each time, up to the limit.
+    /// Enters new ids into the table. If the table grows, to twice its size and up to the limit, all ids are entered
+    /// again.
     fn place_ids(&mut self, new: &[u64]) {
         let places = (self.ids.len() * 2).next_power_of_two().min(QUICK_MAX);
         if places > self.quick.len() {
-            // An id of 0 is no event's.
+            // No event has the id 0.
             self.quick.clear();
             self.quick.resize(places, (0, 0));
             for (id, index) in &self.ids {
@@ -127,8 +128,8 @@ impl Events {
         }
     }
 
-    /// Index of the event that wrote `record`: a sample by its id, another record by its trailer's id, the first event
-    /// where there is only one, or where the id is 0 (synthesized records). `None` when the id is not known.
+    /// Index of the event that wrote `record`: for a sample by its id, for another record by the id in its trailer. It
+    /// is the first event if the input has only one, or if the id is 0 (synthesized records). `None` for an unknown id.
     #[inline(always)]
     pub fn index_of(&self, record: &Record<'_>) -> Option<usize> {
         if self.events.len() == 1 {
@@ -152,7 +153,8 @@ impl Events {
         }
     }
 
-    /// Index of the event of a record that the kernel made too long: the one whose id stands where its trailer would.
+    /// Index of the event of a record that the kernel made too long: the event whose id stands where its trailer would
+    /// be.
     fn index_of_oversized(&self, record: &Record<'_>, from_end: usize) -> Option<usize> {
         let payload_bytes = payload_bytes(record, self.endian)?;
         self.trailers_bytes.iter().find_map(|trailer_bytes| {

@@ -1,9 +1,9 @@
 //! BTF: the names and types that a BPF object carries (`include/uapi/linux/btf.h`).
 //!
 //! A blob is a header, type records and strings, each at an offset from the end of the header, and since Linux 7.3 a
-//! table of how long the records of each kind are, with which unknown kinds are skipped. Types are numbered from 1 in
-//! the order of their records; 0 is `void`. Records refer to each other freely, so that nothing here follows
-//! references without a limit.
+//! table of record lengths by kind, which lets a reader skip unknown kinds. Types are numbered from 1 in the order of
+//! their records; 0 is `void`. Records refer to each other freely, so this module limits every chain of references that
+//! it follows.
 
 mod c;
 mod decode;
@@ -23,13 +23,13 @@ use crate::{Endian, Error, Result};
 use zerocopy::byteorder::{BigEndian, ByteOrder, LittleEndian, U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// The number that a blob starts with, in the byte order of the rest.
+/// Magic number at the start of a blob, in the byte order of the blob.
 pub const MAGIC: u16 = 0xeb9f;
 
-/// References followed from one type to the next, as many as the kernel follows when it checks BTF.
+/// Limit on references followed from one type to the next; the kernel's own limit when it checks BTF.
 const MAX_HOPS: usize = 32;
 
-/// `struct btf_header` as far as all kernels have it.
+/// Fields of `struct btf_header` that every kernel has.
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Header<O: ByteOrder> {
@@ -51,7 +51,7 @@ struct LayoutHeader<O: ByteOrder> {
     layout_len: U32<O>,
 }
 
-/// A blob's parts.
+/// Sections of a blob.
 struct Sections<'a> {
     types: &'a [u8],
     types_offset: u64,
@@ -71,7 +71,7 @@ pub struct Btf<'a> {
 }
 
 impl<'a> Btf<'a> {
-    /// Reads a blob in the byte order that its magic tells. Types are indexed up to the first record that is cut off or
+    /// Reads a blob in the byte order that its magic shows. Types are indexed up to the first record that is cut off or
     /// of unknown size ([`problem`](Self::problem)).
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl<'a> Btf<'a> {
         self.endian
     }
 
-    /// Why types after the last one are not known, if the blob says that there are more.
+    /// Damage that ended the index of types early, if any.
     pub fn problem(&self) -> Option<&Error> {
         self.problem.as_ref()
     }
@@ -118,7 +118,7 @@ impl<'a> Btf<'a> {
         self.starts.len()
     }
 
-    /// True when it describes nothing but `void`.
+    /// Returns true if the blob has no type but `void`.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
@@ -128,7 +128,7 @@ impl<'a> Btf<'a> {
         types::string(self.strings, offset)
     }
 
-    /// A type, `None` for `void` (0) and for ids that the blob does not have.
+    /// Type with this id; `None` for `void` (0) and for ids that the blob does not have.
     pub fn type_by_id(&self, id: u32) -> Option<Type<'a>> {
         let start = *self.starts.get((id as usize).checked_sub(1)?)?;
         let end = self.starts.get(id as usize).map_or(self.types.len(), |end| *end as usize);
@@ -155,7 +155,7 @@ impl<'a> Btf<'a> {
         self.name(line.file_name_off).filter(|name| !name.is_empty())
     }
 
-    /// The source text of a line table entry, as it was indented.
+    /// The source text of a line table entry, with its indentation.
     pub fn line_text(&self, line: &LineInfo) -> Option<&'a [u8]> {
         self.name(line.line_off).filter(|text| !text.is_empty())
     }
@@ -172,8 +172,8 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// Bytes that a value of the type takes; `None` for what has no size (`void`, functions, forward declarations) and
-    /// for endless chains.
+    /// Size in bytes of a value of the type; `None` for types without a size (`void`, functions, forward declarations)
+    /// and for endless chains.
     pub fn size_of(&self, id: u32) -> Option<u64> {
         let mut found = self.resolve(id)?;
         let mut count = 1u64;
@@ -185,7 +185,7 @@ impl<'a> Btf<'a> {
                     self.resolve(array.element)?
                 }
                 Kind::VAR => self.resolve(found.target()?)?,
-                // Programs are 64-bit everywhere.
+                // BPF pointers have 8 bytes on every machine.
                 Kind::PTR => return count.checked_mul(8),
                 _ => return count.checked_mul(u64::from(found.size_bytes()?)),
             };
@@ -193,7 +193,7 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// The variables of a DATASEC: what the value of a `.rodata`, `.data` or `.bss` map consists of.
+    /// Variables of a DATASEC, which make up the value of a `.rodata`, `.data` or `.bss` map.
     pub fn variables(&self, datasec_id: u32) -> impl Iterator<Item = Variable<'a>> + '_ {
         self.type_by_id(datasec_id).into_iter().flat_map(|section| section.section_vars()).filter_map(|entry| {
             let var = self.type_by_id(entry.type_id).filter(|t| t.kind() == Kind::VAR)?;
@@ -219,8 +219,9 @@ impl<'a> Btf<'a> {
             .collect()
     }
 
-    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct. The
-    /// kernel keeps 15 characters of a map's name: one that long may go on, if only one struct has a name that does.
+    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct.
+    /// The kernel cuts map names to 15 characters: a name of that length also matches a longer struct name, if only one
+    /// struct name continues it.
     pub fn annotated_map_types(&self, map: &[u8]) -> Option<(u32, u32)> {
         const KERNEL_NAME_BYTES: usize = 15;
         let name = [b"____btf_map_", map].concat();
@@ -239,13 +240,13 @@ impl<'a> Btf<'a> {
 /// A variable in a DATASEC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variable<'a> {
-    /// Its name.
+    /// Name of the variable.
     pub name: &'a [u8],
-    /// Its type.
+    /// Id of the variable's type.
     pub type_id: u32,
     /// Offset in the section, in bytes.
     pub offset: u32,
-    /// Its size.
+    /// Size of the variable.
     pub size_bytes: u32,
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 /// Element of an array.
 pub trait Element: Sized {
-    /// Bytes needed to decode one.
+    /// Bytes of one element.
     const BYTES: usize;
 
     /// Decodes the element that `bytes` start with.
@@ -28,7 +28,7 @@ impl Element for u64 {
     }
 }
 
-/// The elements of an array, decoded when asked for.
+/// Elements of an array, decoded on access.
 #[derive(Debug)]
 pub struct Elements<'a, T> {
     bytes: &'a [u8],
@@ -56,7 +56,7 @@ impl<'a, T: Element> Elements<'a, T> {
         self.bytes.len() / self.stride
     }
 
-    /// True when there are none.
+    /// Returns true if the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -73,7 +73,8 @@ impl<'a, T: Element> Elements<'a, T> {
         self.bytes.chunks_exact(self.stride).filter_map(move |bytes| T::decode(endian, bytes))
     }
 
-    /// The first index in `from..to` whose element fails `before`, given that all before it hold.
+    /// First index in `from..to` whose element fails `before`, else the end. Elements that satisfy `before` must come
+    /// first.
     pub(super) fn partition_point(&self, from: usize, to: usize, before: impl Fn(T) -> bool) -> usize {
         let (mut low, mut high) = (from, to.min(self.len()));
         while low < high {

@@ -10,7 +10,7 @@ pub struct Insn {
     pub code: u8,
     /// Destination register.
     pub dst: u8,
-    /// Source register, or what an immediate value stands for.
+    /// Source register, or the meaning of the immediate value.
     pub src: u8,
     /// Signed offset: of a jump in slots, of memory in bytes; some operations use it as a modifier.
     pub off: i16,
@@ -19,24 +19,25 @@ pub struct Insn {
 }
 
 impl Insn {
-    /// Returns true if it takes two slots: a load of a 64-bit immediate value.
+    /// Returns true if the instruction takes two slots: a load of a 64-bit immediate value.
     pub fn is_wide(&self) -> bool {
         self.code == 0x18
     }
 
-    /// Returns true if it calls a helper, a kfunc or another function of the program.
+    /// Returns true if the instruction calls a helper, a kfunc or another function of the program.
     pub fn is_call(&self) -> bool {
         self.code == 0x85
     }
 
-    /// Returns true for a tail call: a call by its form, which does not return.
+    /// Returns true for a tail call, which is encoded as a call but does not return.
     pub fn is_tail_call(&self) -> bool {
-        /// The number of that helper, which the kernel shows in place of an address.
+        /// Number of the helper `bpf_tail_call`, which the kernel shows in place of an address.
         const TAIL_CALL: i32 = 12;
         self.is_call() && self.src == 0 && self.imm == TAIL_CALL
     }
 
-    /// The first slot of the function that it calls or refers to, when it is in the program and stands in slot `at`.
+    /// First slot of the function that the instruction in slot `at` calls or refers to, if that function is in the
+    /// program.
     pub fn refers_to(&self, at: u32) -> Option<u32> {
         let distance = match (self.code, self.src) {
             // The kernel puts the number of the function in `imm`, and leaves the distance in `off`.
@@ -65,7 +66,7 @@ impl Element for Insn {
     fn decode(endian: Endian, bytes: &[u8]) -> Option<Insn> {
         let registers = *bytes.get(1)?;
         let (low, high) = (registers & 15, registers >> 4);
-        // Bit fields of C: the first is where the machine begins to count bits.
+        // C bit fields: the first one takes the low bits on little-endian machines, the high bits on big-endian ones.
         let (dst, src) = match endian {
             Endian::Little => (low, high),
             Endian::Big => (high, low),

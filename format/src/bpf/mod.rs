@@ -1,4 +1,5 @@
-//! Facts that the kernel tells about BPF programs: `bpf_prog_info` with its arrays, instructions, BTF, and the names of their numbers.
+//! Facts that the kernel reports about BPF programs: `bpf_prog_info` with its arrays, instructions, BTF, and the names
+//! of the kernel's constants.
 
 pub mod btf;
 mod elements;

@@ -14,7 +14,7 @@ macro_rules! numbers {
                 pub const $value: $name = $name($number);
             )*
 
-            /// The name that bpftool prints, `None` for a number this table does not know.
+            /// Name that bpftool prints; `None` for a number that this table lacks.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some($text),)*
@@ -22,7 +22,7 @@ macro_rules! numbers {
                 }
             }
 
-            /// The number that has this name.
+            /// Number with this name.
             pub fn from_name(name: &str) -> Option<$name> {
                 match name {
                     $($text => Some($name($number)),)*
@@ -32,7 +32,7 @@ macro_rules! numbers {
         }
 
         impl std::fmt::Display for $name {
-            /// The name, or the number where there is none.
+            /// Formats the name, or the number if it has no name.
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self.name() {
                     Some(name) => f.pad(name),
@@ -141,7 +141,7 @@ numbers! {
         TRACING_MULTI = 15, "tracing_multi";
     }
 
-    /// The kind of the place a program is attached to.
+    /// Kind of attach point.
     AttachType, "BPF_" {
         CGROUP_INET_INGRESS = 0, "cgroup_inet_ingress";
         CGROUP_INET_EGRESS = 1, "cgroup_inet_egress";
@@ -209,7 +209,7 @@ numbers! {
 
 }
 
-/// `BPF_F_*` that a map was created with, in lower case without the prefix.
+/// Names of the `BPF_F_*` flags of a map, by bit, in lower case without the prefix.
 const MAP_FLAGS: [&str; 20] = [
     "no_prealloc",
     "no_common_lru",
@@ -233,7 +233,7 @@ const MAP_FLAGS: [&str; 20] = [
     "rb_overwrite",
 ];
 
-/// The names of a map's flags; those without one as numbers.
+/// Names of a map's flags; a flag without a name is a hexadecimal number.
 pub fn map_flags(flags: u32) -> impl Iterator<Item = String> {
     (0..32).filter(move |bit| flags >> bit & 1 != 0).map(|bit| match MAP_FLAGS.get(bit) {
         Some(name) => (*name).to_owned(),

@@ -22,14 +22,14 @@ use std::mem::offset_of;
 use zerocopy::byteorder::{ByteOrder, LittleEndian, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// Longest info that is read: far beyond what any kernel has, so that a length read from garbage is noticed.
+/// Limit on the length of an info, in bytes: far above any kernel's, so that a damaged length is detected.
 pub const MAX_INFO_LEN: usize = 4096;
 
 /// Length of Linux 5.0's info. BPF_EVENT records, and with them recordings that have infos, came with Linux 5.1.
 pub const OLDEST_INFO_LEN: usize = offset_of!(Layout, run_time_ns);
 
-/// `struct bpf_prog_info` (`include/uapi/linux/bpf.h`). Kernels fill a prefix of it, or more: fields are looked up by
-/// their offset here and are absent when the info is too short for them.
+/// `struct bpf_prog_info` (`include/uapi/linux/bpf.h`). A kernel's struct may be shorter or longer: fields are read by
+/// their offset in this layout, and are absent if the info ends before them.
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire<O: ByteOrder> {
@@ -128,7 +128,7 @@ impl<'a> ProgInfo<'a> {
         }))
     }
 
-    /// Takes each array that `find` knows; an error of one array drops that array alone.
+    /// Collects the arrays that `find` returns; an error drops only the array that it concerns.
     fn new(endian: Endian, info: &'a [u8], mut find: impl FnMut(Array) -> Result<Option<&'a [u8]>>) -> ProgInfo<'a> {
         let mut arrays = [None; Array::COUNT];
         let mut dropped = Vec::new();
@@ -146,12 +146,12 @@ impl<'a> ProgInfo<'a> {
         self.endian
     }
 
-    /// `bpf_prog_info` as it was stored, of whatever length the writer's kernel knew.
+    /// `bpf_prog_info` as stored, with the length that the writer's kernel returned.
     pub fn info(&self) -> &'a [u8] {
         self.info
     }
 
-    /// Arrays that are said to be there but cannot be: their counts and offsets do not fit the data.
+    /// Arrays that were dropped because their counts or offsets do not fit the data.
     pub fn dropped(&self) -> &[(Array, Error)] {
         &self.dropped
     }
@@ -171,7 +171,7 @@ impl<'a> ProgInfo<'a> {
         self.info.get(offset_of!(Layout, tag)..)?.first_chunk().map(|b| Tag(*b))
     }
 
-    /// The name given at load, at most 15 bytes of it, without its NUL; empty when none was given.
+    /// Name given at load, cut to 15 bytes, without its NUL; empty if the loader gave none.
     pub fn name(&self) -> Option<&'a [u8]> {
         let name: &[u8; 16] = self.info.get(offset_of!(Layout, name)..)?.first_chunk()?;
         name.split(|b| *b == 0).next()
@@ -188,21 +188,21 @@ impl<'a> ProgInfo<'a> {
     }
 
     fields! {
-        /// The number the kernel gave the program; reused only after all others.
+        /// Id of the program; the kernel reuses an id only after all others.
         id: u32_at -> u32 = id;
-        /// When it was loaded, ns since boot (`CLOCK_BOOTTIME`).
+        /// Load time of the program, ns since boot (`CLOCK_BOOTTIME`).
         load_time_ns: u64_at -> u64 = load_time;
-        /// The user who loaded it.
+        /// Id of the user who loaded the program.
         created_by_uid: u32_at -> u32 = created_by_uid;
-        /// The network device it is offloaded or bound to, 0 for none.
+        /// Network device that the program is offloaded or bound to, 0 for none.
         ifindex: u32_at -> u32 = ifindex;
         /// Device of the network namespace of `ifindex`.
         netns_dev: u64_at -> u64 = netns_dev;
         /// Inode of the network namespace of `ifindex`.
         netns_ino: u64_at -> u64 = netns_ino;
-        /// The BTF object that describes it, 0 for none.
+        /// Id of the BTF object that describes the program, 0 for none.
         btf_id: u32_at -> u32 = btf_id;
-        /// Time spent in it while statistics were enabled.
+        /// Time spent in the program while statistics were enabled, ns.
         run_time_ns: u64_at -> u64 = run_time_ns;
         /// Runs counted while statistics were enabled.
         run_cnt: u64_at -> u64 = run_cnt;
@@ -210,17 +210,17 @@ impl<'a> ProgInfo<'a> {
         recursion_misses: u64_at -> u64 = recursion_misses;
         /// Instructions the verifier walked.
         verified_insns: u32_at -> u32 = verified_insns;
-        /// BTF object of the function or program it is attached to, 0 for none.
+        /// Id of the BTF object of the function or program that this program is attached to, 0 for none.
         attach_btf_obj_id: u32_at -> u32 = attach_btf_obj_id;
-        /// Type in that object of the function it is attached to, 0 for none.
+        /// BTF type id, in the object `attach_btf_obj_id`, of the function that the program is attached to, 0 for none.
         attach_btf_id: u32_at -> u32 = attach_btf_id;
-        /// Bytes of machine code of all its functions, 0 when it is interpreted or the reader was not privileged.
+        /// Bytes of machine code of all functions; 0 if the program is interpreted or its reader was not privileged.
         jited_prog_len: u32_at -> u32 = jited_prog_len;
         /// Bytes of BPF instructions after verification.
         xlated_prog_len: u32_at -> u32 = xlated_prog_len;
-        /// Maps it uses, as counted by the kernel even when their ids are absent.
+        /// Number of maps that the program uses; known even if their ids are absent.
         nr_map_ids: u32_at -> u32 = nr_map_ids;
-        /// Functions of machine code, as counted by the kernel even when their addresses are absent.
+        /// Number of functions with machine code; known even if their addresses are absent.
         nr_jited_ksyms: u32_at -> u32 = nr_jited_ksyms;
     }
 
@@ -234,17 +234,17 @@ impl<'a> ProgInfo<'a> {
         self.array(Array::XlatedInsns)
     }
 
-    /// The same, decoded.
+    /// BPF instructions after verification, decoded.
     pub fn xlated(&self) -> Option<Elements<'a, Insn>> {
         Some(Elements::new(self.xlated_insns()?, Insn::BYTES, self.endian))
     }
 
-    /// Ids of the maps it uses.
+    /// Ids of the maps that the program uses.
     pub fn map_ids(&self) -> Option<Elements<'a, u32>> {
         self.elements(Array::MapIds)
     }
 
-    /// Entry address of each function; 0 or an address of the interpreter when it is not compiled.
+    /// Entry address of each function; 0 or an address in the interpreter if the program is not compiled.
     pub fn jited_ksyms(&self) -> Option<Elements<'a, u64>> {
         self.elements(Array::JitedKsyms)
     }

@@ -1,8 +1,9 @@
-//! The journal: what goes into a recording's feature sections, kept in a file beside it until they are written.
+//! Journal: the content of a recording's feature sections, kept in a file beside the recording until the sections are
+//! written.
 //!
-//! A recording that was cut off holds all its records but no features. The recorder therefore appends to
-//! `<recording>.journal` whatever it learns, as it learns it, and removes it at the clean end. Layout, in the byte order
-//! of the recording: frames of `kind u32, length u32` and `length` bytes.
+//! A recording that was cut off holds all its records but no features. The recorder therefore appends each new fact to
+//! `<recording>.journal` at once, and removes the journal at a clean end. Layout, in the byte order of the recording:
+//! frames of `kind u32, length u32` and `length` bytes.
 //!
 //! | kind | payload |
 //! |--|--|
@@ -11,8 +12,8 @@
 //! | 26 | one BTF: its entry in `BPF_BTF`, `id u32, data_size u32, data` |
 //! | other below 256 | a feature section as it is; the last one of a kind counts |
 //!
-//! A frame that is not there whole was being written when the recorder ended: it and what follows is left out, as is what
-//! follows zeros, which a file has where its bytes did not reach the disk.
+//! The reader ends before an incomplete frame, which was being written when the recorder ended. It also ends at zeros,
+//! which a file has where its bytes did not reach the disk.
 
 use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, SectionOrder, write_encoded};
 use crate::bprec::state::{RecordingId, State};
@@ -33,27 +34,27 @@ const BPF_BTF: u8 = 26;
 /// Frame that is appended to a journal.
 #[derive(Debug, Clone, Copy)]
 pub enum Frame<'a> {
-    /// The first one: which recording it belongs to.
+    /// First frame: identifies the recording of the journal.
     Begin {
         /// Id of the recording's first event. Ids are not reused while a kernel runs.
         first_event_id: u64,
-        /// The recording's own id, which is its first record's, too.
+        /// Id of the recording, which its first record holds too.
         recording_id: Option<RecordingId>,
     },
     /// A program.
     Program(&'a ProgInfoBuf),
     /// A BTF.
     Btf {
-        /// Its id.
+        /// Id of the BTF object.
         id: u32,
-        /// Its bytes.
+        /// Blob of the BTF object.
         data: &'a [u8],
     },
     /// A feature section.
     Feature {
-        /// Its bit.
+        /// Bit of the feature.
         bit: u8,
-        /// Its bytes.
+        /// Bytes of the section.
         payload: &'a [u8],
     },
 }
@@ -90,24 +91,24 @@ impl Frame<'_> {
     }
 }
 
-/// A journal, read.
+/// Decoded journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
-    /// Id of the first event of the recording it belongs to.
+    /// Id of the recording's first event.
     pub first_event_id: u64,
-    /// The id of that recording; older recorders gave none.
+    /// Id of the recording; `None` from older recorders.
     pub recording_id: Option<RecordingId>,
-    /// The feature sections that its frames make, in ascending order of their bits. All are intact.
+    /// Intact feature sections built from the frames, in ascending order of their bits.
     pub features: Vec<(u8, Vec<u8>)>,
-    /// Features whose sections are damaged, and how.
+    /// Features with a damaged section, and the damage.
     pub damaged: Vec<(Feature, Error)>,
 }
 
 impl Journal {
-    /// Reads a journal as far as it is whole.
+    /// Reads a journal up to the first incomplete frame.
     ///
     /// # Errors
-    /// When it does not start as a journal does.
+    /// Fails if the bytes do not start with the first frame of a journal.
     pub fn parse(bytes: &[u8], endian: Endian) -> Result<Journal> {
         let mut r = Reader::new(bytes, 0, endian);
         let Some((BEGIN, begin)) = frame(&mut r) else {
@@ -125,7 +126,7 @@ impl Journal {
         let mut btfs: Vec<&[u8]> = Vec::new();
         let mut damaged = Vec::new();
         while let Some((kind, payload)) = frame(&mut r) {
-            // The first frame comes once: this is a part that did not reach the disk.
+            // Only the first frame has this kind: these zeros are a part that did not reach the disk.
             if kind == BEGIN {
                 break;
             }
@@ -165,7 +166,8 @@ impl Journal {
         Ok(Journal { first_event_id, recording_id, features, damaged })
     }
 
-    /// Returns true if it is the journal of a recording with these events, and with this id if the first record has one.
+    /// Returns true if the journal belongs to the recording with these events and, if its first record has one, this
+    /// id.
     pub fn belongs_to(&self, attrs: &[FileAttr], recording_id: Option<RecordingId>) -> bool {
         let first_event_id = attrs.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
         match (self.recording_id, recording_id) {
@@ -177,12 +179,12 @@ impl Journal {
     }
 }
 
-/// Adds to `metadata` what a recorder had put aside for the features of a file that it did not come to the end of, and that has this id.
+/// Adds the features in the journal of an unfinished recording with this id to `metadata`.
 ///
-/// Returns what is damaged in it, and left out.
+/// Returns the damaged features, which are left out.
 ///
 /// # Errors
-/// When it is no journal, or another recording's.
+/// Fails if `journal` is not a journal or belongs to another recording.
 pub fn add_to(
     metadata: &mut Metadata<'_>,
     journal: &[u8],
@@ -199,7 +201,7 @@ pub fn add_to(
     Ok(journal.damaged)
 }
 
-/// The id that a recording has in its first record; older ones have none.
+/// Id in the first record of a recording; `None` for older recordings.
 pub fn recording_id(file: &File<'_>) -> Option<RecordingId> {
     let record = file.records().next()?.ok()?;
     let events = Events::new(file.attrs(), file.endian()).ok()?;
@@ -214,7 +216,7 @@ pub fn recording_id(file: &File<'_>) -> Option<RecordingId> {
     }
 }
 
-/// Position of a program that is read as it was written: what it says of its arrays is where they are.
+/// Section position of a program with an intact blob. Fails if encoding the program again gives other bytes.
 fn intact_program(blob: &[u8], endian: Endian) -> Result<SectionOrder> {
     let program = ProgInfoBuf::from_blob(blob, endian)?;
     let mut again = Vec::new();
@@ -225,7 +227,7 @@ fn intact_program(blob: &[u8], endian: Endian) -> Result<SectionOrder> {
     }
 }
 
-/// The next frame, if it is there whole.
+/// Next frame, if it is complete.
 fn frame<'a>(r: &mut Reader<'a>) -> Option<(u32, &'a [u8])> {
     let kind = r.u32("journal frame").ok()?;
     let len = r.u32("journal frame").ok()?;

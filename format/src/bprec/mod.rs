@@ -1,4 +1,5 @@
-//! bprec's additions to perf.data: states, samples of its own program, and the journal beside an unfinished file. Nothing generic knows them.
+//! bprec's additions to perf.data: states, samples of its own program, and the journal beside an unfinished file.
+//! Generic modules do not depend on them.
 
 use crate::{AttrFlags, File, FileAttr, event_type, software};
 
@@ -6,7 +7,8 @@ pub mod journal;
 pub mod sampler;
 pub mod state;
 
-/// Returns true if an event can be the one that carries [`state`]s: of the bpf-output events that bprec writes, only that one is never enabled.
+/// Returns true if an event can be the one that carries [`state`]s: it is the only bpf-output event of bprec that is
+/// never enabled.
 pub fn carries_states(event: &FileAttr) -> bool {
     let attr = &event.attr;
     (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT) && attr.flags.contains(AttrFlags::DISABLED)
@@ -17,8 +19,8 @@ pub fn is_recording(file: &File<'_>) -> bool {
     file.attrs().iter().any(carries_states)
 }
 
-/// Returns true if the writer did not come to its end. A whole recording of bprec has features: one without was killed, perhaps just when it had
-/// moved the end of the data forward.
+/// Returns true if the writer did not finish the file. A finished recording of bprec has features. A recording without
+/// features was cut off, perhaps just after the recorder had moved the end of the data forward.
 pub fn is_unfinished(file: &File<'_>) -> bool {
     file.is_unfinished() || (file.is_featureless() && is_recording(file))
 }

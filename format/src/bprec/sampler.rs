@@ -1,4 +1,4 @@
-//! `bprec:sampler`: samples that a BPF program put together on a perf event of its own.
+//! `bprec:sampler`: samples that bprec's BPF program builds on the perf event that runs it.
 //!
 //! Each payload rides in the RAW field of a sample of one software/bpf-output event of this name. Layout, in the byte order
 //! of the recording:
@@ -21,15 +21,15 @@
 //! | 7 | registers | `mask u64` · `u64` for each bit set in it, lowest first: words of the architecture's `bpf_user_pt_regs_t` |
 //! | 8 | call chain | `nr u64` · `nr` words, with context markers as in the call chains of perf events |
 //!
-//! A part whose bit is also set in `missing` is there in this shape, but the kernel refused what should be in it. The length
-//! is needed because the RAW field is padded. Source of the layout: `bpf/src/programs/sampler.bpf.c`, which writes it.
+//! A part whose bit is also set in `missing` has this layout, but the kernel refused its content. The length is needed
+//! because the RAW field is padded. Source of the layout: `bpf/src/programs/sampler.bpf.c`, which writes it.
 
 use crate::{Callchain, Endian, Error, Reader, Result, Words, Writer};
 
 /// The name of the event whose samples carry these payloads.
 pub const EVENT_NAME: &str = "bprec:sampler";
 
-/// The most frames of either mode that a call chain has.
+/// Limit on kernel frames, and on user frames, of a call chain.
 pub const FRAMES_MAX: u32 = 127;
 
 const VERSION: u16 = 1;
@@ -62,7 +62,7 @@ impl Parts {
     /// Call chain.
     pub const STACK: Parts = Parts(1 << 8);
 
-    /// All of them by the names that options and texts have for them.
+    /// All parts, with their names in options and messages.
     pub const NAMES: [(&str, Parts); 9] = [
         ("ip", Parts::IP),
         ("period", Parts::PERIOD),
@@ -78,19 +78,19 @@ impl Parts {
     /// All parts of this version.
     const KNOWN: Parts = Parts((1 << 9) - 1);
 
-    /// True when all of `other` are among them.
+    /// Returns true if all parts of `other` are set.
     #[inline]
     pub const fn contains(self, other: Parts) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The parts of both.
+    /// Returns the union of both sets of parts.
     #[must_use]
     pub const fn with(self, other: Parts) -> Parts {
         Parts(self.0 | other.0)
     }
 
-    /// These parts without those of `other`.
+    /// Returns these parts without the parts of `other`.
     #[must_use]
     pub const fn without(self, other: Parts) -> Parts {
         Parts(self.0 & !other.0)
@@ -111,14 +111,14 @@ pub struct CounterValue {
 /// Words of the interrupted context.
 #[derive(Debug, Clone, Copy)]
 pub struct Registers<'a> {
-    /// Bit n: word n is there.
+    /// Bit n is set if word n is present.
     pub mask: u64,
-    /// Their values, lowest first.
+    /// Values of the registers, lowest first.
     pub values: Words<'a>,
 }
 
 impl Registers<'_> {
-    /// Number and value of each, lowest first.
+    /// Number and value of each register, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
         let mask = self.mask;
         (0..u64::BITS).filter(move |bit| mask >> bit & 1 != 0).zip(self.values.iter())
@@ -128,7 +128,7 @@ impl Registers<'_> {
 /// One payload. A part that is `None` was not asked for, or is among [`missing`](SamplerPayload::missing).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SamplerPayload<'a> {
-    /// Parts that were asked for and that the kernel refused.
+    /// Requested parts that the kernel refused.
     pub missing: Parts,
     /// Instruction pointer.
     pub ip: Option<u64>,
@@ -154,7 +154,7 @@ impl<'a> SamplerPayload<'a> {
     /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
     ///
     /// # Errors
-    /// When the version is newer than this crate, or the bytes do not hold what the header says.
+    /// Fails if the version is newer than this crate, or the bytes are too short for the parts in the header.
     #[inline]
     pub fn parse(raw: &'a [u8], offset: u64, endian: Endian) -> Result<SamplerPayload<'a>> {
         let mut r = Reader::new(raw, offset, endian);
@@ -215,7 +215,7 @@ impl<'a> SamplerPayload<'a> {
         Ok(payload)
     }
 
-    /// The parts that the payload is made of, those that are missing included.
+    /// Parts of the payload, the missing ones included.
     pub fn parts(&self) -> Parts {
         let there = [
             (self.ip.is_some(), Parts::IP),
@@ -281,8 +281,8 @@ impl<'a> SamplerPayload<'a> {
     }
 }
 
-/// Names of the words of `bpf_user_pt_regs_t` on an architecture, as `uname -m` has it: `struct pt_regs` of x86-64
-/// and `struct user_pt_regs` of arm64, in order. `None` where that is not known.
+/// Names of the words of `bpf_user_pt_regs_t` on an architecture, as `uname -m` has it: `struct pt_regs` of x86-64 and
+/// `struct user_pt_regs` of arm64, in order. `None` for an unknown architecture.
 pub fn register_names(arch: &str) -> Option<&'static [&'static str]> {
     match arch {
         "x86_64" => Some(&[

@@ -1,4 +1,4 @@
-//! `bprec:state`: what a recording knows beyond what perf has records for.
+//! `bprec:state`: facts of a recording for which perf has no record type.
 //!
 //! Each payload rides in the RAW field of a sample of one software/bpf-output event of this name, so that any perf can
 //! skip it. Layout, in the byte order of the recording:
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The length is needed because the RAW field is padded. In a body, text is `length u16` and that many bytes, a list is
-//! `count u32` and its elements, an optional number is `present u8` and the number if present. Readers skip kinds and
-//! trailing bytes that they do not know: a kind may grow at its end.
+//! `count u32` and its elements, an optional number is `present u8` and the number if present. Readers skip unknown
+//! kinds and unknown trailing bytes, so a kind may grow at its end.
 
 mod account;
 mod aggregation;
@@ -51,7 +51,7 @@ const VERSION: u16 = 1;
 /// Bytes in front of a body.
 const HEADER_BYTES: usize = 8;
 
-/// The most bytes one payload should have, so that it fits into a record with its sample fields.
+/// Limit on the bytes of one payload, so that it fits into a record with its sample fields.
 pub const PAYLOAD_MAX_BYTES: usize = 60_000;
 
 /// Declares the kinds of state: name, number, type and layout of each.
@@ -62,11 +62,11 @@ macro_rules! states {
         #[non_exhaustive]
         pub enum State {
             $($(#[$doc])* $name($ty),)*
-            /// A kind this version does not know, as bytes.
+            /// Payload of a kind unknown to this version.
             Unknown {
-                /// Its number.
+                /// Number of the kind.
                 kind: u16,
-                /// Its body.
+                /// Bytes of the body.
                 body: Vec<u8>,
             },
         }
@@ -75,7 +75,7 @@ macro_rules! states {
             /// Numbers of the kinds that this version knows.
             pub const KINDS: &'static [u16] = &[$($kind),*];
 
-            /// Its number.
+            /// Number of the kind.
             pub fn kind(&self) -> u16 {
                 match self {
                     $(State::$name(_) => $kind,)*
@@ -83,7 +83,8 @@ macro_rules! states {
                 }
             }
 
-            /// Shows each secret of a known kind, but for the targets of attachments and what maps hold: these need more than one field.
+            /// Passes each secret of a known kind to `secrets`, except targets of attachments and contents of maps,
+            /// which need more than one field.
             pub fn secrets(&mut self, secrets: &mut dyn Secrets) {
                 match self {
                     $(State::$name(it) => <layout!(@codec $($codec)?) as Codec<'_, $ty>>::secrets(it, secrets),)*
@@ -125,15 +126,15 @@ states! {
     Map(Map) = 5,
     /// Attachments of a program.
     Attachment(Attachment) = 6,
-    /// Everyone but the recorder has let go of a program.
+    /// Program that only the recorder still holds.
     Released(Released) = 7,
-    /// Samples that did not make it into the recording.
+    /// Samples lost before they reached the recording.
     Loss(Loss) = 8,
     /// Cost of the recording itself; written at the end.
     Cost(Cost) = 9,
     /// Names of kernel functions that samples hit.
     KernelSymbols(Vec<KernelSymbol> as List) = 10,
-    /// A part of what a map held.
+    /// A part of a map's contents.
     MapContents(MapContents) = 11,
     /// Events of exact counters.
     CounterEvents(CounterEvents) = 12,
@@ -141,15 +142,15 @@ states! {
     ProgramCounters(ProgramCounters) = 13,
     /// Counts of shared counters, at one moment.
     SharedCounters(SharedCounters) = 14,
-    /// Our sampling program.
+    /// bprec's sampling program.
     Sampler(Sampler) = 15,
     /// Counts of an event whose samples were counted in the kernel.
     Aggregation(Aggregation) = 20,
     /// A CPU that was not sampled for a part of the time.
     CpuNotSampled(CpuNotSampled) = 21,
-    /// Run statistics are not kept, or no longer.
+    /// Run statistics are off, or were switched off.
     StatsOff(StatsOff) = 22,
-    /// The clock of load times has moved against that of the recording.
+    /// New offset between the clock of load times and the recording's clock.
     BootClock(BootClock) = 23,
     /// Identity of the recording.
     Recording(RecordingId) = 24,
@@ -169,7 +170,7 @@ layout! {
         pub start_ns: u64,
         /// Wall clock at `start_ns`, ns since 1970.
         pub realtime_ns: u64,
-        /// Add this to a time of the recording's clock to get ns since boot with suspends (`CLOCK_BOOTTIME`), the clock of
+        /// Offset from the recording's clock to ns since boot with suspends (`CLOCK_BOOTTIME`), the clock of
         /// `bpf_prog_info.load_time`.
         pub to_boottime_ns: i64,
         /// CPUs that could be sampled.
@@ -178,60 +179,60 @@ layout! {
         pub target: String as CountedText<Target>,
         /// Name of the event that samples, as the file's EVENT_DESC has it.
         pub event: String as CountedText<Event>,
-        /// Why it is not the event that was asked for; empty when it is.
+        /// Why another event than the requested one samples; empty if the requested one does.
         pub event_note: String as CountedText<Message>,
-        /// Source of counts: `exact` (which has those of `stats` too), `stats` or `off`.
+        /// Source of counts: `exact` (includes the counts of `stats`), `stats` or `off`.
         pub counters: String as CountedText<Tier>,
-        /// Why not more; empty when nothing is missing.
+        /// Why the source is not better; empty if it is the requested one.
         pub counters_note: String as CountedText<Message>,
         /// Run statistics were switched on for the whole machine before the recording.
         pub stats_were_on: bool,
         /// Time between two snapshots.
         pub interval_ns: u64,
         late:
-        /// The process that recorded. What it loads during the recording is there to count, and is not captured.
+        /// Process id of the recorder. Programs that it loads during the recording only count, and are not captured.
         pub recorder_pid: Option<u32> as LateNonZero,
-        /// Number of files of the same recording before this one. Counts go on over all of them, so that in a file
-        /// behind the first the first reading of a counter is where counting stood when the file began.
+        /// Number of files of the same recording before this one. Counts continue over all files: in a later file, the
+        /// first reading of a counter is its value at the start of that file.
         pub part: u32,
-        /// Cost that run statistics add to a run of any program, ns, measured before the recording. None where it is not known, as in older
-        /// recordings.
+        /// Cost that run statistics add to a run of any program, ns, measured before the recording. `None` if unknown,
+        /// as in older recordings.
         pub statistics_run_ns: Option<u64> as Late,
     }
 }
 
 layout! {
-    /// Someone who holds a program: a process with a file descriptor of it, of its link or of its map.
+    /// Holder of a program: a process with a file descriptor of the program, its link or its map.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Owner {
         /// Process.
         pub pid: u32,
-        /// Its name.
+        /// Name of the process.
         pub comm: Vec<u8> as CountedText<Comm>,
-        /// Its user.
+        /// User id of the process.
         pub uid: u32,
-        /// Its cgroup path; empty when not known.
+        /// Cgroup path of the process; empty if unknown.
         pub cgroup: Vec<u8> as CountedText<Cgroup>,
     }
 }
 
 layout! {
-    /// Owners of a program and facts beside its `bpf_prog_info`.
+    /// Owners of a program and facts that its `bpf_prog_info` lacks.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Program {
         /// Program id.
         pub id: u32,
-        /// When it was loaded, ns since boot; together with the id the program's key.
+        /// Load time, ns since boot; id and load time together identify the program.
         pub load_time_ns: u64,
-        /// It was loaded while the recording ran.
+        /// True if the program was loaded during the recording.
         pub loaded_during: bool,
-        /// Its holders.
+        /// Holders of the program.
         pub owners: Vec<Owner> as List,
-        /// Paths where it, or its link, is pinned.
+        /// Paths where the program or its link is pinned.
         pub pins: Vec<Vec<u8>> as List<CountedText<Path>>,
-        /// `bpf_metadata_*` variables without the prefix, printed.
+        /// `bpf_metadata_*` variables: name without the prefix, and value as text.
         pub metadata: Vec<(Vec<u8>, Vec<u8>)> as List<Pair<CountedText<Public>, CountedText<Value>>>,
-        /// Parts of its `bpf_prog_info` that the kernel withheld, and why; empty if none.
+        /// Parts of `bpf_prog_info` that the kernel withheld, and the reason; empty if the kernel withheld nothing.
         pub withheld: String as CountedText<Message>,
     }
 }
@@ -242,9 +243,9 @@ layout! {
     pub struct Missed {
         /// Program id.
         pub id: u32,
-        /// Tag, when a BPF_EVENT told it.
+        /// Tag, if a BPF_EVENT gave it.
         pub tag: Option<[u8; 8]> as OptionalTag,
-        /// When it was seen, ns of the recording's clock.
+        /// Time when the recorder saw the program, ns of the recording's clock.
         pub time_ns: u64,
         /// Why it could not be captured.
         pub reason: String as CountedText<Message>,
@@ -263,21 +264,21 @@ layout! {
         pub key_bytes: u32,
         /// Bytes of a value.
         pub value_bytes: u32,
-        /// Most entries.
+        /// Maximum number of entries.
         pub max_entries: u32,
-        /// `BPF_F_*` it was created with.
+        /// `BPF_F_*` flags of the map.
         pub flags: u32,
         /// Name, at most 15 characters.
         pub name: Vec<u8> as CountedText<meaning::Map>,
-        /// Its BTF; 0 when it has none.
+        /// Id of the BTF object of the map; 0 for none.
         pub btf_id: u32 as BtfId,
         /// Type of the key in that BTF.
         pub btf_key_type_id: u32 as BtfId,
         /// Type of the value in that BTF.
         pub btf_value_type_id: u32 as BtfId,
-        /// Memory charged for it, bytes, when the kernel tells.
+        /// Memory charged for the map, bytes, if the kernel gives it.
         pub memlock_bytes: Option<u64> as Optional<Plain>,
-        /// Frozen: user space cannot write it.
+        /// Frozen: user space cannot write the map.
         pub frozen: bool,
     }
 }
@@ -286,28 +287,29 @@ layout! {
     /// Attachment of a program.
     #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
     pub struct Attachment {
-        /// The program.
+        /// Program id.
         pub prog_id: u32,
-        /// The link, when there is one.
+        /// Id of the link, if the attachment has one.
         pub link_id: Option<u32> as Optional<Wide>,
-        /// How: `tracepoint`, `raw_tracepoint`, `kprobe`, `xdp`, `perf_event`, `cgroup`, `tracing` …
+        /// Kind of attachment: `tracepoint`, `raw_tracepoint`, `kprobe`, `xdp`, `perf_event`, `cgroup`, `tracing` …
         pub kind: String as CountedText<Public>,
-        /// To what: `raw_syscalls:sys_enter`, `lo`, `cpu-clock`, a cgroup's path, a function's name …
+        /// Attach point: `raw_syscalls:sys_enter`, `lo`, `cpu-clock`, a cgroup's path, a function's name …
         pub target: Vec<u8> as CountedText<Public>,
     }
 }
 
 layout! {
-    /// Everyone but the recorder has let go of a program. Without the recorder's own reference it would be gone.
+    /// Program that only the recorder still holds. Without the recorder's reference the kernel would have unloaded the
+    /// program.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Released {
         /// Program id.
         pub id: u32,
-        /// When it was loaded, ns since boot.
+        /// Load time, ns since boot.
         pub load_time_ns: u64,
-        /// When it was last seen held by others, ns of the recording's clock.
+        /// Last time when another process held the program, ns of the recording's clock.
         pub after_ns: u64,
-        /// When it was found released.
+        /// Time when the recorder found the program released, ns of the recording's clock.
         pub before_ns: u64,
     }
 }
@@ -326,7 +328,7 @@ impl State {
     /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
     ///
     /// # Errors
-    /// When the version is newer than this crate, or the body does not hold what its kind says.
+    /// Fails if the version is newer than this crate, or the body does not fit the layout of its kind.
     pub fn decode(raw: &[u8], offset: u64, endian: Endian) -> Result<State> {
         let mut r = Reader::new(raw, offset, endian);
         let version = r.u16("bprec:state version")?;

@@ -8,9 +8,9 @@ use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Bytes of an entry before its file name.
 const ENTRY_BYTES: usize = 36;
-/// The same before entries had a pid.
+/// Bytes of an old entry, without a pid, before its file name.
 const OLD_ENTRY_BYTES: usize = 32;
-/// Longest build id there is room for.
+/// Maximum length of a build id, in bytes.
 const MAX_ID_BYTES: usize = 20;
 /// Longest file name that is written: an entry's size has 16 bits.
 const MAX_FILE_BYTES: usize = 0xff00;
@@ -18,8 +18,8 @@ const MAX_FILE_BYTES: usize = 0xff00;
 /// BUILD_ID (since 2.6.33), a sequence of entries: `type u32 = 0, misc u16, size u16`, then a [`BuildIdRecord`] with a
 /// file name that fills the entry's size (writers pad it like a text).
 ///
-/// An entry's size is no multiple of 8. The first recorders left out the pid. Where build ids came with MMAP2 records the
-/// section is not written.
+/// An entry's size is no multiple of 8. The first recorders left out the pid. Writers omit the section if MMAP2 records
+/// carry the build ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildIds<'a>(pub Vec<BuildIdRecord<'a>>);
 
@@ -27,7 +27,7 @@ impl<'a> SectionContent<'a> for BuildIds<'a> {
     fn read(r: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<BuildIds<'a>> {
         let start = r.clone();
         let ids = read_entries(r, ENTRY_BYTES, problem);
-        // The kernel's name without its first four bytes: a file from before entries had a pid.
+        // The kernel's name lacks its first four bytes: the file is from before entries had a pid.
         if ids.iter().any(|id| id.filename == b"nel.kallsyms]") {
             *r = start;
             *problem = None;
@@ -47,10 +47,10 @@ impl<'a> SectionContent<'a> for BuildIds<'a> {
     }
 }
 
-/// The longest file name that perf has room for, with its NUL.
+/// Size of perf's buffer for a file name, with its NUL.
 const PERF_FILE_BYTES: usize = 4096;
 
-/// Checks that entries fit into what perf reads them into: it believes their sizes.
+/// Checks that entries fit into perf's buffer, because perf trusts their sizes.
 pub(super) fn check(bytes: &[u8], endian: Endian) -> Result<()> {
     let mut rest = bytes;
     while let Some(entry) = endian.u16_at(rest, 6).and_then(|size| rest.get(..usize::from(size).max(1))) {

@@ -1,4 +1,4 @@
-//! Sections that perf refuses a file for, or fails on: it believes lengths and counts that are damaged.
+//! Finds sections that make perf refuse a file or fail, because perf trusts damaged lengths and counts.
 
 use super::{
     Caches, ClockData, Compression, CpuCount, CpuTopology, EventDesc, Feature, GroupDesc, MemoryTopology, NumaTopology,
@@ -6,30 +6,30 @@ use super::{
 };
 use crate::{Endian, Error, Result};
 
-/// No machine has more CPUs; perf allocates by such numbers.
+/// Limit on CPU numbers, above any machine's; perf allocates by these numbers.
 const CPUS_MAX: u32 = 1 << 16;
-/// perf maps a buffer of this size.
+/// Limit on the decompression buffer; perf maps a buffer of the size in the section.
 const COMPRESSION_BUFFER_MAX_BYTES: u32 = 1 << 30;
-/// perf reads attrs of no less.
+/// Minimum size of an attr that perf reads.
 const ATTR_MIN_BYTES: u32 = 64;
 
 /// Writer of the sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SectionWriter {
-    /// This crate: an intact section has the bytes that its content is encoded as.
+    /// This crate: encoding the content of an intact section gives the same bytes.
     Ours,
-    /// Anyone: texts may be padded otherwise, and there may be more behind the content.
+    /// Any writer: texts may have other padding, and bytes may follow the content.
     Anyone,
 }
 
-/// Facts that the sections of one file are checked against, beside their own layout.
+/// Facts about a file that its sections must agree with.
 #[derive(Debug, Clone, Copy)]
 pub struct SectionCheck {
     endian: Endian,
     writer: SectionWriter,
-    /// CPUs by NRCPUS; 0 where that is missing, or damaged.
+    /// Number of available CPUs from NRCPUS; 0 if that is missing or damaged.
     available_cpus: u32,
-    /// Numbers of packages are no numbers from 0 on: perf does not hold them against the number of CPUs.
+    /// True if package numbers do not count from 0: perf then does not compare them with the number of CPUs.
     has_other_socket_ids: bool,
     events: Option<u32>,
     highest_cpu: Option<u32>,
@@ -65,16 +65,17 @@ impl SectionCheck {
         }
     }
 
-    /// The same, of a file with a sample of this CPU and of none above: perf looks each up in CPU_TOPOLOGY, wherever that ends.
+    /// Sets the highest CPU of the file's samples. perf looks up the CPU of each sample in CPU_TOPOLOGY without
+    /// checking its length.
     #[must_use]
     pub fn with_highest_cpu(self, highest_cpu: Option<u32>) -> SectionCheck {
         SectionCheck { highest_cpu, ..self }
     }
 
-    /// Checks that every perf reads a section.
+    /// Checks that every version of perf can read a section.
     ///
     /// # Errors
-    /// The fault of the section.
+    /// Fails with the fault of the section.
     pub fn check(&self, feature: Feature, bytes: &[u8]) -> Result<()> {
         let is_ours = self.writer == SectionWriter::Ours;
         let wrong = |problem| Err(Error::other(0, "feature section", problem));
@@ -121,7 +122,7 @@ impl SectionCheck {
         }
     }
 
-    /// The content, of which all is there.
+    /// Reads the content of a section that was found complete.
     fn read<'a, P: SectionContent<'a>>(&self, bytes: &'a [u8]) -> Result<P> {
         P::parse(bytes, 0, self.endian).map(|partial| partial.value)
     }
@@ -136,7 +137,7 @@ impl SectionCheck {
         }
     }
 
-    /// perf reads as many places of CPUs as NRCPUS has CPUs, and takes what follows for dies.
+    /// Checks CPU_TOPOLOGY. perf reads one place per CPU of NRCPUS, and takes the bytes behind them for dies.
     fn topology(&self, bytes: &[u8]) -> Result<()> {
         let partial = CpuTopology::parse(bytes, 0, self.endian, self.available_cpus)?;
         let topology = &partial.value;

@@ -18,26 +18,26 @@ pub struct CpuTopology<'a> {
     pub thread_siblings: Vec<&'a [u8]>,
     /// CPUs of each die; empty when dies are not recorded.
     pub die_siblings: Vec<&'a [u8]>,
-    /// Place of each CPU by its number; empty in old files.
+    /// Socket, die and core of each CPU, indexed by CPU number; empty in old files.
     pub cpus: Vec<CpuPlace>,
 }
 
 /// Socket, die and core of a CPU. Numbers are the kernel's, `u32::MAX` for an offline CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuPlace {
-    /// Its core.
+    /// Id of the CPU's core.
     pub core_id: u32,
-    /// Its package.
+    /// Id of the CPU's package.
     pub socket_id: u32,
-    /// Its die, if dies are recorded.
+    /// Id of the CPU's die, if dies are recorded.
     pub die_id: Option<u32>,
 }
 
 impl<'a> CpuTopology<'a> {
-    /// Reads a section that starts at offset `base` of the file, which says in NRCPUS that `available` CPUs are there.
+    /// Reads a section that starts at offset `base` of the file, whose NRCPUS gives `available` CPUs.
     ///
     /// # Errors
-    /// When there is not even a first list.
+    /// Fails if the first list cannot be read.
     pub fn parse(bytes: &'a [u8], base: u64, endian: Endian, available: u32) -> Result<Partial<CpuTopology<'a>>> {
         let mut r = Reader::new(bytes, base, endian);
         let mut problem = None;
@@ -90,7 +90,7 @@ impl<'a> CpuTopology<'a> {
     }
 }
 
-/// The version of schedstat from which on domains have names.
+/// First version of schedstat with domain names.
 const NAMED_DOMAINS: u32 = 17;
 
 /// CPU_DOMAIN_INFO (perf 7.3 writes it, 6.12 does not know it): `schedstat_version u32, max_domains u32`, then every
@@ -99,7 +99,7 @@ const NAMED_DOMAINS: u32 = 17;
 pub struct CpuDomains<'a> {
     /// Version of `/proc/schedstat`.
     pub schedstat_version: u32,
-    /// Most domains that a CPU has.
+    /// Maximum number of domains of a CPU.
     pub max_domains: u32,
     /// The CPUs.
     pub cpus: Vec<CpuWithDomains<'a>>,
@@ -108,22 +108,22 @@ pub struct CpuDomains<'a> {
 /// A CPU and its scheduling domains, the smallest first: `cpu u32, nr u32`, then the domains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuWithDomains<'a> {
-    /// Its number.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Its domains.
+    /// Domains of the CPU.
     pub domains: Vec<CpuDomain<'a>>,
 }
 
 /// A scheduling domain: `domain u32`, the name as a text (only since version 17 of schedstat), mask and list as texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuDomain<'a> {
-    /// Its level.
+    /// Level of the domain.
     pub domain: u32,
-    /// Its name, since version 17 of schedstat.
+    /// Name of the domain, since version 17 of schedstat.
     pub name: Option<&'a [u8]>,
-    /// Its CPUs as a mask in hexadecimal.
+    /// CPUs of the domain as a mask in hexadecimal.
     pub cpumask: &'a [u8],
-    /// Its CPUs as a list like `0-3,8`.
+    /// CPUs of the domain as a list like `0-3,8`.
     pub cpulist: &'a [u8],
 }
 

@@ -6,7 +6,7 @@ use crate::{Error, Reader, Result, Writer};
 
 /// EVENT_DESC (since 3.2): `nr u32, attr_size u32`, then the events.
 ///
-/// It repeats attrs and ids of the header and adds names; the attrs may have another size here than there.
+/// The section repeats attrs and ids of the header and adds names; its attrs may differ in size from the header's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventDesc<'a> {
     /// Bytes of each attr.
@@ -18,11 +18,11 @@ pub struct EventDesc<'a> {
 /// An event with its name: the attr, `nr_ids u32`, the name as a text, the ids (u64).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribedEvent<'a> {
-    /// The attr as it is stored, [`EventAttr`](crate::EventAttr) reads it.
+    /// Stored bytes of the attr; [`EventAttr`](crate::EventAttr) reads them.
     pub attr: &'a [u8],
-    /// Its name as it was given to the recorder, like `cycles:u`.
+    /// Name as given to the recorder, like `cycles:u`.
     pub name: &'a [u8],
-    /// The ids that its records carry.
+    /// Ids that the event's records carry.
     pub ids: Vec<u64>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> SectionContent<'a> for EventDesc<'a> {
 }
 
 layout! {
-    /// GROUP_DESC (since 3.9): `nr u32`, then the groups by their leaders. Left out when there are none.
+    /// GROUP_DESC (since 3.9): `nr u32`, then the groups by their leaders. Left out if there are no groups.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct GroupDesc<'a>(pub Vec<EventGroup<'a>> as List);
 }
@@ -65,7 +65,7 @@ layout! {
     /// Events that are scheduled together.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct EventGroup<'a> {
-        /// Its name, `{anon_group}` when it was given none.
+        /// Name of the group; `{anon_group}` if it has none.
         pub name: &'a [u8] as PaddedText,
         /// Index of the first event; the others follow it.
         pub leader_index: u32,

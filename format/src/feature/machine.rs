@@ -3,8 +3,8 @@
 use crate::layout::{List, PaddedText, layout};
 
 layout! {
-    /// HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC, CPUID (since 3.2): one text, without its NUL. In a file of the other byte
-    /// order perf takes the feature bits for garbage unless HOSTNAME is there.
+    /// HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC, CPUID (since 3.2): one text, without its NUL. In a file of the
+    /// other byte order, perf rejects the feature bits unless the file has HOSTNAME.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Text<'a>(pub &'a [u8] as PaddedText);
 }
@@ -41,7 +41,7 @@ layout! {
     pub struct ElfMachine {
         /// `EM_*` of the machine's binaries.
         pub e_machine: u32,
-        /// Their ELF flags.
+        /// ELF flags of the machine's binaries.
         pub e_flags: u32,
     }
 }

@@ -10,16 +10,16 @@ layout! {
 }
 
 layout! {
-    /// A NUMA node. Nothing is aligned.
+    /// A NUMA node. Its fields are not aligned.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct NumaNode<'a> {
-        /// Its number.
+        /// Number of the node.
         pub node: u32,
-        /// Its memory.
+        /// Memory of the node.
         pub mem_total_kib: u64,
-        /// Its free memory when the recording was made.
+        /// Free memory of the node when the recording was made.
         pub mem_free_kib: u64,
-        /// Its CPUs as a list like `0-3,8`.
+        /// CPUs of the node as a list like `0-3,8`.
         pub cpus: &'a [u8] as PaddedText,
     }
 }
@@ -28,7 +28,7 @@ layout! {
     /// MEM_TOPOLOGY (since 4.17).
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MemoryTopology {
-        /// 1.
+        /// Version of the layout: 1.
         pub version: u64,
         /// Bytes of a block of memory.
         pub block_size_bytes: u64,
@@ -41,16 +41,16 @@ layout! {
     /// Blocks of memory of a node.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MemoryNode {
-        /// Its number.
+        /// Number of the node.
         pub node: u64,
-        /// Its size in blocks.
+        /// Size of the node in blocks.
         pub size: u64,
-        /// Its blocks.
+        /// Memory blocks of the node.
         pub blocks: Bitmap,
     }
 }
 
-/// `nbits u64`, then as many u64 words as they need.
+/// `nbits u64`, then the u64 words that hold the bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
     /// Number of bits.
@@ -60,7 +60,7 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// The numbers of the bits that are set.
+    /// Numbers of the set bits.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.bits)
             .zip(self.words.iter().flat_map(|word| (0..64).map(move |n| word >> n & 1 != 0)))
@@ -90,7 +90,7 @@ layout! {
     /// CACHE (since 4.6).
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Caches<'a> {
-        /// 1.
+        /// Version of the layout: 1.
         pub version: u32,
         /// Each cache once, with the CPUs that share it: `nr u32`, then the caches.
         pub caches: Vec<Cache<'a>> as List,
@@ -101,7 +101,7 @@ layout! {
     /// A cache.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Cache<'a> {
-        /// 1 is nearest to the CPU.
+        /// Level of the cache; 1 is nearest to the CPU.
         pub level: u32,
         /// Bytes of a line.
         pub line_size_bytes: u32,

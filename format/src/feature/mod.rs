@@ -1,7 +1,7 @@
-//! Feature sections: what a recording says about its machine, its command line and its events.
+//! Feature sections: description of a recording's machine, command line and events.
 //!
-//! Layouts: `tools/perf/util/header.c`. Numbers stand wherever the text before them ends, without alignment. A text is
-//! `len u32` and `len` bytes, of which those up to the first NUL count; writers make `len` a multiple of 64.
+//! Layouts: `tools/perf/util/header.c`. Numbers follow the preceding text without alignment. A text is `len u32` and
+//! `len` bytes, of which those up to the first NUL count; writers make `len` a multiple of 64.
 
 mod build_id;
 mod check;
@@ -34,7 +34,7 @@ macro_rules! features {
         impl Feature {
             $($(#[$doc])* pub const $name: Feature = Feature($bit);)*
 
-            /// Its name as perf prints it, `None` for one this table does not know.
+            /// Name of the feature as perf prints it; `None` for a feature that this table lacks.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($bit => Some(stringify!($name)),)*
@@ -42,7 +42,7 @@ macro_rules! features {
                 }
             }
 
-            /// Reads a section, and writes its content again; `None` where the table names no type for it.
+            /// Reads a section and encodes its content again; `None` if the table gives no type for the feature.
             fn recode(self, bytes: &[u8], endian: Endian) -> Option<Result<Partial<Vec<u8>>>> {
                 match self.0 {
                     $($($bit => Some(<$content>::parse(bytes, 0, endian).map(|partial| Partial {
@@ -56,7 +56,7 @@ macro_rules! features {
     };
 }
 
-/// Gives each layout the methods of a section.
+/// Implements [`SectionContent`] for each layout.
 macro_rules! contents {
     ($($ty:ident $(<$life:lifetime>)?),* $(,)?) => {
         $(impl<'a> SectionContent<'a> for $ty $(<$life>)? {
@@ -94,7 +94,7 @@ features! {
     NRCPUS = 7: CpuCount;
     /// Model of the CPU: [`Text`].
     CPUDESC = 8: Text<'_>;
-    /// Vendor, family, model, stepping, or what an architecture has instead: [`Text`].
+    /// Vendor, family, model, stepping, or the equivalent of other architectures: [`Text`].
     CPUID = 9: Text<'_>;
     /// [`TotalMemory`].
     TOTAL_MEM = 10: TotalMemory;
@@ -149,7 +149,7 @@ features! {
 }
 
 impl std::fmt::Display for Feature {
-    /// The name, or the number where there is none.
+    /// Formats the name, or the number if the feature has no name.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.name() {
             Some(name) => f.pad(name),
@@ -163,16 +163,16 @@ impl std::fmt::Display for Feature {
 pub struct Partial<T> {
     /// Elements that were read.
     pub value: T,
-    /// Why it is not all, if it is not.
+    /// Damage that ended the reading, if any.
     pub problem: Option<Error>,
 }
 
 /// The content of a feature section.
 pub trait SectionContent<'a>: Sized {
-    /// Reads the content that `r` stands at. Where elements are missing it keeps those before and fills `problem`.
+    /// Reads the content that `r` stands at. At a missing element it keeps the elements before and sets `problem`.
     ///
     /// # Errors
-    /// When nothing of use can be read.
+    /// Fails if nothing useful can be read.
     fn read(r: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<Self>;
 
     /// Appends the content.
@@ -181,14 +181,14 @@ pub trait SectionContent<'a>: Sized {
     /// Reads a section that starts at offset `base` of the file.
     ///
     /// # Errors
-    /// When nothing of use can be read.
+    /// Fails if nothing useful can be read.
     fn parse(bytes: &'a [u8], base: u64, endian: Endian) -> Result<Partial<Self>> {
         let mut problem = None;
         let value = Self::read(&mut Reader::new(bytes, base, endian), &mut problem)?;
         Ok(Partial { value, problem })
     }
 
-    /// The content as a section.
+    /// Encodes the content as a section.
     fn to_bytes(&self, endian: Endian) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut Writer::new(&mut out, endian));

@@ -1,4 +1,4 @@
-//! PMUs: their numbers, what they can do, which CPUs they are for.
+//! PMUs: their numbers, capabilities and CPUs.
 
 use crate::layout::{List, PaddedText, Pair, Plain, layout};
 
@@ -9,12 +9,12 @@ layout! {
 }
 
 layout! {
-    /// A capability of a PMU, as sysfs names and gives it.
+    /// A capability of a PMU, with its name and value in sysfs.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct PmuCap<'a> {
-        /// Its name, like `max_precise`.
+        /// Name, like `max_precise`.
         pub name: &'a [u8] as PaddedText,
-        /// Its value as text.
+        /// Value as text.
         pub value: &'a [u8] as PaddedText,
     }
 }
@@ -32,12 +32,12 @@ layout! {
 }
 
 layout! {
-    /// A PMU and what it can do.
+    /// A PMU and its capabilities.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PmuWithCaps<'a> {
-        /// Its capabilities: `ncaps u32`, then these.
+        /// Capabilities of the PMU: `ncaps u32`, then the capabilities.
         pub caps: Vec<PmuCap<'a>> as List,
-        /// Its name.
+        /// Name of the PMU.
         pub pmu: &'a [u8] as PaddedText,
     }
 }
@@ -52,9 +52,9 @@ layout! {
     /// The PMU of one kind of CPUs.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HybridPmu<'a> {
-        /// Its name, like `cpu_core`.
+        /// Name of the PMU, like `cpu_core`.
         pub pmu: &'a [u8] as PaddedText,
-        /// Its CPUs as a list like `0-3,8`.
+        /// CPUs of the PMU as a list like `0-3,8`.
         pub cpus: &'a [u8] as PaddedText,
     }
 }

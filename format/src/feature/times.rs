@@ -1,4 +1,4 @@
-//! Sections about the recording itself: its clocks, its compression, where trace data lies.
+//! Sections about the recording itself: its clocks, its compression, the location of trace data.
 
 use crate::Section;
 use crate::layout::{LongList, layout};
@@ -27,11 +27,11 @@ layout! {
     /// CLOCK_DATA (since 5.9): the recording's clock and the wall clock, read together.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ClockData {
-        /// 1.
+        /// Version of the layout: 1.
         pub version: u32,
         /// `CLOCK_*` number of the recording's clock.
         pub clockid: u32,
-        /// ns since 1970.
+        /// Wall clock, ns since 1970.
         pub wall_clock_ns: u64,
         /// The recording's clock at that moment.
         pub clockid_ns: u64,
@@ -39,7 +39,7 @@ layout! {
 }
 
 layout! {
-    /// DIR_FORMAT. Makes sense in the `data` file of a directory only.
+    /// DIR_FORMAT. Used only in the `data` file of a directory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct DirFormat {
         /// 1 when records are in `data.*` files beside this one.
@@ -48,10 +48,11 @@ layout! {
 }
 
 layout! {
-    /// COMPRESSED (since 5.2). Without it perf does not unpack; what a record unpacks to is bounded by `mmap_len`.
+    /// COMPRESSED (since 5.2). Without this section perf does not unpack records. `mmap_len` limits the unpacked size
+    /// of a record.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Compression {
-        /// 1.
+        /// Version of the layout: 1.
         pub version: u32,
         /// 1 for zstd.
         pub kind: u32,
@@ -59,13 +60,13 @@ layout! {
         pub level: u32,
         /// Ratio reached, rounded.
         pub ratio: u32,
-        /// No compressed record holds more than this many bytes.
+        /// Limit on the unpacked bytes of a compressed record.
         pub mmap_len_bytes: u32,
     }
 }
 
 layout! {
-    /// AUXTRACE (since 4.1): `n u64`, then where each AUXTRACE record lies in the file and how long it is.
+    /// AUXTRACE (since 4.1): `n u64`, then offset and size in the file of each AUXTRACE record.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AuxtraceIndex(pub Vec<Section> as LongList);
 }

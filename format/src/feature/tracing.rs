@@ -1,8 +1,8 @@
-//! TRACING_DATA: the formats of the tracepoints that a recording uses, as tracefs describes them.
+//! TRACING_DATA: the formats of the tracepoints that a recording uses, as in tracefs.
 //!
 //! `0x17 0x08 0x44 tracing`, version with its NUL, byte order `u8`, bytes of a `long` `u8`, page size `u32`; then texts
 //! with their lengths: the ring buffer's headers, ftrace's own events, events by system, kallsyms, printk formats, and
-//! since version 0.6 the names of tasks. The section has a byte order of its own, which in practice is the file's.
+//! since version 0.6 the names of tasks. The section states its own byte order, which in practice equals the file's.
 
 mod event_format;
 
@@ -26,9 +26,9 @@ pub struct TracingData<'a> {
     pub header_page: &'a [u8],
     /// `events/header_event`.
     pub header_event: &'a [u8],
-    /// `events/ftrace/*/format` of those that were recorded.
+    /// `events/ftrace/*/format` of the recorded events.
     pub ftrace: Vec<&'a [u8]>,
-    /// `events/<system>/<event>/format` of those that were recorded.
+    /// `events/<system>/<event>/format` of the recorded events.
     pub systems: Vec<TracingSystem<'a>>,
     /// `/proc/kallsyms`; perf leaves it empty.
     pub kallsyms: &'a [u8],
@@ -41,7 +41,7 @@ pub struct TracingData<'a> {
 /// Tracepoints of one system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracingSystem<'a> {
-    /// Its name, like `sched`.
+    /// Name of the system, like `sched`.
     pub name: &'a [u8],
     /// The text of each event's `format` file.
     pub formats: Vec<&'a [u8]>,
@@ -87,7 +87,7 @@ impl<'a> TracingData<'a> {
     }
 }
 
-/// True for versions that have task names.
+/// Returns true for versions with task names.
 fn is_since_0_6(version: &[u8]) -> bool {
     std::str::from_utf8(version).is_ok_and(|text| text.parse::<f32>().is_ok_and(|version| version >= 0.6))
 }
@@ -143,7 +143,7 @@ impl<'a> SectionContent<'a> for TracingData<'a> {
         Ok(value)
     }
 
-    /// Appends the section in its own byte order, whatever that of `w`.
+    /// Appends the section in its own byte order, regardless of the byte order of `w`.
     fn encode(&self, w: &mut Writer<'_>) {
         let mut out = Vec::new();
         let mut own = Writer::new(&mut out, self.endian);

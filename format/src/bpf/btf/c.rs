@@ -1,27 +1,27 @@
-//! Types as C.
+//! Prints types as C declarations.
 
 use super::{Btf, Kind, MAX_HOPS, Type};
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Types printed for one declaration before the rest becomes `...`: references may be endless.
+/// Limit on types printed for one declaration, as references may be endless; `...` stands for the rest.
 const MAX_TYPES: usize = 400;
 
-/// Definitions that belong to one type before the rest becomes `...`.
+/// Limit on definitions printed with one type; `...` stands for the rest.
 const MAX_DEFINITIONS: usize = 64;
 
-/// Structs and parameter lists within each other before the inner ones become `...`.
+/// Limit on the nesting of structs and parameter lists; deeper ones become `...`.
 const MAX_NESTING: usize = 16;
 
-/// Bytes printed before the rest becomes `...`.
+/// Limit on printed bytes; `...` stands for the rest.
 const MAX_TEXT_BYTES: usize = 8192;
 
-/// Bytes of a name that are printed; the kernel's own limit on symbols.
+/// Limit on printed bytes of a name; the kernel's own limit on symbol names.
 const MAX_NAME_BYTES: usize = 512;
 
 impl Btf<'_> {
-    /// A type's name as C has it in a cast: `struct event *`, `u32`, `char[16]`, `int (*)(void *)`. Structs without a
-    /// name are spelled out. Bytes of names that are not UTF-8 are replaced.
+    /// Name of a type as in a C cast: `struct event *`, `u32`, `char[16]`, `int (*)(void *)`. Structs without a name
+    /// are spelled out. Bytes of names that are not UTF-8 are replaced.
     pub fn type_name(&self, id: u32) -> String {
         Printer::new(self).declare(id, String::new())
     }
@@ -31,11 +31,11 @@ impl Btf<'_> {
         Printer::new(self).declare(id, name.to_owned())
     }
 
-    /// The definition of a type and then those of the named structs, unions and enums that it holds, each once, but not of
-    /// what it only points to.
+    /// Definition of a type, followed by the definitions of the named structs, unions and enums that it contains by
+    /// value, each once.
     pub fn definitions(&self, id: u32) -> Vec<String> {
         let mut defined = vec![self.definition(id)];
-        // Types that were visited, and those to visit: types without a name are part of the definition around them.
+        // Visited types, and types still to visit. An unnamed type is part of the definition around it.
         let (mut seen, mut inside) = (BTreeSet::from([id]), VecDeque::from([id]));
         while let Some(at) = inside.pop_front() {
             if seen.len() > MAX_TYPES || defined.len() > MAX_DEFINITIONS {
@@ -60,7 +60,7 @@ impl Btf<'_> {
         defined
     }
 
-    /// The types that a type has by value.
+    /// Ids of the types that a type contains by value.
     fn parts(&self, id: u32) -> Vec<u32> {
         let Some(found) = self.type_by_id(id) else { return Vec::new() };
         match found.kind() {
@@ -72,7 +72,7 @@ impl Btf<'_> {
         }
     }
 
-    /// A struct, union or enum, or arrays of them, behind whatever names.
+    /// Returns true for a struct, union or enum, or arrays of them, behind typedefs and qualifiers.
     fn is_compound(&self, id: u32) -> bool {
         let mut found = self.resolve(id);
         for _ in 0..MAX_HOPS {
@@ -86,7 +86,7 @@ impl Btf<'_> {
     }
 
     /// Definition of the type, on one line: `struct event { u32 pid; char comm[16]; }`. Members with named types are
-    /// not spelled out. Types that consist of nothing are given as [`type_name`](Self::type_name) does.
+    /// not spelled out. Types without a body are printed as [`type_name`](Self::type_name) does.
     pub fn definition(&self, id: u32) -> String {
         let printer = Printer::new(self);
         let Some(found) = self.type_by_id(id) else { return self.type_name(id) };
@@ -105,7 +105,7 @@ impl Btf<'_> {
     }
 }
 
-/// A name for display, cut to what is reasonable.
+/// Name for display, cut to [`MAX_NAME_BYTES`].
 pub(super) fn text(name: Option<&[u8]>) -> String {
     let name = name.unwrap_or_default();
     String::from_utf8_lossy(name.get(..MAX_NAME_BYTES).unwrap_or(name)).into_owned()
@@ -128,7 +128,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         }
     }
 
-    /// Prints `inner`, unless that is nested too deeply.
+    /// Prints `inner`, or `...` if it is nested too deeply.
     fn nested(&self, inner: impl FnOnce() -> String) -> String {
         let Some(left) = self.nesting_left.get().checked_sub(1) else { return "...".to_owned() };
         self.nesting_left.set(left);
@@ -137,7 +137,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         out
     }
 
-    /// Counts one more type and its text; false when there have been too many.
+    /// Charges one type and its text against the limits; returns false if a limit is exceeded.
     fn spend(&self, text_bytes: usize) -> bool {
         let types = self.types_left.get().checked_sub(1);
         let bytes = self.bytes_left.get().checked_sub(text_bytes);
@@ -167,7 +167,7 @@ impl<'b, 'a> Printer<'b, 'a> {
                     if self.unqualified_kind(target) == Some(Kind::PTR) {
                         inner = join(word, &inner);
                     } else if !qualifiers.split(' ').any(|q| q == word) {
-                        // An array may be const, and its elements again.
+                        // An array and its elements may both be const; the qualifier is printed once.
                         qualifiers.push_str(word);
                         qualifiers.push(' ');
                     }
@@ -233,7 +233,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         out + ")"
     }
 
-    /// A type that needs no declarator around the name.
+    /// Prints a type that needs no declarator around the name.
     fn base(&self, found: &Type<'_>) -> String {
         match found.kind() {
             Kind::STRUCT | Kind::UNION | Kind::ENUM | Kind::ENUM64 => self.tagged(found),
@@ -256,7 +256,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         format!("{word} {name}")
     }
 
-    /// A section's variables.
+    /// Prints the variables of a section.
     fn section(&self, found: &Type<'_>) -> String {
         let mut out = format!("{} {{ ", text(found.name()));
         for variable in self.btf.variables(found.id()) {
@@ -301,7 +301,7 @@ impl<'b, 'a> Printer<'b, 'a> {
     }
 }
 
-/// A type before a declarator.
+/// Joins a type and a declarator.
 fn join(base: &str, inner: &str) -> String {
     if inner.is_empty() || inner.starts_with('[') { format!("{base}{inner}") } else { format!("{base} {inner}") }
 }

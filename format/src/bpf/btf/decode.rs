@@ -1,4 +1,5 @@
-//! Bytes into values. Types may be cyclic and lengths may be anything: every step costs, and the cost is limited.
+//! Decodes bytes into values. Types may be cyclic and lengths may be arbitrary, so each step is charged against a
+//! limit.
 
 use super::value::{Limits, Value};
 use super::{Btf, IntType, Kind, Member, Type};
@@ -10,8 +11,8 @@ impl<'a> Btf<'a> {
         Decoder { btf: self, limits, chars_left: limits.chars }.value(type_id, bytes, 0)
     }
 
-    /// A value of a type as text: `{ .pid = 12, .comm = "bash", .flags = RUNNING }`. Parts that `bytes` is too short for
-    /// are `?`, types that cannot be shown are bytes in hexadecimal.
+    /// A value of a type as text: `{ .pid = 12, .comm = "bash", .flags = RUNNING }`. Parts beyond the end of `bytes`
+    /// are `?`; types that cannot be shown are printed as hexadecimal bytes.
     pub fn value_text(&self, type_id: u32, bytes: &[u8], limits: &Limits) -> String {
         self.value(type_id, bytes, limits).to_string()
     }
@@ -23,12 +24,12 @@ struct Decoder<'b, 'a> {
     chars_left: usize,
 }
 
-/// Characters that a number is counted for.
+/// Characters charged for a number.
 const NUMBER_CHARS: usize = 4;
 
 impl<'a> Decoder<'_, 'a> {
-    /// Counts what will be printed; false when there is no room left. Everything costs at least one character, so that
-    /// this ends any loop.
+    /// Charges characters to be printed; returns false if the limit was already used up. Each call charges at least one
+    /// character, which ends any loop.
     fn spend(&mut self, chars: usize) -> bool {
         let has_room = self.chars_left > 0;
         self.chars_left = self.chars_left.saturating_sub(chars.max(1));
@@ -79,7 +80,7 @@ impl<'a> Decoder<'_, 'a> {
         value
     }
 
-    /// Bytes of which nothing is known, three characters each.
+    /// Bytes of an unknown type, charged as three characters each.
     fn raw(&mut self, bytes: &[u8]) -> Value<'a> {
         let shown = bytes.get(..self.chars_left / 3 + 1).unwrap_or(bytes);
         self.spend(3 * shown.len());
@@ -98,7 +99,7 @@ impl<'a> Decoder<'_, 'a> {
         let Some(size) = size else { return self.raw(bytes) };
         let mut items = Vec::new();
         for n in 0..array.len as usize {
-            // Elements without a size are all alike, and there may be any number of them.
+            // Elements of size 0 are all equal and their number is unlimited: one is printed.
             if n >= self.limits.elements || self.chars_left == 0 || size == 0 && n > 0 {
                 items.push(Value::Cut);
                 break;
@@ -109,15 +110,15 @@ impl<'a> Decoder<'_, 'a> {
         Value::Array(items)
     }
 
-    /// True for `char`, which compilers mark as a character or only name so.
+    /// Returns true for `char`: compilers mark the integer as a character, or only name it `char`.
     fn is_char(&self, type_id: u32) -> bool {
         self.btf.resolve(type_id).is_some_and(|t| {
             t.size_bytes() == Some(1) && t.int().is_some_and(|int| int.is_char || t.name() == Some(b"char"))
         })
     }
 
-    /// Text in a `char` array: up to its first NUL if that much is text, as buffers often have something old behind it;
-    /// otherwise all of it but the NULs at its end.
+    /// Text in a `char` array. Valid text before the first NUL ends there, because buffers often hold old bytes behind
+    /// it; other content is kept whole, without the NULs at its end.
     fn text(&mut self, bytes: &[u8]) -> Value<'a> {
         let first = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let is_text = std::str::from_utf8(first)
@@ -157,12 +158,12 @@ impl<'a> Decoder<'_, 'a> {
         Value::Members(members)
     }
 
-    /// First bit within the member's place, and width, when a member is a bit field.
+    /// First bit within the member's bytes, and width in bits, if the member is a bit field.
     fn bit_field(&self, member: &Member<'_>) -> Option<(u32, u32)> {
         if member.bits > 0 {
             return Some((0, u32::from(member.bits)));
         }
-        // Before bit fields had a flag, their width was the integer's.
+        // In old BTF, the integer type gives the width of a bit field.
         let resolved = self.btf.resolve(member.type_id)?;
         let IntType { bit_offset, bits, .. } = resolved.int()?;
         let is_whole = resolved.size_bytes()?.checked_mul(8)? == u32::from(bits) && member.bit_offset % 8 == 0;
@@ -183,7 +184,7 @@ impl<'a> Decoder<'_, 'a> {
     }
 }
 
-/// A number of `bits` bits whose value is `value`.
+/// Number with the value `value` and a width of `bits`.
 fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
     let int = found.int();
     let is_signed = int.map_or(found.kind_flag(), |int| int.is_signed);
@@ -199,8 +200,8 @@ fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
     if negative { Value::Negative(signed) } else { Value::Unsigned(value) }
 }
 
-/// The bits of a bit field: counted from the least significant bit in little-endian, from the most significant in
-/// big-endian.
+/// Extracts the bits of a bit field, counted from the least significant bit in little-endian, from the most significant
+/// in big-endian.
 fn bit_field(endian: Endian, bytes: &[u8], member_offset: u32, int_offset: u32, bits: u32) -> Option<u128> {
     if bits == 0 || bits > 64 {
         return None;

@@ -1,11 +1,12 @@
-//! Maps as their source declares them: variables of the section `.maps`, whose struct types have a member for each property.
+//! Map declarations in source code: variables of the section `.maps`. Their struct types have a member for each
+//! property.
 
 use super::{Btf, Kind};
 
-/// A map that an object declares; `None` where the declaration does not say.
+/// Map that an object declares; a property that the declaration omits is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeclaredMap<'a> {
-    /// Its whole name, of which the kernel keeps 15 characters.
+    /// Full name; the kernel keeps its first 15 characters.
     pub name: &'a [u8],
     /// `BPF_MAP_TYPE_*`.
     pub map_type: Option<u32>,
@@ -13,7 +14,7 @@ pub struct DeclaredMap<'a> {
     pub key_bytes: Option<u64>,
     /// Bytes of a value.
     pub value_bytes: Option<u64>,
-    /// Most entries; a loader may have asked for another number.
+    /// Maximum number of entries; a loader may have set another number.
     pub max_entries: Option<u32>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{Endian, Reader, Result, Writer};
 
-/// Iterator over `(btf_id, blob)`. The first damaged entry yields its error and ends it.
+/// Iterator over `(btf_id, blob)`. The first damaged entry yields its error and ends the iteration.
 #[derive(Debug, Clone)]
 pub struct BpfBtfSection<'a> {
     reader: Reader<'a>,
@@ -13,14 +13,14 @@ impl<'a> BpfBtfSection<'a> {
     /// Reads a section that starts at offset `base` of the file.
     ///
     /// # Errors
-    /// When not even the count is there.
+    /// Fails if the section is too short for its count.
     pub fn new(bytes: &'a [u8], base: u64, endian: Endian) -> Result<BpfBtfSection<'a>> {
         let mut reader = Reader::new(bytes, base, endian);
         let left = reader.u32("bpf_btf count")?;
         Ok(BpfBtfSection { reader, left })
     }
 
-    /// Blobs not read yet, as the section's count has it: not to be trusted for an allocation.
+    /// Number of blobs not read yet, from the section's count. The count may be damaged: do not allocate by it.
     pub fn left(&self) -> u32 {
         self.left
     }

@@ -1,19 +1,19 @@
-//! A blob with other strings.
+//! Replaces the strings of a blob.
 
 use std::collections::BTreeSet;
 
 use super::Btf;
 use crate::Result;
 
-/// Offsets, in a header, of the offset and the length of the strings.
+/// Offset of `str_off` in the header; `str_len` follows it.
 const STR_OFF_AT: usize = 16;
 
 impl Btf<'_> {
-    /// The same types, with only those strings that they need for their names and those at the offsets `kept`: of all others nothing
-    /// is left. `added` are put behind them. The blob, and the offset of each added string.
+    /// Returns the blob with the same types but only these strings: the names of the types, the strings at the offsets
+    /// `kept`, and `added` behind them. Also returns the offset of each added string.
     ///
     /// # Errors
-    /// When `blob` is no BTF.
+    /// Fails if `blob` is not BTF.
     pub fn with_strings<'s>(
         blob: &[u8],
         kept: &BTreeSet<u32>,
@@ -37,7 +37,7 @@ impl Btf<'_> {
             offset
         });
         let offsets = offsets.collect();
-        // They are within the blob: it could be parsed.
+        // The fields are within the blob, because it was parsed.
         let field = |at: usize| endian.u32_at(blob, at).unwrap_or_default() as usize;
         let (header_bytes, start, len) = (field(4), field(STR_OFF_AT), field(STR_OFF_AT + 4));
         let mut out = blob.to_vec();

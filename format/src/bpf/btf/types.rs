@@ -50,12 +50,12 @@ impl Kind {
     /// An enum of 64 bits.
     pub const ENUM64: Kind = Kind(19);
 
-    /// True for what only renames or qualifies its target.
+    /// Returns true if the kind only renames or qualifies its target.
     pub fn is_modifier(self) -> bool {
         matches!(self, Kind::TYPEDEF | Kind::VOLATILE | Kind::CONST | Kind::RESTRICT | Kind::TYPE_TAG)
     }
 
-    /// Bytes after the first twelve, once and per element; `None` for kinds that are not known.
+    /// Bytes behind the first twelve: fixed, and per element; `None` for unknown kinds.
     fn extra_bytes(self) -> Option<(usize, usize)> {
         Some(match self {
             Kind::INT | Kind::VAR | Kind::DECL_TAG => (4, 0),
@@ -79,13 +79,14 @@ impl Kind {
     }
 }
 
-/// Kind, flag and number of elements. Kernels before 7.3 define kind and count narrower and keep the bits between zero.
+/// Unpacks kind, flag and number of elements. Before Linux 7.3, kind and count are narrower and the bits between them
+/// are zero.
 fn unpack(info: u32) -> (Kind, bool, u32) {
     (Kind((info >> 24) as u8 & 0x7f), info >> 31 != 0, info & 0xff_ffff)
 }
 
-/// Bytes of the record that `types` starts with. `layout` has four bytes per kind: `info_sz u8, elem_sz u8, flags u16`.
-/// Offsets in errors count from the record.
+/// Returns the length in bytes of the first record in `types`. `layout` has four bytes per kind: `info_sz u8, elem_sz
+/// u8, flags u16`. Offsets in errors count from the record.
 pub(super) fn record_bytes(endian: Endian, types: &[u8], layout: &[u8]) -> Result<usize> {
     let available = types.len() as u64;
     let info = endian.u32_at(types, 4).filter(|_| types.len() >= RECORD_BYTES);
@@ -136,7 +137,7 @@ impl<'a> Type<'a> {
         })
     }
 
-    /// Its number in the blob.
+    /// Id of the type in the blob.
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -156,23 +157,23 @@ impl<'a> Type<'a> {
         unpack(self.info).2
     }
 
-    /// Its name, `None` for an anonymous type.
+    /// Name of the type; `None` for an anonymous type.
     pub fn name(&self) -> Option<&'a [u8]> {
         string(self.strings, self.name_off).filter(|name| !name.is_empty())
     }
 
-    /// Bytes it says it takes, for the kinds that say so.
+    /// Size in bytes, for the kinds whose record gives a size.
     pub fn size_bytes(&self) -> Option<u32> {
         self.kind().has_size().then_some(self.size_or_type)
     }
 
-    /// The type it refers to (0 is `void`): of PTR what it points to, of FUNC its prototype, of FUNC_PROTO the return
-    /// type.
+    /// Id of the type that the record refers to (0 is `void`): pointee of a PTR, prototype of a FUNC, return type of a
+    /// FUNC_PROTO.
     pub fn target(&self) -> Option<u32> {
         self.kind().has_target().then_some(self.size_or_type)
     }
 
-    /// Raw third word and following bytes, which is all there is to know about an unknown kind.
+    /// Raw third word and the bytes behind the first twelve, for kinds that this crate does not decode.
     pub fn raw(&self) -> (u32, &'a [u8]) {
         (self.size_or_type, self.extra)
     }
@@ -202,7 +203,7 @@ impl<'a> Type<'a> {
         self.word(Kind::VAR)
     }
 
-    /// The member or parameter a DECL_TAG is about, −1 for the whole declaration.
+    /// Index of the member or parameter that a DECL_TAG describes, −1 for the whole declaration.
     pub fn tag_component(&self) -> Option<i32> {
         self.word(Kind::DECL_TAG).map(|word| word as i32)
     }
@@ -249,7 +250,7 @@ impl<'a> Type<'a> {
         })
     }
 
-    /// Offsets of its name and its parts' names in the strings of the blob.
+    /// String offsets of the names of the type and of its elements.
     pub(super) fn name_offsets(&self) -> impl Iterator<Item = u32> + use<'a> {
         let long = self.elements::<[u32; 3]>(&[Kind::STRUCT, Kind::UNION, Kind::ENUM64]).map(|[name_off, ..]| name_off);
         let short = self.elements::<[u32; 2]>(&[Kind::ENUM, Kind::FUNC_PROTO]).map(|[name_off, _]| name_off);
@@ -260,7 +261,7 @@ impl<'a> Type<'a> {
         if self.kind() == kind { self.endian.u32_at(self.extra, 0) } else { None }
     }
 
-    /// The elements of a type of one of `kinds`, none of any other.
+    /// Elements of the type if its kind is in `kinds`; otherwise no elements.
     fn elements<T: Element>(&self, kinds: &[Kind]) -> impl Iterator<Item = T> + use<'a, T> {
         let extra = if kinds.contains(&self.kind()) { self.extra } else { &[] };
         Elements::new(extra, T::BYTES, self.endian).iter()
@@ -286,11 +287,11 @@ pub struct IntType {
     pub is_signed: bool,
     /// Meant as a character.
     pub is_char: bool,
-    /// Meant as a truth value.
+    /// Meant as a boolean.
     pub is_bool: bool,
-    /// First bit of the value within its bytes: not 0 only in old bit fields.
+    /// First bit of the value within its bytes; 0 except in old bit fields.
     pub bit_offset: u8,
-    /// Bits of the value: less than its bytes have only in old bit fields.
+    /// Width of the value in bits; narrower than its bytes only in old bit fields.
     pub bits: u8,
 }
 
@@ -308,9 +309,9 @@ pub struct ArrayType {
 /// A member of a struct or union.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// Its name, `None` for an anonymous struct or union in it.
+    /// Name of the member; `None` for an anonymous struct or union.
     pub name: Option<&'a [u8]>,
-    /// Its type.
+    /// Id of the member's type.
     pub type_id: u32,
     /// Offset in bits.
     pub bit_offset: u32,
@@ -321,28 +322,28 @@ pub struct Member<'a> {
 /// A value of an enum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enumerator<'a> {
-    /// Its name, `None` when its offset is bad.
+    /// Name of the value; `None` if its string offset is invalid.
     pub name: Option<&'a [u8]>,
-    /// Its value; enums of either width and sign fit.
+    /// Number of the value; holds signed and unsigned enums of 32 and 64 bits.
     pub value: i128,
 }
 
 /// A parameter of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Param<'a> {
-    /// Its name; prototypes of function pointers often have none.
+    /// Name of the parameter; prototypes of function pointers often have none.
     pub name: Option<&'a [u8]>,
-    /// Its type.
+    /// Id of the parameter's type.
     pub type_id: u32,
 }
 
 /// A variable's place in a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SectionVar {
-    /// A type of kind VAR, or FUNC for an external function.
+    /// Id of a type of kind VAR, or FUNC for an external function.
     pub type_id: u32,
     /// Offset in the section, in bytes.
     pub offset: u32,
-    /// Its size.
+    /// Size of the variable.
     pub size_bytes: u32,
 }

@@ -1,4 +1,4 @@
-//! Values: what a map's key or a `.rodata` variable holds, as a tree and as C-like text.
+//! Decoded values, for example of a map's key or a `.rodata` variable, as a tree and as C-like text.
 
 use super::c::text;
 use std::fmt::{self, Write};
@@ -10,7 +10,7 @@ pub struct Limits {
     pub depth: usize,
     /// Elements of one array.
     pub elements: usize,
-    /// Characters in all, roughly.
+    /// Approximate number of printed characters.
     pub chars: usize,
 }
 
@@ -28,7 +28,7 @@ pub enum Value<'a> {
     Unsigned(u128),
     /// A negative integer.
     Negative(i128),
-    /// A truth value; other numbers than 0 and 1 are [`Unsigned`](Value::Unsigned).
+    /// A boolean; numbers other than 0 and 1 are [`Unsigned`](Value::Unsigned).
     Bool(bool),
     /// A value of an enum that has a name.
     Enum(&'a [u8]),
@@ -40,20 +40,20 @@ pub enum Value<'a> {
     Double(f64),
     /// An array of `char`, without the NULs at its end.
     Text(Vec<u8>),
-    /// Bytes of which nothing is known.
+    /// Bytes of an unknown type.
     Bytes(Vec<u8>),
     /// An array.
     Array(Vec<Value<'a>>),
-    /// A struct, a union or a section: its members, of which structs and unions inside may have no name.
+    /// A struct, a union or a section: its members. An anonymous struct or union in it has no name.
     Members(Vec<(Option<&'a [u8]>, Value<'a>)>),
-    /// There are too few bytes for it.
+    /// Value beyond the end of the bytes.
     Missing,
-    /// Left out by a limit: it, or in an array, among members and behind text what follows.
+    /// Value left out by a limit. In an array, among members or behind text, it stands for the rest.
     Cut,
 }
 
 impl Value<'_> {
-    /// False when a limit left out a part of it.
+    /// Returns false if a limit left out a part of the value.
     pub fn is_whole(&self) -> bool {
         match self {
             Value::Cut => false,
@@ -109,7 +109,7 @@ fn list<T>(
     f.write_str(if items.is_empty() { "}" } else { " }" })
 }
 
-/// A string literal. Bytes that are no UTF-8 are escaped as `\xff`.
+/// A string literal. Bytes that are not UTF-8 are escaped as `\xff`.
 fn quoted(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     f.write_char('"')?;
     for chunk in bytes.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! The nine arrays that hang off `bpf_prog_info`, and typed views of their bytes.
+//! The nine arrays that `bpf_prog_info` points to, and typed views of their bytes.
 
 use super::{Element, Layout, Tag};
 use crate::{Endian, Error, Result};
@@ -30,13 +30,13 @@ pub enum Array {
 
 /// Offsets of the fields that describe an array.
 struct Fields {
-    /// Offset of its pointer.
+    /// Offset of the pointer to the array.
     pointer: usize,
-    /// Offset of its count of records.
+    /// Offset of the count of records.
     count: usize,
     /// Offset of the field that gives the size of a record, if there is one.
     record_bytes: Option<usize>,
-    /// Size of a record; the least size where a field gives it.
+    /// Size of a record in bytes; the minimum if a field gives the size.
     min_record_bytes: usize,
 }
 
@@ -57,12 +57,12 @@ impl Array {
         Array::ProgTags,
     ];
 
-    /// Its bit in a blob's `arrays` word.
+    /// Bit of the array in a blob's `arrays` word.
     pub fn bit(self) -> u64 {
         1 << self as u8
     }
 
-    /// The field of `bpf_prog_info` that points to it.
+    /// Field of `bpf_prog_info` that points to the array.
     pub fn name(self) -> &'static str {
         match self {
             Array::JitedInsns => "bpf_prog_info.jited_prog_insns",
@@ -126,7 +126,7 @@ impl Array {
         let Some(at) = fields.record_bytes else { return Ok(fields.min_record_bytes) };
         let bytes = endian.u32_at(info, at).ok_or_else(|| self.too_short(at, info))?;
         if bytes == 0 {
-            // With it the kernel says that it has no records.
+            // A record size of 0 means that the kernel has no records.
             return Ok(fields.min_record_bytes);
         }
         if (bytes as usize) < fields.min_record_bytes {
@@ -135,7 +135,8 @@ impl Array {
         Ok(bytes as usize)
     }
 
-    /// Bytes of the whole array as the info's count and record size give them. Offsets in errors count from the info.
+    /// Bytes of the whole array, computed from the count and record size in the info. Offsets in errors count from the
+    /// info.
     pub(super) fn stored_bytes(self, endian: Endian, info: &[u8]) -> Result<usize> {
         let at = self.fields().count;
         let count = endian.u32_at(info, at).ok_or_else(|| self.too_short(at, info))?;
@@ -169,7 +170,7 @@ pub struct LineInfo {
     pub file_name_off: u32,
     /// BTF string: the text of the line.
     pub line_off: u32,
-    /// Line number, from 1; 0 for code that the compiler could not assign.
+    /// Line number, from 1; 0 for code that the compiler could not assign to a line.
     pub line: u32,
     /// Column, from 1; 0 when the compiler gave none.
     pub column: u16,

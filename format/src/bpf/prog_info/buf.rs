@@ -3,7 +3,8 @@
 use super::{Array, ProgInfo};
 use crate::{Endian, Error, Reader, Writer};
 
-/// Length of the info that perf since 6.0 reads. A longer one makes perf reject the whole file, a shorter one is fine.
+/// Length in bytes of the info that perf reads since 6.0. perf rejects a file with a longer info and accepts a shorter
+/// one.
 pub const DEFAULT_INFO_LEN: usize = 232;
 
 /// One program's info and arrays, owned.
@@ -13,16 +14,17 @@ pub struct ProgInfoBuf {
     pub endian: Endian,
     /// `bpf_prog_info` as the kernel returned it, cut to the length it returned. Pointer fields are ignored.
     pub info: Vec<u8>,
-    /// The arrays by [`Array`]; `None` for one that was not asked for or withheld.
+    /// The arrays by [`Array`]; `None` for an array that was not requested or was withheld.
     pub arrays: [Option<Vec<u8>>; Array::COUNT],
 }
 
 impl ProgInfoBuf {
     /// Program as the running kernel returned it, in the byte order of this machine.
     ///
-    /// The kernel tells the count of an array even if it withholds the array. perf walks `jited_ksyms` by its count without asking
-    /// whether it is there, and crashes: such counts become 0, but for the lengths in bytes of the two codes, which perf
-    /// does not follow and which tell how large a program is.
+    /// The kernel gives the count of an array even if it withholds the array. perf walks `jited_ksyms` by its count
+    /// without checking that the array is present, and crashes: counts of absent arrays become 0. The lengths in bytes
+    /// of machine code and BPF instructions stay, because perf does not follow them and they give the size of the
+    /// program.
     pub fn new(mut info: Vec<u8>, arrays: [Option<Vec<u8>>; Array::COUNT]) -> ProgInfoBuf {
         for (array, bytes) in Array::ALL.into_iter().zip(&arrays) {
             let is_counted = bytes.is_none() && !matches!(array, Array::JitedInsns | Array::XlatedInsns);
@@ -34,7 +36,8 @@ impl ProgInfoBuf {
         ProgInfoBuf { endian: Endian::NATIVE, info, arrays }
     }
 
-    /// Reads it as a program. Arrays whose length disagrees with the info's count are among [`ProgInfo::dropped`].
+    /// Views the buffer as a program. Arrays whose length disagrees with the info's count are among
+    /// [`ProgInfo::dropped`].
     pub fn view(&self) -> ProgInfo<'_> {
         ProgInfo::new(self.endian, &self.info, |array| {
             let Some(bytes) = &self.arrays[array as usize] else { return Ok(None) };
@@ -47,8 +50,8 @@ impl ProgInfoBuf {
     }
 
     /// Appends the blob of the `BPF_PROG_INFO` section, with at most `max_info_len` bytes of info (see
-    /// [`DEFAULT_INFO_LEN`]). Left out are arrays that [`view`](Self::view) drops, and those whose description lies
-    /// beyond `max_info_len`.
+    /// [`DEFAULT_INFO_LEN`]). Arrays that [`view`](Self::view) drops and arrays described beyond `max_info_len` are
+    /// left out.
     pub fn encode(&self, out: &mut Vec<u8>, max_info_len: usize) {
         let cut = ProgInfoBuf {
             endian: self.endian,
@@ -87,14 +90,14 @@ impl ProgInfoBuf {
         }
     }
 
-    /// The blob alone, with the info in full.
+    /// Returns the blob with the info in full length.
     pub fn as_blob(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut out, self.info.len());
         out
     }
 
-    /// Copies what a reader borrowed.
+    /// Copies a borrowed program.
     pub fn from_view(program: &ProgInfo<'_>) -> ProgInfoBuf {
         ProgInfoBuf {
             endian: program.endian(),
@@ -106,7 +109,7 @@ impl ProgInfoBuf {
     /// Reads a single blob, as [`encode`](Self::encode) writes it, and copies it.
     ///
     /// # Errors
-    /// When the blob is shorter than it says, see [`ProgInfo::read`].
+    /// Fails if the blob is shorter than its lengths say, see [`ProgInfo::read`].
     pub fn from_blob(blob: &[u8], endian: Endian) -> crate::Result<ProgInfoBuf> {
         ProgInfo::read(&mut Reader::new(blob, 0, endian)).map(|program| ProgInfoBuf::from_view(&program))
     }

@@ -4,27 +4,27 @@ use super::{Elements, FuncInfo, LineInfo, ProgInfo};
 use crate::bpf::Tag;
 use std::ops::Range;
 
-/// One function of a program; 0 is its entry. What the recording does not hold is `None`.
+/// Function of a program. A fact that the recording does not hold is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function<'a> {
-    /// Position among the program's functions.
+    /// Position among the program's functions; 0 is the entry.
     pub index: usize,
-    /// Address of its machine code; `None` also when it is not compiled.
+    /// Address of the machine code; `None` also if the function is not compiled.
     pub addr: Option<u64>,
-    /// Bytes of its machine code; 0 when it is interpreted.
+    /// Bytes of machine code; 0 if the function is interpreted.
     pub len: Option<u32>,
-    /// BTF type of kind FUNC that names it.
+    /// BTF type of kind FUNC that names the function.
     pub type_id: Option<u32>,
-    /// Its first BPF instruction, in units of 8 bytes of the verified program.
+    /// First BPF instruction of the function, in units of 8 bytes of the verified program.
     pub insn_off: Option<u32>,
-    /// Its own machine code.
+    /// Machine code of the function.
     pub jited: Option<&'a [u8]>,
     /// Digest after verification: labels `bpf_prog_<tag>_<name>` symbols of programs with several functions.
     pub tag: Option<Tag>,
 }
 
 impl Function<'_> {
-    /// The addresses of its machine code.
+    /// Address range of the machine code.
     pub fn range(&self) -> Option<Range<u64>> {
         let start = self.addr?;
         Some(start..start.checked_add(u64::from(self.len?))?)
@@ -53,7 +53,7 @@ impl<'a> ProgInfo<'a> {
         Functions { count: lengths.into_iter().flatten().max().unwrap_or(0), ..functions }
     }
 
-    /// The source line of an instruction's address. For a return address ask for the byte before it.
+    /// The source line of an instruction's address. For a return address, pass the address minus 1.
     ///
     /// `None` when the address is in no function of this program, or the kernel or JIT gave no lines.
     pub fn line_for(&self, addr: u64) -> Option<LineInfo> {

@@ -4,12 +4,12 @@ use crate::layout::meaning::Message;
 use crate::layout::{CountedText, Late, List, Optional, Plain, layout};
 
 layout! {
-    /// Samples that did not make it into the recording, as the kernel counted them per event.
+    /// Samples lost before they reached the recording, as counted by the kernel per event.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Loss {
-        /// Per event and CPU, those with a loss only.
+        /// Losses per event and CPU; entries without a loss are left out.
         pub events: Vec<EventLoss> as List,
-        /// The kernel does not count losses per event (before 6.0): LOST records are all there is.
+        /// The kernel does not count losses per event (before 6.0): only LOST records show losses.
         pub not_counted: bool,
     }
 }
@@ -28,26 +28,26 @@ layout! {
 }
 
 layout! {
-    /// A CPU that was not sampled from here on: it went offline, or came online when it was too late to sample it.
+    /// CPU that is not sampled from this time on: it went offline, or came online too late to be sampled.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct CpuNotSampled {
-        /// When that was noticed, ns of the recording's clock.
+        /// Time when the recorder noticed it, ns of the recording's clock.
         pub time_ns: u64,
-        /// Its number.
+        /// Number of the CPU.
         pub cpu: u32,
-        /// It came online. If not, it was sampled until it went offline.
+        /// True if the CPU came online; false if it was sampled until it went offline.
         pub came_online: bool,
     }
 }
 
 layout! {
-    /// The clock of load times has moved against that of the recording: the machine was suspended. From here on this holds, and not what
-    /// the session says.
+    /// New offset between the clock of load times and the recording's clock, after a suspend of the machine. From this
+    /// time on it replaces the offset in the session.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct BootClock {
-        /// When that was noticed, ns of the recording's clock.
+        /// Time when the recorder noticed it, ns of the recording's clock.
         pub time_ns: u64,
-        /// Add this to a time of the recording's clock to get `CLOCK_BOOTTIME`, ns.
+        /// Offset from the recording's clock to `CLOCK_BOOTTIME`, ns.
         pub to_boottime_ns: i64,
     }
 }
@@ -60,9 +60,9 @@ layout! {
         pub end_ns: u64,
         /// CPU time of the recorder in user mode, start and stop included.
         pub user_ns: u64,
-        /// CPU time of the recorder in the kernel.
+        /// CPU time of the recorder in the kernel, start and stop included.
         pub system_ns: u64,
-        /// Largest resident set.
+        /// Largest resident set of the recorder.
         pub max_rss_bytes: u64,
         /// Bytes written into the recording so far.
         pub written_bytes: u64,
@@ -73,26 +73,27 @@ layout! {
         /// Programs seen but not captured.
         pub missed: u32,
         late:
-        /// The longest time between two looks at the rings; None in older recordings.
+        /// Longest time between two drains of the rings, ns; `None` in older recordings.
         pub longest_gap_ns: Option<u64> as Late,
-        /// Bytes of the rings that were overwritten before they could be read, or are no records.
+        /// Ring bytes that were overwritten before the recorder read them, or that are not records.
         pub overrun_bytes: u64,
-        /// Cost of run statistics for this recording: runs while they were on, times what they add to a run. None
-        /// when that is not known.
+        /// Cost of run statistics for this recording, ns: number of runs while they were on, times their cost per run.
+        /// `None` if unknown.
         pub statistics_ns: Option<u64> as Optional<Plain>,
-        /// Programs that were unloaded while the recorder had no descriptor of them: of their runs, those after the last reading are unknown. None in
-        /// older recordings.
+        /// Programs that were unloaded while the recorder had no descriptor of them: their runs after the last reading
+        /// are unknown. `None` in older recordings.
         pub unheld: Option<u32> as Late,
     }
 }
 
 layout! {
-    /// From this moment on [`RunStats`](super::RunStats) are not kept on behalf of the recording: what has a later time says nothing of runs and their times.
+    /// End of run statistics for this recording: [`RunStats`](super::RunStats) with a later time say nothing about runs
+    /// and their durations.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct StatsOff {
-        /// When they were switched off, ns of the recording's clock.
+        /// Time when run statistics were switched off, ns of the recording's clock.
         pub time_ns: u64,
-        /// Why.
+        /// Reason for the switch.
         pub reason: String as CountedText<Message>,
     }
 }

@@ -2,33 +2,33 @@
 
 use crate::layout::{Optional, Plain, layout};
 
-/// The process and thread id that weighted samples carry for which the table in the kernel had no room: more than any
-/// kernel gives to a process.
+/// Process and thread id of weighted samples that did not fit into the kernel's table; above the largest pid of any
+/// kernel.
 pub const OVERFLOW_PID: u32 = 0x7fff_fffe;
 
 layout! {
-    /// An event whose samples were counted in the kernel, by a program that it carries, and written as weighted ones: PERIOD is
-    /// the sum of the periods, WEIGHT the number of samples. Told at the start and with each interval; everything counts from the
-    /// start of the recording, so that the last one says it all.
+    /// Event with samples that an attached BPF program counts in the kernel and the recorder writes as weighted
+    /// samples: PERIOD is the sum of the periods, WEIGHT the number of samples. Written at the start and with each
+    /// interval. All counts run from the start of the recording, so the last payload holds the totals.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Aggregation {
-        /// When it was read, ns of the recording's clock.
+        /// Time of the reading, ns of the recording's clock.
         pub time_ns: u64,
         /// An id of the event.
         pub event_id: u64,
-        /// Most stacks that are counted at a time.
+        /// Maximum number of stacks in the table.
         pub entries: u32,
-        /// Time between two drains.
+        /// Time between two drains of the table.
         pub interval_ns: u64,
         /// Samples that the program saw.
         pub samples: u64,
-        /// The sum of their periods.
+        /// Sum of the periods of `samples`.
         pub period: u64,
-        /// Samples for which there was no room: they are written with [`OVERFLOW_PID`].
+        /// Samples that did not fit into the table; they are written with [`OVERFLOW_PID`].
         pub overflow_samples: u64,
-        /// The sum of their periods.
+        /// Sum of the periods of `overflow_samples`.
         pub overflow_period: u64,
-        /// Count of the event itself, samples included that the program did not see. `None` if it could not be read.
+        /// Count of the event itself, including samples that the program did not see. `None` if it could not be read.
         pub counted: Option<u64> as Optional<Plain>,
     }
 }

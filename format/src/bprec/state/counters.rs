@@ -1,4 +1,4 @@
-//! Exact counters: what is counted (kind 12), what it came to per program (13) and per shared target (14).
+//! Exact counters: events (kind 12), counts per program (13) and counts per shared target (14).
 //!
 //! Bodies, in the notation of the module above; `sized` is `length u32` and that many bytes, whose end may grow:
 //!
@@ -15,9 +15,10 @@
 //!     reading: value u64 · enabled_ns u64 · running_ns u64
 //! ```
 //!
-//! Counts are totals since counting of that target began, over all CPUs where none is named: what happened between two snapshots is their
-//! difference, and the snapshot before the first is 0 at `since_ns`. Nothing is subtracted and nothing is scaled: that is
-//! the reader's work. A snapshot with many targets is several payloads of one time, see [`ProgramCounters::parts`].
+//! Counts are totals since counting of the target began, over all CPUs unless a CPU is named. The count between two
+//! snapshots is their difference; before the first snapshot the count is 0 at `since_ns`. The recorder neither
+//! subtracts overhead nor scales: the reader does. A snapshot with many targets is written as several payloads of the
+//! same time, see [`ProgramCounters::parts`].
 
 use super::PAYLOAD_MAX_BYTES;
 use crate::layout::meaning::{self, CommOrCgroup, Event, Message};
@@ -30,7 +31,7 @@ pub struct CounterTier(pub u8);
 number!(CounterTier: u8);
 
 impl CounterTier {
-    /// Programs of our own around each target program; their counts are [`ProgramCounters`].
+    /// bprec's programs around each target program; their counts are [`ProgramCounters`].
     pub const EXACT: CounterTier = CounterTier(0);
     /// One reading per context switch, shared between sessions; its counts are [`SharedCounters`].
     pub const SHARED: CounterTier = CounterTier(1);
@@ -40,17 +41,17 @@ layout! {
     /// Events of counters; in the stream before the first counts of their tier.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CounterEvents {
-        /// Tier that it describes.
+        /// Tier of the events.
         pub tier: CounterTier,
-        /// When counting was set up, ns of the recording's clock.
+        /// Time when counting was set up, ns of the recording's clock.
         pub time_ns: u64,
-        /// The events, in the order that readings have. May be empty: runs and times alone are counted then.
+        /// The events, in the order of the readings. If empty, only runs and times are counted.
         pub events: Vec<CounterEvent> as List<Framed>,
-        /// Events that were asked for and are not counted.
+        /// Requested events that are not counted.
         pub absent: Vec<AbsentEvent> as List,
         /// Overhead of counting, if it was measured.
         pub calibration: Option<Calibration> as Optional<Plain>,
-        /// Part of the machine that counting may take, in millionths; `None` without a budget.
+        /// Share of the machine's CPU time that counting may take, in millionths; `None` without a budget.
         pub budget_ppm: Option<u32> as Optional<Wide>,
         /// Remark on the counting, or why nothing is counted; may be empty.
         pub note: String as CountedText<Message>,
@@ -61,17 +62,18 @@ layout! {
     /// One event that is counted.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct CounterEvent {
-        /// Its name, as perf names it: `cycles`, `instructions:k`, `cpu/event=0x3c/`.
+        /// Name of the event, as perf names it: `cycles`, `instructions:k`, `cpu/event=0x3c/`.
         pub name: String as CountedText<Event>,
-        /// `perf_event_attr.type` it was opened with.
+        /// `perf_event_attr.type` of the event.
         pub attr_type: u32,
-        /// `perf_event_attr.config` it was opened with.
+        /// `perf_event_attr.config` of the event.
         pub config: u64,
-        /// Events of one number are on the hardware together or not at all: ratios hold only between them.
+        /// Number of the event's group. Events of a group are on the hardware together or not at all: ratios are valid
+        /// only within a group.
         pub group: u32,
         /// Unit of the value.
         pub unit: CounterUnit,
-        /// The kernel counts it, not the hardware.
+        /// True if the kernel counts the event, not the hardware.
         pub software: bool,
     }
 }
@@ -90,12 +92,12 @@ impl CounterUnit {
 }
 
 layout! {
-    /// An event that was asked for and is not counted.
+    /// A requested event that is not counted.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct AbsentEvent {
-        /// Its name, as it was asked for.
+        /// Name of the event, as requested.
         pub name: String as CountedText<Event>,
-        /// Why it is not counted.
+        /// Why the event is not counted.
         pub reason: String as CountedText<Message>,
     }
 }
@@ -105,15 +107,16 @@ layout! {
     /// fraction is lost.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Calibration {
-        /// Runs that the totals are over. Runs that something interrupted may have been left out.
+        /// Number of runs in the totals. Interrupted runs may have been left out.
         pub runs: u64,
-        /// Time that the pair of readings saw of itself: what is in [`RunCounts::time_ns`] beside the program.
+        /// Time that a pair of readings measures of itself: the overhead contained in [`RunCounts::time_ns`].
         pub inside_ns: u64,
-        /// The same of each event, scaled if it was multiplexed, in the order of [`CounterEvents::events`].
+        /// Overhead counted by each event, scaled if the event was multiplexed, in the order of
+        /// [`CounterEvents::events`].
         pub inside: Vec<u64> as List,
-        /// Time that a measured run takes longer than one without any counting, as seen from outside.
+        /// Time that counting adds to a measured run, seen from outside the run.
         pub measured_ns: Option<u64> as Optional<Plain>,
-        /// Time that a run takes longer which the gate skips.
+        /// Time that counting adds to a run that the gate skips.
         pub skipped_ns: Option<u64> as Optional<Plain>,
     }
 }
@@ -122,9 +125,9 @@ layout! {
     /// Counts of programs and their functions, at one moment.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct ProgramCounters {
-        /// When they were read, ns of the recording's clock.
+        /// Time of the reading, ns of the recording's clock.
         pub time_ns: u64,
-        /// Per target.
+        /// Counts per target.
         pub targets: Vec<TargetCounters> as List<Framed>,
     }
 }
@@ -135,68 +138,70 @@ layout! {
     pub struct TargetCounters {
         /// Program id.
         pub id: u32,
-        /// When the program was loaded, ns since boot; with the id its key.
+        /// Load time of the program, ns since boot; id and load time together identify it.
         pub load_time_ns: u64,
-        /// Number of the function, in the order of `func_info`: 0 is the one it is entered by.
+        /// Number of the function, in the order of `func_info`: 0 is the entry.
         pub function: u32,
-        /// The function's name, for those that are not the entry; empty for the entry.
+        /// Name of the function; empty for the entry.
         pub name: Vec<u8> as Short<meaning::Program>,
-        /// When counting of it began, ns of the recording's clock; when it was refused, for one that never was counted.
+        /// Time when counting of the function began, or was refused if it never was counted, ns of the recording's
+        /// clock.
         pub since_ns: u64,
-        /// Why it is not counted, or no longer; empty while it is.
+        /// Why the target is not counted, or no longer counted; empty while it is counted.
         pub reason: String as Short<Message>,
-        /// Counts; `None` if it never was counted.
+        /// Counts; `None` if the function never was counted.
         pub counts: Option<RunCounts> as Optional<Plain>,
         late:
-        /// The CPU that the counts are of; `None` when they are of all of them.
+        /// CPU of the counts; `None` for the total of all CPUs.
         pub cpu: Option<u32> as Optional<Wide>,
     }
 }
 
 layout! {
-    /// Counts of one function since [`TargetCounters::since_ns`]. Every run is in exactly one of `measured`,
-    /// `too_deep`, `discarded`, or was skipped by the gate.
+    /// Counts of one function since [`TargetCounters::since_ns`]. Each run is in exactly one of `measured`, `too_deep`,
+    /// `discarded`, or was skipped by the gate.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct RunCounts {
-        /// Runs that were seen to begin, measured or not.
+        /// Runs whose begin was seen, measured or not.
         pub runs: u64,
-        /// Runs that were measured from begin to end: what times, readings and histogram are of.
+        /// Runs that were measured from begin to end; times, readings and histogram cover these runs.
         pub measured: u64,
-        /// Runs that began while as many were open on that CPU as there is room for.
+        /// Runs that began while the maximum number of nested runs was open on the CPU.
         pub too_deep: u64,
-        /// Runs that were to be measured and of which only the begin or the end was seen.
+        /// Runs chosen for measurement of which only the begin or only the end was seen.
         pub discarded: u64,
-        /// Runs of the target for which the recursion guard refused the readings, if that is known.
+        /// Runs of the target for which the recursion guard refused the readings; `None` if unknown.
         pub misses: Option<u64> as Optional<Plain>,
-        /// One in this many runs is measured, at the moment of the snapshot; 1 is all.
+        /// Sampling interval at the time of the snapshot: one run in `every` is measured; 1 means all runs.
         pub every: u64,
         /// Time of the measured runs, ns.
         pub time_ns: u64,
         /// Readings of the measured runs, in the order of [`CounterEvents::events`].
         pub readings: Vec<Reading> as List,
-        /// Measured runs by their time.
+        /// Histogram of the durations of the measured runs.
         pub histogram: Histogram,
     }
 }
 
 layout! {
-    /// A counter, as `bpf_perf_event_value` has it.
+    /// Counter value with the fields of `bpf_perf_event_value`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Reading {
         /// Count while it was on the hardware.
         pub value: u64,
-        /// Time for which it was to be counted.
+        /// Time for which the event was enabled.
         pub enabled_ns: u64,
-        /// Time for which it was on the hardware; less than enabled when events take turns.
+        /// Time for which the event was on the hardware; less than `enabled_ns` if events are multiplexed.
         pub running_ns: u64,
     }
 }
 
 layout! {
-    /// Number of runs by their time. Buckets double in width every `2^sub_bits` buckets, see [`Histogram::bucket`].
+    /// Histogram of run durations. Buckets double in width every `2^sub_bits` buckets, see [`Histogram::bucket`].
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Histogram {
-        /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`]. With [`Histogram::NET`] where that holds.
+        /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`]. The bit
+        /// [`Histogram::NET`] may be set in addition.
         pub sub_bits: u8,
         /// Bucket and runs in it, ascending, without empty ones.
         pub buckets: Vec<(u16, u64)> as List<Pair<Plain, Plain>>,
@@ -206,7 +211,8 @@ layout! {
 impl Histogram {
     /// The finest division.
     pub const SUB_BITS_MAX: u8 = 6;
-    /// A bit in `sub_bits`: what counting adds to the time of a run was taken off before its bucket was chosen. Else it is in the times.
+    /// Bit in `sub_bits`: the overhead of counting was subtracted from a duration before its bucket was chosen. If
+    /// clear, durations contain the overhead.
     pub const NET: u8 = 0x80;
 
     /// Returns true if the times are without the overhead of counting.
@@ -214,8 +220,8 @@ impl Histogram {
         self.sub_bits & Histogram::NET != 0
     }
 
-    /// The bucket of a time. Below `2^sub_bits` ns each has its own; above, it is the position of the highest bit,
-    /// followed by the `sub_bits` bits behind it.
+    /// Bucket of a duration. Each duration below `2^sub_bits` ns has its own bucket; above, the bucket number consists
+    /// of the position of the highest bit and the `sub_bits` bits behind it.
     pub fn bucket(time_ns: u64, sub_bits: u8) -> u16 {
         let bits = u32::from((sub_bits & !Histogram::NET).min(Histogram::SUB_BITS_MAX));
         let Some(log2) = time_ns.checked_ilog2().filter(|log2| *log2 >= bits) else {
@@ -226,8 +232,8 @@ impl Histogram {
         ((u64::from(shift) << bits) + (time_ns >> shift)) as u16
     }
 
-    /// The times in a bucket: the first, and the last. `None` for a bucket that no time is in, and for a finer division than
-    /// [`Histogram::SUB_BITS_MAX`].
+    /// Shortest and longest duration in a bucket, ns. `None` for a bucket that no duration falls into, and for a finer
+    /// division than [`Histogram::SUB_BITS_MAX`].
     pub fn bounds(bucket: u16, sub_bits: u8) -> Option<(u64, u64)> {
         let bits = u32::from(sub_bits & !Histogram::NET);
         if bits > u32::from(Histogram::SUB_BITS_MAX) {
@@ -248,12 +254,12 @@ impl Histogram {
 }
 
 layout! {
-    /// Counts of what is not a program, at one moment.
+    /// Counts of shared targets, which are not programs, at one moment.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct SharedCounters {
-        /// When they were read, ns of the recording's clock.
+        /// Time of the reading, ns of the recording's clock.
         pub time_ns: u64,
-        /// Per target.
+        /// Counts per target.
         pub targets: Vec<SharedTarget> as List<Framed>,
     }
 }
@@ -273,7 +279,7 @@ impl SharedScope {
     pub const PID: SharedScope = SharedScope(2);
     /// One process, all of its threads.
     pub const TGID: SharedScope = SharedScope(3);
-    /// A cgroup with those below it.
+    /// A cgroup with its descendants.
     pub const CGROUP: SharedScope = SharedScope(4);
 }
 
@@ -281,25 +287,25 @@ layout! {
     /// One target of shared counters.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct SharedTarget {
-        /// Its kind.
+        /// Kind of the target.
         pub scope: SharedScope,
         /// Number of the CPU, thread or process, id of the cgroup; 0 for the machine.
         pub id: u64,
-        /// Name of the task or path of the cgroup; empty for what has none.
+        /// Name of the task or path of the cgroup; empty if the target has none.
         pub name: Vec<u8> as Short<CommOrCgroup>,
-        /// Tasks that it creates count too.
+        /// True if tasks that the target creates are counted too.
         pub children: bool,
-        /// When counting of it began, ns of the recording's clock.
+        /// Time when counting of the target began, ns of the recording's clock.
         pub since_ns: u64,
-        /// Why it is not counted, or no longer; empty while it is.
+        /// Why the target is not counted, or no longer counted; empty while it is counted.
         pub reason: String as Short<Message>,
-        /// Readings, in the order of [`CounterEvents::events`]; empty when it never was counted.
+        /// Readings, in the order of [`CounterEvents::events`]; empty if the target never was counted.
         pub readings: Vec<Reading> as List,
     }
 }
 
 impl ProgramCounters {
-    /// A snapshot of any number of targets, as payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    /// Splits a snapshot of any number of targets into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
     pub fn parts(time_ns: u64, targets: Vec<TargetCounters>) -> Vec<ProgramCounters> {
         let parts = parts(targets);
         parts.map(|targets| ProgramCounters { time_ns, targets }).collect()
@@ -307,17 +313,17 @@ impl ProgramCounters {
 }
 
 impl SharedCounters {
-    /// A snapshot of any number of targets, as payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    /// Splits a snapshot of any number of targets into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
     pub fn parts(time_ns: u64, targets: Vec<SharedTarget>) -> Vec<SharedCounters> {
         let parts = parts(targets);
         parts.map(|targets| SharedCounters { time_ns, targets }).collect()
     }
 }
 
-/// Text that cannot take much of a payload.
+/// Text that takes at most 1 KiB of a payload.
 type Short<K> = CountedText<K, 1024>;
 
-/// Divides targets so that those of a part fit into one payload. A part has at least one.
+/// Divides targets into parts that fit into one payload each. A part has at least one target.
 fn parts<T>(targets: Vec<T>) -> impl Iterator<Item = Vec<T>>
 where
     Framed: for<'a> Codec<'a, T>,

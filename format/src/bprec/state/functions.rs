@@ -1,4 +1,4 @@
-//! Functions that samples hit: the kernel's by address, those of user space by the file that was mapped.
+//! Functions that samples hit: kernel functions by address, user functions by mapped file.
 
 use crate::layout::meaning::{Mapping, Message, Symbol};
 use crate::layout::{Address, Codec, CountedText, List, Public, Secrets, layout};
@@ -11,7 +11,7 @@ layout! {
     pub struct KernelSymbol {
         /// First address.
         pub addr: u64 as Address,
-        /// Bytes up to the next symbol; 0 when not known.
+        /// Bytes up to the next symbol; 0 if unknown.
         pub len_bytes: u32,
         /// Name, with ` [module]` behind it for a module's.
         pub name: Vec<u8> as CountedText<Symbol>,
@@ -21,8 +21,8 @@ layout! {
 layout! {
     /// Functions of one file. A file may have several of these payloads.
     ///
-    /// Path and file are those of the MMAP2 records of its mappings, to the letter: an address belongs to the functions of the file that
-    /// was mapped there.
+    /// Path and file equal those in the MMAP2 records of its mappings byte for byte: an address belongs to the
+    /// functions of the file mapped there.
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     pub struct FileFunctions {
         /// Path.
@@ -40,9 +40,9 @@ layout! {
     pub struct FileFunction {
         /// First byte, from the start of the file.
         pub offset: u64,
-        /// Its length in bytes.
+        /// Length of the function in bytes.
         pub len_bytes: u64,
-        /// Its name as the file has it, mangled where the language does so.
+        /// Name as in the file, mangled if the language mangles names.
         pub name: Vec<u8> as CountedText<Public>,
     }
 }
@@ -51,26 +51,26 @@ layout! {
     /// Number of functions of user space that were named when the file ended.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct UserSymbols {
-        /// Places in files that samples hit, each once.
+        /// Number of distinct places in files that samples hit.
         pub addresses: u64,
         /// Number of these places whose function was found.
         pub named: u64,
-        /// Time it took, ns.
+        /// Time that the lookup took, ns.
         pub took_ns: u64,
-        /// Why not everything was looked up; empty when it was.
+        /// Why some places were not looked up; empty if all were.
         pub cut: String as CountedText<Message>,
     }
 }
 
 impl FileFunctions {
-    /// The most bytes that a payload takes beside its functions, with a path of so many bytes.
+    /// Upper bound of the bytes that a payload takes beside its functions, for a path of `path` bytes.
     pub fn overhead_bytes(path: usize) -> usize {
         64 + path
     }
 }
 
 impl FileFunction {
-    /// Bytes that it takes beside its name.
+    /// Bytes that a function takes beside its name.
     pub const MIN_BYTES: usize = 18;
 }
 

@@ -5,13 +5,13 @@ use crate::layout::{List, layout};
 layout! {
     /// The programs in a program array (`BPF_MAP_TYPE_PROG_ARRAY`): a program that uses the map can jump to each of them.
     ///
-    /// A recording has a reading of each array that its programs use, from when it was first seen, and a second one from the end of the
-    /// recording where that differs.
+    /// A recording has one reading of each array that its programs use, made when the recorder first saw the array, and
+    /// a second one from the end of the recording if the content differs.
     #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
     pub struct ProgArray {
         /// Map id.
         pub map_id: u32,
-        /// Slots that were not looked at, as the array has too many.
+        /// Number of slots that were not read because the array is too large.
         pub unread_slots: u32,
         /// The slots that hold a program, in order.
         pub slots: Vec<TailCall> as List,
@@ -22,9 +22,9 @@ layout! {
     /// A slot of a program array.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct TailCall {
-        /// Its index.
+        /// Index of the slot.
         pub index: u32,
-        /// The program in it.
+        /// Id of the program in the slot.
         pub prog_id: u32,
     }
 }

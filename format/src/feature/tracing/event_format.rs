@@ -1,4 +1,4 @@
-//! The text of a tracepoint's `format` file, and values laid out as it says.
+//! Reads the text of a tracepoint's `format` file, and values in the layout that it gives.
 
 use crate::Endian;
 use std::fmt::{self, Write};
@@ -9,33 +9,33 @@ use std::fmt::{self, Write};
 /// line `print fmt: …`, an expression of C, is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventFormat<'a> {
-    /// Its name, like `sched_switch`.
+    /// Name of the tracepoint, like `sched_switch`.
     pub name: &'a str,
-    /// Its number on the recorded machine.
+    /// Id of the tracepoint on the recorded machine.
     pub id: u32,
-    /// Its fields in the order of the text, the `common_*` ones first.
+    /// Fields in the order of the text, the `common_*` ones first.
     pub fields: Vec<Field<'a>>,
 }
 
 /// A field of a tracepoint's raw data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its type without what belongs to the name: `unsigned long`, `__data_loc char[]`.
+    /// Type without the parts of the declaration that belong to the name: `unsigned long`, `__data_loc char[]`.
     pub type_name: &'a str,
-    /// Its name.
+    /// Name of the field.
     pub name: &'a str,
-    /// Its dimensions as declared, brackets included: `[6]`; empty for a single value.
+    /// Array dimensions as declared, brackets included: `[6]`; empty for a single value.
     pub dimensions: &'a str,
     /// Offset in the raw data.
     pub offset: u32,
-    /// Its size.
+    /// Size of the field.
     pub size_bytes: u32,
-    /// True for a signed number; old kernels do not say.
+    /// True for a signed number; `None` if the text does not say, as on old kernels.
     pub is_signed: Option<bool>,
 }
 
 impl<'a> EventFormat<'a> {
-    /// Reads the text; `None` when it gives no name or id. Lines that make no sense are passed over.
+    /// Reads the text; `None` if the text has no name or id. Unreadable lines are skipped.
     pub fn parse(text: &'a [u8]) -> Option<EventFormat<'a>> {
         let text = match std::str::from_utf8(text) {
             Ok(text) => text,
@@ -55,7 +55,7 @@ impl<'a> EventFormat<'a> {
         Some(EventFormat { name: name?, id: id?, fields })
     }
 
-    /// The field with a name.
+    /// Field with this name.
     pub fn field(&self, name: &str) -> Option<&Field<'a>> {
         self.fields.iter().find(|field| field.name == name)
     }
@@ -91,7 +91,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// True for the fields that all tracepoints have.
+    /// Returns true for the fields that all tracepoints have.
     pub fn is_common(&self) -> bool {
         self.name.starts_with("common_")
     }
@@ -123,7 +123,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Bytes of one element of an array: what the declared length leaves, or what the element's type takes everywhere.
+    /// Bytes of one element of an array: the field's size divided by the declared length, or the fixed size of the
+    /// element's type.
     fn element_bytes(&self, element: &str) -> Option<u8> {
         let declared: Option<u32> = self.dimensions.strip_prefix('[').and_then(|d| d.strip_suffix(']')?.parse().ok());
         let size = match declared {
@@ -173,7 +174,7 @@ impl FieldLayout {
         let end = (self.offset as usize).checked_add(self.size_bytes as usize)?;
         let own = raw.get(self.offset as usize..end)?;
         let Some(is_relative) = self.is_relative else { return Some(own) };
-        // Upper half: length, lower half: where.
+        // Upper half: length; lower half: offset.
         let place = endian.u32_at(own, 0)?;
         let (len, at) = ((place >> 16) as usize, (place & 0xffff) as usize);
         let at = if is_relative { at.checked_add(end)? } else { at };
@@ -209,7 +210,7 @@ impl FieldLayout {
     }
 }
 
-/// Appends a number, or what is no number as bytes.
+/// Appends a number, or the bytes if they are not a number.
 fn number(bytes: &[u8], endian: Endian, is_signed: bool, out: &mut String) -> fmt::Result {
     match integer(bytes, endian, is_signed) {
         Some(value) if is_signed => write!(out, "{}", value as i64),
