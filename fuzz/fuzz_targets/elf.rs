@@ -1,4 +1,4 @@
-//! Any bytes as a file that a process has mapped, with the offsets that the first bytes give: names of functions there, or none.
+//! Parses any bytes as an ELF file and names the functions at offsets taken from the first eight bytes.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

@@ -1,5 +1,5 @@
-//! Any bytes as a recording that is mended in place: what is mended is a file whose records all can be read, no byte of a record that was whole is another,
-//! and mending it again changes nothing.
+//! Mends any bytes in place as a recording. All records of the mended file can be read, the bytes of its data section are unchanged,
+//! and a second recovery changes nothing.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

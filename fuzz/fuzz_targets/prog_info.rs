@@ -1,4 +1,4 @@
-//! Any bytes as a BPF_PROG_INFO section.
+//! Reads any bytes as a BPF_PROG_INFO section, in both byte orders.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

@@ -1,5 +1,4 @@
-//! Rewriting or recovering any bytes gives a file whose records can all be read once it is recovered; doing the same to
-//! it again changes nothing.
+//! Rewrites any bytes, with and without repair. A repaired file has only readable records; a second rewrite changes nothing.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

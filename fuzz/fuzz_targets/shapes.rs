@@ -1,4 +1,4 @@
-//! A dense or large recording, whose kind and sizes the first bytes choose, in one of the views or exports.
+//! Reads a dense or large recording in one view or export. The first bytes choose the case and its sizes.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

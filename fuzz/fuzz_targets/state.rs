@@ -1,4 +1,4 @@
-//! Any bytes as a state that a sample of ours carries: counters, maps, programs, functions. What decodes encodes to what decodes to the same.
+//! Decodes any bytes as a state of the recording: counters, maps, programs, functions. Encoding a decoded state twice gives the same bytes.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

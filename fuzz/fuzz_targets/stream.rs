@@ -1,4 +1,4 @@
-//! Any bytes as a stream, in pieces whose size the first byte gives: the same records as in one piece.
+//! Feeds any bytes to a stream in pieces, sized by the first byte. The number of records and errors is the same as in one piece.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

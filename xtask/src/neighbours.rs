@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use crate::tally::Tally;
 
-/// Programs that are attached to nothing, pinned.
+/// Object file of programs that are pinned but not attached.
 const IDLE: &str = "fixtures/bpf/counted.bpf.o";
 /// A program on every context switch, as the project's loader calls it; its link is pinned.
 const RUNNING: &str = "rawtp";
 /// Script of the tracer: programs on events of its own.
 const TRACED: &str =
     "profile:hz:49 { @samples[comm] = count(); } software:context-switches:1000 { @switches = count(); }";
-/// They end by themselves when nobody is left to end them.
+/// Time limit of the processes, in seconds: they end even if the tests cannot stop them.
 const LIMIT: &str = "3600";
 
 /// Runs until it is dropped or ended.
@@ -170,7 +170,7 @@ impl Drop for Neighbours {
     }
 }
 
-/// `timeout` passes it on.
+/// Sends SIGINT to `timeout`, which passes it on to its child.
 fn interrupt(process: &Child) -> Result<()> {
     succeed(Command::new("kill").args(["-INT", &process.id().to_string()]))
 }
