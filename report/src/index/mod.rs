@@ -85,7 +85,7 @@ pub(crate) struct Index {
     pub(crate) other_boot: Option<usize>,
     /// Gaps from the end of a file to the start of the next file, ns.
     pub(crate) gaps: Vec<(u64, u64)>,
-    /// Slice and offset of the start of each part of the samples, about [`PART_BYTES`] apart.
+    /// Slice and offset of the start of each part of the samples, about a MiB apart.
     pub(crate) parts: Vec<(u32, u64)>,
     /// Problems in reading the recording, in words.
     pub(crate) problems: Vec<String>,

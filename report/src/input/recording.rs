@@ -232,7 +232,7 @@ impl<'a> OpenRecording<'a> {
         self.endian
     }
 
-    /// Where and why the recording was cut off, if it was.
+    /// Place and reason of the cut, if the recording was cut off.
     pub(crate) fn cut_off(&self) -> Option<&CutOff> {
         self.cut_off.as_ref()
     }

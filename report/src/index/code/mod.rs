@@ -1,6 +1,6 @@
 //! The kernel's address space, compiled: which code is at an address at a time. Attribution, hooks, trees, stacks, exports and listings all ask here.
 //!
-//! At the end of the first pass, all code that a recording announces is cut into [`Cells`]: ranges of addresses, each with a list of values by time
+//! At the end of the first pass, all code that a recording announces is cut into cells: ranges of addresses, each with a list of values by time
 //! (`compile`). Kernel functions, which have no lifetime, are found by an interval search when no cell has the address.
 
 mod cells;

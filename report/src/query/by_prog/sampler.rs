@@ -1,6 +1,6 @@
 //! Events sampled by bprec's sampling program, and its blind spot.
 //!
-//! The program cannot see code under the kernel's guard ([`Program::is_guarded`](crate::index::programs::Program::is_guarded)). The main events carry
+//! The program cannot see code under the kernel's guard ([`IndexedProgram::is_guarded`](crate::index::programs::IndexedProgram::is_guarded)). The main events carry
 //! no program, so their samples measure the blind spot.
 
 use super::facts::Facts;
