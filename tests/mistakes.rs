@@ -93,7 +93,7 @@ const MEASURING: [Mistake; 27] = [
     ("record --counters all -- true", 2, &["expected stats, exact, exact=NAME or off"]),
     ("record --switch-output=often -- true", 2, &["often", "a size (4M), a time (30s"]),
     ("record --max-files 3 -- true", 2, &["--max-files", "needs --switch-output or --overwrite"]),
-    ("record --aggregate-by ip -- true", 2, &["'--aggregate-by' ", "--aggregate"]),
+    ("record --aggregate-by ip -- true", 2, &["--aggregate\n"]),
     ("record --aggregate -g --aggregate-by ip -- true", 2, &["'-g' cannot be used with '--aggregate-by <WHAT>'"]),
     ("record --aggregate-entries 9 -- true", 2, &["--aggregate\n"]),
     ("record --dump-entries 9 -- true", 2, &["--dump-map <ID|NAME>"]),

@@ -352,6 +352,7 @@ fn programs_of_others_are_named_with_their_event() {
     assert_eq!((&found["event"], &found["own"]), (&"cpu-clock".into(), &false.into()));
     let table = succeed(bprec().args(["report", "-i"]).arg(&path));
     let table = String::from_utf8(table.stdout).unwrap().replace("\n#  ", "");
-    let note = table.lines().find(|line| line.contains(&format!("program count_perf_samples ({id})"))).unwrap();
+    let note = table.lines().find(|line| line.contains(&format!("program count_perf_samples ({id})")));
+    let note = note.unwrap_or_else(|| panic!("{table}"));
     assert!(note.contains("is on perf event cpu-clock") && note.contains("are not affected"), "{note}");
 }
