@@ -162,7 +162,10 @@ fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault
     let metric_at = cursor.at;
     let metric = metric(cursor)?;
     if metric == Metric::Lost && selector != Selector::Total {
-        return Err(Fault { at: metric_at, problem: "lost events are counted for all programs together: write total lost …".into() });
+        return Err(Fault {
+            at: metric_at,
+            problem: "lost events are counted for all programs together: write total lost …".into(),
+        });
     }
     let is_of_runs =
         matches!(metric, Metric::RunsPerSecond | Metric::TimePerRun | Metric::MeanTimePerRun | Metric::EventPerRun(_));
