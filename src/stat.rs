@@ -162,7 +162,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
             bail!(
                 "-b with {other}: a BPF program is counted on all CPUs and for all tasks. {}",
                 match *other {
-                    "-C" => "-A counts per CPU, with exact counters only",
+                    "-C" => "-A shows counts per CPU, if -e asks for exact counters",
                     "--bpf-counters" => "Omit -b to count events of tasks, CPUs and cgroups",
                     _ =>
                         "Omit -b to count events of tasks; bprec record -a and bprec report --by comm show for which tasks programs run",

@@ -16,7 +16,7 @@ const LAST_TOOL_TYPE: RecordType = RecordType::SCHEDSTAT_DOMAIN;
 const SIMPLEPERF_TYPES: Range<u32> = 32768..32800;
 /// Kinds of traces that perf knows.
 const AUXTRACE_KINDS: RangeInclusive<u32> = 1..=7;
-/// Records that are looked at to find out whether a place is the start of one.
+/// Number of consecutive records checked to decide whether an offset is the start of a record.
 const CHAIN_MAX: usize = 64;
 /// Number of fit records that prove a chain, and the number that does where the chain breaks.
 const CHAIN_FIT: usize = 3;

@@ -13,7 +13,7 @@ const MAX_LINES: usize = 600;
 /// Paths of a developer's machine. Split, so that this file passes its own check.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
-/// Crates whose files stand in folders that say where they are on the way of the data, and what may stand beside the folders.
+/// Crates whose source files are in folders, one for each stage of the data, with the names of files that may stand beside the folders.
 const WITH_FOLDERS: [(&str, &[&str]); 2] =
     [("record/src/", &["lib.rs", "error.rs", "options.rs"]), ("report/src/", &["lib.rs", "error.rs", "session.rs"])];
 

@@ -17,7 +17,7 @@ pub(crate) struct Liveness {
 enum Task {
     /// A process; its descriptor is readable when the process has ended, even before its parent has waited for it.
     Process(OwnedFd),
-    /// Id of a thread, or of any task before Linux 5.3. The kernel may give the id to another task later.
+    /// Id of a task without a descriptor: of a thread, or of any task on kernels before Linux 5.3, which lack `pidfd_open`. The kernel may reuse it.
     Number(u32),
     Gone,
 }

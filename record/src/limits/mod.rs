@@ -221,7 +221,9 @@ impl Limit {
             Limit::NoJit => Way::Command("sysctl net.core.bpf_jit_enable=1"),
             Limit::JitHardened => Way::Command("sysctl net.core.bpf_jit_harden=0"),
             Limit::JitSymbolsOff => Way::Command("sysctl net.core.bpf_jit_kallsyms=1"),
-            Limit::NoTrampolines => Way::Hint("a kernel and a policy that allow fentry, as root"),
+            Limit::NoTrampolines => {
+                Way::Hint("root, and a kernel and security policy (lockdown, LSM) that allow fentry")
+            }
             Limit::Confidential => Way::Hint("boot without lockdown=confidentiality"),
             Limit::NoBtf => Way::Hint("a kernel with CONFIG_DEBUG_INFO_BTF"),
             Limit::LittleMemory => Way::Command("ulimit -l unlimited"),

@@ -83,7 +83,7 @@ impl UserObjects {
                 }
                 if self.attachments.len() == before {
                     let problem = format!(
-                        "{}: program {} needs a sampling event, not a tracepoint; add one, as -e cpu-clock",
+                        "{}: program {} needs a sampling event, not a tracepoint; add one, such as -e cpu-clock",
                         object.path().display(),
                         program.name
                     );

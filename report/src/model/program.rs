@@ -72,7 +72,7 @@ impl Runs {
         self.estimate.zip(length_ns).is_some_and(|(estimate, length_ns)| estimate.counted_for_ns < length_ns / 2)
     }
 
-    /// Runs with rates over `span_ns`. [`Runs::on`] adds the share of the machine.
+    /// Runs with rates over `span`. [`Runs::on`] adds the share of the machine.
     pub(crate) fn new(count: u64, time_ns: u64, misses: Option<u64>, span: Option<(u64, u64)>) -> Runs {
         let ns_per_run = (count > 0).then(|| time_ns as f64 / count as f64);
         let length_ns = span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)).filter(|ns| *ns > 0);

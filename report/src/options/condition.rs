@@ -121,7 +121,7 @@ impl Fault {
     /// Prints a caret below the error.
     fn in_text(self, text: &str) -> Error {
         let before = text[..self.at].chars().count();
-        // A format width is limited to 16 bits, a text is not.
+        // `{:width$}` takes at most 65,535, and a text can be longer.
         let blanks = " ".repeat(before);
         let problem = format!("{} at character {}\n  {text}\n  {blanks}^", self.problem, before + 1);
         Error::option("--fail-if", text, problem)
@@ -162,7 +162,10 @@ fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault
     let metric_at = cursor.at;
     let metric = metric(cursor)?;
     if metric == Metric::Lost && selector != Selector::Total {
-        return Err(Fault { at: metric_at, problem: "lost applies to all programs together: total lost …".into() });
+        return Err(Fault {
+            at: metric_at,
+            problem: "lost events are counted for all programs together: write total lost …".into(),
+        });
     }
     let is_of_runs =
         matches!(metric, Metric::RunsPerSecond | Metric::TimePerRun | Metric::MeanTimePerRun | Metric::EventPerRun(_));

@@ -68,7 +68,7 @@ fn types(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
         }
     }
     if types.annotated {
-        writeln!(out, "  types as a ____btf_map_ struct of its program tells them")?;
+        writeln!(out, "  types from a ____btf_map_ struct of the program")?;
     }
     Ok(())
 }

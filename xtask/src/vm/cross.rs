@@ -74,7 +74,7 @@ pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
     let own_mounts = own_mounts.map_err(|why| Unavailable(format!("unshare: {why}")))?;
     if !own_mounts.status.success() {
         let why = String::from_utf8_lossy(&own_mounts.stderr).trim().to_owned();
-        return Err(Unavailable(format!("building for Arm enters a root of its own, which takes root: {why}")).into());
+        return Err(Unavailable(format!("building for Arm uses a chroot, which needs root: {why}")).into());
     }
     let root = toolchain()?;
     fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;

@@ -1,4 +1,4 @@
-//! A BPF program that has not gone, what is known of it, and the descriptor that keeps it.
+//! A loaded BPF program: its facts, and the descriptor that keeps it in the kernel.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,64 +9,64 @@ use bprec_bpf::{ProgSnapshot, Program, RunStats, lists_references};
 use bprec_format::bpf::btf::Btf as BtfTypes;
 use bprec_format::bprec::state::{Attachment, ProgramRuns};
 
-/// For so long a program counts as one that came a moment ago.
+/// Time for which a program counts as new.
 const NEW_FOR_NS: u64 = 5_000_000_000;
 
 /// A function of a program.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// Its position; the entry is 0.
+    /// Position of the function in the program; the entry function is 0.
     pub(crate) index: u32,
-    /// Its type, where there is BTF.
+    /// BTF id of the function's type; `None` without BTF.
     pub(crate) type_id: Option<u32>,
-    /// Its full name; empty where BTF has none.
+    /// Full name of the function; empty if BTF has none.
     pub(crate) name: String,
 }
 
-/// A program that has not gone.
+/// A loaded program.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: u32,
-    /// Keeps it in the kernel until its last runs are read. Without, the program is looked up for each reading, and its unload is that of its
-    /// owners.
+    /// Descriptor that keeps the program loaded until its last runs are read. Without one, the program is looked up for each reading, and it is
+    /// unloaded when its owners release it.
     pub(super) descriptor: Option<Program>,
-    /// It is a recorder's iterator over references, which nobody else holds.
+    /// True for the iterator over references of a recorder, which only that recorder holds.
     pub(super) is_iterator: bool,
     pub(super) snapshot: ProgSnapshot,
-    /// Its functions, found in its types when somebody first asks.
+    /// Functions of the program, read from its BTF at first use.
     functions: OnceCell<Vec<Function>>,
-    /// Its attachments, as far as they were read.
+    /// Attachments that were read.
     pub(super) attachments: Vec<Attachment>,
     pub(super) load_time_ns: u64,
     pub(super) loaded_during: bool,
-    /// When it was taken, ns of the recording's clock.
+    /// Time at which the recorder found the program, ns of the recording's clock.
     pub(super) taken_ns: u64,
-    /// When it was last known to be used by others, ns of the recording's clock.
+    /// Latest time at which others are known to use the program, ns of the recording's clock.
     pub(super) used_ns: u64,
     pub(super) use_: Use,
-    /// Its run statistics as they were read when those of all programs were.
+    /// Run statistics at the last reading of all programs.
     pub(super) last_read: Option<RunStats>,
-    /// Its runs when new ones were counted last.
+    /// Number of runs at the last count of new runs.
     pub(super) counted_runs: Option<u64>,
     pub(super) released: bool,
-    /// Its surroundings have been looked at.
+    /// True if attachments and owners have been read.
     pub(super) surveyed: bool,
-    /// It was there at the last look at references already.
+    /// True if the program was loaded at the last check of references.
     pub(super) settled: bool,
 }
 
-/// Use of a program by others, as of the last look.
+/// Use of a program by others, at the last check of references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It has references that are no recorder's.
+    /// Others than recorders have references.
     Sure,
-    /// All references are recorders', since the last look.
+    /// Only recorders have references, since the last check.
     Doubtful,
-    /// Released: recorders alone had it.
+    /// Released: only recorders had references.
     LetGo,
 }
 
-/// A program that has not gone, and what is known of it.
+/// A loaded program with its facts, as sources see it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known<'a> {
     pub(super) entry: &'a Entry,
@@ -83,18 +83,18 @@ impl<'a> Known<'a> {
         (self.entry.id, self.entry.load_time_ns)
     }
 
-    /// Another descriptor of it.
+    /// Opens another descriptor of the program.
     pub(crate) fn descriptor(self) -> io::Result<OwnedFd> {
         let copy = |program: &Program| program.as_fd().try_clone_to_owned();
         self.entry.ask(copy).unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ENOENT)))
     }
 
-    /// Its functions, the entry first.
+    /// Functions of the program, the entry function first.
     pub(crate) fn functions(&self) -> &'a [Function] {
         self.entry.functions.get_or_init(|| functions(self.snapshot))
     }
 
-    /// The full name of its entry function, or else the kernel's short one.
+    /// Full name of the entry function, or the kernel's short name of the program.
     pub(crate) fn name(self) -> Cow<'a, str> {
         match self.functions().first().filter(|entry| !entry.name.is_empty()) {
             Some(entry) => Cow::Borrowed(&entry.name),
@@ -103,7 +103,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Functions of a program with their names in its types.
+/// Reads the functions of a program, with their names in its BTF.
 fn functions(snapshot: &ProgSnapshot) -> Vec<Function> {
     let btf = snapshot.btf.as_deref().and_then(|btf| BtfTypes::parse(btf).ok());
     let functions = snapshot.info.view();
@@ -116,7 +116,7 @@ fn functions(snapshot: &ProgSnapshot) -> Vec<Function> {
 }
 
 impl Entry {
-    /// A program that was taken at `taken_ns`, and others use. A `descriptor` keeps it.
+    /// Makes the entry of a program that was found at `taken_ns` and is used by others. The `descriptor`, if any, keeps it loaded.
     pub(super) fn new(
         id: u32,
         descriptor: Option<Program>,
@@ -124,7 +124,7 @@ impl Entry {
         taken_ns: u64,
         loaded_during: bool,
     ) -> Entry {
-        // Not held: entries of another recorder count for as long as its iterator is loaded, and must vanish with it.
+        // Never held: the references that another recorder lists count while its iterator is loaded, and must vanish with it.
         let is_iterator = lists_references(snapshot.info.view().name().unwrap_or_default());
         Entry {
             id,
@@ -150,18 +150,18 @@ impl Entry {
         self.loaded_during && now_ns.saturating_sub(self.taken_ns) < NEW_FOR_NS
     }
 
-    /// Returns true for a snapshot of this program.
+    /// Returns true if the snapshot is of this program.
     pub(super) fn is(&self, snapshot: &ProgSnapshot) -> bool {
         snapshot.info.view().load_time_ns().unwrap_or(0) == self.load_time_ns
     }
 
-    /// The program that has the id now, if it is this one.
+    /// Opens the program that has this id now, if it is the same program.
     pub(super) fn look_up(&self) -> Option<Program> {
         let program = Program::take(self.id).ok()?;
         (program.load_time_ns().ok()? == self.load_time_ns).then_some(program)
     }
 
-    /// Asks the kernel about it; `None` when it has gone.
+    /// Asks the kernel about the program; `None` if it is unloaded.
     pub(super) fn ask<T>(&self, question: impl FnOnce(&Program) -> T) -> Option<T> {
         match &self.descriptor {
             Some(program) => Some(question(program)),
@@ -169,12 +169,12 @@ impl Entry {
         }
     }
 
-    /// Its run statistics as of now.
+    /// Reads the program's run statistics.
     pub(super) fn read(&self) -> Option<ProgramRuns> {
         self.ask(Program::stats)?.ok().map(|runs| self.runs(runs))
     }
 
-    /// Gives its descriptor up, to be closed later. Returns its run statistics as of now.
+    /// Moves the descriptor to `leaving`, to be closed later. Returns the current run statistics.
     pub(super) fn let_go(&mut self, leaving: &mut Vec<Program>) -> Option<ProgramRuns> {
         let runs = self.ask(Program::stats).and_then(Result::ok);
         self.last_read = runs.or(self.last_read);
@@ -182,7 +182,7 @@ impl Entry {
         runs.map(|runs| self.runs(runs))
     }
 
-    /// Runs that were not counted yet: none of a program that was there before all of them are counted first.
+    /// Returns the runs since the last call; 0 at the first call for a program that was loaded before the recording.
     pub(super) fn new_runs(&mut self, run_cnt: u64) -> u64 {
         let first = if self.loaded_during { 0 } else { run_cnt };
         run_cnt.saturating_sub(self.counted_runs.replace(run_cnt).unwrap_or(first))

@@ -1,9 +1,9 @@
-//! A thread that takes hold of every BPF program the moment its load is announced.
+//! A thread that opens a descriptor of every BPF program at the moment its load is announced.
 //!
-//! It is woken by each record of the rings of code ([`CodeRings`]), and sends these records to the output. It takes descriptors of all
-//! programs announced, so that none of them can go away any more, before anything else on its CPU runs; a second thread of ordinary
-//! priority asks what they are. Where descriptors are few, it asks each at once and gives its descriptor back. It never touches a file:
-//! what is found goes to the recorder through a channel without a bound.
+//! Each record of the code rings ([`CodeRings`]) wakes the thread, which sends these records to the output. It opens descriptors of all
+//! announced programs at real-time priority, so that none of them can be unloaded any more; a second thread of normal
+//! priority reads their facts. If descriptors are scarce, it reads the facts at once and closes the descriptor. It never touches a file:
+//! its findings go to the recorder through an unbounded channel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -25,51 +25,51 @@ use crate::drain::CodeRings;
 use crate::output::Queue;
 use crate::sys::{self, Waker};
 
-/// Time between two tries to take what the kernel refuses, as it does when there are no descriptors.
+/// Time between two attempts to open programs that the kernel refuses, for example because no descriptor is free.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
-/// Programs that wait to be asked; more of them wait for these, each with the descriptor that keeps it.
+/// Limit on programs in the queue of the second thread; further programs wait in the first thread, each with its descriptor.
 const ASKED_MAX: usize = 256;
-/// Time between two tries to hand on programs that wait for others.
+/// Time between two attempts to queue waiting programs.
 const HAND_ON_EVERY: Duration = Duration::from_millis(10);
 
-/// Event of a program that was loaded or is gone.
+/// Finding of the load watcher.
 #[derive(Debug)]
 pub(crate) enum LoadEvent {
-    /// A program.
+    /// A program was loaded.
     Program(Box<LoadedProgram>),
-    /// A program that was gone, or that the kernel would not give.
+    /// A program was unloaded before it could be read, or the kernel refused it.
     Missed(Missed),
-    /// An image that the kernel has made beside programs: a trampoline, a dispatcher, a stub.
+    /// The kernel made an image beside programs: a trampoline, a dispatcher or a stub.
     ImageCame(KernelSymbol),
-    /// Address of an image that has gone.
+    /// The image at this address is gone.
     ImageWent(u64),
 }
 
-/// A program that was loaded, and what the kernel told about it.
+/// A loaded program with the facts that the kernel has of it.
 #[derive(Debug)]
 pub(crate) struct LoadedProgram {
     pub(crate) id: u32,
-    /// Its descriptor, where it is to be held.
+    /// Descriptor of the program, if it is to be kept.
     pub(crate) program: Option<Program>,
     pub(crate) snapshot: ProgSnapshot,
-    /// When it was taken, ns of the recording's clock.
+    /// Time at which the descriptor was opened, ns of the recording's clock.
     pub(crate) taken_ns: u64,
-    /// Its run statistics then.
+    /// Run statistics at that time.
     pub(crate) runs: Option<RunStats>,
-    /// Its loader, if that could still be seen.
+    /// Process that loaded the program, if it still existed.
     pub(crate) loader: Option<Owner>,
 }
 
-/// The thread, and the way to hear from it.
+/// Handle of the thread, with the channel of its findings.
 #[derive(Debug)]
 pub(crate) struct LoadWatcher {
-    /// `None` when it has ended.
+    /// `None` after the thread has ended.
     thread: Option<JoinHandle<()>>,
     rings: Arc<CodeRings>,
-    /// To the output, where there is one.
+    /// Queue of the output; `None` for a count.
     queue: Option<Queue>,
     commands: Sender<Command>,
-    /// Wakes the thread for a command.
+    /// Waker of the thread, used after a command is sent.
     commanded: Waker,
     events: Receiver<LoadEvent>,
 }
@@ -77,20 +77,20 @@ pub(crate) struct LoadWatcher {
 /// Requests to the thread.
 #[derive(Debug)]
 enum Command {
-    /// There are rings of other CPUs. Programs may have been loaded there before.
+    /// Rings of further CPUs exist. Programs may have been loaded there before.
     CpuCame,
-    /// There are rings of fewer CPUs.
+    /// Rings of some CPUs are gone.
     CpuWent,
-    /// Look once more, and end.
+    /// Read the rings once more and end.
     Quit,
 }
 
 impl LoadWatcher {
-    /// Starts to look at what the rings have, and sends it to the output through `queue`. Programs alive before the rings were opened are
-    /// not announced. `waker` is woken when something was found.
+    /// Starts to read the rings, and sends their records to the output through `queue`. Programs loaded before the rings were opened are
+    /// not announced. `waker` is woken after each finding.
     ///
     /// # Errors
-    /// When the thread is refused.
+    /// Fails if the thread cannot be started.
     pub(crate) fn start(
         rings: Arc<CodeRings>,
         queue: Option<Queue>,
@@ -120,28 +120,28 @@ impl LoadWatcher {
         };
         let thread = sys::spawn("bprec-loads", move || {
             watcher.run();
-            // It has nobody to wait for any more.
+            // The second thread ends once its queue is closed.
             drop(fetching.join());
         })?;
         Ok(LoadWatcher { thread: Some(thread), rings, queue, commands, commanded, events })
     }
 
-    /// Findings since the last call.
+    /// Returns the findings since the last call.
     pub(crate) fn events(&self) -> impl Iterator<Item = LoadEvent> {
         self.events.try_iter()
     }
 
-    /// Has it listen to a CPU that has come online, and look what was loaded there before it listened.
+    /// Adds the ring of a CPU that came online, and looks for programs that were loaded there before.
     ///
     /// # Errors
-    /// When the event is refused.
+    /// Fails if the event cannot be opened.
     pub(crate) fn watch(&self, cpu: u32) -> Result<()> {
         self.rings.open(cpu)?;
         self.command(Command::CpuCame);
         Ok(())
     }
 
-    /// Has it give up the ring of a CPU that has gone offline, when that is read.
+    /// Removes the ring of a CPU that went offline, after reading it.
     ///
     /// # Errors
     /// When the output has ended.
@@ -152,12 +152,12 @@ impl LoadWatcher {
         Ok(())
     }
 
-    /// Switches its events off. What the rings have is still to be found.
+    /// Disables the events. Records in the rings are still read.
     pub(crate) fn disable(&self) {
         self.rings.disable();
     }
 
-    /// Has it look once more, ends it, and returns what it had found.
+    /// Reads the rings once more, ends the thread, and returns its findings.
     pub(crate) fn finish(mut self) -> Vec<LoadEvent> {
         self.quit();
         self.events.try_iter().collect()
@@ -171,20 +171,20 @@ impl LoadWatcher {
     }
 
     fn command(&self, command: Command) {
-        // A thread that has ended has nothing to be told.
+        // Sending fails only if the thread has ended.
         drop(self.commands.send(command));
         self.commanded.wake();
     }
 }
 
-/// A recording may end before it has begun.
+/// Ends the thread also if the recording ends before it has begun.
 impl Drop for LoadWatcher {
     fn drop(&mut self) {
         self.quit();
     }
 }
 
-/// A program that was taken and not asked yet.
+/// A program with an open descriptor whose facts are not read yet.
 #[derive(Debug)]
 struct CapturedProgram {
     program: Program,
@@ -195,24 +195,24 @@ struct CapturedProgram {
 
 struct Watcher {
     rings: Arc<CodeRings>,
-    /// Events of the rings that can still wake it.
+    /// Events of the rings that can still wake the thread.
     events: Vec<Arc<OwnedFd>>,
     output: Option<Queue>,
     layout: SampleLayout,
     commands: Receiver<Command>,
     commanded: Waker,
     fetcher: Fetcher,
-    /// To the thread that asks.
+    /// Queue of the thread that reads facts.
     taken: SyncSender<CapturedProgram>,
-    /// Taken, and not handed on yet.
+    /// Programs with a descriptor that do not fit into that queue yet.
     queue: VecDeque<CapturedProgram>,
-    /// Programs announced, and whether they were taken.
+    /// Announced programs, each with true if its descriptor was opened.
     seen: HashMap<u32, bool>,
-    /// Programs that the kernel would not give, and are tried again: by id.
+    /// Programs that the kernel refused, by id; they are tried again.
     refused: BTreeMap<u32, Missed>,
 }
 
-/// Asks what programs are, and tells the recorder.
+/// Reads facts of programs and sends them to the recorder.
 #[derive(Debug, Clone)]
 struct Fetcher {
     btfs: Arc<BtfCache>,
@@ -231,7 +231,7 @@ impl Watcher {
             self.hand_on();
             if is_last || self.wait().is_err() {
                 for taken in std::mem::take(&mut self.queue) {
-                    // It ends when this thread does.
+                    // The receiver ends only with this thread.
                     drop(self.taken.send(taken));
                 }
                 let refused = std::mem::take(&mut self.refused);
@@ -253,7 +253,7 @@ impl Watcher {
         }
     }
 
-    /// Waits for an announcement or a command, or until it is time to try again.
+    /// Waits for an announcement, a command, or the time of the next attempt.
     fn wait(&mut self) -> io::Result<()> {
         let mut fds: Vec<_> = self.events.iter().map(sys::poll_in).collect();
         fds.push(sys::poll_in(&self.commanded));
@@ -263,13 +263,13 @@ impl Watcher {
             (true, true) => None,
         };
         sys::poll(&mut fds, again)?;
-        // Events of CPUs that have gone would never let it wait again.
+        // Events of CPUs that are gone are always ready, so polling them would never wait.
         let mut hung_up = fds.iter().map(sys::is_hung_up).collect::<Vec<_>>().into_iter();
         self.events.retain(|_| !hung_up.next().unwrap_or(false));
         Ok(())
     }
 
-    /// Hands what was taken to the thread that asks, as much as that has room for.
+    /// Moves waiting programs into the queue of the thread that reads facts, as many as fit.
     fn hand_on(&mut self) {
         while let Some(taken) = self.queue.pop_front() {
             if let Err(TrySendError::Full(taken) | TrySendError::Disconnected(taken)) = self.taken.try_send(taken) {
@@ -279,9 +279,9 @@ impl Watcher {
         }
     }
 
-    /// Takes hold of everything announced since the last look.
+    /// Opens all programs that were announced since the last call.
     fn look(&mut self) {
-        // An output that has ended ends the recording, too.
+        // If the output has ended, the recording ends too.
         drop(self.rings.take(self.output.as_ref()));
         let mut overrun = false;
         for record in Records::new(&self.rings.unseen(), 0, Endian::NATIVE).flatten() {
@@ -303,7 +303,7 @@ impl Watcher {
         if overrun {
             self.catch_up();
         }
-        // Loaders go away as well, but not before all programs are taken.
+        // Loaders may exit at any time as well, but opening all programs goes first.
         for taken in self.queue.iter_mut() {
             if let Some(pid) = taken.loader_pid.take() {
                 taken.loader = owner(pid);
@@ -311,7 +311,7 @@ impl Watcher {
         }
     }
 
-    /// Tells of an image. Functions of programs are in the programs' info.
+    /// Reports an image. Functions of programs are left out, because the programs' info has them.
     fn named(&self, symbol: &Ksymbol<'_>) {
         if symbol.kind != KsymbolKind::BPF || symbol.name.is_empty() || symbol.name.starts_with(b"bpf_prog_") {
             return;
@@ -329,19 +329,19 @@ impl Watcher {
                 let loader = id.pid_tid.map(|(pid, _)| pid);
                 self.take(event.id, Some(event.tag), id.time_ns, loader);
             }
-            // Programs that nobody took are already said to be missed. Programs that were taken are gone because we let go of them.
+            // A program that was not opened is already reported as missed. A program that was opened is unloaded because the recorder released it.
             BpfEventKind::PROG_UNLOAD => drop(self.seen.remove(&event.id)),
             _ => (),
         }
     }
 
     fn take(&mut self, id: u32, tag: Option<[u8; 8]>, seen_ns: Option<u64>, loader: Option<u32>) {
-        // An id that was taken is not given to another program before its unload; one that we missed may be.
+        // An open descriptor keeps the id from reuse; the id of a missed program may be reused.
         if self.seen.get(&id) == Some(&true) {
             return;
         }
-        // Programs that count others, and those by which libbpf finds out the kernel's abilities, do not belong to the
-        // recording, and are gone soon. All others of ours are loaded before.
+        // Programs of this process that are loaded after its start count others, or are libbpf's probes of the kernel's features. They do not
+        // belong to the recording and are unloaded soon.
         if loader == Some(std::process::id()) {
             return;
         }
@@ -381,7 +381,7 @@ impl Watcher {
         }
     }
 
-    /// Tries once more what the kernel would not give.
+    /// Tries again to open programs that the kernel refused.
     fn retry(&mut self) {
         for (id, missed) in std::mem::take(&mut self.refused) {
             match Program::take(id) {
@@ -392,7 +392,7 @@ impl Watcher {
         }
     }
 
-    /// Announcements were dropped: whatever is alive and not known must be among them.
+    /// Opens all loaded programs that are not known, after announcements were lost.
     fn catch_up(&mut self) {
         for id in prog_ids().map_while(|id| id.ok()) {
             if self.seen.get(&id) != Some(&true) {
@@ -419,13 +419,13 @@ impl Fetcher {
     }
 
     fn tell(&self, event: LoadEvent) {
-        // When nobody listens any more the recording is over.
+        // Sending fails only when the recording is over.
         drop(self.found.send(event));
         self.waker.wake();
     }
 }
 
-/// Identity of a process, if it can still be seen.
+/// Identity of a process, if it still exists.
 pub(super) fn owner(pid: u32) -> Option<Owner> {
     let bprec_host::Process { pid, comm, uid, cgroup } = bprec_host::Process::of(pid)?;
     Some(Owner { pid, comm, uid, cgroup })

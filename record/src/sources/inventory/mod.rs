@@ -1,4 +1,4 @@
-//! The inventory of BPF programs while it changes: what comes, what everyone lets go of, and what is around each.
+//! The inventory of BPF programs during a recording: programs loaded, programs released by all others, and the attachments and owners of each.
 
 mod entry;
 mod holding;

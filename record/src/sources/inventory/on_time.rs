@@ -1,8 +1,8 @@
-//! For how long run statistics have been on.
+//! Time for which run statistics have been on.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// For how long run statistics have been on: shared by the thread that switches them and by all that read counts.
+/// Time for which run statistics have been on, shared by the thread that switches them and by all readers of counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OnTime(Arc<Mutex<Times>>);
 
@@ -18,31 +18,31 @@ impl OnTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns, as of `now_ns`, for how long we have had them on, and for how long others are known to have had them on without us.
+    /// Returns the time up to `now_ns`, ns, for which the recorder had statistics on, and the time for which only others are known to have had them on.
     pub(crate) fn at(&self, now_ns: u64) -> (u64, u64) {
         let times = self.times();
         (times.on_ns(now_ns), times.others_ns)
     }
 
-    /// They are ours from `now_ns` on.
+    /// The recorder has statistics on from `now_ns`.
     pub(crate) fn switched_on(&self, now_ns: u64) {
         self.times().since_ns = Some(now_ns);
     }
 
-    /// They were ours until `now_ns`.
+    /// The recorder had statistics on until `now_ns`.
     pub(crate) fn switched_off(&self, now_ns: u64) {
         let mut times = self.times();
         times.before_ns = times.on_ns(now_ns);
         times.since_ns = None;
     }
 
-    /// They were ours for this long, and what was counted meanwhile is not of this time alone.
+    /// Subtracts `ns` of the recorder's time, because the counts of this time include runs from outside of it.
     pub(crate) fn take_back(&self, ns: u64) {
         let mut times = self.times();
         times.before_ns = times.before_ns.saturating_sub(ns);
     }
 
-    /// Others had them on for this long while we had not.
+    /// Adds `ns` for which only others had statistics on.
     pub(crate) fn add_others(&self, ns: u64) {
         self.times().others_ns += ns;
     }

@@ -1,4 +1,4 @@
-//! The BPF programs of a recording, and descriptors of those that others use.
+//! The BPF programs of a recording, with descriptors of those that others use.
 
 use std::collections::btree_map::Entry::Occupied;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,7 +15,7 @@ use super::load_watcher::{self, LoadEvent};
 use super::on_time::OnTime;
 use crate::sys;
 
-/// Programs whose statistics go into one payload.
+/// Limit on programs whose run statistics go into one state.
 const RUNS_PER_STATE: usize = 1000;
 
 /// A BTF blob with its id.
@@ -25,51 +25,51 @@ type Btf = (u32, Arc<[u8]>);
 #[derive(Debug)]
 pub(crate) struct ProgramsOfFile {
     pub(crate) infos: Vec<ProgInfoBuf>,
-    /// By ascending id.
+    /// BTF of the programs, by ascending id.
     pub(crate) btfs: Vec<Btf>,
-    /// Number of others, which only the journal has.
+    /// Number of released programs, which only the journal has.
     pub(crate) let_go: u32,
 }
 
-/// Every program seen.
+/// All programs that the recording has seen.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    /// Goes before the descriptors: who sees it counts on these.
+    /// Dropped before the descriptors, because other recorders that see this list rely on them.
     refs: Option<Refs>,
     btfs: Arc<BtfCache>,
     entries: BTreeMap<u32, Entry>,
-    /// Descriptors to be closed when every source has had its call.
+    /// Descriptors to be closed after every source has had its call.
     leaving: Vec<Program>,
     missed: u32,
-    /// A program got no descriptor because there were too few.
+    /// True if a program kept no descriptor because too few were free.
     lacks_descriptors: bool,
-    /// Programs that have gone and of which the recorder had no descriptor.
+    /// Number of unloaded programs of which the recorder had no descriptor.
     unheld: u32,
-    /// Programs of this file's time that have gone.
+    /// Number of programs released during this file.
     let_go: u32,
-    /// The same before it.
+    /// Number of programs released before this file.
     let_go_before: u32,
-    /// Last runs of programs that were let go of, since new runs were counted.
+    /// Runs of released programs since new runs were last counted.
     last_runs: u64,
-    /// Objects around programs that could not be read, each said once.
+    /// Links, maps and processes of programs that could not be read, each once.
     problems: Vec<String>,
     /// Attachments of this recording's own programs.
     own: Vec<Attachment>,
-    /// References on programs that other parts of the recorder hold.
+    /// Number of references that other parts of the recorder hold, by program id.
     own_references: HashMap<u32, i64>,
     on_time: OnTime,
-    /// Ids of programs that this recording itself has loaded, and that are nobody's load.
+    /// Ids of programs that this recording loaded for itself.
     own_ids: Vec<u32>,
-    /// The last reading of each program array, by map.
+    /// Latest reading of each program array, by map id.
     prog_arrays: BTreeMap<u32, ProgArray>,
-    /// Images that the kernel has made beside programs, by address; `None` for one that has gone while those that were there first are not
-    /// known yet.
+    /// Images that the kernel made beside programs, by address; `None` for an image that is gone while the images from before the recording are
+    /// not known yet.
     images: BTreeMap<u64, Option<KernelSymbol>>,
     has_first_images: bool,
 }
 
 impl Programs {
-    /// Empty. `refs` tells who else holds programs; `own` are the attachments of the recording itself.
+    /// Makes an empty inventory. `refs` lists the references of others; `own` are the attachments of the recording itself.
     pub(crate) fn new(btfs: Arc<BtfCache>, refs: Option<Refs>, own: Vec<Attachment>) -> Programs {
         let refs_id = refs.iter().map(Refs::own_id).collect();
         Programs {
@@ -94,12 +94,12 @@ impl Programs {
         }
     }
 
-    /// Programs loaded from now on that get a descriptor.
+    /// Rule by which programs loaded from now on keep a descriptor.
     pub(crate) fn holding(&self) -> Holding {
         Holding::with(self.refs.as_ref())
     }
 
-    /// Takes in every program alive now. What could not be taken is returned; an error stands for all that cannot be listed.
+    /// Adds all loaded programs. Returns the programs that could not be read; fails if programs cannot be listed.
     pub(crate) fn enumerate(&mut self) -> Result<Vec<Missed>, bprec_bpf::Error> {
         let mut missed = Vec::new();
         for id in prog_ids() {
@@ -111,7 +111,7 @@ impl Programs {
             });
             match fetched {
                 Ok((program, snapshot)) => drop(self.add(id, self.holding().keep(program), snapshot, time_ns, false)),
-                // Gone between the list and the look: its unload came before the recording.
+                // Unloaded between listing and opening: before the recording.
                 Err(error) if error.is_gone() => (),
                 Err(error) => missed.push(Missed { id, tag: None, time_ns, reason: error.to_string() }),
             }
@@ -120,7 +120,7 @@ impl Programs {
         Ok(missed)
     }
 
-    /// Takes in what the watcher found. The program if it is a new one, and the states that say what was found.
+    /// Adds a finding of the load watcher, and appends its states. Returns the program if it is new.
     pub(crate) fn take_in(&mut self, event: LoadEvent, states: &mut Vec<State>) -> Option<&ProgSnapshot> {
         match event {
             LoadEvent::Missed(missed) => {
@@ -175,7 +175,7 @@ impl Programs {
         let entry = Entry::new(id, descriptor, snapshot, used_ns, loaded_during);
         let known = self.entries.entry(id);
         if matches!(known, Occupied(_)) {
-            // The one that had the id before has gone unseen.
+            // The program that had the id before was unloaded unnoticed.
             self.let_go += 1;
         }
         let entry = known.insert_entry(entry).into_mut();
@@ -183,35 +183,35 @@ impl Programs {
         entry
     }
 
-    /// Returns the facts of all programs that have not gone, by ascending id.
+    /// Returns the facts of all loaded programs, by ascending id.
     pub(crate) fn snapshots(&self) -> impl Iterator<Item = &ProgSnapshot> {
         self.entries.values().map(|entry| &entry.snapshot)
     }
 
-    /// The programs that others use, but for our own.
+    /// Returns the programs that others use, without this recording's own.
     pub(crate) fn known(&self) -> impl Iterator<Item = Known<'_>> {
         let there = self.entries.values().filter(|entry| !entry.released && !self.own_ids.contains(&entry.id));
         there.map(|entry| Known { entry, snapshot: &entry.snapshot })
     }
 
-    /// Programs captured, and programs that were not.
+    /// Returns the numbers of captured and of missed programs.
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.entries.len() as u32 + self.let_go + self.let_go_before, self.missed)
     }
 
-    /// Programs of which the recorder had no descriptor when they were unloaded: of their runs, those after the last reading are unknown.
+    /// Number of programs without a descriptor at their unload: their runs after the last reading are unknown.
     pub(crate) fn unheld(&self) -> u32 {
         self.unheld
     }
 
-    /// There were too few descriptors for all programs.
+    /// Returns true if too few descriptors were free for all programs.
     pub(crate) fn lacks_descriptors(&self) -> bool {
         self.lacks_descriptors
     }
 
-    /// Run statistics of all programs that can still run, as of now, and the runs of all programs since the last call or that of
-    /// [`Programs::new_runs`]. With [`Reading::Changed`] the states
-    /// leave out programs whose counts are what they were when all were read last.
+    /// Reads the run statistics of all programs that can still run. Returns them with the runs of all programs since the last call of this or of
+    /// [`Programs::new_runs`]. With [`Reading::Changed`], the states
+    /// leave out programs whose counts have not changed since the last reading of all.
     pub(crate) fn run_stats(&mut self, reading: Reading) -> (Vec<State>, u64) {
         let mut programs = Vec::with_capacity(self.entries.len());
         let began_ns = sys::monotonic_ns();
@@ -227,9 +227,9 @@ impl Programs {
             }
             programs.push(entry.runs(runs));
         }
-        // On a busy machine it takes its time.
+        // Reading can take long on a busy machine, so the middle is the time of the reading.
         let time_ns = began_ns.midpoint(sys::monotonic_ns());
-        // An empty one says when and for how long statistics had been on by then.
+        // An empty state still has the time, and the time for which statistics had been on.
         let states = match programs.is_empty() {
             true => vec![run_stats(time_ns, programs, self.on_time.at(time_ns))],
             false => self.run_states(time_ns, &programs).collect(),
@@ -242,7 +242,7 @@ impl Programs {
         programs.chunks(RUNS_PER_STATE).map(move |part| run_stats(time_ns, part.to_vec(), on))
     }
 
-    /// Runs of all programs since they were counted last. Each is counted by itself: a program that has gone takes no runs of others along.
+    /// Returns the runs of all programs since the last count. Each program is counted alone, so an unloaded program does not affect others.
     pub(crate) fn new_runs(&mut self) -> u64 {
         let mut new_runs = std::mem::take(&mut self.last_runs);
         for entry in self.entries.values_mut().filter(|entry| !entry.released) {
@@ -253,18 +253,18 @@ impl Programs {
         new_runs
     }
 
-    /// The clock that tells for how long run statistics have been on.
+    /// Sets the clock of the time for which run statistics have been on.
     pub(crate) fn set_on_time(&mut self, on_time: OnTime) {
         self.on_time = on_time;
     }
 
-    /// A program that this recording itself has loaded, and that is nobody's load.
+    /// Adds a program that this recording loaded for itself.
     pub(crate) fn add_own(&mut self, id: u32) {
         self.own_ids.push(id);
     }
 
-    /// Runs of each program that can still run, by id, as run statistics have them. Programs that count others are left out: they run
-    /// with these, and for a moment many times to find out what that costs.
+    /// Returns the runs of each program that can still run, by id, from run statistics. Programs that count others are left out: they run
+    /// with the counted programs, and many times during their calibration.
     pub(crate) fn run_counts(&self) -> HashMap<u32, u64> {
         let is_load =
             |entry: &&Entry| !entry.released && !counts_others(entry.snapshot.info.view().name().unwrap_or_default());
@@ -272,21 +272,21 @@ impl Programs {
         there.filter_map(|entry| Some((entry.id, entry.read()?.run_cnt))).collect()
     }
 
-    /// True while there are programs that came a moment ago, or may have been let go of: most of these are gone soon.
+    /// Returns true while programs are new, or may have been released: most of these are unloaded soon.
     pub(crate) fn expects_releases(&self) -> bool {
         let now_ns = sys::monotonic_ns();
         let is_expected = |entry: &Entry| !entry.released && (entry.is_new(now_ns) || entry.use_ == Use::Doubtful);
         self.refs.is_some() && self.entries.values().any(is_expected)
     }
 
-    /// Looks who else holds the programs, and gives up those that nobody uses, with their last statistics. Returns the ids of those that
-    /// were let go of.
+    /// Checks the references of all programs, and releases those that nobody else uses, with their last statistics. Returns the ids of
+    /// released programs.
     ///
-    /// A program is used if it has more references than this recorder and others have told of ([`Refs::set_held`]). Where other recorders are
-    /// left it is let go of at the second look: one that has told of a reference may just be giving it up.
+    /// A program is used if it has more references than all recorders have declared ([`Refs::set_held`]). If other recorders
+    /// run, it is released at the second check, because another recorder may be releasing its own reference.
     ///
     /// # Errors
-    /// When it cannot be found out. Nothing is held then.
+    /// Fails if references cannot be read. No descriptor is kept then.
     pub(crate) fn check_releases(&mut self, states: &mut Vec<State>) -> Result<Vec<u32>, bprec_bpf::Error> {
         let read_ns = sys::monotonic_ns();
         let Some(refs) = &self.refs else {
@@ -474,35 +474,35 @@ impl Programs {
         self.images.values().flatten()
     }
 
-    /// Changes in program arrays since they were read.
+    /// Reads the program arrays and returns those that changed.
     pub(crate) fn changed_prog_arrays(&mut self) -> Vec<State> {
         let now = prog_arrays(self.prog_arrays.keys().copied());
         take_changed(&mut self.prog_arrays, now).collect()
     }
 
-    /// A BTF blob, which from then on is one of the file's.
+    /// Reads a BTF blob and adds it to the file.
     pub(crate) fn btf(&self, id: u32) -> Result<Arc<[u8]>, bprec_bpf::Error> {
         self.btfs.get(id)
     }
 
-    /// True if a program is of type perf_event.
+    /// Returns true if a program is of type perf_event.
     pub(crate) fn is_perf_event(&self, prog_id: u32) -> bool {
         let entry = self.entries.get(&prog_id);
         entry.is_some_and(|entry| entry.snapshot.info.view().prog_type() == Some(ProgType::PERF_EVENT))
     }
 
-    /// Objects that could not be read, each said once.
+    /// Links, maps and processes that could not be read, each once.
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// Returns the contents of the feature sections: the programs that have not gone, and their BTF by ascending id.
+    /// Returns the contents of the feature sections: the loaded programs, and their BTF by ascending id.
     pub(crate) fn of_file(&self) -> ProgramsOfFile {
         let infos = self.entries.values().map(|entry| entry.snapshot.info.clone()).collect();
         ProgramsOfFile { infos, btfs: self.btfs.all(), let_go: self.let_go }
     }
 
-    /// Another file begins: what everyone else has let go of is none of it, and of the others everything is to be said again.
+    /// Begins another file: released programs are not in it, and all facts of the others are written again.
     pub(crate) fn begin_file(&mut self) {
         self.forget_released();
         self.let_go_before += std::mem::take(&mut self.let_go);
@@ -514,7 +514,7 @@ impl Programs {
     }
 }
 
-/// Tells other recorders what this one has of a program. A descriptor of which they cannot be told would keep it for good, so it is given up.
+/// Declares this recorder's references of a program to other recorders. If that fails, the descriptor is closed: an undeclared one would keep the program loaded for ever.
 fn tell_held(refs: Option<&Refs>, entry: &mut Entry, own_references: &HashMap<u32, i64>) {
     let Some(refs) = refs else { return };
     let own = own_references.get(&entry.id).copied().unwrap_or(0);
@@ -526,18 +526,18 @@ fn tell_held(refs: Option<&Refs>, entry: &mut Entry, own_references: &HashMap<u3
 /// Programs whose run statistics are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// All.
+    /// All programs.
     All,
     /// Programs that have run since all were read.
     Changed,
 }
 
-/// `on` is for how long statistics had been on by then, ours and others'.
+/// Makes the state. The pair has the time for which statistics had been on, ns: by the recorder, and by others alone.
 fn run_stats(time_ns: u64, programs: Vec<ProgramRuns>, (on_ns, others_ns): (u64, u64)) -> State {
     State::RunStats(state::RunStats { time_ns, programs, on_ns: Some(on_ns), others_ns: Some(others_ns) })
 }
 
-/// The readings that are not like the last one of their array, as states; they are the last ones then.
+/// Returns the arrays that differ from their last reading as states, and keeps them as the last reading.
 fn take_changed<'a>(
     last: &'a mut BTreeMap<u32, ProgArray>,
     now: Vec<ProgArray>,

@@ -79,7 +79,7 @@ pub(crate) struct TreeSink<'i> {
     segments: Vec<Segment>,
 }
 
-/// Frames of a program and of the code that it called, after those of the segment before.
+/// Part of a call stack: frames of a program and of the code that it called. They follow the frames of the previous segment.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     program: u32,

@@ -39,7 +39,7 @@ use source::SourceFiles;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lists the programs that are asked for, in the first event that has samples in one of them.
+/// Annotates the code of the selected programs with the samples of one event: the first event with samples in any of them.
 pub(crate) fn annotate(recording: &OpenRecording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
     let (facts, sites) = gather(recording, index, &options.query)?;
     of_first(&facts, &sites, facts.events(), options)

@@ -60,7 +60,7 @@ pub(crate) struct CounterHistory {
 }
 
 impl CounterHistory {
-    /// Takes in the start of a recording or file.
+    /// Begins a recording, or the next file of it.
     pub(crate) fn begin(&mut self, session: &Session) {
         self.continues_at_ns = (session.part > 0).then_some(session.start_ns);
     }

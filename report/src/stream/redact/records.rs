@@ -180,7 +180,7 @@ impl Redactor {
                 raw
             }
             EventKind::BpfSampler => self.sampled(fields.raw.unwrap_or_default(), endian)?,
-            // Output of other programs may hold any data.
+            // Raw data of other events may hold anything, so all of it is removed.
             EventKind::Pmu | EventKind::Other => Vec::new(),
         };
         let branches = fields.branches.map(|branches| {

@@ -148,7 +148,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
         let batch = Arc::new(batch);
         for (index, member) in self.members.iter().enumerate() {
             let share = if index < of { WorkShare { index, of } } else { WorkShare::NONE };
-            // A thread that is gone has panicked, which is passed on when it is waited for.
+            // Sending fails only if the thread has panicked; joining the thread passes the panic on.
             let _ = member.jobs.send(Job::Print(batch.clone(), share));
         }
         Ok(())
