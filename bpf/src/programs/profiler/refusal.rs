@@ -150,7 +150,8 @@ pub fn tail_calls_are_counted(release: &str) -> bool {
     bprec_host::version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
 }
 
-/// Returns the reason why no program is traced on this kernel; `None` if tracing is tested on it. An untested kernel could crash.
+/// Returns the reason why no program is traced on this kernel; `None` if tracing was tested on it. Attaching to live programs can do harm,
+/// so it is not tried out on a user's machine.
 pub(super) fn kernel_reason() -> Option<&'static str> {
     let reason = "programs are traced from Linux 6.1 on, as it was not tried on older kernels";
     (bprec_host::kernel_version() < OLDEST).then_some(reason)

@@ -20,8 +20,8 @@ const IN_PLACE: (u64, u64) = (6, 5);
 /// Pauses between attempts while another process has run statistics on.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(5), Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(40)];
-/// Ratio of the cost of counting a run to the time that run statistics report for an empty program. They report only a part of the cost:
-/// one and a half of two clock reads. 80 to 88 ns over 50 ns, measured with system calls under two tracepoint programs.
+/// Ratio of the cost of counting a run to the time that run statistics report for an empty program. Of the two clock reads they report one
+/// and a part of the other. 80 to 88 ns over 50 ns, measured with system calls under two tracepoint programs.
 const UNSEEN: (u64, u64) = (5, 3);
 
 /// Cost of run statistics.
