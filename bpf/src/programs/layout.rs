@@ -15,7 +15,7 @@ impl Layout {
         Layout::in_btf(elf, |btf| btf.find(Kind::STRUCT, name.as_bytes()).map(|it| it.id()))
     }
 
-    /// Reads the layout of the variable `name`, whose type is a structure.
+    /// Reads the layout of the structure type of the variable `name`.
     pub(crate) fn of_variable(elf: &[u8], name: &str) -> Option<Layout> {
         Layout::in_btf(elf, |btf| btf.find(Kind::VAR, name.as_bytes())?.target())
     }

@@ -1,7 +1,7 @@
 //! Number of references of each program, read through a BPF iterator of bprec.
 //!
-//! The recorder holds a descriptor of each program that others use, so that it can read the last run counts. The kernel therefore never
-//! unloads the program by itself; only the reference count shows that nobody else uses the program any more. Other recorders do the same.
+//! The recorder holds a descriptor of each program that others use, so that it can read the last run counts. This keeps the program loaded
+//! in the kernel; only the reference count shows that nobody else uses the program any more. Other recorders do the same.
 //! Each recorder has an iterator of this name loaded. Recorders find each other by this name, whatever their executables are called and
 //! whichever processes they can see. A map of the iterator holds the number of references that its recorder has on each program.
 
