@@ -1,21 +1,21 @@
-//! Counts of samples that a BPF program of bprec makes in the kernel, on the sampling event.
+//! Counts samples by stack in the kernel, with a BPF program of bprec on the sampling event.
 //!
-//! # No count is lost in a drain, and none is counted twice
+//! # A drain neither loses a sample nor counts it twice
 //!
-//! There are two tables. The program writes into the one that is in the slot of an array of maps; the other is empty.
-//! [`Aggregator::drain`] puts the empty one into the slot and takes everything out of the first.
+//! There are two tables. The program counts into the active table, which is in the slot of an array of maps; the other table is empty.
+//! [`Aggregator::drain`] puts the empty table into the slot and then removes all entries from the old table.
 //!
-//! 1. A run of the program is one RCU read-side critical section (the handler of the event opens it around the program),
-//!    and it looks into the slot once: it works on one table to its end.
-//! 2. `BPF_MAP_UPDATE_ELEM` on an array of maps returns only after a grace period (the kernel promises that of maps of
-//!    maps, so that user space knows what running programs still hold). A run that saw the first table in the slot began
-//!    before the update, hence is over when the call returns. A run that begins later sees the other.
-//! 3. So nobody writes into the first table while it is read: an entry has all that was ever added to it, and no entry
-//!    comes behind the reader. An entry is deleted by the call that copies it out: it is read once. When the kernel says
-//!    that there is none left, the table is empty, as it has to be for the next drain.
+//! 1. A run of the program is one RCU read-side critical section (the handler of the event opens it around the program). The program
+//!    reads the slot once, so each run uses one table until it ends.
+//! 2. `BPF_MAP_UPDATE_ELEM` on an array of maps returns only after a grace period. The kernel guarantees this for maps of maps, so
+//!    that user space knows when no running program uses the old map. A run that read the old table from the slot began before the
+//!    update, so it has ended when the call returns. A run that begins later uses the new table.
+//! 3. Therefore no program writes to the old table while `drain` reads it: each entry is complete, and no entry appears behind the
+//!    reader. The call that copies an entry also deletes it, so each entry is read once. When the kernel reports that no entry is
+//!    left, the table is empty and ready for the next drain.
 //!
-//! Samples that found no free entry, or met another CPU's lock, are added to numbers of the CPU instead. These only
-//! grow, and readers take differences: a sample that is counted during a drain goes to that drain or to the next.
+//! If a sample finds no free entry, or another CPU holds a lock of the table, the program adds the sample to overflow counts of the CPU.
+//! These counts only grow, and readers take differences: a sample counted during a drain belongs to that drain or to the next.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,7 +39,7 @@ const KEY_BYTES: usize = 56;
 const ENTRY_BYTES: usize = 24 + 8 * WORDS;
 /// Bytes of `struct per_cpu_stats`: `samples u64 · period u64 · overflow_samples u64 · overflow_period u64`.
 const STATS_BYTES: usize = 32;
-/// Number of attempts at a table that another CPU holds a lock of.
+/// Limit on attempts to read a table while another CPU holds one of its locks.
 const TRIES: usize = 1000;
 
 /// Way in which the program finds registers and period (`config.machine` in aggregate.bpf.c).
@@ -55,66 +55,66 @@ const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// The program, loaded, with its two tables.
+/// The loaded program with its two tables.
 #[derive(Debug)]
 pub struct Aggregator {
     object: Object,
     tables: [MapHandle; 2],
-    /// Number of the table that is in the slot.
+    /// Index of the table that is in the slot.
     active: usize,
     keys: Vec<u8>,
     entries: Vec<u8>,
     chain: Vec<u64>,
 }
 
-/// Keys of samples beside thread, CPU, cgroup and kernel call chain.
+/// Parts of the user stack that distinguish samples, in addition to thread, CPU, cgroup and kernel call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserDetail {
     /// User call chains.
     pub chains: bool,
-    /// Addresses of samples in user mode. Without them, and without chains, [`Stack::ip`] is 0 there.
+    /// Addresses of samples in user mode. Without addresses and chains, [`Stack::ip`] of these samples is 0.
     pub addresses: bool,
 }
 
-/// Samples that were taken by one thread on one CPU at one place, with one call chain.
+/// Samples of one thread on one CPU at one address, with one call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stack<'a> {
     /// Instruction pointer.
     pub ip: u64,
-    /// Process and thread, in the initial pid namespace.
+    /// Process id and thread id in the initial pid namespace.
     pub pid_tid: (u32, u32),
-    /// CPU.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Cgroup (v2).
+    /// Id of the cgroup (v2).
     pub cgroup: u64,
     /// Number of samples.
     pub samples: u64,
     /// Sum of the periods of these samples.
     pub period: u64,
-    /// Time of the first of them, ns of `CLOCK_MONOTONIC`.
+    /// Time of the first sample, ns of `CLOCK_MONOTONIC`.
     pub first_ns: u64,
-    /// The call chain as samples have it, `PERF_CONTEXT_*` words included.
+    /// Call chain in the format of perf samples, with `PERF_CONTEXT_*` words.
     pub chain: &'a [u64],
 }
 
 /// Sample counts of one CPU since the program was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerCpuStats {
-    /// All samples.
+    /// Number of all samples.
     pub samples: u64,
     /// Sum of the periods of these samples.
     pub period: u64,
-    /// Samples that did not fit into the table.
+    /// Number of samples that did not fit into the table.
     pub overflow_samples: u64,
     /// Sum of the periods of these samples.
     pub overflow_period: u64,
 }
 
 impl Aggregator {
-    /// Loads the program with two tables of `entries` each. It runs once it is attached.
+    /// Loads the program with two tables of `entries` entries each. The program does not run before it is attached.
     ///
     /// # Errors
-    /// Fails if the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's log.
+    /// Fails if the kernel refuses the program (before 5.6, without CAP_BPF and CAP_PERFMON); the error includes libbpf's log.
     pub fn load(entries: u32, user: UserDetail) -> Result<Aggregator> {
         let Some(machine) = MACHINE else {
             let unknown = io::Error::new(io::ErrorKind::Unsupported, "not on this architecture");
@@ -134,24 +134,24 @@ impl Aggregator {
             object,
             tables,
             active: 0,
-            // Zeroed memory that is never written is never there: a table seldom fills up.
+            // The kernel provides pages of zeroed memory only when they are written, and a table seldom fills up: the buffers cost little.
             keys: vec![0; room * KEY_BYTES],
             entries: vec![0; room * ENTRY_BYTES],
             chain: Vec::new(),
         })
     }
 
-    /// Puts the program on an event: its samples are counted from then on, and none of them reaches a ring.
+    /// Attaches the program to an event. From now on the program counts the event's samples, and no sample reaches a ring.
     pub fn attach(&self, event: BorrowedFd<'_>) -> Result<Attached> {
         let program = self.object.progs().find(|program| program.name() == AGGREGATE);
         let program = program.ok_or_else(missing).map_err(Error::libbpf(AGGREGATE))?;
         Attached::new(program.as_fd(), event, 0)
     }
 
-    /// Hands over everything that was counted until now and not handed over before, in no order.
+    /// Calls `each` for every stack that was counted since the last drain, in no particular order.
     ///
     /// # Errors
-    /// Fails if the tables cannot be switched or read; what was handed over until then was counted.
+    /// Fails if the tables cannot be switched or read. Stacks passed to `each` before the error are valid.
     pub fn drain(&mut self, mut each: impl FnMut(&Stack<'_>)) -> Result<()> {
         let full = self.active;
         put(&self.object, &self.tables[1 - full]).map_err(Error::libbpf(AGGREGATE))?;
@@ -184,12 +184,12 @@ impl Aggregator {
         Err(unreadable(libc::EBUSY))
     }
 
-    /// Samples that the program saw, by CPU.
+    /// Reads the sample counts of each CPU.
     ///
     /// # Errors
-    /// Fails if it cannot be read.
+    /// Fails if the map of counts cannot be read.
     pub fn accounts(&self) -> Result<Vec<(u32, PerCpuStats)>> {
-        // Values of such a map are those of possible CPUs, whose numbers need not follow each other.
+        // A per-CPU map has one value per possible CPU, and the numbers of possible CPUs can have gaps.
         let cpus = bprec_host::possible_cpus()?;
         let read = || {
             let map = self.object.maps().find(|map| map.name() == "per_cpu").ok_or_else(missing)?;
@@ -201,8 +201,8 @@ impl Aggregator {
     }
 }
 
-/// Makes a call chain as samples have it. Before Linux 6.1, programs get chains without the `PERF_CONTEXT_*` words; the first `kernel_words`
-/// words are the kernel's then.
+/// Builds a call chain in the format of perf samples. Before Linux 6.1, programs get chains without the `PERF_CONTEXT_*` words; the
+/// function then inserts them. The first `kernel_words` words belong to the kernel.
 fn with_contexts(words: impl Iterator<Item = u64>, kernel_words: usize, chain: &mut Vec<u64>) {
     chain.clear();
     for (at, word) in words.enumerate() {
@@ -233,7 +233,7 @@ impl PerCpuStats {
     }
 }
 
-/// A table. Its memory is there from the beginning: programs in interrupts cannot wait for more.
+/// Creates a table. Its memory is allocated in advance, because programs in interrupt context cannot wait for memory.
 fn table(entries: u32) -> libbpf_rs::Result<MapHandle> {
     let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
@@ -254,7 +254,7 @@ fn configure(open: &mut OpenObject, machine: u32, user: UserDetail, inner: &MapH
     Ok(())
 }
 
-/// Puts a table into the slot; when that returns, no run of the program has the one that was there.
+/// Puts a table into the slot. When the call returns, no run of the program uses the previous table.
 fn put(object: &Object, table: &MapHandle) -> libbpf_rs::Result<()> {
     let slot = object.maps().find(|map| map.name() == "tables").ok_or_else(missing)?;
     let fd = std::os::fd::AsRawFd::as_raw_fd(&table.as_fd());

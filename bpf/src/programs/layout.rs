@@ -1,32 +1,32 @@
-//! Structures of our BPF programs as their objects' BTF has them, for tests to hold the Rust side against.
+//! Layouts of structures, from the BTF of our BPF objects. Tests compare them with the constants of the Rust code.
 
 use bprec_format::bpf::btf::{Btf, Kind};
 use object::{Object, ObjectSection};
 
-/// A structure: its members and how large it is.
+/// Size of a structure and offsets of its members.
 pub(crate) struct Layout {
     members: Vec<(String, usize)>,
     bytes: usize,
 }
 
 impl Layout {
-    /// The structure of this name in an object; `None` when it has none.
+    /// Reads the layout of the structure `name` in an object; `None` if the object lacks it.
     pub(crate) fn of(elf: &[u8], name: &str) -> Option<Layout> {
         Layout::in_btf(elf, |btf| btf.find(Kind::STRUCT, name.as_bytes()).map(|it| it.id()))
     }
 
-    /// Value of the variable of this name.
+    /// Reads the layout of the structure type of the variable `name`.
     pub(crate) fn of_variable(elf: &[u8], name: &str) -> Option<Layout> {
         Layout::in_btf(elf, |btf| btf.find(Kind::VAR, name.as_bytes())?.target())
     }
 
-    /// The variables in a section, as the members of one structure.
+    /// Reads the layout of a section: its variables are the members.
     pub(crate) fn of_section(elf: &[u8], name: &str) -> Option<Layout> {
         let file = object::File::parse(elf).ok()?;
         let btf = Btf::parse(file.section_by_name(".BTF")?.data().ok()?).ok()?;
         let section = btf.find(Kind::DATASEC, name.as_bytes())?;
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        // Offsets in BTF are filled in by who loads the object: the symbols have them.
+        // The compiler leaves the offsets in BTF empty, for the loader to fill in. The symbol table has them.
         let at = |name: &str| {
             use object::ObjectSymbol;
             file.symbols().find(|symbol| symbol.name() == Ok(name)).map(|symbol| symbol.address() as usize)
@@ -55,7 +55,7 @@ impl Layout {
         self.members.iter().map(|(name, offset)| (name.as_str(), *offset)).collect()
     }
 
-    /// Its size.
+    /// Size of the structure, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,5 +1,5 @@
-//! Programs of our own, each beside its source (`*.bpf.c`) and the committed object of that, and programs of the user's; loaded,
-//! attached, and read.
+//! Loads, attaches and reads BPF programs: programs of our own, each beside its source (`*.bpf.c`) and committed object, and programs
+//! of the user.
 
 mod aggregate;
 mod bperf;
@@ -29,10 +29,10 @@ use crate::error::Result;
 use crate::inspect::Program;
 
 impl Program {
-    /// Returns true if it is of the kind that we load to count: around others' programs, or at context switches.
+    /// Returns true if the program's name is that of a counting program: around functions of other programs, or at context switches.
     ///
     /// # Errors
-    /// Fails if the kernel does not tell its name.
+    /// Fails if the kernel does not return the program's name.
     pub fn counts(&self) -> Result<bool> {
         let name = self.short_name()?;
         Ok(counts_others(&name) || names::counts_switches(&name))

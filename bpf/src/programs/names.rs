@@ -1,42 +1,42 @@
-//! The names of our programs, by which the kernel, other sessions and recordings know them.
+//! Names of our programs. The kernel, other sessions and recordings identify the programs by these names.
 
-/// Before and after a function, and at both of its ends.
+/// Programs at the begin of a function, at its end, and at both.
 pub(super) const ENTER: &str = "bprec_enter";
 pub(super) const LEAVE: &str = "bprec_leave";
 pub(super) const SESSION: &str = "bprec_session";
-/// It does nothing: on it the cost of counting is found.
+/// Empty program, on which the cost of counting is measured.
 pub(super) const EMPTY: &str = "bprec_gauge";
-/// Reads an event at each context switch. It is the name by which perf's followers attach to it, and that of perf's own.
+/// Reads an event at each context switch. perf's leaders have the same name, and perf's followers attach to it by this name.
 pub(super) const LEADER: &str = "on_switch";
-/// Charges what leaders read: where the processor shows stores to other CPUs in the order in which they were made, and where it does not.
+/// Charges the readings of leaders. The first name is for processors that keep the order of stores to other CPUs, the second for others.
 pub(super) const FOLLOW: &str =
     if cfg!(any(target_arch = "x86_64", target_arch = "s390x")) { FOLLOWERS[0] } else { FOLLOWERS[1] };
 const FOLLOWERS: [&str; 2] = ["bprec_follow", "bprec_follow_o"];
-/// Has new tasks charged.
+/// Adds new tasks to the map of charged tasks.
 pub(super) const INHERIT: &str = "bprec_inherit";
-/// Counts samples.
+/// Counts samples by stack.
 pub(super) const AGGREGATE: &str = "bprec_aggregate";
-/// Makes samples.
+/// Composes samples.
 pub(super) const SAMPLER: &str = "bprec_sampler";
-/// Lists references.
+/// Iterator that lists the references of programs.
 pub(super) const REFS: &str = "bprec_refs";
 
-/// Returns true if a program goes by the name of one that counts others or finds out what that costs, of this process or another.
+/// Returns true for the names of programs, of any process, that count other programs or measure the cost of counting.
 pub fn counts_others(name: &[u8]) -> bool {
     is_one_of(name, &[ENTER, LEAVE, SESSION, EMPTY])
 }
 
-/// True for the name of a recorder's iterator over references.
+/// Returns true for the name of a recorder's iterator over references.
 pub fn lists_references(name: &[u8]) -> bool {
     is_one_of(name, &[REFS])
 }
 
-/// Returns true if a program goes by the name of one that reads or charges events at context switches.
+/// Returns true for the names of programs that read or charge events at context switches.
 pub(super) fn counts_switches(name: &[u8]) -> bool {
     is_one_of(name, &[LEADER, FOLLOWERS[0], FOLLOWERS[1], INHERIT])
 }
 
-/// Returns true if a program goes by the name of any of ours, or of perf's leaders.
+/// Returns true for the names of all our programs and of perf's leaders.
 pub(super) fn is_own(name: &[u8]) -> bool {
     counts_others(name) || counts_switches(name) || lists_references(name) || is_one_of(name, &[AGGREGATE, SAMPLER])
 }

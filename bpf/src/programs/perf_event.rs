@@ -1,8 +1,8 @@
 //! Programs of type perf_event on perf events.
 //!
-//! An event takes exactly one such program, and drops the samples that it answers 0 to. Children that a task has after
-//! the attachment inherit the program with the event (`attr.inherit`), and keep it until their events end, which is at the
-//! latest when the descriptor of the event they come from is closed.
+//! A perf event takes exactly one program of this type. If the program returns 0, the kernel drops the sample. Tasks that are created
+//! after the attachment inherit the program together with the event (`attr.inherit`). They keep the program until their events end, at
+//! the latest when the descriptor of the parent event is closed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,9 +11,9 @@ use crate::privilege;
 use crate::sys;
 use crate::sys::FdInfo;
 
-/// A program on a perf event. Dropping it takes the program off again if it is there [by a link](AttachMethod::Link); one that is
-/// there [by ioctl](AttachMethod::Ioctl) goes with the event, when the last descriptor of that is closed. Hence it is kept beside
-/// the event's descriptor and goes before it.
+/// Attachment of a program to a perf event. Dropping it detaches a program that was attached [by a link](AttachMethod::Link). A program
+/// that was attached [by ioctl](AttachMethod::Ioctl) stays until the last descriptor of the event is closed. Keep this value beside the
+/// event's descriptor and drop it first.
 #[derive(Debug)]
 #[must_use = "dropping it detaches the program"]
 pub struct Attached {
@@ -23,47 +23,47 @@ pub struct Attached {
 /// Method by which a program was attached to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachMethod {
-    /// A link (Linux 5.15): it has a cookie, others see it, and it can be taken off.
+    /// A link (Linux 5.15): has a cookie, is visible to other tools, and can be detached.
     Link,
-    /// `PERF_EVENT_IOC_SET_BPF` (Linux 4.9): no cookie, and it stays as long as the event.
+    /// `PERF_EVENT_IOC_SET_BPF` (Linux 4.9): has no cookie and lasts as long as the event.
     Ioctl,
 }
 
 impl Attached {
-    /// Puts `program` on `event`: by a link with `cookie`, or by ioctl on a kernel that has no such links, where the cookie
-    /// is lost. [`method`](Attached::method) tells which it was.
+    /// Attaches `program` to `event` by a link with `cookie`. On a kernel without links on perf events, attaches it by ioctl and ignores the
+    /// cookie. [`method`](Attached::method) returns the method that was used.
     ///
     /// # Errors
-    /// Fails if the kernel refuses: EEXIST when the event has a program already, EPROTO when the program takes call stacks
-    /// that the event does not have, EINVAL when program and event do not fit.
+    /// Fails if the kernel refuses: EEXIST if the event already has a program, EPROTO if the program takes call stacks that the event does
+    /// not record, EINVAL if the program does not fit the event.
     pub fn new(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> Result<Attached> {
         match Attached::by_link(program, event, cookie) {
-            // A kernel that has no links on perf events answers EINVAL, as it does to much else; the ioctl then says which.
+            // EINVAL has many causes; one is a kernel without links on perf events. On that kernel the ioctl succeeds.
             Err(error) if error.errno() == Some(libc::EINVAL) => Attached::by_ioctl(program, event),
             other => other,
         }
     }
 
-    /// Puts `program` on `event` by a link.
+    /// Attaches `program` to `event` by a link.
     pub fn by_link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> Result<Attached> {
         let refused = |errno| refused("bpf(BPF_LINK_CREATE)", program, errno);
         let link = sys::link_to_event(program, event, cookie).map_err(refused)?;
         Ok(Attached { link: Some(link) })
     }
 
-    /// Puts `program` on `event` by ioctl.
+    /// Attaches `program` to `event` by ioctl.
     pub fn by_ioctl(program: BorrowedFd<'_>, event: BorrowedFd<'_>) -> Result<Attached> {
         let refused = |errno| refused("ioctl(PERF_EVENT_IOC_SET_BPF)", program, errno);
         sys::set_program(event, program).map_err(refused)?;
         Ok(Attached { link: None })
     }
 
-    /// Method of its attachment.
+    /// Method by which the program is attached.
     pub fn method(&self) -> AttachMethod {
         if self.link.is_some() { AttachMethod::Link } else { AttachMethod::Ioctl }
     }
 
-    /// The id of the link, if it is one.
+    /// Id of the link; `None` if the program is attached by ioctl.
     pub fn link_id(&self) -> Option<u32> {
         FdInfo::of_own(self.link.as_ref()?.as_fd()).ok()?.link_id
     }

@@ -1,20 +1,20 @@
-//! Loading of programs without messages of libbpf on the terminal.
+//! Loads programs without output of libbpf on the terminal.
 
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::PrintLevel;
 
-/// Output of libbpf while programs were loaded.
+/// Output of libbpf during the current call of [`quietly`].
 static LOG: Mutex<String> = Mutex::new(String::new());
-/// Held while libbpf's printing is redirected, which is one switch for the whole process.
+/// Held while libbpf's output is redirected, because the redirection applies to the whole process.
 static QUIET: Mutex<()> = Mutex::new(());
 
-/// libbpf's error for a program or map that an object of ours lacks.
+/// libbpf's error for a program or map that is missing in one of our objects.
 pub(crate) fn missing() -> libbpf_rs::Error {
     std::io::Error::from_raw_os_error(libc::ENOENT).into()
 }
 
-/// Runs `load` with libbpf's output kept from the terminal; an error comes with what was printed.
+/// Runs `load` and keeps libbpf's output off the terminal. An error includes this output.
 pub(crate) fn quietly<T>(load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T, (libbpf_rs::Error, String)> {
     fn keep(_: PrintLevel, text: String) {
         LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);

@@ -1,9 +1,9 @@
 //! Number of references of each program, read through a BPF iterator of bprec.
 //!
-//! The recorder holds a descriptor of a program as long as others use it, so that the last run counts can be read. It therefore never sees
-//! such a program go; the references say when nobody else holds it any more. Other recorders do the same: each has an iterator of this name
-//! loaded, by which they know of each other, whatever their executables are called and whichever processes they may see. A map of the
-//! iterator tells how many references its recorder has on each program.
+//! The recorder holds a descriptor of each program that others use, so that it can read the last run counts. This keeps the program loaded
+//! in the kernel; only the reference count shows that nobody else uses the program any more. Other recorders do the same.
+//! Each recorder has an iterator of this name loaded. Recorders find each other by this name, whatever their executables are called and
+//! whichever processes they can see. A map of the iterator holds the number of references that its recorder has on each program.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -22,16 +22,16 @@ const OBJECT: &[u8] = include_bytes!("refs.bpf.o");
 
 /// Bytes of `struct refs_record` in refs.bpf.c: `id u32 · zero u32 · refcnt s64 · own s64 · load_time u64 · name [u8; 16]`.
 const RECORD_BYTES: usize = 48;
-/// Map of the references that a recorder has.
+/// Name of the map with the references that a recorder holds.
 const HELD: &str = "bprec_held";
-/// Entries of that map that are read at once: the kernel gives whole buckets.
+/// Number of entries of that map read at once. It must hold a whole hash bucket, because the kernel returns whole buckets.
 const HELD_BATCH: u32 = 4096;
 
-/// The iterator program, loaded.
+/// The loaded iterator program.
 #[derive(Debug)]
 pub struct Refs {
     link: Link,
-    /// Keeps the program and its map; dropped after the link.
+    /// Keeps the program and its map loaded; dropped after the link.
     object: Object,
     own_id: u32,
 }
@@ -41,23 +41,23 @@ pub struct Refs {
 pub struct ProgRefs {
     /// Id of the program.
     pub id: u32,
-    /// Descriptors, links, maps and attachments that refer to it.
+    /// Number of descriptors, links, maps and attachments that refer to the program.
     pub references: i64,
-    /// References of this recorder, as [`Refs::set_held`] was told.
+    /// Number of references of this recorder, as set by [`Refs::set_held`].
     pub own: i64,
-    /// References of other recorders, as far as they have told by now.
+    /// Number of references that other recorders have announced so far.
     pub other_recorders: i64,
-    /// When it was loaded, ns of CLOCK_BOOTTIME.
+    /// Load time of the program, ns of CLOCK_BOOTTIME.
     pub load_time_ns: u64,
-    /// It is the iterator of a recorder.
+    /// True if the program is the iterator of a recorder.
     pub is_recorder: bool,
 }
 
 impl Refs {
-    /// Loads the iterator. Nothing runs until it is read, and it goes when this is dropped.
+    /// Loads the iterator. The program runs only during a read. Dropping the value unloads it.
     ///
     /// # Errors
-    /// Fails if the kernel refuses it (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON), with libbpf's account.
+    /// Fails if the kernel refuses the iterator (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON); the error includes libbpf's log.
     pub fn load() -> Result<Refs> {
         let (object, link) = quietly(|| {
             let object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
@@ -69,11 +69,11 @@ impl Refs {
         Ok(Refs { link, object, own_id: info.prog_id.unwrap_or(0) })
     }
 
-    /// Reads the references of all programs alive now, by ascending id. Those that the reading itself takes are not
-    /// counted, those of the caller's own descriptors are.
+    /// Reads the references of all loaded programs, in ascending order of id. References that the read itself takes are not counted;
+    /// references of the caller's descriptors are counted.
     ///
-    /// A recorder tells of its references once it has them, and takes that back before it gives them up: there are never fewer than it tells.
-    /// Its entries vanish with its iterator, which recorders therefore do not hold.
+    /// A recorder announces a reference after it takes the reference, and withdraws the announcement before it releases the reference. The
+    /// announced number is therefore never too high. The announcements vanish with the recorder's iterator, so recorders do not hold iterators.
     ///
     /// # Errors
     /// Fails if the iterator cannot be read.
@@ -87,7 +87,7 @@ impl Refs {
         Ok(refs)
     }
 
-    /// Adds what other recorders have told. One that cannot be read has told nothing: what it holds is used by others, for all that is known.
+    /// Adds the references that other recorders have announced. If a recorder cannot be read, its references count as use by others.
     fn add_other_recorders(&self, refs: &mut [ProgRefs]) {
         let others = refs.iter().filter(|it| it.is_recorder && it.id != self.own_id);
         let told: Vec<HashMap<u32, i64>> = others.filter_map(|it| held_by(it.id).ok()).collect();
@@ -96,30 +96,30 @@ impl Refs {
         }
     }
 
-    /// Tells other recorders, and later readings, how many references on a program the caller has. Returns false when there are too many
-    /// programs to tell of.
+    /// Announces the number of references that the caller has on a program, for other recorders and for later reads. Returns false if the map
+    /// is full.
     pub fn set_held(&self, id: u32, references: i64) -> bool {
         let Some(held) = self.object.maps().find(|map| map.name() == HELD) else { return false };
         if references == 0 {
-            // It may never have been told.
+            // Deletion fails if the references were never announced; this is no error.
             drop(held.delete(&id.to_ne_bytes()));
             return true;
         }
         held.update(&id.to_ne_bytes(), &references.to_ne_bytes(), MapFlags::ANY).is_ok()
     }
 
-    /// The id of the iterator program itself, which is none of the machine's own.
+    /// Id of this recorder's iterator program.
     pub fn own_id(&self) -> u32 {
         self.own_id
     }
 }
 
-/// The iterator program in its object.
+/// Finds the iterator program in its object.
 fn program_of(object: &Object) -> libbpf_rs::Result<ProgramMut<'_>> {
     object.progs_mut().find(|program| program.name() == REFS).ok_or_else(missing)
 }
 
-/// References on programs that the recorder of an iterator has told of, by id.
+/// Reads the references that the recorder of an iterator has announced, by program id.
 fn held_by(iterator: u32) -> Result<HashMap<u32, i64>> {
     let program = Program::take(iterator)?;
     let raw = sys::prog_info(program.as_fd(), iterator)?;
@@ -149,7 +149,7 @@ fn held_by(iterator: u32) -> Result<HashMap<u32, i64>> {
 }
 
 impl ProgRefs {
-    /// The kernel holds one reference on the program that the iterator is at.
+    /// Decodes a record. Subtracts the reference that the kernel holds on the program while the iterator visits it.
     fn parse(record: &[u8]) -> ProgRefs {
         let refcnt = sys::get_u64(record, 8).cast_signed();
         let is_recorder = lists_references(sys::up_to_nul(&record[32..]));

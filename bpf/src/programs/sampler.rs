@@ -1,4 +1,4 @@
-//! Samples that a BPF program of bprec composes in the kernel, on a second sampling event.
+//! Composes samples in the kernel, with a BPF program of bprec on a second sampling event.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -23,7 +23,7 @@ const COUNTS_BYTES: usize = 40;
 const STACK_KERNEL: u32 = 1 << 0;
 const STACK_USER: u32 = 1 << 1;
 
-/// Words of the context that hold the instruction pointer and, behind the registers, the period.
+/// Indexes of the context words with the instruction pointer and with the period, which is behind the registers.
 const MACHINE_WORDS: Option<(u32, u32)> = if cfg!(target_arch = "x86_64") {
     Some((16, 21))
 } else if cfg!(target_arch = "aarch64") {
@@ -32,21 +32,21 @@ const MACHINE_WORDS: Option<(u32, u32)> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// Parts that a sample has.
+/// Contents of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recipe {
-    /// The parts of each payload.
+    /// Parts of each payload.
     pub parts: Parts,
-    /// With [`Parts::REGISTERS`]: bit n asks for word n of the interrupted context.
+    /// With [`Parts::REGISTERS`]: bit n selects word n of the interrupted context.
     pub registers: u64,
-    /// With [`Parts::STACK`]: kernel frames.
+    /// With [`Parts::STACK`]: true to include kernel frames.
     pub kernel_stack: bool,
-    /// With [`Parts::STACK`]: user frames, by frame pointer.
+    /// With [`Parts::STACK`]: true to include user frames, by frame pointer.
     pub user_stack: bool,
 }
 
-/// The program, loaded. It runs where it is [attached](SamplerProgram::attach) and writes payloads as
-/// [`bprec_format::bprec::sampler`] has them to the [output](SamplerProgram::set_output) of the CPU that it runs on.
+/// The loaded program. It runs on the events to which it is [attached](SamplerProgram::attach). It writes payloads in the format of
+/// [`bprec_format::bprec::sampler`] to the [output](SamplerProgram::set_output) of the current CPU.
 #[derive(Debug)]
 pub struct SamplerProgram {
     object: Object,
@@ -54,11 +54,11 @@ pub struct SamplerProgram {
 }
 
 impl SamplerProgram {
-    /// Loads the program. It goes when this and everything that it is attached to is dropped.
+    /// Loads the program. The kernel unloads it when this value and all its attachments are dropped.
     ///
     /// # Errors
-    /// Fails if the kernel refuses it (before 5.7, without CAP_BPF and CAP_PERFMON), with libbpf's account; when it is not known
-    /// where this architecture has its registers.
+    /// Fails if the kernel refuses the program (before 5.7, without CAP_BPF and CAP_PERFMON), with libbpf's log, or if the register layout
+    /// of this architecture is unknown.
     pub fn load(recipe: Recipe) -> Result<SamplerProgram> {
         let Some(words) = MACHINE_WORDS else {
             let unknown = io::Error::new(io::ErrorKind::Unsupported, "only on x86-64 and arm64");
@@ -74,21 +74,21 @@ impl SamplerProgram {
         Ok(SamplerProgram { object, id: info.prog_id.unwrap_or(0) })
     }
 
-    /// Its id.
+    /// Id of the program.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Puts the program on an event: from then on, its samples are this program's to make, and none goes to the event's
-    /// own ring.
+    /// Attaches the program to an event. From now on the program composes the event's samples, and no sample reaches the event's own
+    /// ring.
     pub fn attach(&self, event: BorrowedFd<'_>) -> Result<Attached> {
         with_program(&self.object, |program| Attached::new(program, event, 0))
     }
 
-    /// Lets runs on `cpu` write to `output`, a bpf-output event on that CPU, for as long as this lives.
+    /// Sets `output`, a bpf-output event on `cpu`, as the output of runs on that CPU until this value is dropped.
     ///
     /// # Errors
-    /// Fails if the kernel does not take the event, or there is no such CPU.
+    /// Fails if the kernel refuses the event or if the CPU does not exist.
     pub fn set_output(&mut self, cpu: u32, output: BorrowedFd<'_>) -> Result<()> {
         let fd = output.as_raw_fd().to_ne_bytes();
         let set = |map: MapMut<'_>| map.update(&cpu.to_ne_bytes(), &fd, MapFlags::ANY);
@@ -96,10 +96,10 @@ impl SamplerProgram {
         map.ok_or_else(missing).and_then(set).map_err(Error::libbpf(SAMPLER))
     }
 
-    /// Results of all runs until now, on all CPUs.
+    /// Adds up the results of all runs so far, over all CPUs.
     ///
     /// # Errors
-    /// Fails if it cannot be read.
+    /// Fails if the map of counts cannot be read.
     pub fn counts(&self) -> Result<SamplerCounts> {
         let map = self.object.maps().find(|map| map.name() == "sampler_counts").ok_or_else(missing);
         let read = |map: MapImpl<'_>| map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing);

@@ -1,4 +1,4 @@
-//! Taking many elements out of a map at once.
+//! Removes many elements from a map with one call.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,11 +7,10 @@ use libbpf_rs::libbpf_sys as cmd;
 use super::info::map_info;
 use super::syscall::{Attr, attr_end, bpf, number};
 
-/// Takes elements out of a hash map of `key_bytes` and `value_bytes`, from its first on: as many as there is room for in
-/// both buffers. Returns the number taken and the kernel's answer: ENOENT when the map is empty now. The number is
-/// valid with any errno.
+/// Reads and removes elements of a hash map, as many as fit into both buffers. Keys have `key_bytes` bytes, values `value_bytes` bytes.
+/// Returns the number of elements and the kernel's result: ENOENT if the map is empty now. The number is valid with any errno.
 ///
-/// libbpf-rs's iterator over batches ends at any errno, and at a batch that is not full, as if the map were empty.
+/// libbpf-rs's iterator over batches ends at any errno, and at a batch that is not full, even if the map has more elements.
 pub(crate) fn take_batch(
     fd: BorrowedFd<'_>,
     keys: &mut [u8],
@@ -39,9 +38,9 @@ pub(crate) fn take_batch(
     // `position`. All outlive the call, and nothing else refers to them.
     let answer = unsafe { bpf(cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH, &mut attr, attr_end!(batch.flags)) };
     let taken = match answer {
-        // The count is not written then.
+        // The kernel does not write the count with these errnos.
         Err(libc::EFAULT | libc::EPERM | libc::ENOSYS | libc::EINVAL) => 0,
-        // SAFETY: the kernel wrote it there.
+        // SAFETY: the kernel wrote the count.
         _ => (unsafe { attr.batch.count } as usize).min(room),
     };
     (taken, answer.map(drop))

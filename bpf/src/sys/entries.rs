@@ -1,8 +1,7 @@
-//! The entries of a map: lookup, walk and batch.
+//! Entries of a map: lookup, iteration and batches.
 //!
-//! The size that the kernel copies for an entry depends on the map's type, sizes and the number of possible CPUs. All
-//! of that is asked for here, for the very descriptor that is then read, so that no caller can have buffers that are
-//! too small.
+//! The size that the kernel copies for an entry depends on the map's type, its sizes and the number of possible CPUs. This module
+//! queries all of them, for the same descriptor that it then reads. Callers therefore cannot pass buffers that are too small.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -20,14 +19,14 @@ const DELETE: &str = "bpf(BPF_MAP_DELETE_ELEM)";
 const NEXT_KEY: &str = "bpf(BPF_MAP_GET_NEXT_KEY)";
 const LOOKUP_BATCH: &str = "bpf(BPF_MAP_LOOKUP_BATCH)";
 
-/// The youngest map type whose copies are known to be as below.
+/// Newest map type for which the sizes below are known to be correct.
 const KNOWN_TYPES: u32 = MapType::INSN_ARRAY.0;
 
-/// Types that have a value for each possible CPU, which the kernel copies one behind the other, each padded to 8 bytes.
+/// Map types with one value per possible CPU. The kernel copies the values one after another, each padded to 8 bytes.
 const PER_CPU: [MapType; 4] =
     [MapType::PERCPU_HASH, MapType::PERCPU_ARRAY, MapType::LRU_PERCPU_HASH, MapType::PERCPU_CGROUP_STORAGE];
 
-/// Types of descriptors, of which the kernel copies four bytes: an id.
+/// Map types that hold kernel objects. The kernel copies four bytes per entry: the id of the object.
 const OBJECTS: [MapType; 5] = [
     MapType::PROG_ARRAY,
     MapType::PERF_EVENT_ARRAY,
@@ -36,7 +35,7 @@ const OBJECTS: [MapType; 5] = [
     MapType::HASH_OF_MAPS,
 ];
 
-/// A map whose entries are read.
+/// A map and the sizes of its entries.
 #[derive(Debug)]
 pub(crate) struct Entries<'fd> {
     fd: BorrowedFd<'fd>,
@@ -44,26 +43,26 @@ pub(crate) struct Entries<'fd> {
     key_bytes: usize,
     value_bytes: usize,
     cpus: Vec<u32>,
-    /// Bytes that the kernel copies for the values of one entry.
+    /// Number of bytes that the kernel copies for all values of one entry.
     copied_bytes: usize,
 }
 
-/// Position at which a walk by batches goes on.
+/// Position at which the next batch begins.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor(Option<Vec<u8>>);
 
-/// Entries of one batch: keys and values apart, each as the kernel copies them.
+/// Entries of one batch. Keys and values are in separate buffers, as the kernel copies them.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) count: usize,
     pub(crate) keys: Vec<u8>,
     pub(crate) values: Vec<u8>,
-    /// There are no more behind it.
+    /// True if no entries follow.
     pub(crate) is_last: bool,
 }
 
 impl<'fd> Entries<'fd> {
-    /// Layout of the map behind `fd`, which has this `id`.
+    /// Reads the sizes of the map behind `fd`, which has the id `id`.
     pub(crate) fn of(fd: &'fd OwnedFd, id: u32) -> Result<Entries<'fd>> {
         let fd = fd.as_fd();
         let info = map_info(fd, id)?;
@@ -93,18 +92,18 @@ impl<'fd> Entries<'fd> {
         self.value_bytes
     }
 
-    /// The CPUs that an entry has a value for, in the order of the values; none when there is one for all.
+    /// CPUs for which an entry has a value, in the order of the values; empty if an entry has a single value.
     pub(crate) fn cpus(&self) -> &[u32] {
         &self.cpus
     }
 
-    /// Bytes that the kernel copies for the values of one entry.
+    /// Number of bytes that the kernel copies for all values of one entry.
     pub(crate) fn copied_bytes(&self) -> usize {
         self.copied_bytes
     }
 
-    /// Reads the values of an entry; false when there is no such entry. Of queues and stacks, whose keys are empty, it is
-    /// the entry that would be taken next.
+    /// Reads the values of an entry. Returns false if the entry does not exist. Queues and stacks have empty keys; for them, reads the entry
+    /// that the next pop returns.
     pub(crate) fn lookup(&self, key: &[u8], values: &mut Vec<u8>) -> Result<bool> {
         if key.len() != self.key_bytes {
             let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
@@ -116,9 +115,9 @@ impl<'fd> Entries<'fd> {
         attr.__bindgen_anon_2.map_fd = number(self.fd);
         attr.__bindgen_anon_2.key = self.pointer(key);
         attr.__bindgen_anon_2.__bindgen_anon_1.value = values.as_mut_ptr() as u64;
-        // SAFETY: the kernel reads the map's key size from `key`, which has just been checked to be as long, and writes
-        // `copied_bytes`, which `of` computed for this descriptor as the kernel does, to `values`; both outlive the call.
-        // Sizes of a map never change.
+        // SAFETY: the kernel reads the map's key size from `key`, which has this length (checked above). It writes `copied_bytes` to `values`;
+        // `of` computed this size for this descriptor in the same way as the kernel. Both buffers outlive the call, and the sizes of a map
+        // never change.
         match unsafe { bpf(cmd::BPF_MAP_LOOKUP_ELEM, &mut attr, attr_end!(__bindgen_anon_2.flags)) } {
             Ok(_) => Ok(true),
             Err(libc::ENOENT) => Ok(false),
@@ -126,7 +125,7 @@ impl<'fd> Entries<'fd> {
         }
     }
 
-    /// The key after `key`, or the first; None behind the last. A key that is not there any more leads back to the first.
+    /// Returns the key after `key`, or the first key if `key` is `None` or no longer exists. Returns `None` after the last key.
     pub(crate) fn next_key(&self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         if let Some(key) = key.filter(|key| key.len() != self.key_bytes) {
             let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
@@ -148,8 +147,8 @@ impl<'fd> Entries<'fd> {
         }
     }
 
-    /// Sets the value of an entry, by the rule that the flags make (0: any, `BPF_NOEXIST`: only a new one). Not for maps that
-    /// have a value for each CPU.
+    /// Sets the value of an entry. `flags` is 0 to create or replace the entry, `BPF_NOEXIST` to create only. Fails for maps with one value
+    /// per CPU.
     pub(crate) fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<()> {
         if (key.len(), value.len(), self.cpus.len()) != (self.key_bytes, self.copied_bytes, 0) {
             let problem = format!("its keys and values have {} and {} bytes", self.key_bytes, self.copied_bytes);
@@ -167,7 +166,7 @@ impl<'fd> Entries<'fd> {
             .map_err(|errno| self.refused(UPDATE, errno))
     }
 
-    /// Removes an entry; whether there was one.
+    /// Removes an entry. Returns false if the entry did not exist.
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
         if key.len() != self.key_bytes {
             let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
@@ -184,11 +183,11 @@ impl<'fd> Entries<'fd> {
         }
     }
 
-    /// Reads up to `count` entries at the cursor and moves it. ENOSPC when more than that have to be read at once.
+    /// Reads up to `count` entries from the cursor on and advances it. Fails with ENOSPC if a hash bucket has more than `count` entries.
     pub(crate) fn batch(&self, cursor: &mut Cursor, count: u32) -> Result<Batch> {
-        // A hash table's cursor is the number of a bucket, any other's is a key.
+        // The kernel's cursor is a bucket number for hash maps and a key for all other maps.
         let mut next = vec![0u8; self.key_bytes.max(4)];
-        // Another map's would be too short.
+        // A cursor of another length belongs to another map: start at the first entry.
         let from = cursor.0.take().filter(|from| from.len() == next.len());
         let room = count as usize;
         let mut batch = Batch {
@@ -203,9 +202,9 @@ impl<'fd> Entries<'fd> {
         attr.batch.values = batch.values.as_mut_ptr() as u64;
         attr.batch.count = count;
         attr.batch.map_fd = number(self.fd);
-        // SAFETY: a cursor, which the kernel reads and writes, takes 4 bytes or a key, and every buffer for one has the
-        // larger of both: the one to be read was checked above. At most `count` keys and copies of values are written,
-        // for which the buffers were made. All of them outlive the call.
+        // SAFETY: the kernel reads and writes a cursor of 4 bytes or of the key size; both cursor buffers have the larger size (checked above
+        // for the buffer that is read). It writes at most `count` keys and values, and the buffers have room for `count`. All buffers outlive
+        // the call.
         let answer = unsafe { bpf(cmd::BPF_MAP_LOOKUP_BATCH, &mut attr, attr_end!(batch.flags)) };
         match answer {
             Ok(_) => {}
@@ -215,7 +214,7 @@ impl<'fd> Entries<'fd> {
                 return Err(self.refused(LOOKUP_BATCH, errno));
             }
         }
-        // SAFETY: the kernel wrote it there.
+        // SAFETY: the kernel wrote the count.
         batch.count = (unsafe { attr.batch.count } as usize).min(room);
         batch.keys.truncate(batch.count * self.key_bytes);
         batch.values.truncate(batch.count * self.copied_bytes);
@@ -223,7 +222,7 @@ impl<'fd> Entries<'fd> {
         Ok(batch)
     }
 
-    /// Address of a key for the kernel; none where keys are empty.
+    /// Address of a key for the kernel; 0 if the map's keys are empty.
     fn pointer(&self, key: &[u8]) -> u64 {
         if key.is_empty() { 0 } else { key.as_ptr() as u64 }
     }
@@ -234,7 +233,7 @@ impl<'fd> Entries<'fd> {
     }
 }
 
-/// The value at a four-byte key of a map; ENOENT when there is none.
+/// Reads the value at a four-byte key of a map. Fails with ENOENT if the entry does not exist.
 pub(crate) fn value_at(fd: &OwnedFd, id: u32, key: u32) -> Result<Vec<u8>> {
     let entries = Entries::of(fd, id)?;
     let mut value = Vec::new();

@@ -1,12 +1,12 @@
-//! `/proc/PID/fdinfo/FD` of BPF descriptors: what the kernel tells nowhere else, or to those who may not ask it.
+//! `/proc/PID/fdinfo/FD` of BPF descriptors: facts that other interfaces do not show, or show only to privileged callers.
 
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::{Error, Result};
 
-/// The fields that are used, as far as they are there. Layout: `bpf_{prog,map,link}_show_fdinfo()` in
-/// `kernel/bpf/syscall.c`; one `name:\tvalue` per line.
+/// Fields that bprec uses; a missing field is `None` or false. Layout: `bpf_{prog,map,link}_show_fdinfo()` in `kernel/bpf/syscall.c`,
+/// one `name:\tvalue` per line.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FdInfo {
     pub(crate) prog_id: Option<u32>,
@@ -34,7 +34,7 @@ impl FdInfo {
         info
     }
 
-    /// Object of a descriptor of this process.
+    /// Reads the fdinfo of a descriptor of this process.
     pub(crate) fn of_own(fd: BorrowedFd<'_>) -> Result<FdInfo> {
         let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
         fs::read_to_string(&path).map(|text| FdInfo::parse(&text)).map_err(|source| Error::file(path, source))

@@ -1,7 +1,7 @@
-//! `BPF_OBJ_GET_INFO_BY_FD`: what the kernel tells of one program, BTF blob, map or link.
+//! `BPF_OBJ_GET_INFO_BY_FD`: the kernel's information about one program, BTF blob, map or link.
 //!
-//! The tables that say which field of an info block points to what stand here, beside the calls that rely on them, so
-//! that no caller can make the kernel write anywhere but into buffers made here.
+//! The tables of pointer fields are in this file, beside the calls that use them. Callers therefore cannot make the kernel write outside
+//! the buffers that this file allocates.
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
@@ -16,36 +16,36 @@ use crate::error::{Error, Object, Result};
 
 const CALL: &str = "bpf(BPF_OBJ_GET_INFO_BY_FD)";
 
-/// Number of requests to an object whose arrays grew between the two calls.
+/// Limit on attempts for an object with arrays that grow between the two calls.
 const ATTEMPTS: usize = 8;
 
-/// Asks for `info`, which is in and out. Answers with the number of bytes of it that this kernel knows.
+/// Fills `info`, which is input and output. Returns the number of its bytes that this kernel knows.
 ///
 /// # Safety
 ///
-/// Every pointer field of `info`, by the layout of the object behind `fd`, must be zero or valid for writes of what the
-/// count fields of `info` announce.
+/// In the layout of the object behind `fd`, every pointer field of `info` must be zero, or valid for writes of the length that its count
+/// field announces.
 unsafe fn info_by_fd(fd: BorrowedFd<'_>, info: &mut [u8]) -> Result<usize, i32> {
     let mut attr = Attr::default();
     attr.info.bpf_fd = number(fd);
     attr.info.info_len = info.len() as u32;
     attr.info.info = info.as_mut_ptr() as u64;
-    // SAFETY: `info` is writable for the length given beside it; what it points to is the caller's to prove.
+    // SAFETY: `info` is writable for the given length; the caller guarantees the pointers in it.
     unsafe { bpf(cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr, attr_end!(info.info)) }?;
-    // SAFETY: the kernel wrote it there.
+    // SAFETY: the kernel wrote the length.
     Ok((unsafe { attr.info.info_len } as usize).min(info.len()))
 }
 
-/// The same for the first `bytes` of a structure.
+/// Fills the first `bytes` bytes of a structure, see [`info_by_fd`].
 ///
 /// # Safety
 ///
-/// The same as [`info_by_fd`]; `T` is a structure of integers.
+/// The conditions of [`info_by_fd`] apply, and `T` must be a structure of integers.
 unsafe fn info_of<T>(fd: BorrowedFd<'_>, info: &mut T, bytes: usize) -> Result<usize, i32> {
     let bytes = bytes.min(size_of::<T>());
-    // SAFETY: it is borrowed exclusively for the length of the call, as long, and any bytes make one.
+    // SAFETY: `info` is borrowed exclusively during the call, has at least `bytes` bytes, and any bytes are a valid `T`.
     let block = unsafe { std::slice::from_raw_parts_mut((&raw mut *info).cast::<u8>(), bytes) };
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller guarantees the same conditions.
     unsafe { info_by_fd(fd, block) }
 }
 
@@ -61,16 +61,16 @@ fn put_buffer(info: &mut [u8], at: usize, buffer: &mut [u8]) {
     info[at..at + 8].copy_from_slice(&(buffer.as_mut_ptr() as u64).to_ne_bytes());
 }
 
-/// Size of the elements of one of a program's arrays.
+/// Size of an element in an array of a program's info.
 #[derive(Debug, Clone, Copy)]
 enum Element {
-    /// Always this many bytes.
+    /// Constant number of bytes.
     Bytes(usize),
-    /// Reserves as many bytes as the `u32` at this offset of the info says.
+    /// Number of bytes that the `u32` at this offset of the info gives.
     SizeAt(usize),
 }
 
-/// Offsets in `struct bpf_prog_info` of the fields of one of its arrays.
+/// Offsets of the fields in `struct bpf_prog_info` that describe one array.
 #[derive(Debug, Clone, Copy)]
 struct ProgArray {
     pointer_at: usize,
@@ -82,7 +82,7 @@ const fn array(pointer_at: usize, count_at: usize, element: Element) -> ProgArra
     ProgArray { pointer_at, count_at, element }
 }
 
-/// The arrays of `struct bpf_prog_info`, in the order in which perf.data files number them.
+/// Arrays of `struct bpf_prog_info`, in the order in which perf.data files number them.
 const PROG_ARRAYS: [ProgArray; 9] = {
     macro_rules! at {
         ($field:ident) => {
@@ -102,36 +102,36 @@ const PROG_ARRAYS: [ProgArray; 9] = {
     ]
 };
 
-/// Place of the translated instructions in [`PROG_ARRAYS`].
+/// Index of the translated instructions in [`PROG_ARRAYS`].
 const XLATED: usize = 1;
-/// Place of the ids of maps, the one array that can grow while the program is held (`BPF_PROG_BIND_MAP`).
+/// Index of the map ids in [`PROG_ARRAYS`], the only array that can grow while the program is held (`BPF_PROG_BIND_MAP`).
 const MAP_IDS: usize = 2;
-/// Ids asked for beyond those that the first call announced, so that a few more do not matter.
+/// Number of additional map ids to request, so that a few new maps do not need another attempt.
 const MAP_IDS_SLACK: u32 = 32;
 
-/// Bytes of `struct bpf_prog_info` as of Linux 6.0; younger kernels have not added to it.
+/// Size of `struct bpf_prog_info` in Linux 6.0, bytes; newer kernels have added no fields.
 const PROG_INFO_BYTES: usize = size_of::<bpf_prog_info>();
 
-/// A program's info block and arrays as the kernel gave them.
+/// Info block and arrays of a program, as returned by the kernel.
 #[derive(Debug)]
 pub(crate) struct RawProgInfo {
-    /// `struct bpf_prog_info`, as much of it as this kernel knows, pointers zeroed, counts those of `arrays` or, where
-    /// an array is absent, the kernel's.
+    /// `struct bpf_prog_info`, cut to the bytes that this kernel knows. Pointers are zero. A count is that of the array in `arrays`, or the
+    /// kernel's count if the array is absent.
     pub(crate) info: Vec<u8>,
-    /// The arrays in the order of [`PROG_ARRAYS`], those that have elements and were given.
+    /// Arrays in the order of [`PROG_ARRAYS`]; `None` for an empty or withheld array.
     pub(crate) arrays: [Option<Vec<u8>>; 9],
-    /// Arrays that have elements which the kernel does not show to us.
+    /// True for arrays with elements that the kernel does not show to this process.
     pub(crate) withheld: [bool; 9],
 }
 
 impl RawProgInfo {
-    /// Id of its BTF; 0 without one.
+    /// Id of the program's BTF; 0 without BTF.
     pub(crate) fn btf_id(&self) -> u32 {
         get_u32(&self.info, offset_of!(bpf_prog_info, btf_id))
     }
 }
 
-/// Everything the kernel tells about a program: the info block and all nine arrays.
+/// Reads everything that the kernel shows of a program: the info block and all nine arrays.
 pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
     let mut withheld = [false; 9];
     for _ in 0..ATTEMPTS {
@@ -165,7 +165,7 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
         unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Prog(id), errno))?;
 
         if arrays[XLATED].is_some() && get_u64(&info, PROG_ARRAYS[XLATED].pointer_at) == 0 {
-            // Refusing these (a constant-blinded program), the kernel leaves out all that would come after them too.
+            // The kernel withholds the instructions (constant blinding) and then skips all later arrays: request those without the instructions.
             withheld[XLATED] = true;
             continue;
         }
@@ -196,7 +196,7 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
     Err(Error::Grew { object: Object::Prog(id) })
 }
 
-/// A program's info without any of its arrays, zero where this kernel does not know a field, and how many bytes it knows.
+/// Reads a program's info without its arrays, and the number of bytes that this kernel knows. Unknown fields are zero.
 pub(crate) fn prog_summary(fd: BorrowedFd<'_>, id: u32) -> Result<(bpf_prog_info, usize)> {
     let mut info = bpf_prog_info::default();
     // SAFETY: all pointers are zero.
@@ -204,28 +204,28 @@ pub(crate) fn prog_summary(fd: BorrowedFd<'_>, id: u32) -> Result<(bpf_prog_info
     Ok((info, known))
 }
 
-/// Returns true if a kernel that knows so many bytes of a program's info counts the runs that its recursion guard refuses (since Linux 5.12).
+/// Returns true if a kernel that knows `known` bytes of a program's info counts the runs that its recursion guard refuses (since Linux 5.12).
 pub(crate) fn knows_misses(known: usize) -> bool {
     known >= offset_of!(bpf_prog_info, verified_insns)
 }
 
-/// Returns true if a kernel that knows so many bytes of a program's info says what the program traces (since Linux 6.0).
+/// Returns true if a kernel that knows `known` bytes of a program's info shows the target that the program traces (since Linux 6.0).
 pub(crate) fn knows_target(known: usize) -> bool {
     known >= offset_of!(bpf_prog_info, attach_btf_id) + size_of::<u32>()
 }
 
-/// One BTF blob.
+/// Information about one BTF blob.
 #[derive(Debug)]
 pub(crate) struct BtfInfo {
-    /// The raw bytes, empty unless asked for.
+    /// Raw bytes; empty if not requested.
     pub(crate) blob: Vec<u8>,
-    /// `vmlinux`, a module's name, or empty for the BTF of a program.
+    /// `vmlinux`, the name of a module, or empty for the BTF of a program.
     pub(crate) name: Vec<u8>,
     /// True for the BTF of the kernel and its modules.
     pub(crate) is_kernel: bool,
 }
 
-/// Facts that the kernel tells about a BTF blob; its bytes only if `with_blob`.
+/// Reads the kernel's information about a BTF blob; its bytes only if `with_blob` is true.
 pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<BtfInfo> {
     for _ in 0..ATTEMPTS {
         let mut info = bpf_btf_info::default();
@@ -241,12 +241,12 @@ pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<B
             info.btf = blob.as_mut_ptr() as u64;
             info.btf_size = blob_bytes;
         }
-        // Before 5.11 BTF has no name, and a field that the kernel does not know must be zero.
+        // Before Linux 5.11, BTF info has no name, and the kernel requires fields that it does not know to be zero.
         if known > offset_of!(bpf_btf_info, name) {
             info.name = name.as_mut_ptr() as u64;
             info.name_len = name.len() as u32;
         }
-        // SAFETY: each pointer is zero or goes with the length of its buffer, and the buffers outlive the call.
+        // SAFETY: each pointer is zero or has its buffer's length beside it, and the buffers outlive the call.
         unsafe { info_of(fd, &mut info, size_of::<bpf_btf_info>()) }
             .map_err(|errno| refused(Object::Btf(id), errno))?;
         if info.btf_size != blob_bytes {
@@ -257,19 +257,19 @@ pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<B
     Err(Error::Grew { object: Object::Btf(id) })
 }
 
-/// Facts that the kernel tells about a map; zeros where this kernel is too old to say. Fields after `map_extra` are not asked for.
+/// Reads the kernel's information about a map. Fields that this kernel does not know are zero. Fields after `map_extra` are not requested.
 pub(crate) fn map_info(fd: BorrowedFd<'_>, id: u32) -> Result<bpf_map_info> {
     let mut info = bpf_map_info::default();
-    // SAFETY: the block holds no pointers up to there.
+    // SAFETY: the requested part of the structure has no pointers.
     let answer = unsafe { info_of(fd, &mut info, offset_of!(bpf_map_info, hash)) };
     answer.map_err(|errno| refused(Object::Map(id), errno))?;
     Ok(info)
 }
 
-/// Bytes of `struct bpf_link_info` as of Linux 6.18.
+/// Size of `struct bpf_link_info` in Linux 6.18, bytes.
 const LINK_INFO_BYTES: usize = size_of::<bpf_link_info>();
 
-/// Offset of a field of `struct bpf_link_info`: of what all links have, or, by the member of its union, of one type of link.
+/// Offset of a field of `struct bpf_link_info`: `all.FIELD` for a field of all links, `MEMBER.FIELD` for a field of one link type.
 macro_rules! link_field {
     (all.$field:ident) => {
         std::mem::offset_of!(libbpf_rs::libbpf_sys::bpf_link_info, $field)
@@ -280,7 +280,7 @@ macro_rules! link_field {
 }
 pub(crate) use link_field;
 
-/// `struct bpf_link_info`, of which the type says which member of its union is there. A field that this kernel does not know reads as None.
+/// `struct bpf_link_info`. The link type selects the member of its union. A field that this kernel does not know reads as `None`.
 #[derive(Debug)]
 pub(crate) struct LinkInfo {
     bytes: [u8; LINK_INFO_BYTES],
@@ -288,12 +288,12 @@ pub(crate) struct LinkInfo {
 }
 
 impl LinkInfo {
-    /// The `u32` at a place that [`link_field`] names.
+    /// Reads the `u32` at an offset from [`link_field`]; `None` if this kernel does not know the field.
     pub(crate) fn u32(&self, at: usize) -> Option<u32> {
         (at + 4 <= self.known).then(|| get_u32(&self.bytes, at))
     }
 
-    /// The `u64` at a place that [`link_field`] names.
+    /// Reads the `u64` at an offset from [`link_field`]; `None` if this kernel does not know the field.
     pub(crate) fn u64(&self, at: usize) -> Option<u64> {
         (at + 8 <= self.known).then(|| get_u64(&self.bytes, at))
     }
@@ -303,17 +303,17 @@ impl LinkInfo {
         get_u32(&self.bytes, link_field!(all.type_))
     }
 
-    /// Its id.
+    /// Id of the link.
     pub(crate) fn id(&self) -> u32 {
         get_u32(&self.bytes, link_field!(all.id))
     }
 
-    /// Id of its program.
+    /// Id of the link's program.
     pub(crate) fn prog_id(&self) -> u32 {
         get_u32(&self.bytes, link_field!(all.prog_id))
     }
 
-    /// One of which the kernel knows so many bytes, with these `u32`s at their places.
+    /// Makes a link info with `u32` values at the given offsets, for a kernel that knows `known` bytes.
     #[cfg(test)]
     pub(crate) fn of(fields: &[(usize, u32)], known: usize) -> LinkInfo {
         let mut bytes = [0u8; LINK_INFO_BYTES];
@@ -333,24 +333,24 @@ impl TracingMulti {
     const LINK_TYPE: u32 = LinkType::TRACING_MULTI.0;
 }
 
-/// Arrays that the pointers of a link's info point to.
+/// Arrays to which the pointers in a link's info refer.
 #[derive(Debug, Default)]
 pub(crate) struct LinkArrays {
-    /// Tracepoint, iterator target, function or file.
+    /// Name of the tracepoint, iterator target, function or file.
     pub(crate) name: Option<Vec<u8>>,
-    /// Addresses of a kprobe.multi link's functions (zeros when the kernel hides them) or offsets of an uprobe.multi
-    /// link; the first [`LINK_ADDRESSES`] of them.
+    /// Function addresses of a kprobe.multi link (zeros if the kernel hides them) or offsets of an uprobe.multi link; at most
+    /// [`LINK_ADDRESSES`] of them.
     pub(crate) addresses: Vec<u64>,
-    /// BTF ids of a tracing_multi link's functions; the first [`LINK_ADDRESSES`] of them.
+    /// BTF ids of the functions of a tracing_multi link; at most [`LINK_ADDRESSES`] of them.
     pub(crate) types: Vec<u32>,
 }
 
-/// Limit on the attach points of a multi link that are read.
+/// Limit on the attach points that are read from a multi link.
 const LINK_ADDRESSES: usize = 64;
-/// Room for a path or symbol, the kernel's `PATH_MAX`.
+/// Size of the buffer for a path or symbol, bytes: the kernel's `PATH_MAX`.
 const LINK_NAME_BYTES: usize = 4096;
 
-/// The same of a tracing_multi link, of which the functions are asked for.
+/// Builds the result of [`link_info`] for a tracing_multi link: its info and the BTF ids of its functions.
 fn tracing_multi_info(fd: BorrowedFd<'_>, counts: [u8; LINK_INFO_BYTES], known: usize) -> (LinkInfo, LinkArrays) {
     let count = (get_u32(&counts, TracingMulti::COUNT) as usize).min(LINK_ADDRESSES);
     let mut ids = vec![0u8; count * size_of::<u32>()];
@@ -358,10 +358,10 @@ fn tracing_multi_info(fd: BorrowedFd<'_>, counts: [u8; LINK_INFO_BYTES], known: 
     if count > 0 {
         put_buffer(&mut info, TracingMulti::IDS, &mut ids);
         put_u32(&mut info, TracingMulti::COUNT, count as u32);
-        // SAFETY: a link's type never changes, so the field is the pointer to this link's ids; their count goes with it, and the buffer outlives
-        // the call.
+        // SAFETY: a link's type never changes, so the field is the pointer to this link's ids. The buffer's length is beside it, and the buffer
+        // outlives the call.
         let answer = unsafe { info_by_fd(fd, &mut info) };
-        // ENOSPC: there are more, and what fits was written.
+        // ENOSPC: the link has more functions; the kernel wrote the ids that fit.
         if !matches!(answer, Ok(_) | Err(libc::ENOSPC)) {
             ids.clear();
         }
@@ -370,10 +370,10 @@ fn tracing_multi_info(fd: BorrowedFd<'_>, counts: [u8; LINK_INFO_BYTES], known: 
     (LinkInfo { bytes: counts, known }, LinkArrays { types, ..LinkArrays::default() })
 }
 
-/// The perf event links that have a name.
+/// Types of perf event links that have a name.
 const NAMED_PERF_EVENTS: std::ops::RangeInclusive<u32> = cmd::BPF_PERF_EVENT_UPROBE..=cmd::BPF_PERF_EVENT_TRACEPOINT;
 
-/// Everything the kernel tells about a link, pointers zeroed, and how many bytes of it this kernel knows.
+/// Reads everything that the kernel shows of a link: the info block, with pointers set to zero, and the arrays.
 pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkArrays)> {
     let mut counts = [0u8; LINK_INFO_BYTES];
     // SAFETY: all pointers are zero.
@@ -391,7 +391,7 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkAr
         cmd::BPF_LINK_TYPE_PERF_EVENT
             if NAMED_PERF_EVENTS.contains(&get_u32(&counts, link_field!(perf_event.type_))) =>
         {
-            // Name pointers of files, functions and tracepoints stand at the same places.
+            // The name pointers for files, functions and tracepoints have the same offset.
             let pointer = link_field!(perf_event.__bindgen_anon_1.uprobe.file_name);
             (Some((pointer, link_field!(perf_event.__bindgen_anon_1.uprobe.name_len))), None)
         }
@@ -416,13 +416,13 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkAr
         put_buffer(&mut info, pointer, &mut addresses);
         put_u32(&mut info, length, count as u32);
     }
-    // SAFETY: a link's type, and that of its perf event, never change, so the fields found above are the pointers of
-    // this link; each goes with the length of its buffer, and the buffers outlive the call.
+    // SAFETY: the type of a link and of its perf event never change, so the fields found above are the pointers of this link. Each pointer has
+    // its buffer's length beside it, and the buffers outlive the call.
     let info = match unsafe { info_by_fd(fd, &mut info) } {
         Ok(_) => info,
-        // Cut name or fewer addresses asked for than there are: what fits was written, the info block was not.
+        // ENOSPC: the name was cut, or the link has more addresses than requested. The kernel wrote what fits, but not the info block.
         Err(libc::ENOSPC) => counts,
-        // The kernel will not name it (a probe that is being torn down, a kernel without the symbol): the rest stands.
+        // The kernel refuses the name (the probe is being removed, or the kernel lacks the symbol): return the other fields.
         Err(_) => return Ok((LinkInfo { bytes: counts, known }, LinkArrays::default())),
     };
     let mut info = info;

@@ -1,4 +1,4 @@
-//! Maps made and programs loaded.
+//! Creates maps and loads programs.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -7,7 +7,7 @@ use libbpf_rs::libbpf_sys as cmd;
 use super::map_info;
 use super::syscall::{Attr, attr_end, bpf, bpf_fd, number, object_name};
 
-/// Makes an array that can be mapped. Err is the errno.
+/// Creates an array map that can be mapped into memory. `Err` holds the errno.
 pub(crate) fn create_array(name: &str, value_bytes: u32, entries: u32) -> Result<OwnedFd, i32> {
     let mut attr = new_map(name, cmd::BPF_MAP_TYPE_ARRAY, 4, value_bytes, entries);
     attr.__bindgen_anon_1.map_flags = cmd::BPF_F_MMAPABLE;
@@ -15,7 +15,7 @@ pub(crate) fn create_array(name: &str, value_bytes: u32, entries: u32) -> Result
     unsafe { bpf_fd(cmd::BPF_MAP_CREATE, &mut attr, attr_end!(__bindgen_anon_1.map_name)) }
 }
 
-/// Makes a hash table. Err is the errno.
+/// Creates a hash map. `Err` holds the errno.
 pub(crate) fn create_hash(name: &str, key_bytes: u32, value_bytes: u32, entries: u32) -> Result<OwnedFd, i32> {
     let mut attr = new_map(name, cmd::BPF_MAP_TYPE_HASH, key_bytes, value_bytes, entries);
     // SAFETY: the command takes no pointers and returns a descriptor.
@@ -32,7 +32,7 @@ fn new_map(name: &str, map_type: u32, key_bytes: u32, value_bytes: u32, entries:
     attr
 }
 
-/// Puts a perf event into an array of them. Err is the errno; EINVAL for another map.
+/// Puts a perf event into entry `index` of a perf event array. `Err` holds the errno; EINVAL for a map of another type.
 pub(crate) fn put_event(map: BorrowedFd<'_>, index: u32, event: BorrowedFd<'_>) -> Result<(), i32> {
     if !map_info(map, 0).is_ok_and(|info| info.type_ == cmd::BPF_MAP_TYPE_PERF_EVENT_ARRAY) {
         return Err(libc::EINVAL);
@@ -42,26 +42,26 @@ pub(crate) fn put_event(map: BorrowedFd<'_>, index: u32, event: BorrowedFd<'_>) 
     attr.__bindgen_anon_2.map_fd = number(map);
     attr.__bindgen_anon_2.key = (&raw const index) as u64;
     attr.__bindgen_anon_2.__bindgen_anon_1.value = (&raw const value) as u64;
-    // SAFETY: the map is an array of perf events, whose keys and values have four bytes; both locals have as many and outlive the call.
+    // SAFETY: the map is an array of perf events with keys and values of four bytes; both locals have four bytes and outlive the call.
     unsafe { bpf(cmd::BPF_MAP_UPDATE_ELEM, &mut attr, attr_end!(__bindgen_anon_2.flags)) }.map(drop)
 }
 
-/// A tracing program to be loaded.
+/// A tracing program to load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tracing<'a> {
-    /// Its name.
+    /// Name of the program.
     pub(crate) name: &'a str,
-    /// Instructions, each as its eight bytes.
+    /// Instructions of eight bytes each.
     pub(crate) insns: &'a [u64],
     /// `BPF_TRACE_*`
     pub(crate) attach_type: u32,
-    /// The program that it traces.
+    /// Program to trace.
     pub(crate) target: BorrowedFd<'a>,
-    /// The function of that program, as a type of its BTF.
+    /// BTF id of the function to trace in the target program.
     pub(crate) function_type_id: u32,
 }
 
-/// Loads a program; on failure the verifier's words go into `log`, if it has room. Err is the errno.
+/// Loads a program. On failure, the verifier's messages are in `log`, unless `log` is empty. `Err` holds the errno.
 pub(crate) fn load_tracing(program: &Tracing<'_>, log: &mut [u8]) -> Result<OwnedFd, i32> {
     let license = c"Dual BSD/GPL";
     let mut attr = Attr::default();

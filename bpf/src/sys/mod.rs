@@ -1,5 +1,5 @@
-//! The system calls, one family a file: raw `bpf(2)`, perf events' part in it, netlink, memory that is shared with programs. The only
-//! module of this crate with `unsafe` in it.
+//! System calls, one family per file: `bpf(2)`, attachment to perf events, files of pins and locks, memory that is shared with programs. The
+//! only module of this crate with `unsafe` code.
 #![allow(unsafe_code)]
 
 mod attach;

@@ -1,4 +1,4 @@
-//! Objects by their ids.
+//! Access to BPF objects by id.
 
 use std::os::fd::OwnedFd;
 
@@ -8,7 +8,7 @@ use super::syscall::{Attr, attr_end, bpf, bpf_fd};
 use super::{NEEDS_ADMIN, NEEDS_FILES};
 use crate::error::{Error, Object, Result};
 
-/// The kinds of objects that have ids.
+/// Kinds of objects that have ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Programs.
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// The smallest id above `after`, or None when there is none.
+/// Returns the smallest id above `after`; `None` if there is no higher id.
 ///
 /// Needs CAP_SYS_ADMIN.
 pub(crate) fn next_id(kind: Kind, after: u32) -> Result<Option<u32>> {
@@ -61,7 +61,7 @@ pub(crate) fn next_id(kind: Kind, after: u32) -> Result<Option<u32>> {
     }
 }
 
-/// The ids of all objects of this kind alive now, ascending. Ends after the first error.
+/// Iterates over the ids of all existing objects of a kind, in ascending order. Ends after the first error.
 pub(crate) fn ids(kind: Kind) -> impl Iterator<Item = Result<u32>> {
     let mut after = Some(0);
     std::iter::from_fn(move || match next_id(kind, after?) {
@@ -76,9 +76,9 @@ pub(crate) fn ids(kind: Kind) -> impl Iterator<Item = Result<u32>> {
     })
 }
 
-/// A descriptor of the object with this id. Maps come read-only.
+/// Opens the object with this id. Descriptors of maps are read-only.
 ///
-/// Needs CAP_SYS_ADMIN; ENOENT (see [`Error::is_gone`]) when it was freed.
+/// Needs CAP_SYS_ADMIN. Fails with ENOENT (see [`Error::is_gone`]) if the kernel has freed the object.
 pub(crate) fn fd_by_id(kind: Kind, id: u32) -> Result<OwnedFd> {
     let (command, call) = match kind {
         Kind::Prog => (cmd::BPF_PROG_GET_FD_BY_ID, "bpf(BPF_PROG_GET_FD_BY_ID)"),

@@ -1,4 +1,4 @@
-//! Pins in a bpf file system, and the locks of files, by which sessions find each other one at a time.
+//! Pins in a bpf file system, by which sessions find each other, and file locks, by which they take turns.
 
 use std::ffi::CString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,16 +12,16 @@ use super::NEEDS_FILES;
 use super::syscall::{Attr, attr_end, bpf, bpf_fd, number};
 use crate::error::{Error, Object, Result};
 
-/// A descriptor of what is pinned at `path` in a bpf file system. Maps come read-only.
+/// Opens the object that is pinned at `path` in a bpf file system. Descriptors of maps are read-only.
 pub(crate) fn obj_get(path: &Path) -> Result<OwnedFd> {
-    // Links are refused with EINVAL unless opened for reading and writing.
+    // The kernel refuses to open a link read-only, with EINVAL.
     match obj_get_for(path, cmd::BPF_F_RDONLY) {
         Err(error) if error.errno() == Some(libc::EINVAL) => obj_get_for(path, 0),
         other => other,
     }
 }
 
-/// A descriptor of what is pinned at `path`, to be written to.
+/// Opens the object that is pinned at `path`, for reading and writing.
 pub(crate) fn obj_get_writable(path: &Path) -> Result<OwnedFd> {
     obj_get_for(path, 0)
 }
@@ -47,7 +47,7 @@ fn obj_get_for(path: &Path, flags: u32) -> Result<OwnedFd> {
     })
 }
 
-/// Pins an object at a path in a bpf file system, where nothing is yet. Err is the errno.
+/// Pins an object at a new path in a bpf file system. `Err` holds the errno.
 pub(crate) fn obj_pin(path: &Path, object: BorrowedFd<'_>) -> Result<(), i32> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
     let mut attr = Attr::default();
@@ -57,13 +57,13 @@ pub(crate) fn obj_pin(path: &Path, object: BorrowedFd<'_>) -> Result<(), i32> {
     unsafe { bpf(cmd::BPF_OBJ_PIN, &mut attr, attr_end!(__bindgen_anon_4.bpf_fd)) }.map(drop)
 }
 
-/// Takes the lock of an open file (`flock`) if nobody has it. Err is the errno, EWOULDBLOCK when somebody has.
+/// Locks an open file (`flock`) if it is not locked. `Err` holds the errno: EWOULDBLOCK if another session holds the lock.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> Result<(), i32> {
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| error.raw_os_error())
 }
 
-/// Gives the lock of an open file back.
+/// Releases the lock of an open file.
 pub(crate) fn unlock(file: BorrowedFd<'_>) {
-    // It cannot fail for a descriptor that is open, and the lock goes with the descriptor anyway.
+    // Unlocking an open descriptor cannot fail, and closing the descriptor releases the lock anyway.
     let _ = flock(file, FlockOperation::Unlock);
 }

@@ -1,4 +1,4 @@
-//! Attachments, as far as the attach point is asked for them and not a program or link; and the switch of run
+//! Queries for the programs at an attach point, as opposed to the attach points of a program or link; and the switch for run
 //! statistics.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,16 +10,16 @@ use super::bytes::up_to_nul;
 use super::syscall::{Attr, attr_end, bpf, bpf_fd, number};
 use crate::error::{Error, Object, Result};
 
-/// `BPF_PROG_QUERY` up to the count and what pads it, as kernels know it that have no more.
+/// Size of the attributes of `BPF_PROG_QUERY` up to the count and its padding, the form that kernels without later fields know.
 const QUERY_BYTES: usize = attr_end!(query.__bindgen_anon_2.prog_cnt).next_multiple_of(8);
 
-/// Switches run statistics on for as long as the returned descriptor is open.
+/// Switches run statistics on until the returned descriptor is closed.
 pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
     enable_stats(cmd::BPF_STATS_RUN_TIME).map_err(stats_refused)
 }
 
-/// Succeeds if [`enable_run_time_stats`] is allowed, without switching: the kernel checks privilege before it checks the kind, so an unknown kind tells
-/// the two apart.
+/// Succeeds if [`enable_run_time_stats`] is allowed, without switching. The kernel checks the privilege before the kind, so a request
+/// with an unknown kind fails with EINVAL only if the caller is privileged.
 pub(crate) fn try_run_time_stats() -> Result<()> {
     match enable_stats(u32::MAX) {
         Err(libc::EINVAL) if bprec_host::kernel_version() >= (5, 8) => Ok(()),
@@ -43,14 +43,14 @@ fn stats_refused(errno: i32) -> Error {
     Error::Syscall { call: "bpf(BPF_ENABLE_STATS)", object: Object::Named("run time"), errno, remedy }
 }
 
-/// Attachment of a tracing file descriptor of some process.
+/// Attachment of a tracing file descriptor in some process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskFd {
     /// Id of the attached program.
     pub(crate) prog_id: u32,
     /// `enum bpf_task_fd_type`: 0 raw tracepoint, 1 tracepoint, 2 kprobe, 3 kretprobe, 4 uprobe, 5 uretprobe.
     pub(crate) fd_type: u32,
-    /// Tracepoint, function or file.
+    /// Name of the tracepoint, function or file.
     pub(crate) name: Vec<u8>,
     /// Offset in the function or file.
     pub(crate) probe_offset: u64,
@@ -58,9 +58,9 @@ pub(crate) struct TaskFd {
     pub(crate) probe_addr: u64,
 }
 
-/// Asks what descriptor `fd` of process `pid` is attached to. Needs CAP_SYS_ADMIN.
+/// Queries the attachment of descriptor `fd` in process `pid`. Needs CAP_SYS_ADMIN.
 ///
-/// Errno: ENOENT when nothing is attached, EOPNOTSUPP for programs of type perf_event and for descriptors of other kinds.
+/// Errno: ENOENT if nothing is attached, EOPNOTSUPP for programs of type perf_event and for descriptors of other kinds.
 pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
     let mut name = [0u8; 512];
     let mut attr = Attr::default();
@@ -70,10 +70,10 @@ pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
     attr.task_fd_query.buf = name.as_mut_ptr() as u64;
     // SAFETY: the one pointer is `name`, writable for the length given beside it, and alive until after the call.
     let answer = unsafe { bpf(cmd::BPF_TASK_FD_QUERY, &mut attr, attr_end!(task_fd_query.probe_addr)) };
-    // SAFETY: it was set above, and the kernel writes to no other member.
+    // SAFETY: this member was set above, and the kernel writes to no other member.
     let found = unsafe { attr.task_fd_query };
     match answer {
-        // A name longer than the buffer is cut and the rest of the answer is there all the same.
+        // ENOSPC: the name is longer than the buffer and was cut; the other fields are valid.
         Ok(_) | Err(libc::ENOSPC) => Ok(TaskFd {
             prog_id: found.prog_id,
             fd_type: found.fd_type,
@@ -91,14 +91,14 @@ pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
 /// Owner of hooks that programs are attached to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HookOf<'a> {
-    /// A cgroup, by its directory; a network namespace; a map.
+    /// Descriptor of a cgroup directory, of a network namespace or of a map.
     Descriptor(BorrowedFd<'a>),
-    /// An interface of this network namespace, by its number.
+    /// Index of an interface in this network namespace.
     Interface(u32),
 }
 
-/// Puts the ids of the programs at one hook into `ids` and answers how many there are; those that a cgroup inherits
-/// from its ancestors are not among them. Err is the errno.
+/// Writes the ids of the programs at one hook to `ids` and returns their number. Programs that a cgroup inherits from its ancestors are
+/// not included. `Err` holds the errno.
 pub(crate) fn attached_progs(hook: HookOf<'_>, attach_type: u32, ids: &mut [u32]) -> Result<usize, i32> {
     let mut attr = Attr::default();
     match hook {

@@ -1,11 +1,11 @@
-//! The pinned map in which sessions, perf's too, find the leader of an event.
+//! The pinned map in which sessions of bprec and perf find the leader of an event.
 //!
-//! Its keys are `perf_event_attr` as the tools that share it build them, before anything but the event itself is set; its values
-//! are the ids of a leader's link and of its map of differences. Whoever changes it holds the lock of the map's file.
+//! Each key is a `perf_event_attr` in which only the fields that describe the event are set; all tools that share the map build it in the
+//! same way. Each value holds the id of the leader's link and the id of its map of differences. A session changes the map only while it
+//! holds the map's lock (`flock`).
 //!
-//! perf leaves its map pinned, for the next session to use. A map that was made here has a name, and goes with the last
-//! session of ours that finds no living leader in it: under the lock, and whoever waits for the lock meanwhile looks again
-//! whether the map that it has is still the one that is pinned.
+//! perf leaves its map pinned for the next session. A map that bprec created has a name. The last bprec session that finds no live leader
+//! in this map removes the pin, under the lock. A session that waited for the lock then checks that its map is still the pinned map.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,24 +18,24 @@ use crate::error::{Error, Object, Result};
 use crate::sys::{self, Entries};
 
 const CALL: &str = "sharing counters by";
-/// The name of maps made here, by which they are known.
+/// Name of the maps that bprec creates, by which bprec recognizes them.
 const NAME: &str = "bprec_attrs";
 const HASH: u32 = 1;
 const VALUE_BYTES: usize = 8;
-/// Number of entries that perf makes.
+/// Number of entries of a new map, the same as in perf.
 const ENTRIES: u32 = 16;
-/// Sizes of keys that can be a `perf_event_attr`: the first one ever, and more than any will have for long.
+/// Accepted key sizes, in bytes: from the first version of `perf_event_attr` to more than future versions are likely to need.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 64..=512;
-/// Limit on waiting for the lock: loading and attaching take others some milliseconds.
+/// Limit on waiting for the lock. Other sessions hold it for some milliseconds, while they load and attach programs.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(2);
-/// Number of looks for a leader that should be gone: a process that lists links holds each for a moment.
+/// Limit on checks that a released leader has ended: a process that lists links holds each link for a moment.
 const LEAVE_AGAIN: u32 = 4;
 const LEAVE_EVERY: Duration = Duration::from_millis(5);
 /// `BPF_ANY`
 const ANY: u64 = 0;
 
-/// The map, open.
+/// The open map.
 #[derive(Debug)]
 pub struct AttrMap {
     fd: OwnedFd,
@@ -45,7 +45,7 @@ pub struct AttrMap {
     is_own: bool,
 }
 
-/// The map, and nobody else changes it as long as this lives.
+/// The map with its lock held: no other session changes the map until this value is dropped.
 #[derive(Debug)]
 pub struct Locked(Option<AttrMap>);
 
@@ -61,18 +61,18 @@ pub enum LeaderSlot {
 }
 
 impl AttrMap {
-    /// Opens the map that is pinned at `path`, makes one with keys of `key_bytes` where there is none, and waits until
-    /// nobody else has its lock.
+    /// Opens the map that is pinned at `path` and waits for its lock. If nothing is pinned, creates and pins a map with keys of `key_bytes`
+    /// bytes.
     ///
     /// # Errors
-    /// Fails if `path` is not in a bpf file system, is something else than such a map, or the lock is not given back.
+    /// Fails if `path` is not in a bpf file system, if another kind of object is pinned there, or if another session keeps the lock.
     pub fn lock(path: &Path, key_bytes: usize) -> Result<Locked> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let map = AttrMap::open(path, key_bytes)?;
             map.wait_for_lock(deadline)?;
             let locked = Locked(Some(map));
-            // Its last user may have removed it before we had the lock.
+            // The map's last user may have removed the pin while this session waited for the lock.
             if locked.map().is_some_and(AttrMap::is_pinned) {
                 return Ok(locked);
             }
@@ -102,7 +102,7 @@ impl AttrMap {
                 .map_err(refused("bpf(BPF_MAP_CREATE) for"))?;
             match sys::obj_pin(path, fd.as_fd()) {
                 Ok(()) => return AttrMap::of(fd, path),
-                // Somebody was faster.
+                // Another session pinned its map first: open that map.
                 Err(libc::EEXIST) => (),
                 Err(errno) => return Err(refused("bpf(BPF_OBJ_PIN)")(errno)),
             }
@@ -112,7 +112,7 @@ impl AttrMap {
     fn of(fd: OwnedFd, path: &Path) -> Result<AttrMap> {
         let info = sys::map_info(fd.as_fd(), 0)?;
         let (kind, key_bytes, value_bytes) = (info.type_, info.key_size as usize, info.value_size as usize);
-        // The type of what is no map at all is read as something, too: descriptors of maps alone have an id of a map.
+        // The map info alone does not show that an object is not a map. Only descriptors of maps have a map id in fdinfo.
         let id = sys::FdInfo::of_own(fd.as_fd())?.map_id;
         let Some(id) = id.filter(|_| kind == HASH && value_bytes == VALUE_BYTES && KEY_BYTES.contains(&key_bytes))
         else {
@@ -130,12 +130,12 @@ impl AttrMap {
         Ok(AttrMap { fd, id, path: path.to_owned(), key_bytes, is_own })
     }
 
-    /// Bytes of its keys: of `perf_event_attr` in the tool that made it.
+    /// Key size, in bytes: size of `perf_event_attr` in the tool that created the map.
     pub fn key_bytes(&self) -> usize {
         self.key_bytes
     }
 
-    /// Path of its pin.
+    /// Path of the map's pin.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -156,17 +156,17 @@ impl AttrMap {
         }
     }
 
-    /// Returns true if it is this map that is pinned at its path.
+    /// Returns true if the object pinned at the path is this map.
     fn is_pinned(&self) -> bool {
         let pinned = sys::obj_get(&self.path).and_then(|fd| sys::FdInfo::of_own(fd.as_fd()));
         pinned.is_ok_and(|info| info.map_id == Some(self.id))
     }
 
-    /// Takes what is gone out of the map, after the leaders of `own` keys have been let go of; and the map's pin, when
-    /// it was made here and holds no leader any more.
+    /// Removes entries of ended leaders, after the caller has dropped its leaders of the keys `own`. A map that perf created loses only entries
+    /// of these keys. A map that bprec created loses all stale entries, and its pin if no live leader is left.
     pub fn leave(&self, own: &[Vec<u8>]) {
         for attempt in 1..=LEAVE_AGAIN {
-            // An entry without a leader is used by the next recorder: nothing breaks when it stays.
+            // An error is ignored: a stale entry does no harm, because the next recorder reuses it.
             let Ok(left) = self.sweep(own) else { return };
             if left == 0 || attempt == LEAVE_AGAIN {
                 return;
@@ -175,7 +175,7 @@ impl AttrMap {
         }
     }
 
-    /// Number of leaders of `own` keys that are still there.
+    /// Removes stale entries under the lock. Returns the number of leaders of `own` keys that are still attached.
     fn sweep(&self, own: &[Vec<u8>]) -> Result<usize> {
         self.wait_for_lock(Instant::now() + PATIENCE)?;
         let swept = self.sweep_locked(own);
@@ -207,7 +207,7 @@ impl AttrMap {
 }
 
 impl Locked {
-    /// Bytes of its keys.
+    /// Key size, in bytes.
     pub fn key_bytes(&self) -> usize {
         self.map().map_or(0, AttrMap::key_bytes)
     }
@@ -223,26 +223,26 @@ impl Locked {
         }
     }
 
-    /// Looks for the leader of the event that `key` describes, and takes hold of it.
+    /// Finds and opens the leader of the event that `key` describes.
     ///
     /// # Errors
-    /// Fails if it cannot be looked at, for another reason than that it is gone.
+    /// Fails if the leader cannot be read. A leader that has ended is no error.
     pub fn find(&self, key: &[u8]) -> Result<LeaderSlot> {
         let mut value = Vec::new();
         if !self.entries()?.lookup(key, &mut value)? {
             return Ok(LeaderSlot::Free);
         }
         match Leader::find(sys::get_u32(&value, 0), sys::get_u32(&value, 4)) {
-            // The last session of the leader ended during the lookup.
+            // The leader's last session ended during the lookup.
             Err(error) if error.is_gone() => Ok(LeaderSlot::Free),
             found => found,
         }
     }
 
-    /// Makes a leader known as the one for the event that `key` describes.
+    /// Enters `leader` in the map as the leader of the event that `key` describes.
     ///
     /// # Errors
-    /// Fails if the map is full of leaders that are alive.
+    /// Fails if the map is full and all its leaders are live.
     pub fn publish(&self, key: &[u8], leader: &Leader) -> Result<()> {
         let entries = self.entries()?;
         let value = [leader.link_id().to_ne_bytes(), leader.differences_id().to_ne_bytes()].concat();
@@ -267,7 +267,7 @@ impl Locked {
         })
     }
 
-    /// Gives the lock back.
+    /// Releases the lock and returns the map.
     pub fn unlock(mut self) -> Option<AttrMap> {
         let map = self.0.take()?;
         sys::unlock(map.fd.as_fd());
@@ -286,7 +286,7 @@ impl Drop for Locked {
 fn keys(entries: &Entries<'_>) -> Result<Vec<Vec<u8>>> {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     while let Some(key) = entries.next_key(keys.last().map(Vec::as_slice))? {
-        // A key that is removed meanwhile leads back to the first.
+        // If the last key was removed meanwhile, the kernel starts again at the first key: stop here.
         if keys.contains(&key) {
             break;
         }

@@ -1,4 +1,4 @@
-//! Followers: what events came to in tasks and cgroups.
+//! Followers: programs that add up event counts by task and by cgroup.
 
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
@@ -13,74 +13,74 @@ use crate::programs::names::{FOLLOW, INHERIT};
 use crate::programs::quiet::{missing, quietly};
 use crate::sys::memory::SharedWords;
 
-/// Events that one follower charges at most (`EVENTS_MAX` of its source).
+/// Limit on the events of one follower (`EVENTS_MAX` of its source).
 pub const FOLLOWED_MAX: usize = 8;
 
 const OBJECT: &[u8] = include_bytes!("follower.bpf.o");
-/// The programs, and the tracepoint that each is for.
+/// Programs of the follower, each with its tracepoint.
 const PROGRAMS: [(&str, &CStr); 2] = [(INHERIT, c"task_newtask"), (FOLLOW, c"sched_switch")];
 
-// Words of `struct control`.
+// Offsets in `struct control`, in words of 64 bits.
 const ENABLED: usize = 0;
 const NO_ROOM: usize = 1;
-// Words of `struct target_stats`, of which there is one for each target and CPU.
+// Offsets in `struct target_stats`, in words of 64 bits. There is one structure per target and CPU.
 const SEQUENCE: usize = 0;
 const READINGS: usize = 1;
 const TARGET_WORDS: usize = 32;
-/// Limit on reading numbers again that move while they are read: they are written for some ten nanoseconds at a context switch.
+/// Limit on retries while the program changes the counts being read. The program writes for some ten nanoseconds at a context switch.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Before this, programs like these must not have memory allocated while they run.
+/// First Linux version on which these programs may use a map that allocates memory while they run.
 const ALLOCATES_SINCE: (u32, u32) = (6, 1);
 /// `BPF_F_NO_PREALLOC`
 const NO_PREALLOC: u32 = 1;
-/// The helper that cgroups are found by, and since when tracing programs have it.
+/// Helper that finds cgroups; tracing programs have it since Linux 5.14.
 const CGROUP_HELPER: &str = "bpf_get_current_ancestor_cgroup_id";
 
-/// Number of requests to a CPU to run a program that is at work there at that moment.
+/// Limit on requests to a CPU that is already running the program.
 const ASK_AGAIN: usize = 100;
 
-/// A session's follower.
+/// The follower of one session.
 #[derive(Debug)]
 pub struct Follower {
     object: Loaded,
     program: OwnedFd,
     control: SharedWords,
-    /// Words of target t on CPU c from `(t * cpus + c) * TARGET_WORDS` on.
+    /// Counts. The words of target t on CPU c begin at `(t * cpus + c) * TARGET_WORDS`.
     stats: SharedWords,
     cpus: usize,
     events: usize,
     links: Vec<OwnedFd>,
 }
 
-/// Targets of a follower, which it must know before it is loaded.
+/// Tasks and cgroups that a follower charges. The sizes are fixed when the follower is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct Targets {
-    /// Number of accounts.
+    /// Number of accounts. An account is a sum to which tasks or cgroups are charged.
     pub accounts: u32,
-    /// Tasks will be followed, see [`Follower::add_task`].
+    /// True if tasks will be added, see [`Follower::add_task`].
     pub tasks: bool,
-    /// Cgroups by id, and the account of each; what is below them is charged to it as well.
+    /// Cgroup ids, each with its account. Descendants of a cgroup are charged to the same account.
     pub cgroups: Vec<(u64, u32)>,
-    /// Bits of the levels of the hierarchy (0 is its root) on which those are.
+    /// Bit mask of the hierarchy levels (0 is the root) on which these cgroups are.
     pub cgroup_levels: u32,
 }
 
-/// Tasks that a task creates and that are charged to its account.
+/// New tasks that are charged to the account of the task that creates them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inherit {
-    /// None.
+    /// No new tasks.
     Nothing,
-    /// Threads of its process.
+    /// Threads of the same process.
     Threads,
-    /// Processes too.
+    /// Threads and processes.
     All,
 }
 
 impl Follower {
-    /// Loads a follower of these leaders, at most [`FOLLOWED_MAX`] of them, and attaches it behind them. It charges nothing yet.
+    /// Loads a follower of at most [`FOLLOWED_MAX`] leaders and attaches it after them. It charges nothing before [`Follower::enable`].
     ///
     /// # Errors
-    /// Fails if the kernel refuses it: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
+    /// Fails if the kernel refuses the programs: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
     pub fn load(leaders: &[&Leader], targets: &Targets) -> Result<Follower> {
         let cpus = bprec_host::possible_cpus()?.last().map_or(1, |last| last + 1);
         let object = quietly(|| {
@@ -101,7 +101,7 @@ impl Follower {
         };
         let control = mapped(&object, "controls", NO_ROOM + 1)?;
         let stats = mapped(&object, "targets", targets.accounts.max(1) as usize * cpus as usize * TARGET_WORDS)?;
-        // New tasks are known before anyone is charged.
+        // The program for new tasks is attached first, so that no new task is missed once charging begins.
         let mut links = Vec::new();
         for (name, tracepoint) in PROGRAMS.iter().filter(|(name, _)| targets.tasks || *name == FOLLOW) {
             links.push(leader::attach(program_of(name)?.as_fd(), tracepoint)?);
@@ -110,11 +110,11 @@ impl Follower {
         Ok(Follower { object, program, control, stats, cpus: cpus as usize, events: leaders.len(), links })
     }
 
-    /// Charges a thread, by its number in the initial pid namespace, to an account from its next switch on; what it creates
-    /// too, if it is to `inherit`. A thread that is charged already stays as it is; whether this one was new.
+    /// Charges a thread to an account from its next context switch on. `tid` is the thread id in the initial pid namespace; `inherit` selects
+    /// the tasks that are charged with it. Returns false, and changes nothing, if the thread is already charged.
     ///
     /// # Errors
-    /// Fails if there is no room for it.
+    /// Fails if the map of tasks is full.
     pub fn add_task(&self, tid: u32, account: u32, inherit: Inherit) -> Result<bool> {
         // `struct followed`: `process u64 · target u32 · inherit u32`.
         let mut value = [0; 16];
@@ -128,15 +128,15 @@ impl Follower {
         }
     }
 
-    /// Charges the slice in progress on `cpu` as far as its leaders have read it; false when that CPU is not online.
+    /// Charges the time slice in progress on `cpu`, up to the leaders' last reading. Returns false if the CPU is offline.
     ///
     /// # Errors
-    /// Fails if the kernel refuses.
+    /// Fails if the kernel refuses the run.
     pub fn charge_now(&self, cpu: u32) -> Result<bool> {
         for _ in 0..ASK_AGAIN {
             match leader::run_on_cpu(self.program.as_fd(), cpu, FOLLOW)? {
                 None => return Ok(false),
-                // It was at work there already.
+                // The program was already running on that CPU.
                 Some(0) => std::thread::yield_now(),
                 Some(_) => return Ok(true),
             }
@@ -144,15 +144,15 @@ impl Follower {
         Ok(true)
     }
 
-    /// Begins to charge. What leaders read before the last [`Follower::charge_now`] of a CPU is not charged.
+    /// Starts charging. Counts before the last [`Follower::charge_now`] of a CPU are not charged.
     pub fn enable(&self) {
         self.control.set(ENABLED, 1);
     }
 
-    /// Counts of an account: value, time enabled and time running of each event.
+    /// Reads the counts of an account: value, time enabled (ns) and time running (ns) of each event.
     ///
     /// # Errors
-    /// Fails if it cannot be read.
+    /// Fails if the counts change during every attempt to read them.
     pub fn read(&self, account: u32) -> Result<Vec<[u64; 3]>> {
         let mut sums = vec![[0u64; 3]; self.events];
         for cpu in 0..self.cpus {
@@ -165,7 +165,7 @@ impl Follower {
         Ok(sums)
     }
 
-    /// The readings of one target on one CPU; `None` when they did not keep still for long enough to be read together.
+    /// Reads the counts of one target on one CPU, at word `at`. Returns `None` if they change during every attempt.
     fn read_at(&self, at: usize) -> Option<Vec<[u64; 3]>> {
         let mut deadline = None;
         loop {
@@ -182,12 +182,12 @@ impl Follower {
         }
     }
 
-    /// Tasks that were created and found no room: they are not charged.
+    /// Number of new tasks that are not charged because the map of tasks was full.
     pub fn no_room(&self) -> u64 {
         self.control.get(NO_ROOM)
     }
 
-    /// Ends charging. What was charged can still be read.
+    /// Stops charging and detaches the programs. The counts can still be read.
     pub fn detach(&mut self) {
         self.control.set(ENABLED, 0);
         self.links.clear();
@@ -218,7 +218,7 @@ fn configure(open: &mut OpenObject, leaders: &[&Leader], targets: &Targets, cpus
     Ok(())
 }
 
-/// Why the programs were not loaded.
+/// Converts a load failure into an error with its cause.
 fn refused((source, log): (libbpf_rs::Error, String)) -> Error {
     if log.contains(&format!("unknown func {CGROUP_HELPER}")) {
         return unfit(
@@ -228,17 +228,17 @@ fn refused((source, log): (libbpf_rs::Error, String)) -> Error {
     Error::not_loaded(FOLLOW)((source, log))
 }
 
-/// The flags of the table of tasks, before the kernel is asked to make it.
+/// Flags of the map of tasks on this kernel version.
 fn table_flags(kernel: (u32, u32)) -> u32 {
     if kernel < ALLOCATES_SINCE { 0 } else { NO_PREALLOC }
 }
 
-/// Constants of the programs: `.rodata`.
+/// Builds the constants of the programs: `.rodata`.
 fn constants(leaders: usize, targets: &Targets, cpus: u32) -> Vec<u8> {
     [leaders as u32, targets.tasks.into(), targets.cgroup_levels, cpus].map(u32::to_ne_bytes).concat()
 }
 
-/// The first words of a map's memory.
+/// Maps the first `words` words of a map's memory.
 fn mapped(object: &Loaded, name: &'static str, words: usize) -> Result<SharedWords> {
     let map = object.maps().find(|map| map.name() == name).ok_or_else(|| unfit("it lacks a map"))?;
     let words = NonZeroUsize::new(words).unwrap_or(NonZeroUsize::MIN);

@@ -1,4 +1,4 @@
-//! Leaders: one program per event, read at each context switch.
+//! Leaders: programs that read one event at each context switch.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,19 +13,19 @@ use crate::sys::{self, Kind, load};
 
 const OBJECT: &[u8] = include_bytes!("leader.bpf.o");
 const TRACEPOINT: &std::ffi::CStr = c"sched_switch";
-/// The map of the last readings, in ours and in perf's leaders.
+/// Name of the map with the last readings, in leaders of bprec and of perf.
 const READINGS: &[u8] = b"prev_readings";
-/// Type, key, value, entries and flags of both.
+/// Type, key size, value size, entries and flags of the maps of readings and of differences.
 const SHAPE: [u32; 5] = [PERCPU_ARRAY, 4, READING_BYTES, 1, 0];
 const PERCPU_ARRAY: u32 = 6;
 const READING_BYTES: u32 = 24;
-/// Place of the ids of maps among a program's arrays.
+/// Index of the map ids among the arrays of a program's info.
 const MAP_IDS: usize = 2;
 
-/// A leader, ours or another session's. It lives as long as anyone has its link.
+/// A leader of this session or of another session. It stays attached while any session holds its link.
 #[derive(Debug)]
 pub struct Leader {
-    /// Descriptors that keep it alive.
+    /// Keeps the leader attached.
     _link: OwnedFd,
     program: OwnedFd,
     readings: OwnedFd,
@@ -38,21 +38,21 @@ pub struct Leader {
 /// Reading of an event on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventReading {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: u32,
     /// Current count.
     pub value: u64,
-    /// Since it was opened, ns.
+    /// Time for which the event was enabled, ns.
     pub enabled_ns: u64,
-    /// Time on the hardware, ns.
+    /// Time for which the event was on the hardware, ns.
     pub running_ns: u64,
 }
 
 impl Leader {
-    /// Loads a leader of our own over an event that is open on these CPUs, and lets it read. The events stay as long as it does.
+    /// Loads and attaches a leader for an event that is open on these CPUs. The leader keeps the events open.
     ///
     /// # Errors
-    /// Fails if the kernel refuses: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
+    /// Fails if the kernel refuses the leader: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
     pub fn load(cpus: u32, events: &[(u32, BorrowedFd<'_>)]) -> Result<Leader> {
         let object = quietly(|| {
             let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
@@ -87,7 +87,7 @@ impl Leader {
         })
     }
 
-    /// Takes hold of the leader that a link and a map of differences belong to.
+    /// Opens the leader that has this link and this map of differences.
     pub(super) fn find(link_id: u32, differences_id: u32) -> Result<LeaderSlot> {
         let link = sys::fd_by_id(Kind::Link, link_id)?;
         let (info, arrays) = sys::link_info(link.as_fd(), link_id)?;
@@ -108,7 +108,7 @@ impl Leader {
                 readings = Some((id, map));
             }
         }
-        // Ids are given again: the link is another's by now, or the map is.
+        // The kernel reuses ids: the link or the map now belongs to another object.
         if !has_differences {
             return Ok(LeaderSlot::Free);
         }
@@ -127,20 +127,20 @@ impl Leader {
         }))
     }
 
-    /// Has it read the event on `cpu` now; false when that CPU is not online.
+    /// Makes the leader read the event on `cpu` now. Returns false if the CPU is offline.
     ///
-    /// When it is at work there at this moment, the kernel leaves it at that.
+    /// If the leader is running on that CPU at this moment, the kernel skips the additional run.
     ///
     /// # Errors
-    /// Fails if the kernel refuses.
+    /// Fails if the kernel refuses the run.
     pub fn read_now(&self, cpu: u32) -> Result<bool> {
         run_on_cpu(self.program.as_fd(), cpu, LEADER).map(|ran| ran.is_some())
     }
 
-    /// The last readings of each possible CPU.
+    /// Reads the last readings of each possible CPU.
     ///
     /// # Errors
-    /// Fails if the file cannot be read.
+    /// Fails if the map of readings cannot be read.
     pub fn readings(&self) -> Result<Vec<EventReading>> {
         let entries = sys::Entries::of(&self.readings, self.readings_id)?;
         let mut values = Vec::new();
@@ -155,7 +155,7 @@ impl Leader {
         Ok(values.map(reading).collect())
     }
 
-    /// Id of its program.
+    /// Id of the leader's program.
     pub fn program_id(&self) -> u32 {
         self.program_id
     }
@@ -168,13 +168,13 @@ impl Leader {
         self.differences_id
     }
 
-    /// For a follower's map of this leader.
+    /// Map of the last readings, for followers.
     pub(super) fn readings_map(&self) -> BorrowedFd<'_> {
         self.readings.as_fd()
     }
 }
 
-/// Returns true if a link with this id is there.
+/// Returns false if no link has this id.
 pub(super) fn link_is_there(id: u32) -> bool {
     !sys::fd_by_id(Kind::Link, id).is_err_and(|error| error.is_gone())
 }
@@ -184,7 +184,7 @@ pub(super) fn attach(program: BorrowedFd<'_>, tracepoint: &'static std::ffi::CSt
     sys::attach_raw_tracepoint(program, tracepoint).map_err(Error::refused("bpf(BPF_RAW_TRACEPOINT_OPEN)", object))
 }
 
-/// Return value of a run of the program on a CPU; None if that CPU is not online.
+/// Runs the program on a CPU and returns its return value; `None` if the CPU is offline.
 pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32, name: &'static str) -> Result<Option<u32>> {
     match sys::run::run_on_cpu(program, cpu) {
         Ok(returned) => Ok(Some(returned)),

@@ -1,13 +1,13 @@
-//! Counters that are read at context switches, once for everyone who asks: bperf.
+//! bperf: one program reads a counter at each context switch, for all sessions that count it.
 //!
-//! For each event there is one leader on the machine, a program on `sched_switch` that reads the event of its CPU. Sessions, perf's
-//! among them, find it in a pinned map ([`AttrMap`]) and keep it alive together: it goes with the last of them. What a whole CPU came
-//! to is in the leader's readings; what tasks and cgroups came to, a second program of each session adds up ([`Follower`]).
+//! Each event has one leader per machine: a program on `sched_switch` that reads the event of the current CPU. Sessions of bprec and perf
+//! find the leader in a pinned map ([`AttrMap`]) and share it; the leader is unloaded when its last session ends. The leader's readings
+//! give the counts of whole CPUs. For tasks and cgroups, each session has a second program, which adds up their counts ([`Follower`]).
 //!
-//! Our followers are no fexit programs on the leader, as perf's are: those are refused on some machines, take one of the few dozen
-//! places that a function's trampoline has, and are one program per event. A follower of ours stands behind the leaders on the
-//! same tracepoint and takes differences of their readings itself. It loses nothing when somebody else has a leader read in
-//! between, and adds nothing twice when a reading fails.
+//! The followers of bprec are not fexit programs on the leader, as perf's followers are. Some machines refuse fexit programs, the trampoline
+//! of a function takes only a few dozen of them, and each event needs its own. A follower of bprec is attached to the same tracepoint,
+//! after the leaders, and computes differences of their readings itself. It loses nothing if another session makes a leader read in
+//! between, and it adds nothing twice if a reading fails.
 
 mod attr_map;
 mod follower;

@@ -1,6 +1,6 @@
-//! Cost of a pair, and its overhead in what it measures: found on a program that does nothing.
+//! Measures the cost of a probe and its overhead in its own counts, on a program that does nothing.
 //!
-//! With the kernel's run statistics on, both are other numbers, by a third and more: they are found for both.
+//! The kernel's run statistics change both numbers by a third or more. Each result therefore says whether they were on.
 
 use super::empty::unfit;
 use super::load::Profiler;
@@ -8,39 +8,39 @@ use super::per_cpu::ProbeCounts;
 use super::probe::Probe;
 use crate::error::Result;
 
-/// Runs at a time; the kernel gives their mean, rounded to 1 ns.
+/// Number of runs per test run call; the kernel returns their mean time, rounded to 1 ns.
 const RUNS: u32 = 250;
-/// Number of rounds, each way by turns. The lower quartile counts: other work of the machine only ever adds.
+/// Number of rounds; each round measures all variants in turn. The lower quartile is used, because other work can only add time.
 const BATCHES: usize = 41;
-/// Number of attempts if run statistics are switched on or off meanwhile.
+/// Limit on attempts if run statistics are switched on or off during a calibration.
 const TRIES: usize = 5;
-/// No run is measured by chance.
+/// Interval with which practically no run is measured.
 const NEVER: u64 = 1 << 30;
 
-/// Overhead of a pair, as totals over a number of runs.
+/// Overhead of a probe, as totals over a number of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCost {
-    /// Runs that the totals are over.
+    /// Number of runs in the totals.
     pub runs: u64,
-    /// Time that the pair saw of itself.
+    /// Time that the probe counts for an empty program, ns: the overhead in its own counts.
     pub inside_ns: u64,
-    /// Counts of the events in it, scaled if they took turns on the hardware.
+    /// Counts of the events for an empty program, scaled if the events were multiplexed.
     pub inside: Vec<u64>,
-    /// Time of the runs without a probe.
+    /// Time of the runs without a probe, ns.
     pub bare_ns: u64,
-    /// Time that measured runs took longer than runs without a probe.
+    /// Additional time of measured runs over runs without a probe, ns.
     pub measured_ns: u64,
-    /// Time that skipped runs took longer than runs without a probe.
+    /// Additional time of skipped runs over runs without a probe, ns.
     pub skipped_ns: u64,
-    /// The kernel's run statistics were on, which read a clock before and after each of these programs, and those of the pair too.
+    /// True if the kernel's run statistics were on: they read a clock before and after each program, including the programs of the probe.
     pub with_stats: bool,
 }
 
 impl Profiler {
-    /// Finds out what a pair adds, with run statistics as they are. Takes some milliseconds, and runs nothing but programs of our own.
+    /// Measures the overhead of a probe, without switching run statistics. Takes some milliseconds and runs only programs of our own.
     ///
     /// # Errors
-    /// Fails if these cannot be run.
+    /// Fails if the programs cannot be run, or if run statistics are switched on or off during every attempt.
     pub fn calibrate(&self) -> Result<ProbeCost> {
         for _ in 0..TRIES {
             let counted = self.empty.counted_runs()?;
@@ -56,10 +56,10 @@ impl Profiler {
         Err(unfit("run statistics were switched on and off meanwhile".to_owned()))
     }
 
-    /// Returns true if run statistics are on, whoever switched them on.
+    /// Returns true if run statistics are on, no matter which process switched them on.
     ///
     /// # Errors
-    /// Fails if a program of our own cannot be run.
+    /// Fails if the empty program cannot be run.
     pub fn stats_are_on(&self) -> Result<bool> {
         let counted = self.empty.counted_runs()?;
         self.empty.run_bare(1)?;
@@ -83,7 +83,7 @@ impl Profiler {
                 }
             }
             probe.set_every(NEVER);
-            // The first is measured, and draws how many are not.
+            // This run is still measured; it draws the number of runs to skip.
             self.empty.run(1)?;
             skipped.push(self.empty.run(RUNS)?);
         }
@@ -107,12 +107,12 @@ impl Profiler {
     }
 }
 
-/// Counts of a probe around a program that runs no more at this moment.
+/// Reads the counts of a probe around a program that is not running at this moment.
 fn read(probe: &Probe) -> Result<ProbeCounts> {
     probe.read().ok_or_else(|| unfit("its counts never stop changing".to_owned()))
 }
 
-/// Count of an event between two readings; none if it was not on the hardware.
+/// Returns the count of an event between two readings, scaled to the enabled time; `None` if the event was never on the hardware.
 fn scaled(before: &ProbeCounts, now: &ProbeCounts, event: usize) -> Option<u64> {
     let (before, now) = (before.readings.get(event)?, now.readings.get(event)?);
     let [value, enabled_ns, running_ns] = [0, 1, 2].map(|part| u128::from(now[part] - before[part]));
@@ -122,7 +122,7 @@ fn scaled(before: &ProbeCounts, now: &ProbeCounts, event: usize) -> Option<u64> 
     u64::try_from((value * enabled_ns).checked_div(running_ns)?).ok()
 }
 
-/// The lower quartile; zero of none.
+/// Returns the lower quartile; 0 for an empty list.
 pub(super) fn usual(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
     values.get(values.len() / 4).copied().unwrap_or(0)

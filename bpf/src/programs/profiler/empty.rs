@@ -1,4 +1,4 @@
-//! An empty program, which runs only in test runs.
+//! An empty program, which runs only in test runs (`BPF_PROG_TEST_RUN`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,11 +12,11 @@ use crate::sys;
 
 const OBJECT: &[u8] = include_bytes!("empty.bpf.o");
 
-/// The program that does nothing, loaded.
+/// The empty program, loaded twice: one copy for probes, one copy without a probe.
 #[derive(Debug)]
 pub(super) struct EmptyProgram {
     program: OwnedFd,
-    /// The same, which no pair is ever put around.
+    /// Copy that never gets a probe.
     bare: BareProgram,
 }
 
@@ -29,17 +29,17 @@ impl BareProgram {
         load().map(BareProgram)
     }
 
-    /// Its id.
+    /// Id of the program.
     pub(super) fn id(&self) -> Result<u32> {
         Ok(sys::FdInfo::of_own(self.0.as_fd())?.prog_id.unwrap_or(0))
     }
 
-    /// Runs that run statistics have counted of it, and the time that they took by these.
+    /// Reads the number of runs and their total time in ns, from the kernel's run statistics.
     pub(super) fn counted(&self) -> Result<(u64, u64)> {
         sys::prog_summary(self.0.as_fd(), 0).map(|(info, _)| (info.run_cnt, info.run_time_ns))
     }
 
-    /// Runs it; the mean time of a run.
+    /// Runs the program `runs` times. Returns the mean time of a run, ns.
     pub(super) fn run(&self, runs: u32) -> Result<u64> {
         run(self.0.as_fd(), runs)
     }
@@ -61,22 +61,22 @@ impl EmptyProgram {
         self.program.as_fd()
     }
 
-    /// Runs of the program without a probe, counted by run statistics.
+    /// Reads the number of runs of the copy without a probe, from the kernel's run statistics.
     pub(super) fn counted_runs(&self) -> Result<u64> {
         self.bare.counted().map(|(runs, _)| runs)
     }
 
-    /// Runs it; the mean time of a run.
+    /// Runs the program `runs` times. Returns the mean time of a run, ns.
     pub(super) fn run(&self, runs: u32) -> Result<u64> {
         run(self.program(), runs)
     }
 
-    /// Runs the copy of it that nothing is ever put around; the mean time of a run.
+    /// Runs the copy without a probe `runs` times. Returns the mean time of a run, ns.
     pub(super) fn run_bare(&self, runs: u32) -> Result<u64> {
         self.bare.run(runs)
     }
 
-    /// The type of its function.
+    /// BTF id of the type of the program's function.
     pub(super) fn function_type_id(&self) -> Result<u32> {
         let id = sys::FdInfo::of_own(self.program())?.prog_id.unwrap_or(0);
         let snapshot = Program::take(id)?.fetch(&BtfCache::new())?;
@@ -85,7 +85,7 @@ impl EmptyProgram {
     }
 }
 
-/// Runs a program; the mean time of a run.
+/// Runs a program `runs` times. Returns the mean time of a run, ns.
 fn run(program: BorrowedFd<'_>, runs: u32) -> Result<u64> {
     let refused = Error::refused("bpf(BPF_PROG_TEST_RUN)", Object::Named(EMPTY));
     sys::run::run_socket_filter(program, runs).map(u64::from).map_err(refused)

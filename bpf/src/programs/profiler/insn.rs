@@ -1,17 +1,17 @@
-//! Instructions of BPF programs, as far as they are looked into.
+//! Fields of BPF instructions.
 
-/// The register of the second byte of an instruction that says what an immediate number is.
+/// Extracts the source register from an instruction's second byte. In 64-bit immediate loads and in calls, it gives the kind of the number.
 pub(super) fn source_register(registers: u8) -> u8 {
-    // Bitfields: which half comes first is the byte order's choice.
+    // Each register is a bit field of four bits; the order of the two fields depends on the byte order.
     if cfg!(target_endian = "little") { registers >> 4 } else { registers & 0xf }
 }
 
-/// The register of the second byte of an instruction that it writes, or that has the address it writes to.
+/// Extracts the target register from an instruction's second byte: the register written, or the register with the address written to.
 pub(super) fn target_register(registers: u8) -> u8 {
     if cfg!(target_endian = "little") { registers & 0xf } else { registers >> 4 }
 }
 
-/// The eight bytes of an instruction as the kernel reads them.
+/// Encodes an instruction as one word, with the eight bytes that the kernel reads.
 pub(super) fn word_of(insn: &libbpf_rs::libbpf_sys::bpf_insn) -> u64 {
     let registers = if cfg!(target_endian = "little") {
         insn.dst_reg() | insn.src_reg() << 4

@@ -1,4 +1,4 @@
-//! The programs that count, loaded once and copied for each function.
+//! Loads the counting programs once and copies them for each function.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,43 +18,43 @@ use crate::programs::quiet::quietly;
 use crate::sys::{self, load, memory::SharedWords};
 
 const OBJECT: &[u8] = include_bytes!("profiler.bpf.o");
-/// The programs, with their attach types: `BPF_TRACE_FENTRY`, `BPF_TRACE_FEXIT`, `BPF_TRACE_FSESSION`.
+/// Programs with their attach types: `BPF_TRACE_FENTRY`, `BPF_TRACE_FEXIT`, `BPF_TRACE_FSESSION`.
 const ENTER: (&str, u32) = (names::ENTER, 24);
 const LEAVE: (&str, u32) = (names::LEAVE, 25);
 const SESSION: (&str, u32) = (names::SESSION, 58);
-/// A pair, in the order in which it is attached: what is in between when only one of them is there is left out.
+/// A pair in the order of attachment: the end first, so that the end of every counted begin is seen.
 const PAIR: [(&str, u32); 2] = [LEAVE, ENTER];
-/// The section that is the map of [`FunctionStats`].
+/// Section that becomes the map of [`FunctionStats`].
 const PER_CPU: &str = ".bss.per_cpu";
-/// The section with the word that says what counting itself adds to the time of a run.
+/// Section with one word: the time that counting adds to a run, ns.
 const OVERHEAD: &str = ".bss.overhead";
-/// x86 and s390x show stores to other CPUs in the order in which they were made.
+/// True if other CPUs may see stores in another order than they were made. x86 and s390x keep the order.
 const STORES_ARE_REORDERED: bool = !cfg!(any(target_arch = "x86_64", target_arch = "s390x"));
-/// `BPF_LD | BPF_IMM | BPF_DW`, and its source registers that say that the number is a map's descriptor:
-/// `BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`.
+/// `BPF_LD | BPF_IMM | BPF_DW`. The source registers in `OF_MAP` (`BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`) mark the number as the
+/// descriptor of a map.
 const LOAD_IMM64: u8 = 0x18;
 const OF_MAP: [u8; 2] = [1, 2];
-/// Bytes for what the verifier says when it refuses.
+/// Size of the buffer for the verifier's log, bytes.
 const LOG_BYTES: usize = 1 << 16;
 
-/// A session or a pair in its loaded form, ready to be copied for each function, and the events of all of them.
+/// A session or a pair that is loaded, ready to be copied for each function, and the events that all copies count.
 #[derive(Debug)]
 pub struct Profiler {
-    /// In the order in which they are attached.
+    /// Programs in the order of attachment.
     templates: Vec<Template>,
-    /// Descriptor by which the instructions know their per-CPU numbers.
+    /// Number of the descriptor in the instructions that stands for the per-CPU counts; each copy gets its own counts.
     per_cpu: i32,
-    /// The other maps, by the descriptors by which the instructions know them.
+    /// The other maps, each with the descriptor number in the instructions.
     maps: Vec<(i32, OwnedFd)>,
     events_map: OwnedFd,
-    /// One word: what counting itself adds to the time of a run, ns.
+    /// One word: the time that counting adds to a run, ns.
     overhead: SharedWords,
     pub(super) events: usize,
     cpus: u32,
     pub(super) empty: EmptyProgram,
 }
 
-/// A program with its instructions.
+/// A program to copy.
 #[derive(Debug)]
 struct Template {
     name: &'static str,
@@ -63,19 +63,19 @@ struct Template {
 }
 
 impl Profiler {
-    /// Loads a session, or else a pair, around a program of our own that does nothing. `events` are counted, of which those whose bits are
-    /// set in `partial_events` need not be there on every CPU; a run in which another cannot be read is discarded. CPUs
-    /// have numbers below `cpus`.
+    /// Loads a session, or a pair if sessions are not available, around an empty program of our own. The programs count `events`. An event
+    /// with its bit set in `partial_events` may be missing on some CPUs. If another event cannot be read in a run, the run is discarded.
+    /// CPU numbers must be below `cpus`.
     ///
     /// # Errors
-    /// Fails if the kernel has no trampolines or does not allow them; with libbpf's account.
+    /// Fails if the kernel has no trampolines or refuses the programs; the error includes libbpf's log.
     pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         let session = Profiler::load_as(&[SESSION], events, partial_events, cpus);
-        // If the lack of sessions is not the cause, the pair fails too, with a familiar message.
+        // The error of the session is ignored. If sessions are not the cause, the pair fails too, with an error that users know.
         session.or_else(|_| Profiler::load_as(&PAIR, events, partial_events, cpus))
     }
 
-    /// The same, with a pair on every kernel.
+    /// Loads a pair even if sessions are available; otherwise the same as [`Profiler::load`].
     pub fn load_pair(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         Profiler::load_as(&PAIR, events, partial_events, cpus)
     }
@@ -138,37 +138,37 @@ impl Profiler {
         Ok(Profiler { templates, per_cpu, maps, events_map, overhead, events: events.len(), cpus, empty })
     }
 
-    /// Why programs of others should not be traced on this kernel, though it would let us; None when they may.
+    /// Returns the reason why programs of others must not be traced on this kernel, even if the kernel allows it; `None` if they may.
     pub fn unsafe_here() -> Option<&'static str> {
         refusal::kernel_reason()
     }
 
-    /// Returns true if one session is attached to each function, and not a pair.
+    /// Returns true if each function gets a session, false if it gets a pair.
     pub fn has_sessions(&self) -> bool {
         self.templates.iter().any(|template| template.name == names::SESSION)
     }
 
-    /// Takes so much from the times of runs before they are put into [`ProbeCounts::buckets`](super::ProbeCounts::buckets): from here on, of all
-    /// probes. [`Profiler::calibrate`] does it with what it finds.
+    /// Sets the overhead that probes subtract from the time of a run before they count it in [`ProbeCounts::buckets`](super::ProbeCounts::buckets).
+    /// Applies to all probes from now on. [`Profiler::calibrate`] sets the overhead that it measures.
     pub fn subtract(&self, overhead_ns: u64) {
         self.overhead.set(0, overhead_ns);
     }
 
-    /// Has the events' `event` on `cpu` read from `fd`, which may be closed only after the last pair is gone.
+    /// Sets the descriptor `fd` from which the programs read event number `event` on `cpu`. Close `fd` only after the last probe is gone.
     ///
     /// # Errors
-    /// Fails if the kernel refuses: the event is inherited, or not on that CPU.
+    /// Fails if the kernel refuses the event, because it is inherited or not on that CPU.
     pub fn set_event(&self, event: usize, cpu: u32, fd: BorrowedFd<'_>) -> Result<()> {
         let index = cpu * EVENTS_MAX as u32 + event as u32;
         load::put_event(self.events_map.as_fd(), index, fd)
             .map_err(Error::refused("bpf(BPF_MAP_UPDATE_ELEM)", Object::Named("events")))
     }
 
-    /// Attaches a session or a pair to a function of the program `id`, by the type that `func_info` has for it; one in `every` runs is
-    /// measured.
+    /// Attaches a session or a pair to a function of the program `id`. `function_type_id` is the function's type in `func_info`. One in
+    /// `every` runs is measured.
     ///
     /// # Errors
-    /// Fails if the kernel refuses: with the verifier's last words, where it has any.
+    /// Fails if the kernel refuses; the error includes the last line of the verifier's log, if the verifier wrote one.
     pub fn attach(&self, target: BorrowedFd<'_>, id: u32, function_type_id: u32, every: u64) -> Result<Probe> {
         let stats = FunctionStats::new(self.cpus, every)?;
         let end = |template: &Template| {
@@ -192,7 +192,7 @@ impl Profiler {
         Ok(Probe::new(id, stats, self.events, ends))
     }
 
-    /// The instructions with the descriptors of the maps as they are now.
+    /// Copies the instructions and replaces the descriptor numbers by the current descriptors of the maps.
     fn relocated(&self, insns: &[u64], per_cpu: i32) -> Vec<u64> {
         let mut relocated = insns.to_vec();
         for insn in &mut relocated {
@@ -216,7 +216,7 @@ impl Profiler {
     }
 }
 
-/// Loads a program, and when it is refused once more to hear why.
+/// Loads a program. If the kernel refuses it, loads it again with a log, to report the verifier's reason.
 fn load_with_words(tracing: &load::Tracing<'_>, id: u32) -> Result<OwnedFd> {
     let errno = match load::load_tracing(tracing, &mut []) {
         Ok(program) => return Ok(program),
@@ -230,7 +230,7 @@ fn load_with_words(tracing: &load::Tracing<'_>, id: u32) -> Result<OwnedFd> {
     })
 }
 
-/// Constants of the programs: `.rodata`.
+/// Builds the constants of the programs: `.rodata`.
 fn constants(events: &[Source], partial_events: u32, cpus: u32) -> Vec<u8> {
     let numbers = [events.len() as u32, cpus].map(u32::to_ne_bytes).concat();
     [&numbers[..], &source::kinds(events, partial_events), &u32::from(STORES_ARE_REORDERED).to_ne_bytes()].concat()

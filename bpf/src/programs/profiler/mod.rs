@@ -1,13 +1,13 @@
-//! The program profiler: programs of our own around functions of others' programs, which count their runs, how long those take, and what
-//! perf events come to in them.
+//! The program profiler: programs of our own around functions of other programs. They count the runs of a function, the time of the runs
+//! and the perf events in them.
 //!
-//! Around a function is a session (fsession, from Linux 7.0 on): one program, called at both ends and attached to both by one call. Where
-//! the kernel or the processor has no sessions it is a pair (fentry, fexit), of which the end of a function is attached before its begin and
-//! detached after it. Either way whatever began under our eyes also ends there. One session or pair serves a function, for all events;
-//! the events are opened once per CPU for all functions. Everything goes with its descriptors.
+//! Each function gets a session (fsession, from Linux 7.0 on): one program that one call attaches to both ends of the function. If the
+//! kernel or the processor has no sessions, the function gets a pair (fentry, fexit). The end of a pair is attached before its begin and
+//! detached after it. Both ways, the end of a run is seen if its begin was seen. One session or pair per function counts all events;
+//! the events are opened once per CPU for all functions. Closing the descriptors removes everything.
 //!
-//! A session takes as many of the trampoline's places and of its calls as a pair, and counting takes as long. What it has over a pair: it is
-//! there or not, never half; its begins and ends cannot come in between each other; and it is one program to load, attach and detach.
+//! A session takes as many places in the trampoline, and as many calls, as a pair, and counting takes as long. Its advantages: it is attached
+//! completely or not at all; begins and ends of two sessions cannot interleave; and only one program is loaded, attached and detached.
 
 mod calibrate;
 mod empty;

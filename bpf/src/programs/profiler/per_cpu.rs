@@ -1,7 +1,7 @@
-//! Counts of the programs around one function: `struct per_cpu_stats` of profiler.bpf.c, one for each CPU.
+//! Counts around one function: one `struct per_cpu_stats` of profiler.bpf.c per CPU.
 //!
-//! The programs write while this is read. What the end of a run adds to stands under a sequence number, and is read again until it did not
-//! change meanwhile; what its begin adds to is read after that, so that no run is seen to have ended that has not been seen to begin.
+//! The programs write while the recorder reads. A sequence number protects the counts that are written at the end of a run: they are read
+//! again until the number stays the same. Counts that are written at the begin are read afterwards, so that no run ends before it began.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Object, Result};
 use crate::sys::{load, memory::SharedWords};
 
-/// `EVENTS_MAX`: events that one profiler counts at most.
+/// Limit on the events of one profiler: `EVENTS_MAX` of profiler.bpf.c.
 pub const EVENTS_MAX: usize = 8;
-/// `SUB_BITS`: the bits of [`bprec_format::bprec::state::Histogram`] that [`ProbeCounts::buckets`] are divided by.
+/// Sub-bucket bits of [`bprec_format::bprec::state::Histogram`] in [`ProbeCounts::buckets`]: `SUB_BITS` of profiler.bpf.c.
 pub const HISTOGRAM_SUB_BITS: u8 = 4;
 
-// Words of `struct per_cpu_stats`.
+// Offsets in `struct per_cpu_stats`, in words of 64 bits.
 const EVERY: usize = 0;
 const RUNS: usize = 2;
 const OPENED: usize = 4;
@@ -32,19 +32,19 @@ const BUCKETS: usize = READINGS + 3 * EVENTS_MAX;
 const BUCKETS_LEN: usize = 528;
 const OPEN: usize = BUCKETS + BUCKETS_LEN;
 const OPEN_LEN: usize = 4;
-/// Whole cache lines of 64 bytes.
+/// Size of the structure in words, rounded up to cache lines of 64 bytes.
 const WORDS: usize = (OPEN + OPEN_LEN * (2 + 3 * EVENTS_MAX) + 1).next_multiple_of(8);
 
-/// Bytes for each CPU.
+/// Size of the counts of one CPU, bytes.
 pub(super) const BYTES: u32 = 8 * WORDS as u32;
-/// `KMALLOC_MAX_SIZE`, which a value of an array may not exceed in older kernels.
+/// Limit on the value size of an array map in older kernels: `KMALLOC_MAX_SIZE`, bytes.
 const OLD_VALUE_MAX_BYTES: u32 = 4 << 20;
 
-/// Limit on the time for which numbers that move while they are read are read again. The programs write for some ten
-/// nanoseconds at a time, so that one of a few attempts succeeds.
+/// Limit on retries while the programs change the counts being read. The programs write for some ten nanoseconds at a time, so that
+/// one of a few attempts succeeds.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// The numbers of one function, mapped.
+/// Counts of one function, in memory that is shared with the programs.
 #[derive(Debug)]
 pub(super) struct FunctionStats {
     map: OwnedFd,
@@ -52,29 +52,29 @@ pub(super) struct FunctionStats {
     cpus: usize,
 }
 
-/// Counts since a probe was attached, on one CPU or several. Readings are in the order of the events.
+/// Counts since a probe was attached, on one CPU or several. `readings` are in the order of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCounts {
-    /// Runs that began.
+    /// Number of runs that began.
     pub runs: u64,
-    /// Runs that were measured to their end.
+    /// Number of runs that were measured from begin to end.
     pub measured: u64,
-    /// Runs that began while there was no room for another open one on that CPU.
+    /// Number of runs that were not measured because the CPU already had the maximum number of open runs.
     pub nesting_overflow: u64,
-    /// Runs of which only the begin or the end was seen.
+    /// Number of runs with incomplete measurement: the begin or the end was not seen, or an event could not be read.
     pub discarded: u64,
-    /// Runs that are being measured.
+    /// Number of runs in progress that are being measured.
     pub open: u64,
-    /// Time of the measured runs.
+    /// Total time of the measured runs, ns.
     pub time_ns: u64,
-    /// Value, time enabled and time running of each event over the measured runs.
+    /// Value, time enabled (ns) and time running (ns) of each event, over the measured runs.
     pub readings: Vec<[u64; 3]>,
-    /// Bucket and measured runs in it, ascending; of times from which the calibrated overhead has been taken.
+    /// Histogram of run times without the calibrated overhead: bucket and number of measured runs, in ascending order.
     pub buckets: Vec<(u16, u64)>,
 }
 
 impl FunctionStats {
-    /// Numbers for this many CPUs, where one in `every` runs is measured.
+    /// Creates the counts for `cpus` CPUs; one in `every` runs is measured.
     ///
     /// # Errors
     /// Fails if the kernel refuses the map.
@@ -95,9 +95,9 @@ impl FunctionStats {
         self.map.as_fd()
     }
 
-    /// Has one in `every` runs measured from here on.
+    /// Sets the interval: from now on, one in `every` runs is measured.
     pub(super) fn set_every(&self, every: u64) {
-        // Twice of it is what is drawn from, among numbers of 32 bits.
+        // The program draws a 32-bit random number below twice this interval.
         let every = every.clamp(1, 1 << 30);
         (0..self.cpus).for_each(|cpu| self.words.set(cpu * WORDS + EVERY, every));
     }
@@ -106,12 +106,12 @@ impl FunctionStats {
         self.words.get(EVERY).max(1)
     }
 
-    /// Runs that began, on all CPUs.
+    /// Number of runs that began, on all CPUs.
     pub(super) fn begun(&self) -> u64 {
         self.on_all_cpus(RUNS)
     }
 
-    /// Runs whose end a session saw, on all CPUs. What is read after this has seen their begins.
+    /// Number of runs that a session saw end, on all CPUs. A later read of the begins includes the begins of all these runs.
     pub(super) fn ended(&self) -> u64 {
         self.on_all_cpus(ENDED)
     }
@@ -120,7 +120,7 @@ impl FunctionStats {
         (0..self.cpus).map(|cpu| self.words.get(cpu * WORDS + word)).sum()
     }
 
-    /// Counts of each CPU, by its number; `None` if the numbers of one did not keep still for long enough to be read together.
+    /// Reads the counts of each CPU, in the order of CPU numbers. Returns `None` if the counts of a CPU change during every attempt.
     pub(super) fn read(&self, events: usize) -> Option<Vec<ProbeCounts>> {
         (0..self.cpus).map(|cpu| self.read_cpu(cpu, events.min(EVENTS_MAX))).collect()
     }
@@ -130,15 +130,15 @@ impl FunctionStats {
         let mut of_ends = [0; OPEN];
         let ends = [CLOSED].into_iter().chain(DISCARDED_AT_EXIT..READINGS + 3 * events).chain(BUCKETS..OPEN);
         let mut deadline = None;
-        // Begins of runs move on their own, but no run of this CPU ends and another begins while the sequence keeps
-        // still. Read in between, they are of the same moment: a reader that is interrupted here would have more runs
-        // than the measured ones are of.
+        // The sequence does not cover the counts of begins, but while it is unchanged, no run ends on this CPU. Counts of begins that are read
+        // inside the loop therefore belong to the same moment. After the loop, the reader could be interrupted first, and `runs` would include
+        // later runs than `measured`.
         let [runs, opened, nesting_overflow, discarded_at_entry] = loop {
             let sequence = word(SEQUENCE);
             ends.clone().for_each(|index| of_ends[index] = word(index));
-            // The runs come last: one has begun before anything else is known of it.
+            // `RUNS` is read last, because a program increments it before all other counts.
             let of_begins = [OPENED, NESTING_OVERFLOW, DISCARDED_AT_ENTRY, RUNS].map(word);
-            // Every word is read with acquire semantics: this one after those above.
+            // Each read is an acquire load, so this read of the sequence comes after the reads above.
             if sequence.is_multiple_of(2) && word(SEQUENCE) == sequence {
                 let [opened, nesting_overflow, discarded_at_entry, runs] = of_begins;
                 break [runs, opened, nesting_overflow, discarded_at_entry];
@@ -164,7 +164,7 @@ impl FunctionStats {
 }
 
 impl ProbeCounts {
-    /// Counts of several CPUs.
+    /// Adds up the counts of several CPUs.
     pub fn sum(cpus: &[ProbeCounts]) -> ProbeCounts {
         let mut sum = ProbeCounts::default();
         let mut buckets = [0u64; BUCKETS_LEN];

@@ -1,4 +1,4 @@
-//! An attached session or pair around a function.
+//! A session or pair that is attached around a function.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,31 +7,31 @@ use std::time::Instant;
 use super::per_cpu::{FunctionStats, ProbeCounts};
 use crate::sys;
 
-/// A session or a pair around a function, attached; gone when this is dropped.
+/// A session or a pair around a function. Dropping it detaches the programs.
 #[derive(Debug)]
 pub struct Probe {
     id: u32,
     stats: FunctionStats,
     events: usize,
-    /// In the order in which they were attached.
+    /// Programs in the order of attachment.
     ends: Vec<End>,
-    /// The most that was ever sure.
+    /// Largest number of misses that was certain so far.
     misses: AtomicU64,
-    /// When there are no programs any more.
+    /// Number of misses when the programs were detached.
     last_misses: Option<u64>,
 }
 
-/// A program at one end of a function, or at both.
+/// A program at one end of a function, or at both ends.
 #[derive(Debug)]
 pub(super) struct End {
     link: Option<OwnedFd>,
     program: OwnedFd,
-    /// From some moment after this on it runs: attaching takes its time.
+    /// Time before the attach call. The program runs from some moment after this time on.
     after: Instant,
 }
 
 impl Probe {
-    /// Probes around the program `id`, by their ends in the order in which they were attached.
+    /// Makes the probe of a function of the program `id`. `ends` are in the order of attachment.
     pub(super) fn new(id: u32, stats: FunctionStats, events: usize, ends: Vec<End>) -> Probe {
         Probe { id, stats, events, ends, misses: AtomicU64::new(0), last_misses: None }
     }
@@ -41,33 +41,33 @@ impl Probe {
         self.id
     }
 
-    /// Counts so far, over all CPUs; `None` as [`Probe::read_cpus`].
+    /// Reads the counts so far, summed over all CPUs. Returns `None` in the same case as [`Probe::read_cpus`].
     pub fn read(&self) -> Option<ProbeCounts> {
         self.read_cpus().map(|cpus| ProbeCounts::sum(&cpus))
     }
 
-    /// Runs so far, over all CPUs: much less to read than all of it.
+    /// Number of runs so far, on all CPUs. Reads much less memory than [`Probe::read`].
     pub fn runs(&self) -> u64 {
         self.stats.begun()
     }
 
-    /// Counts so far on each CPU, by its number; `None` when they moved all the time while they were read. That is not
-    /// to be expected, and over for sure when the probe is detached.
+    /// Reads the counts so far of each CPU, in the order of CPU numbers. Returns `None` if the counts of a CPU change during every attempt.
+    /// This is unlikely, and impossible after the probe is detached.
     pub fn read_cpus(&self) -> Option<Vec<ProbeCounts>> {
         self.stats.read(self.events)
     }
 
-    /// Runs whose begin the kernel's recursion guard kept from us. For a session this is a lower bound: the kernel
-    /// counts refused begins and ends together, so two runs under way can hide one miss until they end.
+    /// Number of runs that the kernel's recursion guard hid from the probe. For a session this is a lower bound: the kernel counts refused
+    /// begins and ends together, so two runs in progress can hide one miss until they end.
     pub fn misses(&self) -> Option<u64> {
         match &self.ends[..] {
             [] => self.last_misses,
             [session] => {
-                // In this order: what ends meanwhile has begun.
+                // Ends are read before begins, so that the begin of every counted end is counted too.
                 let ended = self.stats.ended();
                 let refused = session.misses()?;
                 let begun = self.stats.begun();
-                // Each run has two ends, seen or refused, but for those that are under way.
+                // A completed run has a begin and an end, each seen or refused. A run in progress has no end yet.
                 let sure = (ended + refused).saturating_sub(begun).div_ceil(2);
                 Some(self.misses.fetch_max(sure, Ordering::Relaxed).max(sure))
             }
@@ -75,27 +75,27 @@ impl Probe {
         }
     }
 
-    /// Has one in `every` runs measured from here on.
+    /// Sets the interval: from now on, one in `every` runs is measured.
     pub fn set_every(&self, every: u64) {
         self.stats.set_every(every);
     }
 
-    /// One in this many runs is measured.
+    /// Interval of measurement: one in this many runs is measured.
     pub fn every(&self) -> u64 {
         self.stats.every()
     }
 
-    /// A moment before the first run that it could count, as near as is known; None when it is detached.
+    /// Latest known time before the first run that the probe can count; `None` after it is detached.
     pub fn began(&self) -> Option<Instant> {
         self.ends.last().map(|end| end.after)
     }
 
-    /// References that it holds on its program.
+    /// Number of references that the probe holds on the traced program.
     pub fn references(&self) -> i64 {
         self.ends.len() as i64
     }
 
-    /// Detaches it, of a pair the begin first. What was counted can still be read; what was being measured is discarded.
+    /// Detaches the programs; of a pair, the begin first. The counts can still be read; runs in progress are discarded.
     pub fn detach(&mut self) {
         self.ends.iter_mut().rev().for_each(|end| end.link = None);
         self.last_misses = self.misses();
@@ -104,7 +104,7 @@ impl Probe {
 }
 
 impl End {
-    /// Counts of a program that was attached by `link` some time after `after`.
+    /// Makes the end for a program that was attached by `link` some time after `after`.
     pub(super) fn new(link: OwnedFd, program: OwnedFd, after: Instant) -> End {
         End { link: Some(link), program, after }
     }

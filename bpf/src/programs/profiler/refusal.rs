@@ -1,4 +1,4 @@
-//! Programs that are not traced, with the reason.
+//! Decides which programs are not traced, with the reason.
 
 use std::collections::HashSet;
 
@@ -12,23 +12,23 @@ use crate::inspect;
 use crate::inspect::ProgSnapshot;
 use crate::programs::names;
 
-/// `BPF_JMP | BPF_CALL` of helper 12: a tail call, as the kernel shows it.
+/// `BPF_JMP | BPF_CALL`. In the instructions that the kernel shows, a tail call is a call of helper 12.
 const CALL: u8 = 0x85;
 const TAIL_CALL: i32 = 12;
-/// The oldest kernel on which others' programs are traced: older ones were not tried.
+/// Oldest kernel on which programs of others are traced; older kernels are untested.
 const OLDEST: (u32, u32) = (6, 1);
 
 /// Facts about the machine that decide which programs can be traced without harm.
 #[derive(Debug)]
 pub struct Refusals {
-    /// Programs of which an extension has replaced a function.
+    /// Ids of the programs in which an extension has replaced a function.
     extended: HashSet<u32>,
-    /// Trampolines lose count of tail calls, which then never end.
+    /// True if the kernel's trampolines lose the tail call count, so that a chain of tail calls may never end.
     endless_tail_calls: bool,
 }
 
 impl Refusals {
-    /// Looks at the links there are, and at the kernel's version.
+    /// Lists the links and reads the kernel's version.
     ///
     /// # Errors
     /// Fails if links cannot be listed.
@@ -37,16 +37,16 @@ impl Refusals {
         Ok(Refusals { extended: inspect::extended()?, endless_tail_calls: !tail_calls_are_counted(&release) })
     }
 
-    /// Looks at the links again.
+    /// Lists the links again, to find new extensions.
     ///
     /// # Errors
-    /// Fails if they cannot be listed.
+    /// Fails if links cannot be listed.
     pub fn refresh(&mut self) -> Result<()> {
         self.extended = inspect::extended()?;
         Ok(())
     }
 
-    /// Reason why a program is not traced; `None` if it may be.
+    /// Returns the reason why a program is not traced; `None` if it may be traced.
     pub fn reason(&self, program: &ProgSnapshot) -> Option<String> {
         let info = program.info.view();
         let id = info.id().unwrap_or(0);
@@ -80,31 +80,31 @@ impl Refusals {
     }
 }
 
-/// Returns true if the program may leave by a tail call: what that runs is then in its own counts. True when its instructions
-/// are not shown.
+/// Returns true if the program contains a tail call: its counts then include the programs that it tail-calls. Also returns true if the
+/// kernel does not show the instructions.
 pub fn makes_tail_calls(info: &ProgInfo<'_>) -> bool {
     info.xlated_insns().is_none_or(|insns| {
         insns.chunks_exact(8).any(|insn| {
-            // A source register that is not zero calls something else.
+            // With a nonzero source register, the instruction calls a BPF function or a kernel function instead of a helper.
             let number = i32::from_ne_bytes([insn[4], insn[5], insn[6], insn[7]]);
             insn[0] == CALL && source_register(insn[1]) == 0 && number == TAIL_CALL
         })
     })
 }
 
-/// The full name of a program's first function.
+/// Returns the full name of a program's first function.
 fn entry_name(info: &ProgInfo<'_>, btf: &Btf<'_>) -> Option<String> {
     let type_id = info.functions().next()?.type_id?;
     Some(String::from_utf8_lossy(btf.type_by_id(type_id)?.name()?).into_owned())
 }
 
-/// Programs that exist to have their functions replaced, such as libxdp's, go by this name.
+/// Returns true for names of dispatchers, such as libxdp's: programs that exist to have their functions replaced.
 fn is_dispatcher(name: &str) -> bool {
     name == "dispatcher" || name.ends_with("_dispatcher")
 }
 
-/// Returns true if a function behind the entry is global, is given one pointer, and does nothing with it: such functions are there for
-/// extensions to take their place, by whatever name the program goes.
+/// Returns true if a function other than the entry is global, takes one pointer and does nothing with it. Programs of any name have such
+/// functions as placeholders for extensions.
 fn has_place_for_extension(info: &ProgInfo<'_>, btf: &Btf<'_>) -> bool {
     let Some(insns) = info.xlated_insns() else { return false };
     let functions: Vec<_> = info.functions().collect();
@@ -125,9 +125,9 @@ fn is_global_of_one_pointer(btf: &Btf<'_>, type_id: u32) -> bool {
     params.next() == Some(Some(Kind::PTR)) && params.next().is_none()
 }
 
-/// Neither calls anything nor touches any memory but its own stack.
+/// Returns true if the instructions neither call a function nor access memory other than their own stack.
 fn does_nothing(insns: &[u8]) -> bool {
-    // Classes of instructions (`BPF_LD` and so on, the low three bits), and the register that is the stack's end.
+    // Instruction classes (`BPF_LD` and so on, the low three bits), and the frame pointer register.
     const LD: u8 = 0;
     const LDX: u8 = 1;
     const ST: u8 = 2;
@@ -145,12 +145,13 @@ fn does_nothing(insns: &[u8]) -> bool {
     })
 }
 
-/// Returns true if trampolines of this kernel count tail calls, so that these end.
+/// Returns true if the trampolines of the kernel `release` keep the tail call count, so that every chain of tail calls ends.
 pub fn tail_calls_are_counted(release: &str) -> bool {
     bprec_host::version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
 }
 
-/// Why no program should be traced on this kernel, or None: to attach to programs that run is nothing to be tried on a user's machine.
+/// Returns the reason why no program is traced on this kernel; `None` if tracing was tested on it. Attaching to live programs can do harm,
+/// so it is not tried out on a user's machine.
 pub(super) fn kernel_reason() -> Option<&'static str> {
     let reason = "programs are traced from Linux 6.1 on, as it was not tried on older kernels";
     (bprec_host::kernel_version() < OLDEST).then_some(reason)

@@ -1,4 +1,4 @@
-//! Run statistics seen by a program of ours that does nothing: whether they are on, and what they cost.
+//! Finds out with an empty program whether run statistics are on, and measures their cost.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,32 +8,32 @@ use super::empty::BareProgram;
 use crate::error::Result;
 use crate::inspect::StatsGuard;
 
-/// Runs at a time; the kernel gives their mean, rounded to 1 ns.
+/// Number of runs per test run call; the kernel returns their mean time, rounded to 1 ns.
 const RUNS: u32 = 250;
-/// Number of rounds. The lower quartile counts: other work of the machine only ever adds.
+/// Number of rounds. The lower quartile is used, because other work on the machine can only add time.
 const BATCHES: usize = 9;
-/// Times that they are switched on and off, which patches the kernel's text on all CPUs. A processor's clock may change meanwhile.
+/// Number of on-off switches. Each switch patches kernel code on all CPUs. One is not enough, because the CPU's clock may change meanwhile.
 const SWITCHES: usize = 5;
-/// Cost of counting a run among other work over its cost in a loop: 80 to 88 ns over 68 ns, measured as the slowdown of a thread that makes
-/// system calls under two tracepoint programs.
+/// Ratio of the cost of counting a run among other work to its cost in a loop: 80 to 88 ns over 68 ns, measured as the slowdown of a
+/// thread that makes system calls under two tracepoint programs.
 const IN_PLACE: (u64, u64) = (6, 5);
-/// Between tries, while somebody else has them on.
+/// Pauses between attempts while another process has run statistics on.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(5), Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(40)];
-/// Cost of a run over the time that statistics see of an empty program: of the two readings of the clock they see one and a
-/// part. 80 to 88 ns over 50 ns, measured with system calls under two tracepoint programs.
+/// Ratio of the cost of counting a run to the time that run statistics report for an empty program. Of the two clock reads they report one
+/// and a part of the other. 80 to 88 ns over 50 ns, measured with system calls under two tracepoint programs.
 const UNSEEN: (u64, u64) = (5, 3);
 
 /// Cost of run statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatsCost {
-    /// Added to each run of any program, ns.
+    /// Time added to each run of any program, ns.
     pub run_ns: u64,
-    /// Time that it takes to switch them on and off again.
+    /// Time to switch run statistics on and off again.
     pub switch: Duration,
 }
 
-/// A program that tells whether run statistics are on, whoever has switched them on.
+/// A program that shows whether run statistics are on, no matter which process switched them on.
 #[derive(Debug)]
 pub struct StatsProbe {
     program: BareProgram,
@@ -44,14 +44,14 @@ impl StatsProbe {
     /// Loads the program.
     ///
     /// # Errors
-    /// Fails if the kernel refuses it.
+    /// Fails if the kernel refuses the program.
     pub fn load() -> Result<StatsProbe> {
         let program = BareProgram::load()?;
         let id = program.id()?;
         Ok(StatsProbe { program, id })
     }
 
-    /// The program's id.
+    /// Id of the program.
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -66,14 +66,14 @@ impl StatsProbe {
         Ok(self.program.counted()?.0 > before)
     }
 
-    /// Measures the cost of run statistics. They are switched on for some hundred microseconds, several times. While somebody else has them on the
-    /// cost of a run follows from the time that they see of the program, and that of a switch is unknown, and small: it changes a number.
+    /// Measures the cost of run statistics by switching them on several times, for some hundred microseconds each. If another process keeps
+    /// them on, the cost of a run is computed from the time that they report for the program, and the unknown cost of a switch is given as 0.
     ///
     /// # Errors
-    /// Fails if they cannot be switched on, or the program cannot be run.
+    /// Fails if run statistics cannot be switched on, or if the program cannot be run.
     pub fn calibrate(&self) -> Result<StatsCost> {
         let mut without = self.run_ns()?;
-        // Another recorder may have them on for a moment only.
+        // Another recorder may have switched them on for a moment only: try again.
         let mut pauses = PAUSES.iter();
         while let Some(seen_ns) = without.1 {
             let Some(pause) = pauses.next() else {
@@ -99,7 +99,7 @@ impl StatsProbe {
         Ok(StatsCost { run_ns, switch: Duration::from_nanos(usual(switches)) })
     }
 
-    /// The time of a run, and how much of it run statistics see, if they are on.
+    /// Measures the time of a run, ns, and the part that run statistics report, ns (`None` if they are off).
     fn run_ns(&self) -> Result<(u64, Option<u64>)> {
         let (runs, seen_ns) = self.program.counted()?;
         let batches = (0..BATCHES).map(|_| self.program.run(RUNS)).collect::<Result<Vec<_>>>()?;

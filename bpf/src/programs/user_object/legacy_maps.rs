@@ -1,9 +1,9 @@
-//! Objects whose maps are in a section `maps`, as `struct bpf_map_def { type, key_size, value_size, max_entries, map_flags }`.
+//! Converts objects with maps in a section `maps`, as `struct bpf_map_def { type, key_size, value_size, max_entries, map_flags }`.
 //!
-//! libbpf has refused them since 1.0; it takes maps that BTF describes. So the object is rewritten in memory to be one of
-//! those: the section becomes `.maps`, and its variables get types that say what their bytes say. Key and value types
-//! come from `struct ____btf_map_NAME { key; value; }`, the mark that such objects leave of them, where there is one. Nothing
-//! that is there is moved, so that code, relocations and line tables hold: what is new stands at the end of the file.
+//! libbpf 1.0 and later refuse this form; they accept only maps that BTF describes. The object is therefore rewritten in memory: the section
+//! is renamed to `.maps`, and its variables get BTF types with the same values. Types of key and value come from
+//! `struct ____btf_map_NAME { key; value; }`, if the object has this structure. Existing contents are not moved, so that code, relocations
+//! and line tables stay valid; new contents are appended to the file.
 
 mod definition;
 mod elf;
@@ -12,11 +12,11 @@ mod types;
 use definition::Definition;
 use elf::Elf;
 
-/// The object with its old map definitions made into ones that libbpf takes; `None` when it has none, or is nothing that
-/// can be read, which libbpf will say better.
+/// Converts an object's legacy map definitions to definitions by BTF. Returns `None` if the object has no legacy definition, or if it cannot
+/// be parsed; libbpf then reports the error.
 ///
 /// # Errors
-/// Fails if a definition cannot be said in the new way, in words.
+/// Fails with a message if a definition cannot be expressed in BTF.
 pub(crate) fn convert_legacy_maps(object: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let Some(elf) = Elf::parse(object) else { return Ok(None) };
     let Some(maps) = elf.section("maps") else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Objects of the user's: their perf_event programs loaded, and the maps that they put out through.
+//! BPF objects of the user: loads their perf_event programs and finds the maps through which they output data.
 
 mod legacy_maps;
 
@@ -15,11 +15,11 @@ use crate::programs::quiet::quietly;
 use crate::sys;
 use crate::sys::FdInfo;
 
-/// Lines of a verifier's log that a message ends with: its verdict is at the end.
+/// Limit on the lines of the verifier's log in a message. The last lines are shown, because the verdict is at the end.
 const LOG_LINES: usize = 15;
 
-/// An object of the user's in the kernel: its maps made, its perf_event programs loaded and attached to nothing. All of it
-/// goes when this is dropped; nothing is pinned.
+/// A loaded BPF object of the user: its maps are created, its perf_event programs are loaded and not attached. Dropping it removes
+/// everything from the kernel; nothing is pinned.
 #[derive(Debug)]
 pub struct UserObject {
     object: Object,
@@ -31,29 +31,29 @@ pub struct UserObject {
 /// A program of a loaded object.
 #[derive(Debug)]
 pub struct UserProgram {
-    /// Its function.
+    /// Name of the program's function.
     pub name: String,
-    /// The kernel's number.
+    /// Id of the program.
     pub id: u32,
-    /// To attach it by.
+    /// Descriptor to attach the program with.
     pub fd: OwnedFd,
 }
 
-/// A map through which programs put out bytes into perf events (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`).
+/// A map through which programs output bytes to perf events (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputMap {
-    /// Its name.
+    /// Name of the map.
     pub name: String,
-    /// Places for events; a program puts out through that of its CPU as a rule.
+    /// Number of entries, each for one event. A program usually outputs through the entry of the current CPU.
     pub entries: u32,
 }
 
 impl UserObject {
-    /// Loads the perf_event programs of an object file, or only the one called `program`. The others are not loaded.
+    /// Loads the perf_event programs of an object file, or only the program named `program`. Other programs are not loaded.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or has no such program, or the kernel does not take one: with the verifier's last words
-    /// where it was the verifier. Nothing stays in the kernel then.
+    /// Fails if the file cannot be read, if it has no suitable program, or if the kernel refuses a program; an error of the verifier includes
+    /// the end of its log. Nothing stays in the kernel after an error.
     pub fn load(path: &Path, program: Option<&str>) -> Result<UserObject> {
         let unusable = |problem: String| Error::UserObject { path: path.to_owned(), problem };
         let is_file = fs::metadata(path).map_err(|source| Error::file(path, source))?.is_file();
@@ -66,7 +66,7 @@ impl UserObject {
         if converted.is_some() {
             notes.push("its maps are defined the old way (section maps) and were converted".to_owned());
         }
-        // libbpf names maps of global variables after the object, of a file by what comes before the first dot.
+        // libbpf names the maps of global variables after the object. For a file, it takes the file name up to the first dot.
         let stem = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let stem = stem.split('.').next().unwrap_or_default();
         let mut open =
@@ -90,41 +90,41 @@ impl UserObject {
         Ok(UserObject { object, path: path.to_owned(), programs, notes })
     }
 
-    /// The file it came from.
+    /// Path of the object file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Remarks for its author: programs that were left out, maps that are not pinned.
+    /// Notes for the author of the object: programs that were left out, maps that are not pinned.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The programs that are loaded, in the order of the file.
+    /// Loaded programs, in the order of the file.
     pub fn programs(&self) -> &[UserProgram] {
         &self.programs
     }
 
-    /// The ids of its maps that hold something: all but those for events.
+    /// Ids of the maps that hold data: all maps except those for perf events.
     ///
     /// # Errors
-    /// Fails if the kernel does not tell them.
+    /// Fails if the kernel does not return the ids.
     pub fn map_ids(&self) -> Result<Vec<u32>> {
         let holding = self.object.maps().filter(|map| map.map_type() != MapType::PerfEventArray);
         holding.map(|map| Ok(FdInfo::of_own(map.as_fd())?.map_id.unwrap_or(0))).collect()
     }
 
-    /// The maps that its programs put bytes out through.
+    /// Maps through which the programs output bytes.
     pub fn outputs(&self) -> Vec<OutputMap> {
         let maps = self.object.maps().filter(|map| map.map_type() == MapType::PerfEventArray);
         maps.map(|map| OutputMap { name: map.name().to_string_lossy().into_owned(), entries: map.max_entries() })
             .collect()
     }
 
-    /// Lets what is put out through `map` at place `index` go to `event`, for as long as this lives.
+    /// Sends the output through entry `index` of `map` to `event`, until this value is dropped.
     ///
     /// # Errors
-    /// Fails if the kernel refuses: the event must be software/bpf-output, of one CPU, and not inherited.
+    /// Fails if the map does not exist or the kernel refuses the event: it must be software/bpf-output, of one CPU, and not inherited.
     pub fn set_output(&self, map: &str, index: u32, event: BorrowedFd<'_>) -> Result<()> {
         let unusable = |problem: String| Error::UserObject { path: self.path.clone(), problem };
         let found = self.object.maps().find(|it| it.name() == map).ok_or_else(|| unusable(format!("no map {map}")))?;
@@ -134,7 +134,7 @@ impl UserObject {
     }
 }
 
-/// Chooses what is loaded: perf_event programs, or the one that is asked for. Their names.
+/// Selects the programs to load: all perf_event programs, or only the program `asked`. Returns their names.
 fn choose(open: &mut OpenObject, asked: Option<&str>, notes: &mut Vec<String>) -> Result<Vec<String>, String> {
     let mut chosen = Vec::new();
     let mut known = Vec::new();
@@ -167,7 +167,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "none at all".to_owned() } else { names.join(", ") }
 }
 
-/// Why libbpf does not take a file as an object.
+/// Describes why libbpf refuses a file.
 fn not_opened(source: &libbpf_rs::Error, log: &str) -> String {
     let words: Vec<&str> = log.lines().map(|line| line.trim_start_matches("libbpf: ").trim()).collect();
     let last = words.iter().rev().find(|line| !line.is_empty() && !line.starts_with("failed to open object"));
@@ -175,8 +175,8 @@ fn not_opened(source: &libbpf_rs::Error, log: &str) -> String {
     format!("not a BPF object that can be loaded: {why}; `clang -target bpf -O2 -g -c` compiles one from C")
 }
 
-/// Why the kernel does not take an object: of a program that the verifier rejects its name and the end of the log, else
-/// what libbpf says.
+/// Describes why the kernel refuses an object. For a program that the verifier rejects: its name and the end of the log; otherwise
+/// libbpf's messages.
 fn not_loaded(source: &libbpf_rs::Error, log: &str) -> String {
     const BEGIN: &str = "-- BEGIN PROG LOAD LOG --";
     const END: &str = "-- END PROG LOAD LOG --";
@@ -185,7 +185,7 @@ fn not_loaded(source: &libbpf_rs::Error, log: &str) -> String {
     if let Some(begin) = begin {
         let program = lines.get(begin).and_then(|line| line.split('\'').nth(1)).unwrap_or("?");
         let body: Vec<&str> = lines.iter().skip(begin + 1).take_while(|line| **line != END).copied().collect();
-        // libbpf says the kernel's number in a line before.
+        // libbpf prints the errno on an earlier line.
         let answer = lines.iter().take(begin).rev().find_map(|line| line.split_once("program load failed: "));
         let answer = answer.map(|(_, answer)| format!(" ({})", answer.trim_start_matches('-'))).unwrap_or_default();
         let shown = body.iter().skip(body.len().saturating_sub(LOG_LINES));

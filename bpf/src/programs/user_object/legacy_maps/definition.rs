@@ -1,16 +1,16 @@
-//! `struct bpf_map_def`, as the section `maps` has it.
+//! `struct bpf_map_def`, the form of map definitions in the section `maps`.
 
 use bprec_format::Endian;
 
-/// Bytes of a definition without `map_flags`, which the oldest lack, and with them.
+/// Size of a definition, in bytes: without `map_flags`, which the oldest objects lack, and with `map_flags`.
 const REQUIRED_BYTES: usize = 16;
 const KNOWN_BYTES: usize = 20;
 
-/// One map, as the old way has it.
+/// Legacy definition of one map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Definition<'a> {
     pub(super) name: &'a [u8],
-    /// Offset in its section.
+    /// Offset in the section, bytes.
     pub(super) offset: usize,
     pub(super) bytes: usize,
     pub(super) map_type: u32,

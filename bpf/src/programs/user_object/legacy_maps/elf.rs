@@ -1,4 +1,4 @@
-//! The part of ELF that renaming a section and giving the file other BTF need.
+//! Minimal ELF editing: renames a section and replaces the BTF.
 
 use object::elf::{FileHeader64, SHT_PROGBITS, SHT_SYMTAB, STT_SECTION, SectionHeader64, Sym64};
 use object::pod::{bytes_of, bytes_of_slice};
@@ -7,14 +7,14 @@ use object::{NativeEndian, SectionIndex, U16, U32, U64};
 
 type Header = FileHeader64<NativeEndian>;
 
-/// An object of 64 bits in this machine's byte order.
+/// A 64-bit ELF object in this machine's byte order.
 pub(super) struct Elf<'a> {
     file: &'a [u8],
     header: &'a Header,
     sections: SectionTable<'a, Header>,
 }
 
-/// One section.
+/// A section of the object.
 #[derive(Debug)]
 pub(super) struct Section<'a> {
     index: SectionIndex,
@@ -22,7 +22,7 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Elf<'a> {
-    /// `None` for what is not such an object.
+    /// Parses an object; `None` if it is not a 64-bit ELF object in this machine's byte order.
     pub(super) fn parse(file: &'a [u8]) -> Option<Elf<'a>> {
         let header = Header::parse(file).ok()?;
         header.endian().ok()?;
@@ -30,13 +30,13 @@ impl<'a> Elf<'a> {
         Some(Elf { file, header, sections })
     }
 
-    /// The section of that name.
+    /// Finds a section by name.
     pub(super) fn section(&self, name: &str) -> Option<Section<'a>> {
         let (index, header) = self.sections.section_by_name(NativeEndian, name.as_bytes())?;
         Some(Section { index, data: header.data(NativeEndian, self.file).ok()? })
     }
 
-    /// Names and offsets of the variables in a section, by their symbols.
+    /// Reads the names and offsets of the variables in a section from the symbol table.
     pub(super) fn variables_in(&self, section: &Section<'_>) -> Option<Vec<(&'a [u8], usize)>> {
         let symbols = self.sections.symbols(NativeEndian, self.file, SHT_SYMTAB).ok()?;
         let in_it = symbols.iter().filter(|symbol| {
@@ -49,7 +49,7 @@ impl<'a> Elf<'a> {
         in_it.map(variable).collect()
     }
 
-    /// The file with `maps` named `.maps` and with this BTF.
+    /// Returns the file with the section `maps` renamed to `.maps` and with `btf` as its BTF.
     pub(super) fn with(&self, maps: &Section<'_>, btf: &[u8]) -> Option<Vec<u8>> {
         let mut file = self.file.to_vec();
         let mut headers: Vec<SectionHeader64<NativeEndian>> = self.sections.iter().copied().collect();

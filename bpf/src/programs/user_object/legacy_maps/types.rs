@@ -1,8 +1,8 @@
-//! Types for old map definitions, behind those that an object has already.
+//! BTF types for legacy map definitions, appended to the object's own types.
 //!
-//! A map definition of today is a struct type: its members are pointers, to arrays whose length is a number, or to the type
-//! of a key or value. The variables are smaller than such a struct, so it says their size, and its members, of which only
-//! the types count, all start at 0.
+//! BTF defines a map by a struct type. Each member is a pointer, either to an array with a number as its length, or to the type of a key or
+//! value. The legacy variables are smaller than this struct. The struct type therefore states the size of the variable, and all its members
+//! have offset 0; only the types of the members matter.
 
 use bprec_format::Endian;
 use bprec_format::bpf::btf::{Btf, Kind, MAGIC};
@@ -10,11 +10,11 @@ use bprec_format::bpf::btf::{Btf, Kind, MAGIC};
 use super::definition::Definition;
 
 const HEADER_BYTES: usize = 24;
-/// Bytes that every type record starts with.
+/// Size of the fixed part of a type record, bytes.
 const RECORD_BYTES: usize = 12;
 
-/// BTF that describes the maps as libbpf wants it: what there is already, then what it takes. `None` when what there is
-/// cannot be read.
+/// Builds BTF that describes the maps for libbpf: the types of `old`, followed by the new types. Returns `None` if `old` cannot be
+/// read.
 pub(super) fn describe(definitions: &[Definition<'_>], section_bytes: usize, old: Option<&[u8]>) -> Option<Vec<u8>> {
     let btf = match old {
         Some(blob) => {
@@ -28,7 +28,7 @@ pub(super) fn describe(definitions: &[Definition<'_>], section_bytes: usize, old
         }
         _ => Types { types: Vec::new(), count: 0, strings: vec![0] },
     };
-    // A compiler describes the section whole or not at all.
+    // A compiler describes either all variables of the section or none.
     let section = btf.as_ref().and_then(|btf| btf.find(Kind::DATASEC, b"maps"));
     let int = new.int();
     let mut variables = Vec::new();
@@ -56,19 +56,19 @@ pub(super) fn describe(definitions: &[Definition<'_>], section_bytes: usize, old
     Some(new.encode())
 }
 
-/// A part of a blob whose offset from the end of the header, and length, are at `at`.
+/// Returns a part of a BTF blob. The header has the part's offset from the end of the header at `at`, followed by its length.
 fn part(blob: &[u8], at: usize) -> Option<&[u8]> {
     let header_bytes = Endian::NATIVE.u32_at(blob, 4)? as usize;
     let start = header_bytes.checked_add(Endian::NATIVE.u32_at(blob, at)? as usize)?;
     blob.get(start..start.checked_add(Endian::NATIVE.u32_at(blob, at + 4)? as usize)?)
 }
 
-/// Offset of the record of a type.
+/// Offset of a type's record in the types.
 fn record_start(btf: &Btf<'_>, id: u32) -> usize {
     btf.types().take_while(|it| it.id() < id).map(|it| RECORD_BYTES + it.raw().1.len()).sum()
 }
 
-/// Types that grow.
+/// BTF under construction.
 struct Types {
     types: Vec<u8>,
     count: usize,
@@ -83,7 +83,7 @@ impl Types {
         offset
     }
 
-    /// Appends a type; its id.
+    /// Appends a type and returns its id.
     fn add(&mut self, name: u32, kind: Kind, count: u32, size_or_type: u32, extra: &[u32]) -> u32 {
         let words = [name, u32::from(kind.0) << 24 | count, size_or_type];
         self.types.extend(words.iter().chain(extra).flat_map(|word| word.to_ne_bytes()));
@@ -91,7 +91,7 @@ impl Types {
         self.count as u32
     }
 
-    /// Overwrites a word of the types.
+    /// Overwrites the word at offset `at` of the types.
     fn put(&mut self, at: usize, word: u32) -> Option<()> {
         self.types.get_mut(at..at + 4)?.copy_from_slice(&word.to_ne_bytes());
         Some(())
@@ -103,7 +103,7 @@ impl Types {
         self.add(name, Kind::INT, 0, 4, &[SIGNED_32_BITS])
     }
 
-    /// The struct that says what `definition` says. `annotated` are the types of key and value.
+    /// Appends the struct type for `definition` and returns its id. `annotated` holds the types of key and value, if the object has them.
     fn definition(&mut self, definition: &Definition<'_>, annotated: Option<(u32, u32)>, int: u32) -> u32 {
         let mut members = Vec::new();
         let sizes = [("key_size", definition.key_bytes), ("value_size", definition.value_bytes)];
