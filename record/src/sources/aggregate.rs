@@ -151,7 +151,7 @@ impl Source for Aggregates {
         }
     }
 
-    /// Reads the samples at each interval, and before the recorder closes descriptors of programs. It checks for such programs at most ten times a second.
+    /// Reads the samples at each interval, and before the recorder closes descriptors of programs.
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         if tick.is_reading || context.programs.lets_go() {
             self.drain(context)?;
