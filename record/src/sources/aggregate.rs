@@ -1,16 +1,15 @@
-//! `--aggregate`: samples are counted in the kernel, and written as weighted ones at each interval.
+//! `--aggregate`: a BPF program counts samples in the kernel; the recorder writes the counts as weighted samples at each interval.
 //!
-//! The program that counts sits on the sampling events themselves, which is what makes the recording small, and what
-//! blinds it to samples inside kprobe, tracepoint and perf_event programs: there the kernel drops samples of events with a
-//! program, and counts them nowhere. What the events themselves counted is kept beside what the program saw, so that the
-//! difference can be told.
+//! The program is attached to the sampling events themselves. This makes the recording small, but hides samples inside kprobe,
+//! tracepoint and perf_event programs: the kernel drops samples there if the event has a program, and does not count these losses.
+//! The recording therefore holds the counter values of the events beside the counts of the program: the difference shows the loss.
 //!
-//! A weighted sample has the time of the first sample that it stands for. A perf that reads the file sorts what lies
-//! between two FINISHED_ROUND records, and does not expect what comes behind them to be older than what lies before the
-//! first: so there is one such record per interval, behind the samples.
+//! A weighted sample has the time of the first sample that it represents. perf sorts the records between two FINISHED_ROUND
+//! records, and expects no later record to be older than the records before the first of the two. The recorder therefore writes one
+//! FINISHED_ROUND per interval, after the samples.
 //!
-//! A weighted sample is of one program. The recorder holds every program until everyone else has let go of it, and takes the samples out of the
-//! kernel before it lets go itself: until then no other program can be at the same addresses, and the samples of the next one are counted anew.
+//! A weighted sample inside BPF code belongs to one program. The recorder holds a descriptor of every program until all others have released it,
+//! and reads the samples before it closes the descriptor. Until then, the kernel cannot load another program at the same addresses.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,34 +24,34 @@ use super::{Context, Source, Tick};
 use crate::events::{OpenEvents, Sampler, machine};
 use crate::{Aggregate, Error, Level, Options, Result, sys};
 
-/// The name of task and mapping that the samples without room have.
+/// Name of the task and the mapping of overflow samples, which found no free entry in the stack table.
 const OVERFLOW: &[u8] = b"[overflow]";
-/// The address that they have, and that mapping's.
+/// Address of overflow samples, and start address of their mapping.
 const OVERFLOW_IP: u64 = 0x1000;
 
 /// Counter of the samples of one event.
 #[derive(Debug)]
 struct CountedEvent {
-    /// Taken off before the program goes.
+    /// Attachments of the program; dropped before the program is unloaded.
     attached: Vec<Attached>,
     aggregator: Aggregator,
     /// Index of the event.
     event: usize,
     layout: SampleLayout,
-    /// An id of the event by CPU.
+    /// Pairs of CPU and id of the event on that CPU, sorted by CPU.
     ids: Vec<(u32, u64)>,
-    /// Accounts of CPUs at the last reading.
+    /// Pairs of CPU and its counts at the last reading.
     accounts: Vec<(u32, PerCpuStats)>,
-    /// Sum of all rows written.
+    /// Sum of all weighted samples written.
     written: PerCpuStats,
     /// Counts before the file began.
     before: Aggregation,
 }
 
-/// All of a recording's events, counted.
+/// Counters of all sampling events of a recording.
 #[derive(Debug)]
 pub(crate) struct Aggregates {
-    /// Set when the events are open.
+    /// The open events; `None` until [`Aggregates::set_events`] is called.
     opened: Option<Arc<OpenEvents>>,
     events: Vec<CountedEvent>,
     entries: u32,
@@ -62,10 +61,10 @@ pub(crate) struct Aggregates {
 }
 
 impl Aggregates {
-    /// Loads the program for each of the events.
+    /// Loads one counting program for each event.
     ///
     /// # Errors
-    /// When an event takes no such program, or the kernel refuses it.
+    /// Fails if an event is a tracepoint, or if the kernel refuses the program.
     pub(crate) fn load(
         samplers: &[Sampler],
         options: &Options,
@@ -98,17 +97,17 @@ impl Aggregates {
         Ok(Aggregates { opened: None, events, entries, interval_ns, records: 0 })
     }
 
-    /// Tells it the events, which are open.
+    /// Sets the open events.
     pub(crate) fn set_events(&mut self, opened: Arc<OpenEvents>) {
         self.opened = Some(opened);
     }
 
-    /// Takes out of the kernel what was counted since the last time: samples, then the account of each event, as it is now.
+    /// Reads the counts since the last call, and writes for each event its weighted samples and then its current totals.
     fn drain(&mut self, context: &mut Context<'_>) -> Result<()> {
         let Some(opened) = &self.opened else { return Ok(()) };
         for counted in &mut self.events {
             let mut records = Vec::new();
-            // Some of what was counted would be missing without a word if this could fail.
+            // An error ends the source: otherwise, counts would be missing without a message.
             self.records += counted.drain(&mut records)?;
             context.out.records(records)?;
             context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
@@ -118,7 +117,7 @@ impl Aggregates {
         Ok(())
     }
 
-    /// Puts the programs on the events, which are not switched on yet.
+    /// Attaches the programs to the events, which are still disabled.
     fn attach(&mut self, opened: &OpenEvents) -> Result<()> {
         for counted in &mut self.events {
             counted.layout = SampleLayout::new(&opened.events[counted.event].file.attr, Endian::NATIVE);
@@ -142,7 +141,7 @@ impl Source for Aggregates {
                         [blind spot] only";
             (context.notify)(Level::Notice, text);
         }
-        // From the first state on, a reader knows what the samples are.
+        // This first state marks the samples as weighted, before any of them is written.
         for counted in &mut self.events {
             context.out.state(State::Aggregation(counted.account(&opened, self.entries, self.interval_ns)))?;
         }
@@ -152,7 +151,7 @@ impl Source for Aggregates {
         }
     }
 
-    /// Takes out the samples also of programs that are about to be let go of. Releases are looked for ten times a second at most.
+    /// Reads the samples at each interval, and before the recorder closes descriptors of programs.
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         if tick.is_reading || context.programs.lets_go() {
             self.drain(context)?;
@@ -160,7 +159,7 @@ impl Source for Aggregates {
         Ok(None)
     }
 
-    /// Everything counts for the next file from here on.
+    /// Writes the last counts of the file, and starts the counts of the next file at 0.
     fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         self.drain(context)?;
         let Some(opened) = &self.opened else { return Ok(()) };
@@ -171,7 +170,7 @@ impl Source for Aggregates {
     }
 }
 
-/// The records that tell what the samples without room are.
+/// Encodes the COMM and MMAP records that name overflow samples.
 fn overflow_names(layout: &SampleLayout) -> Result<Vec<u8>> {
     let comm = Comm { pid: OVERFLOW_PID, tid: OVERFLOW_PID, comm: OVERFLOW };
     let map = Mmap {
@@ -229,7 +228,7 @@ impl CountedEvent {
         Ok(records)
     }
 
-    /// Counts since the file began.
+    /// Returns the counts since the file began.
     fn account(&self, opened: &OpenEvents, entries: u32, interval_ns: u64) -> Aggregation {
         let (now, before) = (self.total(opened), self.before);
         Aggregation {
@@ -245,9 +244,9 @@ impl CountedEvent {
         }
     }
 
-    /// Counts since the recording began.
+    /// Returns the counts since the recording began.
     fn total(&self, opened: &OpenEvents) -> Aggregation {
-        // Samples that came after the tables were switched are in no row yet, and in the next file if another begins.
+        // Samples taken after the kernel tables were switched are not yet in `written`. If another file begins, they go into that file.
         let PerCpuStats { samples, period, overflow_samples, overflow_period } = self.written;
         let mut sum = Aggregation {
             time_ns: sys::monotonic_ns(),
@@ -268,13 +267,13 @@ fn refused(error: bprec_bpf::Error) -> Error {
     Error::Other(format!("--aggregate: {error}"))
 }
 
-/// The id of the event on a CPU, or any.
+/// Returns the id of the event on a CPU, or the id on the first CPU if that CPU has none.
 fn id_on(ids: &[(u32, u64)], cpu: u32) -> u64 {
     let found = ids.binary_search_by_key(&cpu, |(cpu, _)| *cpu).unwrap_or(0);
     ids.get(found).map_or(0, |(_, id)| *id)
 }
 
-/// Appends a weighted sample, its fields in the order of the kernel's.
+/// Appends a weighted sample, with its fields in the order of the kernel.
 fn sample(layout: &SampleLayout, id: u64, stack: &Stack<'_>, out: &mut Vec<u8>) -> Result<()> {
     let mode = if stack.chain.first() == Some(&context::KERNEL) { misc::KERNEL } else { misc::USER };
     let (pid, tid) = stack.pid_tid;

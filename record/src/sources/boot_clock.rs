@@ -1,4 +1,4 @@
-//! Distance between the clock of load times and that of the recording: larger after each suspend.
+//! Offset between the clock of load times (CLOCK_BOOTTIME) and the clock of the recording (CLOCK_MONOTONIC). Each suspend increases the offset.
 
 use std::time::Instant;
 
@@ -7,17 +7,17 @@ use bprec_format::bprec::state::{BootClock, State};
 use super::{Context, Source, Tick};
 use crate::{Result, sys};
 
-/// Two readings of the clocks, one after the other, differ by less; no suspend is that short.
+/// Smallest change of the offset that counts as a suspend. Differences between two readings are smaller; suspends are longer.
 const JITTER_NS: u64 = 10_000_000;
 
-/// The two clocks as the recording has them.
+/// Offset of the two clocks that the recording holds.
 #[derive(Debug, Default)]
 pub(crate) struct BootTimeOffset {
     said_ns: Option<i64>,
 }
 
 impl BootTimeOffset {
-    /// The offset is this one; whether that has to be said, as what was said before holds no longer.
+    /// Compares the offset with the one last recorded. Returns true if it has changed and must be recorded again; the first offset is no change.
     fn is_news(&mut self, to_boottime_ns: i64) -> bool {
         let said_ns = *self.said_ns.get_or_insert(to_boottime_ns);
         let is_news = said_ns.abs_diff(to_boottime_ns) > JITTER_NS;

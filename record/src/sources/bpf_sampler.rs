@@ -1,7 +1,7 @@
-//! Our sampling program: events of its own beside those that sample, and the event that its samples go out by.
+//! The sampling BPF program of the recorder, its events, and the event that outputs its samples.
 //!
-//! The events that carry the program have no ring: the program drops every sample, and makes one of its own as raw bytes of
-//! a bpf-output event on the same CPU, which is redirected into the ring of that CPU. Nothing is put on the main events.
+//! The program is attached to separate events without rings. The program drops every sample of these events, and writes its own
+//! sample as raw data of a bpf-output event on the same CPU. That event writes into the ring of the CPU. No program is attached to the main events.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -20,19 +20,19 @@ pub struct SamplerFields {
     parts: Parts,
     registers: u64,
     kernel_stack: bool,
-    /// `None`: as the main events.
+    /// True to record user stacks; `None` follows the main events.
     user_stack: Option<bool>,
-    /// The value was asked for by name, rather than as one of the default.
+    /// True if the user named the field `value`; false if it is only in the default list.
     named_value: bool,
 }
 
-/// Fields that are one part each; of registers and stacks it is said which.
+/// Returns all fields except registers and stacks, which have options of their own.
 fn single_parts() -> impl Iterator<Item = (&'static str, Parts)> {
     Parts::NAMES.into_iter().filter(|(_, part)| ![Parts::REGISTERS, Parts::STACK].contains(part))
 }
 
 impl Default for SamplerFields {
-    /// `ip,period,task,cgroup,comm,value,stack`, and `ustack` where the main events have user call chains.
+    /// Returns `ip,period,task,cgroup,comm,value,stack`, and `ustack` if the main events record user call chains.
     fn default() -> SamplerFields {
         let parts = single_parts().filter(|(_, part)| *part != Parts::ADDR);
         SamplerFields {
@@ -46,11 +46,11 @@ impl Default for SamplerFields {
 }
 
 impl SamplerFields {
-    /// Reads a list: `ip,stack` for these fields, `+addr,-comm` for changes to the default. Behind `regs=`, names of
-    /// registers follow. Nothing at all is the default.
+    /// Parses a list of fields: `ip,stack` selects these fields, `+addr,-comm` changes the default. Names of registers
+    /// follow `regs=`. An empty text means the default.
     ///
     /// # Errors
-    /// When a field or a register is not known.
+    /// Fails if a field or a register is unknown.
     pub fn parse(text: &str) -> Result<SamplerFields> {
         if text.is_empty() {
             return Ok(SamplerFields::default());
@@ -114,7 +114,7 @@ impl SamplerFields {
         if self.registers != 0 {
             parts = parts.with(Parts::REGISTERS);
         }
-        // The kernel does not read events that others inherit.
+        // A BPF program cannot read the counter of an event that child tasks inherit.
         if matches!(options.target, Target::Processes(_) | Target::Command) && parts.contains(Parts::VALUE) {
             parts = parts.without(Parts::VALUE);
             if self.named_value {
@@ -131,24 +131,24 @@ fn wrong(what: &str, problem: &str) -> Error {
     Error::Other(format!("--bpf-sampler: {what}: {problem}"))
 }
 
-/// The program with its events.
+/// The sampling program and its events.
 #[derive(Debug)]
 pub(crate) struct BpfSampler {
-    /// Taken off before its events close.
+    /// Attachments of the program; dropped before the events close.
     attached: Vec<Attached>,
-    /// Events that carry the program.
+    /// Events with the program attached.
     sources: Vec<OwnedFd>,
     program: SamplerProgram,
     account: state::Sampler,
-    /// Results of its runs before the file began.
+    /// Counts of the program before the file began.
     before: SamplerCounts,
 }
 
 impl BpfSampler {
-    /// Loads the program if it is asked for. Nothing runs yet.
+    /// Loads the program if the options request it. The program does not run before [`BpfSampler::attach`].
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// Fails if the kernel refuses the program.
     pub(crate) fn load(options: &Options) -> Result<Option<BpfSampler>> {
         let Some(fields) = options.bpf_sampler else { return Ok(None) };
         super::refuse_foreign_process_ids("--bpf-sampler samples with")?;
@@ -164,11 +164,11 @@ impl BpfSampler {
         }))
     }
 
-    /// Opens the events that carry the program, switched off, and puts it on them: of the kind of the first of `samplers`
-    /// that takes programs, with a rate of their own.
+    /// Opens disabled events for the program and attaches the program to them. The events copy the first of `samplers`
+    /// that accepts programs, with the rate of the BPF sampler.
     ///
     /// # Errors
-    /// When an event cannot be opened, or does not take the program.
+    /// Fails if no event accepts programs, an event cannot be opened, or the kernel refuses to attach the program.
     pub(crate) fn attach(
         &mut self,
         options: &Options,
@@ -216,7 +216,7 @@ impl Source for BpfSampler {
     fn switch(&mut self, is_on: bool) -> Result<()> {
         self.sources.iter().try_for_each(|source| {
             if !is_on {
-                // An event that cannot be switched off ends with its descriptor.
+                // If the kernel cannot disable an event, closing its descriptor ends it.
                 drop(sys::disable(source.as_fd()));
                 return Ok(());
             }
@@ -229,7 +229,7 @@ impl Source for BpfSampler {
         })
     }
 
-    /// Settings of the sampler, and its results.
+    /// Writes the settings of the sampler and its counts for this file.
     fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         let counts = match self.program.counts() {
             Ok(now) => {
@@ -251,7 +251,7 @@ impl Source for BpfSampler {
     }
 }
 
-/// The events that carry the program: as one that samples, without what only the ring would need.
+/// Returns the events for the program: copies of a sampling event, without the fields that only a ring needs.
 fn carriers(options: &Options, samplers: &[Sampler], binding: Binding) -> Vec<Sampler> {
     let takes_programs = |attr: &EventAttr| {
         attr.kind != event_type::TRACEPOINT
@@ -261,7 +261,7 @@ fn carriers(options: &Options, samplers: &[Sampler], binding: Binding) -> Vec<Sa
     let Some(first) = samplers.iter().find(|sampler| takes_programs(&sampler.attr)) else {
         return Vec::new();
     };
-    // On machines with several kinds of cores an event is one per kind.
+    // A machine with several core types has one event per core type.
     let same_elsewhere = |sampler: &&Sampler| {
         let attr = &sampler.attr;
         first.spec.cpus.is_some()
@@ -274,8 +274,8 @@ fn carriers(options: &Options, samplers: &[Sampler], binding: Binding) -> Vec<Sa
     let mut carriers: Vec<Sampler> = std::iter::once(first).chain(elsewhere).cloned().collect();
     for carrier in &mut carriers {
         let attr = &mut carrier.attr;
-        // With a call chain the kernel would take one before the program runs, whatever the program does. Precise events
-        // would need that.
+        // With CALLCHAIN, the kernel would unwind the stack before each run of the program, even if the program does not
+        // use it. Only precise events need CALLCHAIN; these events are not precise.
         attr.sample_type = SampleType::IP.with(SampleType::PERIOD);
         attr.read_format = Default::default();
         attr.flags = attr.flags.with_precise_ip(0).without(AttrFlags::SAMPLE_ID_ALL).with(AttrFlags::DISABLED);

@@ -1,6 +1,6 @@
 //! CPUs that go offline or come online during a recording.
 //!
-//! The kernel takes the events of a CPU that goes offline away for good, and a CPU that comes online has none. What is not sampled is said.
+//! A CPU that goes offline loses its events for good, and a CPU that comes online has none. The recorder reports each CPU that is not sampled.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,22 +12,22 @@ use super::{Context, Event, Source, Tick};
 use crate::events::CpuThreadTargets;
 use crate::{Level, Options, Result, Target, sys};
 
-/// Time between two looks.
+/// Time between two checks of the online CPUs.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// CPUs that are sampled.
+/// Check for CPUs that are not sampled.
 #[derive(Debug)]
 pub(crate) struct Hotplug {
     sampled: Vec<u32>,
-    /// Tells of CPUs that are offline between two looks; `None` where the kernel does not.
+    /// Kernel notifications of CPUs that go offline, also between two checks; `None` if the kernel provides none.
     gone: Option<OfflineCpus>,
-    /// CPUs that were online at the last look.
+    /// CPUs that were online at the last check.
     online: Vec<u32>,
-    /// CPUs that have come online and are not sampled; `None` when only some CPUs are to be.
+    /// CPUs known not to be sampled; `None` if the user chose the CPUs, because then no other CPU is expected.
     come: Option<Vec<u32>>,
-    /// Events go with their CPU. Those of tasks wait for it to come back.
+    /// True if events are bound to CPUs: such an event ends with its CPU. An event of a task continues when the CPU comes back.
     events_of_cpus: bool,
-    /// Messages, for files that follow.
+    /// States written so far; each following file repeats them.
     said: Vec<CpuNotSampled>,
     next: Instant,
 }
@@ -45,11 +45,11 @@ impl Hotplug {
         }
     }
 
-    /// Looks what has changed since the last time, and says it.
+    /// Reports the CPUs that went offline or came online since the last check.
     fn look(&mut self, context: &mut Context<'_>) -> Result<()> {
-        // Before the list: what is in it has come back.
+        // Read before the list of online CPUs, so that a CPU in both has come back.
         let gone: BTreeSet<u32> = self.gone.as_ref().map(OfflineCpus::take).unwrap_or_default();
-        // Not knowing is no news.
+        // If the list cannot be read, the state of the last check stays.
         let Ok(online) = bprec_host::online_cpus() else { return Ok(()) };
         let has_gone = |cpu: &u32| !online.contains(cpu) || gone.contains(cpu);
         let went = self.online.iter().filter(|cpu| has_gone(cpu)).copied().map(Event::CpuOffline);
@@ -66,7 +66,7 @@ impl Hotplug {
                 let state = CpuNotSampled { time_ns, cpu, came_online: false };
                 self.said.push(state);
                 context.out.state(State::CpuNotSampled(state))?;
-                // It is known not to be sampled.
+                // When this CPU comes back, no second message is needed.
                 self.come.iter_mut().for_each(|come| come.push(cpu));
             }
         }

@@ -1,4 +1,4 @@
-//! Contents of maps at the end of a recording, as states.
+//! Dumps of BPF maps: the recorder reads the contents of maps when sampling has ended, and writes them as states.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::{Level, Options, Result, WantedMap, sys};
 const STACK_BUILD_ID: u32 = 1 << 5;
 /// Start of the kernel's half of the address space, on every architecture that BPF is compiled for.
 const KERNEL_HALF: u64 = 1 << 63;
-/// Addresses of stack traces that are looked up, at most.
+/// Limit on addresses of stack traces that the recorder names; it ignores further addresses.
 const MAX_ADDRESSES: usize = 1 << 20;
 
-/// The maps that the options ask for, and those of the user's programs.
+/// Maps to dump: maps that the options name, and maps of the user's programs.
 #[derive(Debug)]
 pub(crate) struct MapDumps {
     wanted: Vec<WantedMap>,
@@ -27,14 +27,14 @@ pub(crate) struct MapDumps {
 }
 
 impl MapDumps {
-    /// `own` are dumped whatever the options say.
+    /// Plans the dump of the maps with the ids `own`, and of all maps that the options name.
     pub(crate) fn new(options: &Options, own: Vec<u32>) -> MapDumps {
         MapDumps { wanted: options.dump_maps.clone(), own, bounds: options.dump_bounds }
     }
 }
 
 impl Source for MapDumps {
-    /// Says which of the maps asked for there are none of yet: it may be a slip of the pen.
+    /// Reports each requested map that does not exist yet, because the user may have mistyped its name.
     fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
         if !is_first {
             return Ok(());
@@ -46,7 +46,7 @@ impl Source for MapDumps {
         Ok(())
     }
 
-    /// Reads the maps, each once. The kernel addresses in their stack traces are to get names.
+    /// Reads each map once, and requests names for the kernel addresses in stack traces.
     fn end_file(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
         if !is_last {
             return Ok(());
@@ -76,7 +76,7 @@ impl Source for MapDumps {
     }
 }
 
-/// Ids and names of all maps, if they are needed.
+/// Returns ids and names of all maps if `needed`, else nothing.
 fn names_if(needed: bool) -> Vec<(u32, String)> {
     map_ids().take_while(|_| needed).map_while(|id| id.ok()).filter_map(named).collect()
 }
@@ -95,7 +95,7 @@ impl WantedMap {
     }
 }
 
-/// Has the file know the types of a map's keys and values. A stream, which has no section for them, gets them at once.
+/// Writes the BTF of the map's keys and values. A file holds BTF in a section; a stream, which has no sections, gets a record.
 fn types(about: &state::Map, context: &mut Context<'_>) -> Result<()> {
     if about.btf_id == 0 {
         return Ok(());
@@ -140,11 +140,11 @@ fn dump(map: &Map, bounds: &Bounds, context: &mut Context<'_>, addresses: &mut B
     Ok(())
 }
 
-/// Addresses out of the parts of a stack trace map.
+/// Collects kernel addresses from the contents of a stack trace map, which arrive in parts.
 struct Traces<'s> {
-    /// Bytes of an entry.
+    /// Size of an entry: the 4-byte key and the value, bytes.
     stride: usize,
-    /// An entry of which the rest is to come.
+    /// Start of an entry that continues in the next part.
     rest: Vec<u8>,
     addresses: &'s mut BTreeSet<u64>,
 }
@@ -157,7 +157,7 @@ impl Traces<'_> {
             for (at, word) in entry[4..].chunks_exact(8).enumerate() {
                 let Some(addr) = word.first_chunk().map(|word| u64::from_ne_bytes(*word)) else { continue };
                 if addr >= KERNEL_HALF && self.addresses.len() < MAX_ADDRESSES {
-                    // All but the first are return addresses: a call may be the last instruction of its function.
+                    // Later addresses are return addresses. The call may be the last instruction of its function, so the address minus 1 is used.
                     self.addresses.insert(addr - u64::from(at > 0));
                 }
             }

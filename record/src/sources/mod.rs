@@ -1,7 +1,7 @@
-//! Sources of what a recording, or `bprec stat`, holds beside samples: one file or folder each.
+//! Sources: each module here provides one kind of data of a recording or of `bprec stat`, beside the samples.
 //!
-//! All run on the control thread. They hand states and records to the [`Outbox`], and say when they want to be called
-//! again. What one of them finds out that others need is an [`Event`].
+//! All sources run on the control thread. They send states and records to the [`Outbox`], and return the time of their next
+//! call. A source informs the other sources by an [`Event`].
 
 pub(crate) mod aggregate;
 pub(crate) mod boot_clock;
@@ -25,80 +25,80 @@ use crate::{Error, Level, Result};
 use inventory::Programs;
 use statistics::Statistics;
 
-/// Something that a recording, or a count, asks the machine for.
+/// Provider of one kind of data for a recording or a count.
 ///
-/// Each call is made for all sources before the next one is, in the order of the sources; backwards where things end. An error of
-/// [`Source::begin_file`] ends a recording that has not begun; any later one switches the source off, and the others go on.
+/// The recorder calls one method of all sources before it calls the next method. It calls the sources in order, and in reverse order at the
+/// end. An error of [`Source::begin_file`] ends a recording that has not begun; after any later error, only this source is switched off.
 pub(crate) trait Source {
-    /// A file begins: what a reader needs that has no other, and the first counts, as of just before it. With the first file the
-    /// source begins to watch and attaches, so that nothing is left for [`Source::switch`] that takes long.
+    /// Begins a file: writes all states that a reader of this file alone needs, and the counts at its start. At the first file, the
+    /// source also does all slow work, such as attaching programs, so that [`Source::switch`] is fast.
     ///
     /// # Errors
-    /// When a recording without it would not be what was asked for.
+    /// Fails if the recording would lack data that the user explicitly requested.
     fn begin_file(&mut self, _is_first: bool, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Takes in what has come up since the last call, of its own and of the events in the context; counts as of now where they are
-    /// asked for. Returns when it is to be called next at the latest.
+    /// Processes the changes since the last call and the events in the context, and writes current counts if
+    /// [`Tick::is_reading`] is set. Returns the latest time of the next call.
     ///
     /// # Errors
-    /// When it cannot go on; so for the other calls.
+    /// Fails if the source cannot continue. The same holds for the other methods.
     fn tick(&mut self, _tick: Tick, _context: &mut Context<'_>) -> Result<Option<Instant>> {
         Ok(None)
     }
 
-    /// A file ends: the last counts for it. With the last file the source lets go of everything.
+    /// Ends a file: writes its last counts. At the last file, the source releases all its resources.
     fn end_file(&mut self, _is_last: bool, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Switches on, and off for good, what counts or samples from one moment to another.
+    /// Enables the events of the source at the start of sampling, and disables them at the end.
     fn switch(&mut self, _is_on: bool) -> Result<()> {
         Ok(())
     }
 }
 
-/// Reason of a [`Source::tick`].
+/// Argument of [`Source::tick`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tick {
-    /// The time.
+    /// Current time.
     pub(crate) now: Instant,
-    /// An interval ends: counts are due.
+    /// True at the end of an interval: the source must write its counts.
     pub(crate) is_reading: bool,
 }
 
-/// Event that concerns several sources: those behind the one that has found it.
+/// Event that one source reports to the sources after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A program has come, by its id.
+    /// A program with this id was loaded.
     Loaded(u32),
-    /// Everyone else has let go of a program.
+    /// Only the recorder still has references to the program with this id.
     Released(u32),
-    /// A CPU has come online.
+    /// This CPU came online.
     CpuOnline(u32),
-    /// A CPU has gone offline.
+    /// This CPU went offline.
     CpuOffline(u32),
 }
 
-/// Context that sources share.
+/// Context that all sources share.
 pub(crate) struct Context<'a> {
-    /// The BPF programs that are known.
+    /// Known BPF programs.
     pub(crate) programs: &'a mut Programs,
-    /// The switch of the kernel's run statistics.
+    /// Switch of the kernel's run statistics.
     pub(crate) statistics: &'a mut Statistics,
-    /// Events since the last tick.
+    /// Events since the last call.
     pub(crate) events: &'a mut Vec<Event>,
     /// Output of all sources.
     pub(crate) out: &'a mut Outbox,
-    /// Takes messages as they arise.
+    /// Callback for messages to the user.
     pub(crate) notify: fn(Level, &str),
 }
 
-/// Refuses what a BPF program of ours does by process ids, which it sees as the initial pid namespace has them, where records have others.
+/// Refuses an option whose BPF program reads process ids, if they differ from the ids in records. They differ outside the initial pid namespace.
 ///
 /// # Errors
-/// In another pid namespace.
+/// Fails in another pid namespace than the initial one.
 pub(crate) fn refuse_foreign_process_ids(what: &str) -> Result<()> {
     match bprec_host::is_initial_pid_namespace() {
         Some(false) => Err(Error::Other(format!(
@@ -109,7 +109,7 @@ pub(crate) fn refuse_foreign_process_ids(what: &str) -> Result<()> {
 }
 
 impl Context<'_> {
-    /// Adds to what there is to say about how programs are counted.
+    /// Appends a remark on the counting of programs to the session.
     pub(crate) fn note_counters(&mut self, note: &str) {
         let notes = &mut self.out.session.counters_note;
         notes.push_str(if notes.is_empty() { "" } else { "; " });

@@ -1,4 +1,4 @@
-//! Output of sources: states and records, encoded and sent to the output thread, or collected for a count.
+//! Output of sources. A recording encodes states and records and sends them to the output thread; a count collects the states.
 
 use std::collections::VecDeque;
 
@@ -12,51 +12,51 @@ use crate::Result;
 use crate::events::{OpenEvent, OpenEvents};
 use crate::output::{Message, Queue, StateWriter, Summary, pipe, sections};
 
-/// Bytes of states that are sent at once.
+/// Size of a batch of states; a full batch is sent to the output thread, bytes.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// BTF that is remembered to have been sent.
+/// Limit on BTF ids in the list of BTF already sent; the oldest id beyond the limit is removed.
 const TYPES_MAX: usize = 1000;
 
 /// Output of all sources.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Settings of the recording; complete when all sources have begun.
+    /// Settings of the recording; complete after all sources have begun.
     pub(crate) session: Session,
-    /// Kernel addresses that are to get names.
+    /// Kernel addresses to name.
     pub(crate) addresses: Vec<u64>,
-    /// Facts for the closing line that sources know.
+    /// Facts from sources for the closing line of the recorder.
     pub(crate) summary: Summary,
-    /// States that wait: for the first one of a file, which says when sampling began, or for whoever counts.
+    /// States held back: until the first state of a file, which holds the start of sampling, or until a count collects them.
     waiting: Option<Vec<State>>,
-    /// `None` where nothing is written.
+    /// Connection to the output thread; `None` if the recorder writes no output.
     sender: Option<Sender>,
-    /// A round is to end behind what was handed over.
+    /// True to end the round after the records sent so far.
     round_ends: bool,
 }
 
-/// The way to the output thread.
+/// Connection to the output thread.
 #[derive(Debug)]
 struct Sender {
     queue: Queue,
     is_file: bool,
     layout: SampleLayout,
     writer: StateWriter,
-    /// Encoded, to be sent with the next batch.
+    /// Encoded states of the next batch.
     states: Vec<u8>,
-    /// BTF that the output has already, the last of it: that it has one twice is no harm.
+    /// Ids of BTF already sent, newest first. Only the newest ids are kept, because sending BTF twice is harmless.
     types: VecDeque<u32>,
-    /// Bytes of records that were sent since the file began.
+    /// Bytes sent since the file began.
     sent_bytes: u64,
 }
 
 impl Outbox {
-    /// Collects states, and drops what only a file needs.
+    /// Creates an outbox that collects states, and drops all other data.
     pub(crate) fn collecting(session: Session) -> Outbox {
         Outbox { session, waiting: Some(Vec::new()), ..Outbox::default() }
     }
 
-    /// Sends to the output thread: into a file, or else a stream.
+    /// Creates an outbox that sends to the output thread, for a file if `is_file`, else for a stream.
     pub(crate) fn sending(queue: Queue, is_file: bool, opened: &OpenEvents) -> Outbox {
         let sender = Sender {
             queue,
@@ -70,10 +70,10 @@ impl Outbox {
         Outbox { waiting: Some(Vec::new()), sender: Some(sender), ..Outbox::default() }
     }
 
-    /// Takes a state.
+    /// Sends a state, or holds it back until the file begins.
     ///
     /// # Errors
-    /// When the output has ended; so for all of these.
+    /// Fails if the output thread has ended. The same holds for the other methods.
     pub(crate) fn state(&mut self, state: State) -> Result<()> {
         match (&mut self.waiting, &mut self.sender) {
             (Some(waiting), _) => {
@@ -85,37 +85,37 @@ impl Outbox {
         }
     }
 
-    /// Takes states.
+    /// Sends several states as [`Outbox::state`] does.
     pub(crate) fn states(&mut self, states: impl IntoIterator<Item = State>) -> Result<()> {
         states.into_iter().try_for_each(|state| self.state(state))
     }
 
-    /// States that were collected since the last call.
+    /// Returns the states collected since the last call.
     pub(crate) fn collected(&mut self) -> Vec<State> {
         self.waiting.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Layout of what is common to all records; `None` where no records are written.
+    /// Returns the layout of the fields that all records share; `None` if the recorder writes no records.
     pub(crate) fn layout(&self) -> Option<SampleLayout> {
         self.sender.as_ref().map(|sender| sender.layout.clone())
     }
 
-    /// Takes whole records.
+    /// Sends complete records.
     pub(crate) fn records(&mut self, records: Vec<u8>) -> Result<()> {
         self.sender.as_mut().map_or(Ok(()), |sender| sender.send_records(records, Message::Records))
     }
 
-    /// Has a round end when all sources have had their call: nothing that follows is older than what was sent before.
+    /// Ends the round after the call of all sources. Later records must not be older than the records sent before.
     pub(crate) fn end_round(&mut self) {
         self.round_ends = true;
     }
 
-    /// True if a round is to end.
+    /// Returns true if the round must end, and resets the request.
     pub(crate) fn takes_round_end(&mut self) -> bool {
         std::mem::take(&mut self.round_ends)
     }
 
-    /// Takes a program, to be kept where it outlives this process.
+    /// Sends a program: to the journal of a file, which survives a crash of the recorder, or into the stream.
     pub(crate) fn program(&mut self, snapshot: &ProgSnapshot) -> Result<()> {
         let Some(sender) = &mut self.sender else { return Ok(()) };
         if !sender.is_file {
@@ -129,18 +129,18 @@ impl Outbox {
         sender.journal(&Frame::Program(&snapshot.info))
     }
 
-    /// Takes types that the file needs to be read. False when they are too many for a stream.
+    /// Sends BTF that readers need. Returns false if the BTF is too large for a stream.
     pub(crate) fn types(&mut self, btf_id: u32, btf: &[u8]) -> Result<bool> {
         self.sender.as_mut().map_or(Ok(true), |sender| sender.types(btf_id, btf))
     }
 
-    /// Takes types of a map, which become a part of a file at its end. A stream does without.
+    /// Sends BTF of a map to a file, which stores BTF in a section at its end. A stream does not get this BTF.
     pub(crate) fn keep_types(&mut self, btf_id: u32, btf: &[u8]) -> Result<()> {
         let sender = self.sender.as_mut().filter(|sender| sender.is_file);
         sender.map_or(Ok(()), |sender| sender.types(btf_id, btf).map(drop))
     }
 
-    /// Features of the file that are known already.
+    /// Sends features that are known before the file ends.
     pub(crate) fn features(&mut self, sections: &[sections::Section]) -> Result<()> {
         let Some(sender) = &mut self.sender else { return Ok(()) };
         for (bit, payload) in sections {
@@ -153,7 +153,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Names of the events, which a file has in a feature, and formats of tracepoints.
+    /// Sends the formats of tracepoints, and to a stream also the names of events; a file holds the names in a feature.
     pub(crate) fn describe_events(&mut self, events: &[OpenEvent], tracing_data: Option<&[u8]>) -> Result<()> {
         let Some(sender) = &mut self.sender else { return Ok(()) };
         let mut records = Vec::new();
@@ -170,7 +170,7 @@ impl Outbox {
         sender.send_records(records, Message::Plain)
     }
 
-    /// Writes the first state, which is the session, and what waited for it. Rounds of records begin if there are to be any.
+    /// Sends the first state (the session) and then the states held back. With `has_rounds`, rounds of records begin.
     pub(crate) fn begin(&mut self, first: State, has_rounds: bool) -> Result<()> {
         let waiting = self.waiting.take().unwrap_or_default();
         self.state(first)?;
@@ -180,7 +180,7 @@ impl Outbox {
         sender.map_or(Ok(()), |sender| sender.queue.send(Message::BeginRounds))
     }
 
-    /// All that is handed over from here on is of another file, where states wait for the first one again.
+    /// Ends the file. Later states belong to the next file, and are held back until [`Outbox::begin`].
     pub(crate) fn end_file(&mut self) -> Result<()> {
         self.flush()?;
         self.waiting = Some(Vec::new());
@@ -189,12 +189,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// Bytes of records that were sent since the file began: all but what comes from the rings.
+    /// Returns the bytes sent since the file began, without records from the rings.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sender.as_ref().map_or(0, |sender| sender.sent_bytes)
     }
 
-    /// Sends what was kept for a batch.
+    /// Sends the current batch of states.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.sender.as_mut().map_or(Ok(()), Sender::flush)
     }
@@ -215,14 +215,14 @@ impl Sender {
         self.queue.send(Message::States(states))
     }
 
-    /// Sends records behind what was handed over before.
+    /// Sends records after all states and records sent before.
     fn send_records(&mut self, records: Vec<u8>, message: fn(Vec<u8>) -> Message) -> Result<()> {
         self.flush()?;
         self.sent_bytes += records.len() as u64;
         if records.is_empty() { Ok(()) } else { self.queue.send(message(records)) }
     }
 
-    /// A feature of a stream; false when it does not fit into a record.
+    /// Sends a feature into a stream. Returns false if the feature does not fit into a record.
     fn feature(&mut self, bit: u8, payload: &[u8]) -> Result<bool> {
         match pipe::feature(bit, payload)? {
             Some(record) => self.send_records(record, Message::Plain).map(|()| true),
@@ -237,7 +237,7 @@ impl Sender {
         self.types.truncate(TYPES_MAX);
         self.types.push_front(btf_id);
         if self.is_file {
-            // It gets them in a section of its own.
+            // A file stores BTF in a separate section.
             return self.journal(&Frame::Btf { id: btf_id, data: btf }).map(|()| true);
         }
         let (bit, payload) = sections::btfs([(btf_id, btf)].into_iter());

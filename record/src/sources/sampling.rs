@@ -1,4 +1,4 @@
-//! The events that sample, and how much they have lost.
+//! Sampling events and their lost samples.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::{Context, Source};
 use crate::events::OpenEvents;
 use crate::{Error, Level, Result, sys};
 
-/// The events that sample.
+/// Sampling events of a recording.
 #[derive(Debug)]
 pub(crate) struct Sampling {
     opened: Arc<OpenEvents>,
-    /// The kernel counts losses per event.
+    /// True if the kernel counts lost samples per event.
     counts_losses: bool,
-    /// By descriptor: what was lost before the file began.
+    /// Samples of each descriptor that were lost before the file began.
     before: Vec<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Sampling {
 }
 
 impl Source for Sampling {
-    /// The kernel drops samples of a tracepoint while programs are on it: it runs these instead.
+    /// Warns about tracepoints with BPF programs: the kernel drops a sample there if a program returns 0.
     fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
         if !is_first {
             return Ok(());
@@ -60,7 +60,7 @@ impl Source for Sampling {
         Ok(())
     }
 
-    /// A LOST_SAMPLES record for each event and CPU that lost any since the file began, and the same as a state.
+    /// Writes a LOST_SAMPLES record for each event and CPU that lost samples since the file began, and the same numbers as a state.
     fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         if !self.counts_losses {
             return context.out.state(State::Loss(Loss { events: Vec::new(), not_counted: true }));

@@ -1,5 +1,5 @@
-//! Programs of the user's on events of their own, beside those that sample: never on them, as a program drops the
-//! samples inside other programs.
+//! BPF programs of the user, attached to separate events. They are never attached to the sampling events, because the kernel drops
+//! samples inside other BPF programs if the event has a program.
 
 use std::os::fd::AsFd;
 
@@ -11,13 +11,13 @@ use super::{Context, Source};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvent, OpenEvents, Sampler, refused};
 use crate::{Error, Level, Options, Result, sys};
 
-/// The objects of a recording, loaded, and where their programs are.
+/// Loaded BPF objects of the user, and the attachments of their programs.
 #[derive(Debug, Default)]
 pub(crate) struct UserObjects {
-    /// Programs on events; taken off before the programs go.
+    /// Attachments of programs to events; dropped before the programs are unloaded.
     attached: Vec<Attached>,
     objects: Vec<UserObject>,
-    /// One per program and event that it is on.
+    /// Description of the attachments, one for each pair of program and event.
     attachments: Vec<Attachment>,
 }
 
@@ -25,7 +25,7 @@ impl UserObjects {
     /// Loads the objects that `options` name.
     ///
     /// # Errors
-    /// When one cannot be loaded; the others are gone again then.
+    /// Fails if an object cannot be loaded; the other objects are unloaded.
     pub(crate) fn load(options: &Options) -> Result<UserObjects> {
         let mut objects = Vec::new();
         for asked in &options.objects {
@@ -38,11 +38,11 @@ impl UserObjects {
         Ok(UserObjects { attached: Vec::new(), objects, attachments: Vec::new() })
     }
 
-    /// Opens the events: one like each of `samplers`, with all call chains, for every program, and for every map that
-    /// programs put out through an event of its name on each CPU. They come behind the events that are there.
+    /// Opens for every program one event like each of `samplers`, with complete call chains. Opens also, on each CPU, one output event
+    /// for every perf event array that programs write to. The new events follow the existing events in `opened`.
     ///
     /// # Errors
-    /// When an event cannot be opened, or does not take its program.
+    /// Fails if an event cannot be opened, or if the kernel refuses to attach its program.
     pub(crate) fn open(
         &mut self,
         opened: &mut OpenEvents,
@@ -57,7 +57,7 @@ impl UserObjects {
                 for sampler in samplers.iter().filter(|it| it.attr.kind != event_type::TRACEPOINT) {
                     let name = format!("{} ({})", sampler.spec.name, program.name);
                     let mut carrier = sampler.clone();
-                    // Whole chains: a program that takes stacks is refused, or gets half of them, with less.
+                    // With incomplete call chains, the kernel refuses a program that reads stacks, or the program gets only a part of each stack.
                     carrier.attr.flags = carrier.attr.flags.without(AttrFlags::EXCLUDE_CALLCHAIN_USER);
                     carrier.spec.name.clone_from(&name);
                     let fds = opened.open_more(&carrier, targets)?;
@@ -95,23 +95,23 @@ impl UserObjects {
         Ok(())
     }
 
-    /// The maps whose contents are recorded at the end, each with its key and value types.
+    /// Returns the ids of the objects' maps to dump at the end of the recording.
     pub(crate) fn map_ids(&self) -> Result<Vec<u32>> {
         let ids = self.objects.iter().map(UserObject::map_ids).collect::<Result<Vec<_>, _>>()?;
         Ok(ids.concat())
     }
 
-    /// Events of its programs.
+    /// Returns the attachments of the programs.
     pub(crate) fn attachments(&self) -> &[Attachment] {
         &self.attachments
     }
 }
 
 impl Source for UserObjects {
-    /// Says which perf events others have put programs on.
+    /// Reports perf events of others that have BPF programs.
     fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
         for found in context.programs.attachments().filter(|_| is_first) {
-            // Before Linux 6.6 links on tracepoints and probes look like any on a perf event.
+            // Before Linux 6.6, the kernel describes links on tracepoints and probes like links on other perf events.
             if found.kind != "perf_event" || !context.programs.is_perf_event(found.prog_id) {
                 continue;
             }
@@ -129,7 +129,7 @@ impl Source for UserObjects {
     }
 }
 
-/// Opens the events that what an object's programs put out arrives by.
+/// Opens the events that receive the output of an object's programs.
 fn open_outputs(
     object: &UserObject,
     opened: &mut OpenEvents,
@@ -152,7 +152,7 @@ fn open_outputs(
                 (options.notify)(Level::Warning, &text);
                 continue;
             }
-            // A program may run on behalf of anyone: the event is the CPU's, whoever is recorded.
+            // A program may run in any task, also in a task that is not recorded. The event therefore belongs to the CPU.
             let fd = sys::perf_event_open(&attr, -1, *cpu as i32)
                 .map_err(|answer| refused(&output.name, -1, *cpu as i32, answer))?;
             let index = opened.add(fd, event, *cpu as i32)?;
