@@ -138,7 +138,7 @@ fn a_program_counts_the_very_samples_that_it_lets_through() {
     let own = report["blinded_events"].as_array().unwrap().iter().filter(|it| it["own"] == true).collect::<Vec<_>>();
     assert_eq!(own.len(), 1);
     assert_eq!((&own[0]["event"], &own[0]["program_id"]), (&event.into(), &program["id"]));
-    let table = succeed(bprec().args(["report", "-i"]).arg(&path));
+    let table = succeed(bprec().args(["report", "--notes", "-i"]).arg(&path));
     let table = String::from_utf8(table.stdout).unwrap().replace("\n#  ", "");
     assert!(table.contains("this event carries program count_samples_by_ip ("), "{table}");
     assert!(is_gone(program));
@@ -350,7 +350,7 @@ fn programs_of_others_are_named_with_their_event() {
     let report = report(&path, &[]);
     let found = report["blinded_events"].as_array().unwrap().iter().find(|it| it["program_id"] == id).unwrap();
     assert_eq!((&found["event"], &found["own"]), (&"cpu-clock".into(), &false.into()));
-    let table = succeed(bprec().args(["report", "-i"]).arg(&path));
+    let table = succeed(bprec().args(["report", "--notes", "-i"]).arg(&path));
     let table = String::from_utf8(table.stdout).unwrap().replace("\n#  ", "");
     let note = table.lines().find(|line| line.contains(&format!("program count_perf_samples ({id})")));
     let note = note.unwrap_or_else(|| panic!("{table}"));

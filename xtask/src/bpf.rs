@@ -1,4 +1,4 @@
-//! Compiling the BPF programs, and checking that the committed objects are what their sources give.
+//! Compiles the BPF programs, and checks that the committed objects equal the compiler's output for their sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::tree::files_under;
 
-/// Directories of BPF sources, their objects beside them.
+/// Directories of BPF sources; each object is next to its source.
 const DIRECTORIES: [&str; 2] = ["bpf/src/programs", "fixtures/bpf"];
 const CLANG: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
-/// The compiler the committed objects came from; another one may give other bytes.
+/// Version of the compiler of the committed objects; another version may produce other bytes.
 const PINNED_VERSION: &str = "14.0.6";
 
-/// Compiles every source over its committed object.
+/// Compiles every source and overwrites its committed object.
 pub(crate) fn rebuild() -> Result<()> {
     for source in sources()? {
         let object = source.with_extension("o");
@@ -25,7 +25,7 @@ pub(crate) fn rebuild() -> Result<()> {
     Ok(())
 }
 
-/// Compiles every source beside the build's output and compares; skipped, with the reason, when the pinned compiler is missing.
+/// Compiles every source into the target directory and compares with the committed object. Prints SKIP if the pinned compiler is missing.
 pub(crate) fn check() -> Result<()> {
     let version = match Command::new(CLANG).arg("--version").output() {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -78,13 +78,13 @@ fn sources() -> Result<Vec<PathBuf>> {
     Ok(sources)
 }
 
-/// The two path options keep the checkout's location out of BTF, so that every checkout gives the same bytes.
+/// Compiles one source. The two path options keep the checkout's path out of BTF, so every checkout produces the same bytes.
 fn compile(source: &Path, object: &Path) -> Result<()> {
     let here = std::env::current_dir()?;
     let mut clang = Command::new(CLANG);
     clang.args(["-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-fdebug-compilation-dir=."]);
     clang.arg(format!("-ffile-prefix-map={}=.", here.display()));
-    // BTF comes out of -g; fixtures without BTF are named after that.
+    // clang writes BTF only with -g; the names of fixtures without BTF end in `nobtf`.
     if !source.to_string_lossy().ends_with("nobtf.bpf.c") {
         clang.arg("-g");
     }

@@ -1,4 +1,4 @@
-//! Components that the program is linked with, for those who hand it on: the texts of its licences, and a bill of
+//! Components that the program is linked with, for redistributors: the texts of the licences, and a bill of
 //! materials.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// The platforms that releases are built for.
 const PLATFORMS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
-/// Libraries in C, whose sources crates bring along or which are linked statically: name, licence, crate.
+/// C libraries that a crate bundles or that are linked statically: name, licence, crate.
 const IN_C: [(&str, &str, &str); 2] = [("libbpf", "BSD-2-Clause", "libbpf-sys"), ("zstd", "BSD-3-Clause", "zstd-sys")];
 
 /// A package of the lock file.
@@ -20,13 +20,13 @@ struct Component {
     name: String,
     version: String,
     licence: String,
-    /// `None` for the packages of this repository.
+    /// Checksum in the lock file; `None` for the packages of this repository.
     checksum: Option<String>,
     is_own: bool,
     manifest: String,
 }
 
-/// Prints every component with its licence, and the texts of the licences, each once.
+/// Prints every component with its licence, then the text of each licence once.
 pub(crate) fn third_party() -> Result<()> {
     let components: Vec<Component> = components()?.into_iter().filter(|it| !it.is_own).collect();
     println!("# What bprec is linked with\n");
@@ -60,7 +60,7 @@ pub(crate) fn third_party() -> Result<()> {
     Ok(())
 }
 
-/// Prints the components as CycloneDX 1.5, without a time or a serial number: the same lock file gives the same bytes.
+/// Prints the components as CycloneDX 1.5, without a time or a serial number, so that the same lock file gives the same bytes.
 pub(crate) fn sbom() -> Result<()> {
     let components = components()?;
     let own = components.iter().find(|it| it.name == "bprec").context("cargo metadata does not name bprec")?;
@@ -107,7 +107,7 @@ pub(crate) fn count() -> Result<usize> {
     components().map(|components| components.len())
 }
 
-/// Packages that `bprec` is linked with on any platform of releases, itself included, by name.
+/// Returns `bprec` and the packages that it is linked with on any release platform, sorted by name.
 fn components() -> Result<Vec<Component>> {
     let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--locked"])?)?;
     let linked = linked()?;
@@ -138,13 +138,13 @@ fn components() -> Result<Vec<Component>> {
     Ok(components)
 }
 
-/// Names and versions of the packages that `bprec` is linked with on any platform of releases; those that only run while it is built are
-/// left out.
+/// Returns names and versions of the packages that `bprec` is linked with on any release platform. Packages that only run during the build
+/// are excluded.
 fn linked() -> Result<BTreeSet<(String, String)>> {
     let platforms = PLATFORMS.iter().flat_map(|platform| ["--target", platform]);
     let arguments = ["tree", "--locked", "--package", "bprec", "--edges", "normal,no-proc-macro", "--prefix", "none"];
     let printed = cargo(&arguments.into_iter().chain(platforms).collect::<Vec<_>>())?;
-    // `name v1.2.3 (path)`.
+    // Each line has the form `name v1.2.3 (path)`.
     let words = printed.lines().filter_map(|line| line.split_once(" v"));
     Ok(words.map(|(name, rest)| (name.into(), rest.split(' ').next().unwrap_or(rest).into())).collect())
 }
@@ -156,7 +156,7 @@ fn cargo(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Checksum of a package in the lock file.
+/// Returns the checksum of a package in the lock file.
 fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
     let head = format!("name = \"{name}\"\nversion = \"{version}\"\n");
     let package = lock.split("[[package]]").find(|package| package.trim_start().starts_with(&head))?;

@@ -1,4 +1,4 @@
-//! The fuzzers: their seeds, which are the project's recordings and parts of them, and a run of each of them.
+//! Runs the fuzzers, and makes their seeds from the project's recordings and from parts of these recordings.
 
 use std::fs;
 use std::panic::resume_unwind;
@@ -13,17 +13,17 @@ use bprec_format::feature::Feature;
 use bprec_format::{Container, Endian, Events, File, Metadata, RecordType, bprec};
 use bprec_generate::HOSTILE_SHAPES;
 
-/// Seeds are cut here: fuzzers gain more from many runs than from large inputs.
+/// Limit on the bytes of a seed; a larger input is cut off. Fuzzers find more with many runs than with large inputs.
 const SEED_MAX_BYTES: usize = 60_000;
-/// BTF blobs, and states, of one recording that become seeds.
+/// Limit on the BTF blobs of one recording that become seeds, and on its states of each kind.
 const PARTS_MAX: usize = 20;
-/// Views and exports that the first byte of an input chooses from.
+/// Number of views and exports from which the first byte of an input chooses.
 const VIEWS: u8 = 16;
-/// Seeds of the fuzzer that makes its recordings from four numbers: kind, view and two sizes.
+/// Number of seeds of the fuzzer `shapes`, which makes its recordings from four numbers: kind, view and two sizes.
 const SHAPE_SEEDS: u16 = 64;
-/// Folder that seeds of hostile shapes are named after.
+/// Directory in the path of seeds of hostile shapes.
 const HOSTILE: &str = "hostile";
-/// Flags that make the compiler tell libFuzzer which ways an input takes.
+/// Compiler flags that report the executed branches of an input to libFuzzer.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -32,7 +32,7 @@ const COVERAGE: [&str; 5] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// Writes the seeds into `fuzz/corpus/<target>/`, where `cargo fuzz run` takes them from and adds what it finds.
+/// Writes the seeds into `fuzz/corpus/<target>/`; `cargo fuzz run` reads this directory and adds new inputs there.
 pub(crate) fn seeds() -> Result<()> {
     let written = seeds_into(Path::new("fuzz/corpus"))?;
     println!("{written} seeds in fuzz/corpus");
@@ -50,7 +50,7 @@ fn seeds_into(corpus: &Path) -> Result<usize> {
     let folder = corpus.join("shapes");
     fs::create_dir_all(&folder)?;
     for seed in 0..SHAPE_SEEDS {
-        // Sizes of some thousand, one the greater and then the other.
+        // Two sizes of some thousand; over the seeds, sometimes the first size is larger and sometimes the second.
         let numbers = [seed, seed, 0x9000 | seed << 8, 0xb000 ^ seed << 8];
         fs::write(folder.join(seed.to_string()), numbers.map(u16::to_le_bytes).concat())?;
     }
@@ -68,7 +68,7 @@ fn seeds_into(corpus: &Path) -> Result<usize> {
     Ok(written)
 }
 
-/// Each kind of recording that once took much for its size, as large as a seed may be, with its journal.
+/// Returns a recording of each hostile shape, as large as a seed may be, and its journal if the shape has one.
 fn hostile() -> Vec<(PathBuf, Vec<u8>)> {
     let mut inputs = Vec::new();
     for shape in HOSTILE_SHAPES {
@@ -81,17 +81,17 @@ fn hostile() -> Vec<(PathBuf, Vec<u8>)> {
     inputs
 }
 
-/// A target, and a seed for it.
+/// Name of a fuzzer, and a seed for this fuzzer.
 type Seed = (&'static str, Vec<u8>);
 
-/// The seeds that a file gives.
+/// Makes the seeds from one file.
 fn seeds_of(path: &Path, bytes: &[u8]) -> Vec<Seed> {
     let extension = path.extension().unwrap_or_default();
     if extension == "journal" {
         return vec![("journal", bytes.to_vec())];
     }
     if bytes.starts_with(b"\x7fELF") {
-        // In front are the offsets that are looked for.
+        // The fuzzer `elf` reads offsets from the first eight bytes, and looks up the functions at these offsets.
         return vec![("elf", [&[0, 64, 0, 128, 1, 0, 2, 0], bytes].concat())];
     }
     if Container::detect(bytes).is_err() {
@@ -99,15 +99,15 @@ fn seeds_of(path: &Path, bytes: &[u8]) -> Vec<Seed> {
     }
     let mut seeds: Vec<Seed> =
         ["file", "recover", "in_place"].into_iter().map(|target| (target, bytes.to_vec())).collect();
-    // That fuzzer holds what is written, which repeats a long name in each line; the one of shapes drops it.
+    // The fuzzer `outputs` keeps the output in memory. A hostile recording repeats a long name in each line; `shapes` discards the output.
     if !path.starts_with(HOSTILE) {
         seeds.extend((0..VIEWS).map(|view| ("outputs", [&[view], bytes].concat())));
     }
-    // The fuzzers turn parts to the other byte order themselves.
+    // The fuzzers convert parts to the other byte order themselves.
     match File::parse(bytes) {
         Ok(file) if file.endian() == Endian::Little => seeds.extend(parts_of(bytes, &file)),
         Ok(_) => {}
-        // The first byte says the byte order, and how large the pieces are.
+        // The fuzzer `stream` reads the byte order and the size of pieces from the first byte.
         Err(_) => seeds.push(("stream", [&[0], bytes.get(16..).unwrap_or_default()].concat())),
     }
     seeds
@@ -135,14 +135,14 @@ fn parts_of(bytes: &[u8], file: &File<'_>) -> Vec<Seed> {
     seeds
 }
 
-/// The first attr as the file has it, behind the size that the header gives to each.
+/// Returns the bytes of the first attr in the file, without its ids section. The header contains the size of an attr with that section.
 fn attr_of(bytes: &[u8]) -> Option<&[u8]> {
     let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?) as usize);
     let (with_ids, at) = (number(16)?, number(24)?);
     bytes.get(at..at.checked_add(with_ids.checked_sub(16)?)?)
 }
 
-/// The first states of each kind.
+/// Returns the first [`PARTS_MAX`] states of each kind.
 fn states(file: &File<'_>) -> Vec<Vec<u8>> {
     let Ok(events) = Events::new(file.attrs(), file.endian()) else { return Vec::new() };
     let raw = file.records().map_while(Result::ok).filter(|it| it.kind == RecordType::SAMPLE).filter_map(|record| {
@@ -153,7 +153,7 @@ fn states(file: &File<'_>) -> Vec<Vec<u8>> {
     });
     let mut found: Vec<Vec<u8>> = Vec::new();
     for state in raw {
-        // The first bytes say the kind.
+        // The first four bytes are the kind.
         let alike = found.iter().filter(|it| it.first_chunk::<4>() == state.first_chunk::<4>()).count();
         if alike < PARTS_MAX {
             found.push(state);
@@ -162,7 +162,7 @@ fn states(file: &File<'_>) -> Vec<Vec<u8>> {
     found
 }
 
-/// Builds the fuzzers and runs each for so many seconds from the seeds, as many at once as there are CPUs.
+/// Builds the fuzzers and runs each with its seeds for `seconds`; as many fuzzers run at the same time as the machine has CPUs.
 pub(crate) fn run(seconds: &str, names: &[&str]) -> Result<()> {
     let seconds: u32 = seconds.parse().with_context(|| format!("{seconds} is no number of seconds"))?;
     let target = std::path::absolute(crate::target_directory().join("fuzz"))?;
@@ -170,7 +170,7 @@ pub(crate) fn run(seconds: &str, names: &[&str]) -> Result<()> {
     let _ = fs::remove_dir_all(&corpus);
     seeds_into(&corpus)?;
     let host = host()?;
-    // For a target that is named the flags are not those of build scripts, which are no fuzzers.
+    // With --target, cargo applies the flags to the fuzzers only: build scripts must not be instrumented.
     let status = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", &host])
         .arg("--target-dir")
@@ -206,7 +206,7 @@ pub(crate) fn run(seconds: &str, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs one fuzzer; how often it ran.
+/// Runs one fuzzer; returns a line with its number of runs.
 fn fuzz(programs: &Path, corpus: &Path, name: &str, seconds: u32) -> Result<String> {
     let seeds = corpus.join(name);
     fs::create_dir_all(&seeds)?;
@@ -227,13 +227,13 @@ fn fuzz(programs: &Path, corpus: &Path, name: &str, seconds: u32) -> Result<Stri
     Ok(format!("{name}: {runs} inputs in {seconds} s, {peak} MB at most"))
 }
 
-/// The fuzzers there are.
+/// Returns the names of all fuzzers.
 fn targets() -> Result<Vec<String>> {
     let sources = crate::tree::files_under(Path::new("fuzz/fuzz_targets"))?;
     Ok(sources.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect())
 }
 
-/// The kind of machine that the compiler runs on.
+/// Returns the target triple of the compiler's host.
 fn host() -> Result<String> {
     let output = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into())).arg("-vV").output();
     let said = String::from_utf8_lossy(&output.context("run rustc")?.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! Recordings of any size and shape, for benches and for trying things out.
+//! Generates recordings of any size and shape, for benches and experiments.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -6,7 +6,7 @@ use std::io::BufWriter;
 use anyhow::{Context, Result, bail};
 use bprec_generate::{Container, LEVEL_MAX, Shape, generate};
 
-/// Keys that a recording can be described by.
+/// Keys that describe a recording, with their default values.
 const KEYS: &str = "size=135M programs=10 churned=0 frames=7 user-frames=2 bpf=66 tasks=2 cpus=2 zstd=3 pipe seed=1";
 
 /// Writes a recording into `path`.
@@ -41,7 +41,7 @@ fn apply(setting: &str, shape: &mut Shape) -> Result<()> {
     Ok(())
 }
 
-/// `135M`, `64k`, `1G`, or bytes.
+/// Parses a size: `135M`, `64k`, `1G`, or a number of bytes.
 fn bytes(text: &str) -> Result<u64> {
     let (digits, factor) = match text.char_indices().last() {
         Some((at, 'k')) => (&text[..at], 1000),

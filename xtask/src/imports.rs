@@ -1,4 +1,4 @@
-//! Check of the imports between folders of a crate: each imports only those before it. Tests are left out.
+//! Checks the imports between the folders of a crate: a folder imports only from folders before it. Tests are excluded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::tree::files_under;
 
-/// Crates, each with its folders in their order.
+/// Crates, each with its folders in their required order.
 const CRATES: [(&str, &[&str]); 2] = [
     ("bpf/src", &["sys", "inspect", "programs"]),
     ("report/src", &["options", "model", "input", "index", "pass", "query", "view", "export", "stream"]),
@@ -36,7 +36,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Folders of the names that a crate's root passes on (`pub use folder::part::{Name, Other};`).
+/// Maps each name that a crate's root exports (`pub use folder::part::{Name, Other};`) to its folder.
 fn exported(lib: &str) -> BTreeMap<&str, &str> {
     let statements = lib.split("\npub use ").skip(1).filter_map(|rest| rest.split_once(';')?.0.split_once("::"));
     statements.flat_map(|(folder, rest)| words(rest).map(move |name| (name, folder))).collect()
@@ -46,14 +46,14 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Imports of a folder that comes after the file's own.
+/// Returns the imports from folders that come after the folder of the file.
 fn faults(file: &str, text: &str, folders: &[&str], exported: &BTreeMap<&str, &str>) -> Vec<String> {
     let rank = |folder: &str| folders.iter().position(|it| *it == folder);
     let Some(own) = file.split_once('/').and_then(|(folder, _)| rank(folder)) else { return Vec::new() };
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
     let code: String = text.lines().filter_map(|line| line.split("//").next()).collect::<Vec<_>>().join(" ");
     let names = code.split("crate::").skip(1).flat_map(|path| match path.strip_prefix('{') {
-        // Names directly below the root; what is in inner braces is below one of these.
+        // Only names directly below the root matter; a name in inner braces is below one of these names.
         Some(list) => {
             let mut depth = 1;
             let end = list.find(|c: char| {

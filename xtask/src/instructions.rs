@@ -1,5 +1,5 @@
-//! Instructions that reports and scripts take for recordings that are the same everywhere, under callgrind: a guard
-//! against growing slower that other load on the machine does not disturb.
+//! Counts the instructions of reports and scripts under callgrind, for generated recordings that are the same on every machine.
+//! The check detects slower code, and other load on the machine does not disturb it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +9,12 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// The committed figures: a line for each measurement, its name and millions of instructions.
+/// File of the committed figures: one line per measurement, with the name and the millions of instructions.
 const FIGURES: &str = "report/benches/instructions.tsv";
-/// A figure may grow by this much, in percent: compilers differ.
+/// Growth of a figure that the check accepts, in percent: compilers differ.
 const TOLERANCE_PERCENT: f64 = 10.0;
 
-/// Measurements: name, arguments of the bench, and the recording to make for it.
+/// Measurements: name, argument of the bench, and settings of the generated recording.
 const MEASUREMENTS: [(&str, &str, &str); 8] = [
     ("by-prog", "by-prog", "make"),
     ("by-func", "by-func", "make"),
@@ -26,7 +26,7 @@ const MEASUREMENTS: [(&str, &str, &str); 8] = [
     ("script", "script", "make"),
 ];
 
-/// Measures; with `check`, compares with the committed figures, otherwise writes them.
+/// Makes all measurements. With `check`, compares with the committed figures; otherwise overwrites them.
 pub(crate) fn run(check: bool) -> Result<()> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         println!("SKIP instructions: valgrind is not installed");
@@ -49,7 +49,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
     if check { compare(&counted) } else { write(&counted) }
 }
 
-/// Builds the bench, and says where it is.
+/// Builds the bench and returns its path.
 fn bench() -> Result<PathBuf> {
     let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(["build", "--release", "--locked", "--package", "bprec-report", "--bench", "instructions"])
@@ -65,7 +65,7 @@ fn bench() -> Result<PathBuf> {
     executable.next_back().context("cargo names no bench `instructions`")
 }
 
-/// Instructions of one run, by callgrind's count.
+/// Runs the bench once and returns callgrind's count of instructions.
 fn instructions(bench: &Path, what: &str, file: &Path) -> Result<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -1,6 +1,6 @@
-//! Developer tasks, the same here and in CI: `cargo xtask <task>`.
+//! Developer tasks, the same on a developer's machine and in CI: `cargo xtask <task>`.
 //!
-//! Each task is a module that prints what it found and fails when something is wrong. A check that cannot be made here prints one line
+//! Each task is a module that prints its findings and fails if something is wrong. A check that is impossible on this machine prints one line
 //! `SKIP <check>: <reason>` and succeeds.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -93,13 +93,13 @@ fn run() -> Result<()> {
     }
 }
 
-/// The repository's root: this crate's parent directory.
+/// Returns the repository's root: the parent directory of this crate.
 fn root() -> Result<PathBuf> {
     let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").context("run me as `cargo xtask`")?);
     Ok(manifest.parent().context("the crate has no parent directory")?.to_owned())
 }
 
-/// Target directory of cargo.
+/// Returns cargo's target directory.
 pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
 }

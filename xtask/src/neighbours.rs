@@ -1,5 +1,5 @@
-//! Other users of BPF beside the tests, as an ordinary machine has them: pinned programs, a tracer, another recorder. What the tests say of the
-//! kernel has to hold beside them, and the tests have to leave them alone.
+//! Runs other users of BPF beside the tests, as on an ordinary machine: pinned programs, a tracer, another recorder. The tests must pass
+//! beside these neighbours, and must not disturb them.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -14,15 +14,15 @@ use crate::tally::Tally;
 
 /// Object file of programs that are pinned but not attached.
 const IDLE: &str = "fixtures/bpf/counted.bpf.o";
-/// A program on every context switch, as the project's loader calls it; its link is pinned.
+/// Name of a load of `bprec-load`: a program on every context switch. Its link is pinned.
 const RUNNING: &str = "rawtp";
-/// Script of the tracer: programs on events of its own.
+/// Script of the tracer bpftrace: programs on perf events of the tracer.
 const TRACED: &str =
     "profile:hz:49 { @samples[comm] = count(); } software:context-switches:1000 { @switches = count(); }";
-/// Time limit of the processes, in seconds: they end even if the tests cannot stop them.
+/// Time limit of the processes, in seconds. Beyond it `timeout` ends them, even if the tests could not.
 const LIMIT: &str = "3600";
 
-/// Runs until it is dropped or ended.
+/// Neighbours that run until this is dropped or [`Neighbours::end`] is called.
 pub(crate) struct Neighbours {
     directory: PathBuf,
     bprec: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Starts them below the directory `target`; the recorder is this `bprec`.
+    /// Starts the neighbours, with their files below the directory `target`. The recorder is this `bprec`.
     pub(crate) fn start(target: &Path, bprec: &Path) -> Result<Self> {
         let directory = target.join("neighbours");
         fs::create_dir_all(directory.join("bpf")).with_context(|| format!("create {}", directory.display()))?;
@@ -45,7 +45,7 @@ impl Neighbours {
             neighbours
                 .spawn("bpftrace", Command::new("timeout").args(["-s", "INT", LIMIT, "bpftrace", "-e", TRACED]))?;
         } else {
-            // The same by the project's own loader.
+            // Without bpftrace, the project's loader attaches programs to perf events.
             let load = bprec.with_file_name("bprec-load");
             neighbours
                 .spawn("bprec-load", Command::new("timeout").args(["-s", "INT", LIMIT]).arg(load).arg("perf-event"))?;
@@ -59,12 +59,12 @@ impl Neighbours {
                 .args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "99", "-o"])
                 .arg(recording),
         )?;
-        // They have to be there before the first test looks; the checkpoint after a second shows the recorder.
+        // All neighbours must run before the first test starts; the recorder writes its first checkpoint after one second.
         std::thread::sleep(Duration::from_secs(3));
         Ok(neighbours)
     }
 
-    /// Ends them. Each check that they were left alone is added to `tally`.
+    /// Ends the neighbours. Checks that the tests did not disturb them, and adds each check to `tally`.
     pub(crate) fn end(mut self, tally: &mut Tally) {
         for (check, result) in [
             ("pins_stay", self.pins_stay()),
@@ -78,7 +78,7 @@ impl Neighbours {
         }
     }
 
-    /// Pins the link of a program that runs; the process that loaded it ends.
+    /// Pins the link of an attached program, then ends the process that loaded the program.
     fn pin_running(&self) -> Result<()> {
         let mut load = Command::new(self.loader())
             .arg(RUNNING)
@@ -139,7 +139,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// The recorder ends as ever, and its file tells of the pinned program that ran.
+    /// Checks that the recorder ends normally, and that its file contains the pinned program with its runs.
     fn recorded(&mut self) -> Result<()> {
         let (_, recorder) = self.processes.last_mut().context("no recorder was started")?;
         interrupt(recorder)?;
@@ -159,18 +159,18 @@ impl Neighbours {
 impl Drop for Neighbours {
     fn drop(&mut self) {
         for (_, process) in &mut self.processes {
-            // One that has ended by itself cannot be ended, and that is all that can go wrong.
+            // Fails only if the process has already ended.
             interrupt(process).ok();
             process.wait().ok();
         }
         if self.is_mounted {
-            // The pins go with the file system.
+            // Unmounting the file system removes the pins.
             succeed(Command::new("umount").arg(self.pins())).ok();
         }
     }
 }
 
-/// Sends SIGINT to `timeout`, which passes it on to its child.
+/// Sends SIGINT to `timeout`, which sends the signal to its child.
 fn interrupt(process: &Child) -> Result<()> {
     succeed(Command::new("kill").args(["-INT", &process.id().to_string()]))
 }

@@ -1,4 +1,4 @@
-//! The pictures of README: a page as a browser shows it, and a tree with its colours, of a recording of the fixtures.
+//! Makes the pictures of README from recordings of the fixtures: a page in a browser, and a tree with its terminal colours.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,20 +10,20 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::target_directory;
 
 const RECORDING: &str = "fixtures/recordings/linux-7.2/ratio.data";
-/// A recording of more programs.
+/// Recording of the page.
 const PAGE_OF: &str = "fixtures/recordings/linux-7.2/everything.data";
 const PAGE: &str = "docs/page.webp";
 const TREE: &str = "docs/tree.svg";
-/// Command that prints the tree.
+/// Arguments of `bprec` that print the tree.
 const COMMAND: [&str; 4] = ["report", "--tree", "--prog", "17"];
-/// The first screen.
+/// Size of the browser window, in pixels: the first screen of the page.
 const PAGE_SIZE: &str = "1400,775";
-/// Width of the terminal.
+/// Width of the terminal, in columns.
 const COLUMNS: usize = 96;
-/// GitHub has to load them for everyone.
+/// Limit on the size of a picture: every visitor of the README on GitHub loads the pictures.
 const MOST_BYTES: u64 = 150_000;
 
-/// Makes both.
+/// Makes both pictures.
 pub(crate) fn make() -> Result<()> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     succeed(Command::new(cargo).args(["build", "--locked", "--bin", "bprec"]))?;
@@ -31,7 +31,7 @@ pub(crate) fn make() -> Result<()> {
     let page = std::path::absolute(target_directory().join("picture.html"))?;
     succeed(Command::new(&bprec).args(["export", "--to", "html", "-i", PAGE_OF, "-o"]).arg(&page))?;
     let mut chromium = Command::new("chromium");
-    // No page of others is opened, so that it works as root too.
+    // chromium refuses its sandbox as root; without the sandbox it opens only our page.
     chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=3000"]);
     chromium.arg(format!("--window-size={PAGE_SIZE}")).arg(format!("--screenshot={PAGE}"));
     succeed(chromium.arg(format!("file://{}", page.display())))?;
@@ -47,7 +47,7 @@ pub(crate) fn make() -> Result<()> {
     Ok(())
 }
 
-/// Output of a command.
+/// Runs a command that must succeed; returns its output.
 fn succeed(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     if !output.status.success() {
@@ -56,11 +56,11 @@ fn succeed(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Size of a character and its line, pixels.
+/// Width of a character and height of a line, in pixels.
 const CELL: (f64, f64) = (8.4, 19.0);
 const MARGIN: f64 = 16.0;
 
-/// Text of a terminal as a picture. Each run of one colour is as wide as its cells, whatever font there is.
+/// Draws terminal text as SVG. Each run of one colour has the width of its cells, so the font does not change the layout.
 fn svg(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let (width, height) = (COLUMNS as f64 * CELL.0 + 2.0 * MARGIN, lines.len() as f64 * CELL.1 + 2.0 * MARGIN);
@@ -73,7 +73,7 @@ fn svg(text: &str) -> String {
         let y = MARGIN + (row as f64 + 0.75) * CELL.1;
         let mut column = 0;
         for (at, part) in line.split("\u{1b}[").enumerate() {
-            // Text before the first escape sequence has no colour.
+            // Text before the first escape sequence has the default colour.
             let (code, words) = if at == 0 { ("0", part) } else { part.split_once('m').unwrap_or(("0", part)) };
             let cells = words.chars().count();
             if !words.trim().is_empty() {
@@ -92,7 +92,7 @@ fn svg(text: &str) -> String {
     svg + "</svg>\n"
 }
 
-/// The attributes of a colour.
+/// Returns the SVG attributes of a colour.
 fn style(code: &str) -> &'static str {
     match code {
         "1" => " font-weight=\"bold\"",

@@ -1,4 +1,4 @@
-//! Conditions that a version meets before it is given out.
+//! Checks the conditions of a release.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::components;
 
-/// Checks versions, the list of changes and the bill of materials. That builds repeat and that packages work, `setup/package` checks, and licences
-/// `setup/deny`. Once the commit has the tag `vVERSION`, its changes have a date.
+/// Checks versions, the list of changes and the bill of materials. A commit with the tag `vVERSION` needs a date in the list of changes.
+/// `setup/package` checks that builds repeat and that packages work; `setup/deny` checks licences.
 pub(crate) fn check() -> Result<()> {
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
     let version = env!("CARGO_PKG_VERSION");
     let mut problems = Vec::new();
     for path in crate::tree::files_under(Path::new("."))? {
-        // The fuzzers are given to nobody.
+        // The fuzzers are not released.
         if path.starts_with("./fuzz") {
             continue;
         }
@@ -49,7 +49,7 @@ fn has_version(manifest: &str, version: &str) -> bool {
     manifest.lines().any(|line| line == "version.workspace = true" || line == format!("version = \"{version}\""))
 }
 
-/// Packages of this repository that the lock file has in another version.
+/// Returns packages of this repository with another version in the lock file.
 fn other_versions(lock: &str, version: &str) -> Vec<String> {
     let packages = lock.split("[[package]]").skip(1).filter(|package| !package.contains("\nsource = "));
     let others = packages.filter(|package| !has_version(package, version));

@@ -1,4 +1,4 @@
-//! Tests that were repeated, over all runs of which the file is kept: how often, and in how many runs.
+//! Counts repeated tests over all runs that are recorded in a file below the target directory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 
 use crate::target_directory;
 
-/// Once in so many runs is chance; a test that is repeated more often is to be mended.
+/// A test that is repeated more often than once in this number of runs needs a fix; a lower rate is chance.
 const RUNS_PER_REPEAT: u64 = 50;
 
-/// Adds a run and its repeats to the file where cargo builds. Gives what is to be said of those that this run repeated.
+/// Adds a run and its repeats to the file in the target directory. Returns lines about the tests that this run repeated.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Fails if the file cannot be written.
 pub(crate) fn add<'a>(repeats: impl Iterator<Item = &'a String>) -> Result<String> {
     let path = target_directory().join("repeats.txt");
     let (text, said) = with(&fs::read_to_string(&path).unwrap_or_default(), repeats);
@@ -22,7 +22,7 @@ pub(crate) fn add<'a>(repeats: impl Iterator<Item = &'a String>) -> Result<Strin
     Ok(said)
 }
 
-/// The file with another run, and lines on what that repeated. Its lines are `RUNS runs`, and `TIMES TEST`.
+/// Returns the contents of the file after one more run, and lines about the repeats. Lines of the file are `RUNS runs` and `TIMES TEST`.
 fn with<'a>(text: &str, repeats: impl Iterator<Item = &'a String>) -> (String, String) {
     let lines = text.lines().filter_map(|line| line.split_once(' '));
     let mut times: BTreeMap<&str, u64> = lines.filter_map(|(times, test)| Some((test, times.parse().ok()?))).collect();

@@ -1,19 +1,19 @@
-//! Tests that did not run, against the list of those that may not (`tests/skips`).
+//! Compares the skipped tests with the list of tests that may be skipped (`tests/skips`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
-/// Path of the list.
+/// Path of the list of tests that may be skipped.
 pub(crate) const LIST: &str = "tests/skips";
-/// Tests of this machine, as against those of a guest.
+/// Place name of this machine in the list; other places are guests.
 const HOST: &str = "host";
 
-/// A test that did not run, or a part of it that did not.
+/// A test that was skipped, or a skipped part of a test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Skip {
-    /// Guest; empty on this machine.
+    /// Name of the guest; empty for this machine.
     pub(crate) place: String,
     pub(crate) test: String,
     pub(crate) reason: String,
@@ -26,7 +26,7 @@ impl fmt::Display for Skip {
     }
 }
 
-/// A test's name without its modules: one program may hold what were several.
+/// Returns a test's name without its modules, so that names stay the same when a test moves to another file.
 pub(crate) fn short(test: &str) -> &str {
     test.rsplit("::").next().unwrap_or(test)
 }
@@ -37,7 +37,7 @@ pub(crate) struct Expected<'a> {
     place: &'a str,
     lack: &'a str,
     pub(crate) test: &'a str,
-    /// Part of the reason.
+    /// Text that the reason must contain.
     pub(crate) text: &'a str,
 }
 
@@ -56,10 +56,10 @@ impl Expected<'_> {
     }
 }
 
-/// The lines of the list: place, lack, test, and a text that the reason contains.
+/// Parses the lines of the list: place, lack, test, and a text that the reason must contain.
 ///
 /// # Errors
-/// A line without all four.
+/// Fails on a line with fewer than four words.
 pub(crate) fn parse(list: &str) -> Result<Vec<Expected<'_>>> {
     let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -71,16 +71,17 @@ pub(crate) fn parse(list: &str) -> Result<Vec<Expected<'_>>> {
         .collect()
 }
 
-/// Lines of tests that a guest does not even begin: `TEST REASON`.
+/// Returns lines `TEST REASON` for the tests that a guest does not start.
 ///
 /// # Errors
-/// Errors of [`parse`].
+/// Fails as [`parse`] does.
 pub(crate) fn withheld(list: &str, guest: &str) -> Result<String> {
     let lines = parse(list)?.into_iter().filter(|it| it.lack == "withheld" && it.is_at(guest));
     Ok(lines.map(|it| format!("{} {}\n", it.test, it.text)).collect())
 }
 
-/// Reasons that say what the machine has not, by the name that `BPREC_REQUIRE` gives it: a test that needs it is skipped unless it is required.
+/// Things that a machine may lack, by their names in `BPREC_REQUIRE`, with texts of skip reasons. A skip for such a reason is a fault only if
+/// `BPREC_REQUIRE` contains the name.
 const KINDS: [(&str, &[&str]); 5] = [
     ("root", &["needs root", "take root"]),
     ("guests", &["guest: "]),
@@ -105,13 +106,13 @@ fn kind(reason: &str) -> Option<&'static str> {
     KINDS.iter().find(|(_, texts)| texts.iter().any(|text| reason.contains(text))).map(|(kind, _)| *kind)
 }
 
-/// Faults of a run: skips that neither the list nor what the machine lacks accounts for, and lines of the list whose test ran.
+/// Returns the faults of a run: skips without a line in the list and without a reason in [`KINDS`], and lines of the list whose test ran.
 ///
-/// A line's lack is `always`, `withheld` (guests), `chance` (it may run), or the name of what a machine may have: then this machine lacks it for
-/// all tests of that name, or for none.
+/// The lack of a line is `always`, `withheld` (guests), `chance` (the test may run), or the name of a facility such as `pmu`. This machine
+/// either skips all tests that lack the same facility, or runs all of them.
 ///
 /// # Errors
-/// A list that cannot be read, or an unknown name in `required`.
+/// Fails if the list is malformed, or `required` contains an unknown name.
 pub(crate) fn faults(
     skipped: &[Skip],
     ran: &BTreeSet<(String, String)>,
@@ -192,12 +193,12 @@ mod tests {
 
     #[test]
     fn a_listed_test_that_ran_is_a_fault() {
-        // A machine has a PMU, or it has none.
+        // This machine has a PMU or has none, so one skipped and one executed PMU test contradict each other.
         assert_eq!(judged(&[], &[("", "counts_cycles"), ("", "counts_misses")], ""), Vec::<String>::new());
         let one = skip("", "counts_cycles", "hardware event 1");
         assert_eq!(judged(std::slice::from_ref(&one), &[("", "counts_cycles"), ("", "counts_misses")], "").len(), 1);
         assert_eq!(judged(&[one], &[("", "counts_cycles")], ""), Vec::<String>::new());
-        // Guests are what they are.
+        // The facilities of a guest are fixed, so a listed test that runs there is a fault.
         assert_eq!(judged(&[], &[("x86-5.10", "names")], "").len(), 1);
         assert_eq!(
             judged(&[], &[("x86-6.12", "names"), ("x86-new", "shares"), ("", "shares"), ("", "late")], "").len(),

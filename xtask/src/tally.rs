@@ -1,5 +1,5 @@
-//! Totals of a run of tests: lines of test programs, here or in a guest, into counts, reasons and the end of the output
-//! of failed ones.
+//! Totals of a test run: parses the output of test programs, on this machine or in a guest, into counts, skip reasons and the last
+//! output lines of failed programs.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::repeats;
 use crate::skips::{self, Skip, short};
 
-/// Totals of the lines of one or more test binaries.
+/// Totals of one or more test programs.
 #[derive(Default)]
 pub(crate) struct Tally {
     passed: usize,
@@ -17,34 +17,34 @@ pub(crate) struct Tally {
     skipped: usize,
     skips: Vec<Skip>,
     skipped_here: BTreeSet<String>,
-    /// Tests that passed or were said to, by place.
+    /// Tests with result `ok`, by place; some of these tests printed SKIP.
     ran: BTreeSet<(String, String)>,
     pub(crate) running: bool,
-    /// The test whose output this is.
+    /// Name of the test whose captured output the current lines are.
     test: String,
-    /// Measurements that were made once more because they did not agree.
+    /// Measurements that were repeated because the first values did not agree.
     again: Vec<String>,
-    /// Output of the test program that runs.
+    /// Output of the running test program, at most [`MAX_PRINTED`] lines.
     printed: VecDeque<String>,
-    /// Failed tests, and the end of their output.
+    /// Messages about failures, each with the last output of its test program.
     failures: Vec<String>,
-    /// Tests that failed and passed when they were run once more.
+    /// Tests that failed at first and passed in a second run.
     unsteady: Vec<String>,
-    /// The tests that a program with a result said have failed.
+    /// Failed tests, from the lists of programs that ended with a result.
     failed_tests: Vec<String>,
 }
 
-/// Limit on the measurements that are made once more in a run of all tests. Most runs need none: chance and a busy
-/// moment account for a few, a rare wrong number for more.
+/// Limit on repeated measurements in a run of all tests; beyond it the run fails. Most runs repeat none. Chance and a busy
+/// moment explain a few repeats; more repeats mean that some numbers are wrong.
 const MAX_AGAIN: usize = 6;
-/// Limit on the tests that fail and then pass when they are run once more, in a run of all tests. Times on a shared or
-/// emulated processor and other load on the machine account for one; code that is broken now and then fails more often.
+/// Limit on tests that fail and then pass in a second run, in a run of all tests; beyond it the run fails. Timing on a shared or
+/// emulated processor and other load on the machine explain such failures; code with an intermittent bug fails more often.
 const MAX_UNSTEADY: usize = 2;
-/// Limit on the lines that are kept of a test program's output; more are in the log.
+/// Limit on the kept output lines of a test program; the log has all lines.
 const MAX_PRINTED: usize = 400;
 
 impl Tally {
-    /// Takes a line of a test binary's output. Gives how the binary went, and how long it took, where it is the line that says so.
+    /// Processes one output line of a test program. At the line `test result:`, returns a summary with the counts and the time.
     pub(crate) fn line(&mut self, line: &str) -> Option<String> {
         if self.printed.len() == MAX_PRINTED {
             self.printed.pop_front();
@@ -59,7 +59,7 @@ impl Tally {
         } else if let Some(miss) = line.strip_prefix("AGAIN: ") {
             self.again.push(format!("AGAIN {}: {miss}", self.test));
         } else if let Some(skip) = line.strip_prefix("SKIP ").or_else(|| line.strip_prefix("SKIP: ")) {
-            // Names of tests may have `::`. What names no test is of the one whose output this is.
+            // Names of tests may contain `::`. A line without a name is about the test whose output is being read.
             let (test, reason) = skip.split_once(": ").unwrap_or((&self.test, skip));
             self.skipped_here.insert(short(test).to_owned());
             let skip = Skip { place: String::new(), test: test.to_owned(), reason: reason.to_owned() };
@@ -68,7 +68,7 @@ impl Tally {
             }
         } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
         {
-            // Some tests exist only to be run by another one as a child process.
+            // Some tests are only the body of a child process that another test starts.
             if !reason.starts_with(", run by another test") {
                 self.skip(test, &format!("ignored{reason}"));
             }
@@ -87,11 +87,11 @@ impl Tally {
             self.skipped_here.clear();
             self.running = false;
             if failed > 0 {
-                // Before it are the tests that passed.
+                // Lines before `failures:` are about tests that passed.
                 while self.printed.iter().any(|line| line == "failures:") && self.printed[0] != "failures:" {
                     self.printed.pop_front();
                 }
-                // Behind what they printed is a list of those that failed.
+                // The list of failed tests follows their output.
                 let list = self.printed.iter().rev().skip(2);
                 let names: Vec<_> = list.map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect();
                 self.failed_tests.extend(names.into_iter().rev());
@@ -104,7 +104,7 @@ impl Tally {
         None
     }
 
-    /// A binary without a result was killed or aborted, which is a failure.
+    /// Counts a failure if a test program has ended without a result: it was killed or aborted.
     fn binary_died(&mut self) {
         if self.running {
             self.failed += 1;
@@ -119,7 +119,7 @@ impl Tally {
         self.failures.push(Vec::from(std::mem::take(&mut self.printed)).join("\n"));
     }
 
-    /// No more lines come; without success there is a failure, even if no line told of one.
+    /// Ends the tally. If `cargo test` failed and no line reported a failure, counts one failure.
     pub(crate) fn end(&mut self, success: bool) {
         self.binary_died();
         if !success && self.failed == 0 {
@@ -128,19 +128,19 @@ impl Tally {
         }
     }
 
-    /// The tests to run once more: what failed, if that is all there is and not more than may be. None is no reason to run any.
+    /// Returns the tests to run again: the failed tests, if no program died and at most [`MAX_UNSTEADY`] tests failed; otherwise none.
     pub(crate) fn to_run_again(&self) -> &[String] {
         let is_all = self.failed_tests.len() == self.failed && self.failed <= MAX_UNSTEADY;
         if is_all { &self.failed_tests } else { &[] }
     }
 
-    /// Takes what came of [`Self::to_run_again`]: tests that all pass now are unsteady and count as passed. Gives why they had failed.
+    /// Adds the second run of [`Self::to_run_again`]. If all these tests pass now, they count as passed, but unsteady. Returns their first failures.
     ///
-    /// Prints nothing here, where a test of this would have it counted as a result of its own.
+    /// The caller prints them: if this function did, an enclosing tally would count the output of this function's tests as results.
     #[must_use]
     pub(crate) fn ran_again(&mut self, second: Self) -> Vec<String> {
         let tests = self.to_run_again().len();
-        // More pass where another program has a test of that name.
+        // More tests than requested pass if another program has a test with the same name.
         if second.failed > 0 || second.passed < tests {
             self.failures.extend(second.failures.into_iter().map(|failure| format!("run again:\n{failure}")));
             return Vec::new();
@@ -150,7 +150,7 @@ impl Tally {
         self.failures.drain(..).map(|failure| format!("passed when run again:\n{failure}")).collect()
     }
 
-    /// Says where the tests were and what has all they printed, in what is said of those so far.
+    /// Adds the place and the path of the log to all skips, repeats and failures so far.
     pub(crate) fn place(&mut self, place: &str, log: &str) {
         for skip in &mut self.skips {
             place.clone_into(&mut skip.place);
@@ -166,7 +166,7 @@ impl Tally {
         }
     }
 
-    /// Adds what others came to.
+    /// Adds the totals of another tally.
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -178,12 +178,12 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
-    /// One check held.
+    /// Counts a check that passed.
     pub(crate) fn pass(&mut self) {
         self.passed += 1;
     }
 
-    /// One check did not hold; says so.
+    /// Counts and prints a check that failed.
     pub(crate) fn fail(&mut self, check: &str, why: &str) {
         let failure = format!("FAILED {check}: {why}");
         println!("{failure}");
@@ -191,22 +191,22 @@ impl Tally {
         self.failed += 1;
     }
 
-    /// One check could not be made here.
+    /// Counts a check that is impossible on this machine.
     pub(crate) fn skip(&mut self, check: &str, why: &str) {
         self.skips.push(Skip { place: String::new(), test: check.to_owned(), reason: why.to_owned() });
         self.skipped += 1;
     }
 
-    /// One check was made again.
+    /// Notes a check that was repeated.
     pub(crate) fn repeat(&mut self, check: &str, why: &str) {
         self.again.push(format!("AGAIN {check}: {why}"));
     }
 
-    /// Prints every reason to skip, every measurement that was made again, what failed, and the closing line. Skips are judged by the list
-    /// of those that may be, and by `BPREC_REQUIRE`; repeats are added to those of earlier runs.
+    /// Prints all skip reasons, repeated measurements, failures and the closing line. Compares the skips with the list of allowed skips and
+    /// with `BPREC_REQUIRE`, and adds the repeats to those of earlier runs.
     ///
     /// # Errors
-    /// When something failed.
+    /// Fails if a test or check failed, or no test ran.
     pub(crate) fn close(self) -> Result<()> {
         ensure!(self.passed + self.failed + self.skipped > 0, "no test ran");
         let list = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(MAX_UNSTEADY, 2);
         tally.unsteady.push("UNSTEADY c: passed when run again".into());
         assert!(tally.judge("", "").is_err());
-        // Tests that fail again, that are not run again, and that died are failures.
+        // A test counts as failed if it fails again, is not run again, or if its program died.
         const ONE: &str = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 10 filtered out";
         for lines in [&["running 2 tests", "failures:", "    a", "", BAD][..], &["running 1 test", ONE], &[]] {
             let mut tally = first();

@@ -1,4 +1,4 @@
-//! Running all tests, here and in guests, and saying in one line how they went.
+//! Runs all tests, on this machine and in guests, and prints one line with the totals.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -15,24 +15,24 @@ use crate::tally::Tally;
 use crate::target_directory;
 use crate::vm::{self, Builds};
 
-/// Runs `cargo test` of the workspace, or of the crates that `arguments` name, with these, says how each test program went, what the failed ones printed, and closes with
-/// `N passed, N failed, N skipped`. Everything that was printed is in `test.log` where cargo builds.
+/// Runs `cargo test` with `arguments`, for the workspace or for the crates that the arguments name. Prints the result of each test program
+/// and the output of failed tests, then `N passed, N failed, N skipped`. The whole output is in `test.log` in the target directory.
 ///
-/// A test that cannot run here prints a line `SKIP <test>: <reason>` and returns; it counts as skipped, not as passed.
+/// A test that cannot run on this machine prints a line `SKIP <test>: <reason>` and returns; the test counts as skipped, not as passed.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let mut tally = Tally::default();
     tally.add(here(arguments)?);
     tally.close()
 }
 
-/// The same beside other users of BPF.
+/// Runs the tests as [`run`] does, beside other users of BPF.
 pub(crate) fn beside_others(arguments: &[&str]) -> Result<()> {
     let mut tally = Tally::default();
     here_beside_others(&Builds::make(&target_directory())?, arguments, &mut tally)?;
     tally.close()
 }
 
-/// The same without arguments, then every guest, where the tests are alone; with one closing line over all.
+/// Runs all tests beside other users of BPF, then in every guest without other users. Prints one closing line with all totals.
 pub(crate) fn everywhere() -> Result<()> {
     let mut tally = Tally::default();
     let builds = Builds::make(&target_directory())?;
@@ -53,8 +53,8 @@ fn here_beside_others(builds: &Builds, arguments: &[&str], tally: &mut Tally) ->
     Ok(())
 }
 
-/// Tests that take neither root nor network, and change nothing on the machine: format, lints and rules of the tree first, then the tests
-/// of the crates that read, and of the program where it reads.
+/// Runs the checks that need neither root nor network and change nothing on the machine: format, lints and rules of the tree, then the tests
+/// of the crates that read recordings and of the commands that read.
 pub(crate) fn offline() -> Result<()> {
     for arguments in [
         &["fmt", "--all", "--check"][..],
@@ -64,7 +64,7 @@ pub(crate) fn offline() -> Result<()> {
         let status = Command::new(cargo()).args(arguments).stdin(Stdio::null()).status().context("run cargo")?;
         ensure!(status.success(), "cargo {} failed", arguments.join(" "));
     }
-    // All of it at once: what packages are built with depends on which are built together.
+    // One cargo call for all packages: the features of a dependency depend on the set of packages that are built together.
     let mut arguments = Vec::from(["--locked", "--lib", "--bin", "xtask"]);
     arguments.extend(OFFLINE_CRATES.iter().flat_map(|it| ["-p", it]));
     arguments.extend(OFFLINE_PROGRAMS.iter().flat_map(|it| ["--test", it]));
@@ -73,15 +73,15 @@ pub(crate) fn offline() -> Result<()> {
     tally.close()
 }
 
-/// Damaged recordings of the mutation test that `check` reads; all of them take minutes.
+/// Number of damaged recordings in the mutation test of `check`; the full number takes minutes.
 const OFFLINE_MUTATIONS: (&str, &str) = ("BPREC_MUTATIONS", "2000");
 
-/// Crates of which all tests run anywhere, and the program.
+/// Crates whose tests need no privilege, and the program.
 const OFFLINE_CRATES: [&str; 5] = ["bprec-format", "bprec-generate", "bprec-report", "xtask", "bprec"];
-/// Their test programs; `live` records, and `limits` and `viewers` take long.
+/// Test programs of these crates. `live` is missing because it records, `limits` and `viewers` because they take long.
 const OFFLINE_PROGRAMS: [&str; 5] = ["it", "many_pairs", "mutation", "properties", "shapes"];
 
-/// The tests of the workspace, and those that failed once more if they are few.
+/// Runs the tests of the workspace, and repeats the failed tests if they are few.
 fn here(arguments: &[&str]) -> Result<Tally> {
     let names_crates = arguments.iter().any(|it| it.starts_with("-p") || it.starts_with("--package"));
     let workspace: &[&str] = if names_crates { &[] } else { &["--workspace"] };
@@ -97,19 +97,19 @@ fn here(arguments: &[&str]) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Result of `cargo test` with `filter` as arguments of the test programs; the output is kept in `log` where cargo
-/// builds.
+/// Runs `cargo test` with `filter` as arguments of the test programs, and returns the totals. The output is kept in the file `log` of the
+/// target directory.
 fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)], log: &str) -> Result<Tally> {
     let mut tally = Tally::default();
     let log = target_directory().join(log);
     fs::create_dir_all(target_directory())?;
     let mut kept = BufWriter::new(File::create(&log).with_context(|| format!("create {}", log.display()))?);
-    // One pipe for both, so that lines stay in order.
+    // One pipe for standard output and standard error keeps the lines in order.
     let (output, input) = io::pipe()?;
     let mut child = Command::new(cargo())
         .args(["test", "--no-fail-fast"])
         .args(arguments)
-        // Without this the output of tests that pass, SKIP lines too, is thrown away.
+        // Without this option the test harness discards the output of passing tests, including SKIP lines.
         .args(["--", "--show-output"])
         .args(filter)
         .envs(environment.iter().copied())
@@ -135,8 +135,8 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
                 last_line = Instant::now();
                 let line = String::from_utf8_lossy(&line);
                 writeln!(kept, "{line}")?;
-                // Lines while no test program runs are cargo's. A few tests alone are not worth a line for each
-                // program.
+                // Lines outside of a test program are cargo's. If only a few tests run, a line for each
+                // program would be noise.
                 match (tally.running, tally.line(&line)) {
                     _ if !filter.is_empty() => {}
                     (_, Some(result)) => println!("{result}"),
@@ -151,7 +151,7 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
                     ended = Some(now);
                 }
                 if now - last_line > limit {
-                    // cargo goes on with the next test program, and the tally counts this one as failed.
+                    // cargo continues with the next test program, and the tally counts the killed program as failed.
                     println!("killed: no test has ended for {} s", limit.as_secs());
                     kill_descendants(child.id())?;
                     last_line = now;
@@ -173,11 +173,12 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
     Ok(tally)
 }
 
-/// Time between two looks whether the tests have ended, while they print nothing.
+/// Time between two checks for the end of the tests, while they print nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Time after its end in which its output ends as well, unless another process has it.
+/// Time limit for the end of cargo's output after cargo has ended. Beyond it, a left-behind process still holds the pipe.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
-/// Longest time without a line, `BPREC_TEST_LIMIT` in seconds: a test, or a crate that is compiled, takes a tenth of ten minutes.
+/// Returns the longest time without an output line: `BPREC_TEST_LIMIT` seconds, by default ten minutes. Tests and compilations
+/// of a crate usually print a line after at most a tenth of this time.
 fn max_silence() -> Result<Duration> {
     let seconds = std::env::var("BPREC_TEST_LIMIT").map_or(Ok(600), |text| text.parse());
     Ok(Duration::from_secs(seconds.context("BPREC_TEST_LIMIT: expected seconds")?))
@@ -187,7 +188,7 @@ fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
-/// Kills what a process has started and what that has started, and not the process itself.
+/// Kills all descendants of a process, but not the process itself.
 fn kill_descendants(ancestor: u32) -> Result<()> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")?
         .filter_map(|entry| {

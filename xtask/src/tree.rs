@@ -1,4 +1,4 @@
-//! Rules for every source file.
+//! Checks the rules for every source file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,14 @@ use crate::skips;
 
 const BPF_LICENCE: &str = "SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)";
 const MAX_LINES: usize = 600;
-/// Paths of a developer's machine. Split, so that this file passes its own check.
+/// Path prefixes of a developer's machine. The literals are split so that this file passes its own check.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
+<<<<<<< HEAD
 /// Crates whose source files are in folders, one for each stage of the data, with the names of files that may stand beside the folders.
+=======
+/// Crates whose files are in folders by stage of the data path, and the files that are allowed next to the folders.
+>>>>>>> w-x3
 const WITH_FOLDERS: [(&str, &[&str]); 2] =
     [("record/src/", &["lib.rs", "error.rs", "options.rs"]), ("report/src/", &["lib.rs", "error.rs", "session.rs"])];
 
@@ -39,10 +43,10 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// First words that no comment has: it opens with a noun or a verb.
+/// First words that are not allowed in a comment: a comment opens with a noun or a verb.
 const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
 
-/// True for the first line of a comment or of a part of it, by its first word.
+/// Returns true if the line is the first of a comment or of its paragraph, and starts with one of [`OPENS_BADLY`].
 fn opens_badly(line: &str) -> bool {
     let comment = ["/// ", "//! ", "// ", "* ", "/* "].iter().find_map(|sign| line.trim_start().strip_prefix(sign));
     comment.is_some_and(|text| {
@@ -50,7 +54,7 @@ fn opens_badly(line: &str) -> bool {
     })
 }
 
-/// Files of tests that no test program names: cargo looks for none beside those of the manifest.
+/// Returns test files that no test program includes: cargo only builds the programs in the manifest, so the others would never run.
 fn unnamed_programs() -> Result<Vec<String>> {
     let mut unnamed = Vec::new();
     for (directory, programs) in [("format", &["main"][..]), ("report", &["main"]), (".", &["main", "live"])] {
@@ -78,7 +82,7 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     if c && !text.lines().next().is_some_and(|line| line.contains(BPF_LICENCE)) {
         faults.push(format!("the first line is not `{BPF_LICENCE}`"));
     }
-    // A source that is only compiled for its BTF never reaches a kernel.
+    // A source without SEC is compiled only for its BTF and is never loaded, so it needs no licence string.
     if bpf_program && text.contains("SEC(") && !text.contains("\"Dual BSD/GPL\"") {
         faults.push("declares no \"Dual BSD/GPL\" licence to the kernel".to_owned());
     }
@@ -105,14 +109,14 @@ fn faults(path: &str, text: &str) -> Vec<String> {
             faults.push(format!("stands in none of the folders of {root}"));
         }
     }
-    // Recordings' expected outputs tell of the machine they were made on.
+    // Expected outputs of recordings may contain paths of the machine on which they were recorded.
     if !path.starts_with("fixtures/recordings/") {
         faults.extend(MACHINE_PATHS.iter().filter(|word| text.contains(**word)).map(|word| format!("contains {word}")));
     }
     faults
 }
 
-/// Every file below a directory in sorted order, without build output, version control and links.
+/// Returns every file below a directory in sorted order, without build output, version control and symbolic links.
 pub(crate) fn files_under(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut entries = fs::read_dir(directory)
