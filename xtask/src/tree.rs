@@ -13,11 +13,7 @@ const MAX_LINES: usize = 600;
 /// Path prefixes of a developer's machine. The literals are split so that this file passes its own check.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
-<<<<<<< HEAD
 /// Crates whose source files are in folders, one for each stage of the data, with the names of files that may stand beside the folders.
-=======
-/// Crates whose files are in folders by stage of the data path, and the files that are allowed next to the folders.
->>>>>>> w-x3
 const WITH_FOLDERS: [(&str, &[&str]); 2] =
     [("record/src/", &["lib.rs", "error.rs", "options.rs"]), ("report/src/", &["lib.rs", "error.rs", "session.rs"])];
 
