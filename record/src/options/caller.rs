@@ -67,7 +67,7 @@ pub(crate) struct AsCaller {
 }
 
 impl AsCaller {
-    /// Drops capabilities that the caller lacks, unless root has allowed their use.
+    /// Clears the effective capabilities of this thread until the guard is dropped, unless root has allowed their use.
     pub(crate) fn begin() -> AsCaller {
         let before = if allows_user_symbols() { None } else { capabilities(None).ok() };
         let laid_down = before.is_some_and(|sets| {
