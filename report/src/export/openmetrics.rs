@@ -231,7 +231,10 @@ const SAMPLED_EVENTS: Family = counter(
 const BPF_SECONDS: Family =
     counter("bprec_sampled_bpf_seconds_total", "CPU time charged to all BPF programs by samples.");
 const BPF_EVENTS: Family = counter("bprec_sampled_bpf_events_total", "Events charged to all BPF programs by samples.");
-const MACHINE_SECONDS: Family = counter("bprec_sampled_seconds_total", "CPU time of all samples, idle time included.");
+const MACHINE_SECONDS: Family = counter(
+    "bprec_sampled_seconds_total",
+    "CPU time of all samples; idle CPUs may have none, so shares of the machine are of bprec_cpus.",
+);
 const MACHINE_EVENTS: Family = counter("bprec_sampled_events_total", "Events of all samples.");
 const LOST: Family = gauge("bprec_samples_lost", "Samples lost by the current recording.");
 const OWN_SECONDS: Family =

@@ -73,7 +73,7 @@ impl States {
     }
 }
 
-/// Why counters are missing or limited: the session's note, and the end of run statistics.
+/// Reasons for missing or limited counters: the session's note, and the end of run statistics.
 pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state::StatsOff>) -> Option<String> {
     let said = session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty());
     let start_ns = session.map_or(0, |session| session.start_ns);
