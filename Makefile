@@ -1,4 +1,4 @@
-.PHONY: demo pictures check test test-fleet fleet-tests release install deb static
+.PHONY: demo pictures check test test-fleet release install deb static
 
 PREFIX ?= /usr/local
 
@@ -24,16 +24,11 @@ test:
 	@cargo xtask test-everywhere
 
 # What fleet/ is, linted while it is built: its 300 packages are compiled once and not a second time for clippy.
-fleet_test = CLIPPY_ARGS=-Dwarnings RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --manifest-path fleet/Cargo.toml --locked
-
-fleet-tests:
-	@$(fleet_test) --no-run
-
 test-fleet:
 	@setup/install fleet
 	@setup/fleet-readers
 	@setup/fleet-spark
-	@$(fleet_test)
+	@CLIPPY_ARGS=-Dwarnings RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --manifest-path fleet/Cargo.toml --locked
 
 # docs/install.md describes what follows. What `release` built is what `install` installs, so that root needs no cargo.
 release:

@@ -1,9 +1,9 @@
-//! Recordings of known loads: how far RUNS is from what ran, and whether its margin holds. Root; a quiet machine.
+//! Recordings of known loads: compares RUNS with the real number of runs, and checks its margin. Needs root and an idle machine.
 //!
-//! `cargo bench --bench run_counts -- [ROUNDS] [SECONDS,…] [LOAD]`: 11 rounds of 2, 5 and 20 s are 198 recordings and take an hour and a half.
+//! `cargo bench --bench run_counts -- [ROUNDS] [SECONDS,…] [LOAD]`: the default, 11 rounds of 2, 5 and 20 s, is 396 recordings in over an hour.
 //!
-//! The program of a load counts its own runs, which are read each 5 ms with the recording's clock, and interpolated at the first and the last
-//! reading of the recording.
+//! The program of a load counts its own runs. The bench reads this count every 5 ms, with the recording's clock, and interpolates at the first and
+//! the last reading of the recording.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a bench")]
 
 use std::process::{Command, Stdio};
@@ -16,18 +16,18 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 const PROGRAM: &str = "account_syscall_enter";
-/// Calls of a load that is not saturating, while it makes any.
+/// Calls per second of a load that is not saturating, in its active time.
 const PER_SECOND: u64 = 250_000;
-/// Modes of a recording: its name, and options.
+/// Modes of a recording: name and options.
 const MODES: [(&str, &[&str]); 2] = [("default", &[]), ("--budget 0.5", &["--budget", "0.5"])];
 
-/// One recording.
+/// Result of one recording.
 struct Outcome {
-    /// Part of 1 by which RUNS is too high.
+    /// Relative error of RUNS; positive if RUNS is too high.
     error: f64,
-    /// Half of the margin as a part of RUNS; `None` where RUNS is exact.
+    /// Half of the margin relative to RUNS; `None` if RUNS is exact.
     margin: Option<f64>,
-    /// The truth is inside the margin.
+    /// True if the real number of runs is inside the margin.
     is_inside: bool,
     windows: usize,
     cost_percent: f64,
@@ -82,11 +82,11 @@ fn now_ns() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// The program's own count over time.
+/// Count by the program itself over time: time and runs.
 struct Truth(Vec<(u64, u64)>);
 
 impl Truth {
-    /// Reads it until `is_over`.
+    /// Reads the count until `is_over`.
     fn follow(loaded: &Loaded, mut is_over: impl FnMut() -> bool) -> Truth {
         let mut moments = Vec::new();
         while !is_over() {
@@ -108,7 +108,7 @@ impl Truth {
 fn record(pattern: Pattern, seconds: u64, options: &[&str]) -> Outcome {
     let directory = tempfile::tempdir().unwrap();
     let (path, started) = (directory.path().join("perf.data"), directory.path().join("started"));
-    // All system calls of the machine: the load may be of any thread, and the kernel counts all of them too.
+    // The program counts all system calls of the machine, as the kernel's run statistics do.
     let loaded = Fixture::TP.start().unwrap();
     let id = loaded.id_of(PROGRAM).unwrap();
     let length = Duration::from_secs(seconds);
@@ -151,14 +151,14 @@ fn record(pattern: Pattern, seconds: u64, options: &[&str]) -> Outcome {
     Outcome {
         error: shown / true_runs - 1.0,
         margin: margin.map(|margin| margin / shown),
-        // A count read 5 ms before or after the end is as inexact as that.
+        // The program's own count is only exact to the reading interval of 5 ms, so an exact RUNS may differ by 0.5 %.
         is_inside: (shown - true_runs).abs() <= margin.unwrap_or(true_runs * 0.005),
         windows,
         cost_percent: report["recording"]["cost"]["run_statistics"]["machine_percent"].as_f64().unwrap_or(0.0),
     }
 }
 
-/// When the program was read first and last, and how many windows there were.
+/// Returns the times of the program's first and last reading, and the number of windows.
 fn readings(script: &str, id: u32) -> ((u64, u64), usize) {
     let number = |line: &str, before: &str| {
         let (_, text) = line.split_once(before)?;

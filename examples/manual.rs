@@ -38,6 +38,7 @@ fn main() -> Result<()> {
         ("json", model::schema()),
         ("annotate", model::annotation_schema()),
         ("lines", model::lines_schema()),
+        ("bill", model::bill_schema()),
         ("diff", model::diff_schema()),
     ] {
         let path = schemas.join(format!("{name}.schema.json"));

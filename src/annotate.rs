@@ -1,14 +1,17 @@
 //! `bprec annotate`.
 
+use std::ffi::OsString;
 use std::io;
 
-use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
+use anyhow::anyhow;
+use bprec_report::{AnnotateOptions, FunctionFilter, Options, Session};
 
-use crate::args::{OUTPUT, PartArgs, SELECTION, number, percent};
-use crate::opening::ReadFilesArgs;
+use crate::args::{OUTPUT, PartArgs, SELECTION};
+use crate::opening::ReadArgs;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
 use crate::terminal::columns;
+use crate::values::{number, percent};
 use crate::view::FormArgs;
 use crate::{Outcome, say};
 
@@ -19,9 +22,13 @@ use crate::{Outcome, say};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Programs: a name (with * and ?), an id or a tag; :FUNC selects functions by name. Shows programs without samples only if none of
-    /// them has samples.
-    #[arg(value_name = "PROG[:FUNC]", required = true)]
-    program: Target,
+    /// them has samples. With --prog, a recording.
+    #[arg(value_name = "PROG[:FUNC]", required_unless_present = "prog")]
+    program: Option<OsString>,
+
+    /// Select programs, as the first argument does.
+    #[arg(long, value_name = "PROG[:FUNC]", value_delimiter = ',', help_heading = SELECTION)]
+    prog: Vec<FunctionFilter>,
 
     /// Event to show [default: the first that has samples in these programs].
     #[arg(short, long, value_name = "NAME", help_heading = SELECTION)]
@@ -46,46 +53,30 @@ pub(crate) struct Args {
     threads: Option<usize>,
 
     #[command(flatten)]
-    read: ReadFilesArgs,
+    read: ReadArgs,
 }
 
-/// Programs to show, and their functions.
-#[derive(Clone)]
-struct Target {
-    program: ProgFilter,
-    function: Option<String>,
-}
-
-impl std::str::FromStr for Target {
-    type Err = bprec_report::Error;
-
-    fn from_str(text: &str) -> Result<Target, Self::Err> {
-        // Names of programs and functions have no colon.
-        let (program, function) = match text.split_once(':') {
-            Some((program, function)) => (program, Some(function.to_owned()).filter(|name| !name.is_empty())),
-            None => (text, None),
-        };
-        Ok(Target { program: program.parse()?, function })
+pub(crate) fn run(mut args: Args) -> anyhow::Result<Outcome> {
+    match args.program.take() {
+        Some(file) if !args.prog.is_empty() => args.read.files.add_first(file.into())?,
+        Some(program) => {
+            let program = program.to_string_lossy();
+            args.prog.push(program.parse().map_err(|problem| anyhow!("'{program}': {problem}"))?);
+        }
+        None => {}
     }
-}
-
-pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let out = args.form.output();
     let (input, time, redacted) = args.read.open(Purpose::Print)?;
     redacted.print();
     let query = Options {
-        programs: vec![args.program.program],
+        programs: args.prog.iter().map(|filter| filter.program.clone()).collect(),
         events: args.event.into_iter().collect(),
         limit: args.limit,
         threads: args.threads,
         ..args.part.within(time).into()
     };
-    let options = AnnotateOptions { query, function: args.program.function, percent_limit: args.percent_limit };
+    let options = AnnotateOptions { query, functions: args.prog, percent_limit: args.percent_limit };
     let annotation = with_progress(&[&input], || Session::open(&input)?.annotate(&options))?;
-    if annotation.programs.is_empty() {
-        say("bprec: no program in the recording matches; bprec report --all lists them");
-        return Ok(Outcome::NothingMatched);
-    }
     if annotation.programs.iter().all(|program| program.functions.is_empty()) {
         say("bprec: no function of the program matches; bprec report --by func lists them");
         return Ok(Outcome::NothingMatched);

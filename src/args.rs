@@ -1,9 +1,11 @@
-//! Options that several commands share, and the parser of each kind of value.
+//! Options that several commands share.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use anyhow::bail;
 use bprec_report::{CpuList, DiffOptions, Options, ProgFilter, ScriptOptions, TimeRange, WallRange, WallTime};
+
+use crate::values::number;
 
 /// Heading of options that select the measured target, or the part of a recording that is read.
 pub(crate) const SELECTION: &str = "Selection";
@@ -13,6 +15,15 @@ pub(crate) const VIEWS: &str = "Views";
 pub(crate) const OUTPUT: &str = "Output";
 /// Heading of options that control start, end, messages and privileges of a command.
 pub(crate) const RUNNING: &str = "Running";
+
+/// Refuses options that have no effect beside the others. A rule is (true if it applies, message); fails with the message of the first rule that
+/// applies.
+pub(crate) fn refuse_idle(rules: &[(bool, &str)]) -> anyhow::Result<()> {
+    match rules.iter().find(|(is_idle, _)| *is_idle) {
+        Some((_, problem)) => bail!("{problem}"),
+        None => Ok(()),
+    }
+}
 
 /// The recording that a command reads: the value of `-i`, or the only argument.
 #[derive(clap::Args)]
@@ -62,18 +73,34 @@ impl FilesArgs {
         if given.is_empty() { vec![PathBuf::from("perf.data")] } else { given.clone() }
     }
 
-    /// The range of wall time.
+    /// Adds a file before the others.
+    pub(crate) fn add_first(&mut self, file: PathBuf) -> anyhow::Result<()> {
+        if !self.input.is_empty() {
+            bail!("the argument '{}' cannot be used with '--input <FILE>'", file.display());
+        }
+        self.files.insert(0, file);
+        Ok(())
+    }
+
+    /// Range of wall time from `--since` and `--until`.
     pub(crate) fn range(&self) -> WallRange {
         WallRange { since: self.since, until: self.until }
     }
 }
 
+/// Selection of programs.
+#[derive(clap::Args)]
+pub(crate) struct ProgArgs {
+    /// Select programs: a name (with * and ?), an id or a tag.
+    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
+    pub(crate) prog: Vec<ProgFilter>,
+}
+
 /// Selection of the programs in a table.
 #[derive(clap::Args)]
 pub(crate) struct ProgramArgs {
-    /// Show only these programs: a name (with * and ?), an id or a tag.
-    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
-    pub(crate) prog: Vec<ProgFilter>,
+    #[command(flatten)]
+    pub(crate) select: ProgArgs,
 
     /// Show at most N programs.
     #[arg(long, value_name = "N", value_parser = number, help_heading = OUTPUT)]
@@ -86,13 +113,13 @@ pub(crate) struct ProgramArgs {
 
 impl From<ProgramArgs> for Options {
     fn from(args: ProgramArgs) -> Options {
-        Options { programs: args.prog, limit: args.limit, all: args.all, ..Options::default() }
+        Options { programs: args.select.prog, limit: args.limit, all: args.all, ..Options::default() }
     }
 }
 
 impl From<ProgramArgs> for DiffOptions {
     fn from(args: ProgramArgs) -> DiffOptions {
-        DiffOptions { programs: args.prog, limit: args.limit, all: args.all, ..DiffOptions::default() }
+        DiffOptions { programs: args.select.prog, limit: args.limit, all: args.all, ..DiffOptions::default() }
     }
 }
 
@@ -130,7 +157,7 @@ impl PartArgs {
 impl From<PartArgs> for Options {
     fn from(args: PartArgs) -> Options {
         let time = args.time.unwrap_or_default();
-        Options { time, cpus: args.cpu, comms: args.comms, ..Options::default() }
+        Options { time, cpus: args.cpu, comms: args.comms, must_match: true, ..Options::default() }
     }
 }
 
@@ -138,78 +165,5 @@ impl From<PartArgs> for ScriptOptions {
     fn from(args: PartArgs) -> ScriptOptions {
         let time = args.time.unwrap_or_default();
         ScriptOptions { time, cpus: args.cpu, comms: args.comms, ..ScriptOptions::default() }
-    }
-}
-
-/// Splits `1.5ms` into 1.5 and `ms`; the number is `None` unless it is above 0.
-fn number_and_unit(text: &str) -> (Option<f64>, &str) {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let value = number.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0);
-    (value, &text[number.len()..])
-}
-
-/// Parses a duration above 0. A number without a unit counts units of `bare` seconds; `bare: None` requires a unit.
-pub(crate) fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
-    let (number, unit) = number_and_unit(text);
-    let unit_seconds = match unit {
-        "" => bare?,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86400.0,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(number? * unit_seconds).ok().filter(|time| !time.is_zero())
-}
-
-/// Parses a duration that must have a unit.
-pub(crate) fn time_with_unit(text: &str) -> Result<Duration, &'static str> {
-    time(text, None).ok_or("expected a time with a unit: 500us, 100ms, 1s")
-}
-
-/// Parses a whole number.
-pub(crate) fn number(text: &str) -> Result<usize, &'static str> {
-    text.parse().map_err(|_| "expected a whole number")
-}
-
-/// Parses a process or thread id.
-pub(crate) fn task_id(text: &str) -> Result<u32, &'static str> {
-    text.parse().map_err(|_| "expected a numeric id; `pgrep NAME` finds it by name")
-}
-
-/// Parses a percentage from 0 to 100; the sign `%` is optional.
-pub(crate) fn percent(text: &str) -> Result<f64, &'static str> {
-    let number = text.trim_end_matches('%').parse::<f64>().ok();
-    number.filter(|number| (0.0..=100.0).contains(number)).ok_or("expected a number from 0 to 100")
-}
-
-/// Names similar to a pattern, the most similar first.
-pub(crate) fn near<'n>(pattern: &str, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
-    const NAMES_MAX: usize = 3;
-    const LEAST_LIKENESS: f64 = 0.8;
-    let plain = pattern.replace(['*', '?'], "");
-    let likeness = |name: &str| match !plain.is_empty() && (name.contains(&plain) || plain.contains(name)) {
-        true => 1.0,
-        false => strsim::jaro_winkler(&plain, name),
-    };
-    let mut near: Vec<(f64, &str)> = names.filter(|name| !name.is_empty()).map(|name| (likeness(name), name)).collect();
-    near.retain(|(likeness, _)| *likeness >= LEAST_LIKENESS);
-    near.sort_by(|(a, name), (b, other)| b.total_cmp(a).then(name.cmp(other)));
-    near.dedup_by_key(|(_, name)| *name);
-    near.into_iter().take(NAMES_MAX).map(|(_, name)| name).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_are_close_are_found() {
-        let names = ["sched_switch", "account_syscall_enter", "account_syscall_exit", "xdp_count"];
-        assert_eq!(near("shed_switch", names.into_iter()), ["sched_switch"]);
-        assert_eq!(near("*syscall*", names.into_iter()), ["account_syscall_enter", "account_syscall_exit"]);
-        assert!(near("nosuch*", names.into_iter()).is_empty());
     }
 }

@@ -8,7 +8,7 @@ use bprec_report::model::{Diff, Verdict};
 use bprec_report::{Condition, Confidence, DiffOptions, DiffSort, Input, diff};
 
 use crate::args::{OUTPUT, ProgramArgs, SELECTION};
-use crate::opening::{Opened, RedactArgs};
+use crate::opening::{Opened, RedactArgs, Redacted};
 use crate::progress::with_progress;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::terminal::columns;
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     event: Vec<String>,
 
     /// Print three lines in place of the tables: all BPF, programs that became more expensive, other changes.
-    #[arg(long, conflicts_with_all = ["json", "csv", "markdown", "sort"], help_heading = OUTPUT)]
+    #[arg(long, conflicts_with_all = ["json", "csv", "markdown", "sort", "limit", "all"], help_heading = OUTPUT)]
     explain_short: bool,
 
     #[command(flatten)]
@@ -89,17 +89,13 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     let open = |paths: &[PathBuf]| paths.iter().map(|path| args.redact.open(path)).collect::<Result<Vec<Opened>, _>>();
     let (base, new) = (open(&args.base)?, open(&args.new)?);
     sandbox.seal(base.iter().chain(&new).any(Opened::needs_files));
-    let mut redactor = args.redact.redactor();
-    let mut inputs = |opened: Vec<Opened>| {
-        let inputs = opened.into_iter().map(|opened| {
-            let (input, redacted) = opened.input(&mut redactor)?;
-            redacted.print();
-            Ok(input)
-        });
-        inputs.collect::<bprec_report::Result<Vec<Input>>>()
+    let (mut redactor, mut redacted) = (args.redact.redactor(), Redacted::default());
+    let mut inputs = |files: Vec<Opened>| {
+        let inputs = files.into_iter().map(|file| file.input(&mut redactor, &mut redacted));
+        inputs.collect::<Result<Vec<Input>, _>>()
     };
     let (base, new) = (inputs(base)?, inputs(new)?);
-    let is_narrowed = !args.programs.prog.is_empty();
+    redacted.print();
     let options = DiffOptions {
         events: args.event,
         sort: args.sort,
@@ -118,14 +114,10 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     if made.failed() > 0 || args.strict && made.undecided() > 0 {
         return Ok(Outcome::ConditionMet);
     }
-    if is_narrowed && made.matched_programs() == 0 {
-        say("bprec: no program in the recordings matches --prog");
-        return Ok(Outcome::NothingMatched);
-    }
     Ok(Outcome::Done)
 }
 
-/// Prints failed and undecided conditions on standard error, for logs of builds that keep only it.
+/// Prints failed and undecided conditions on standard error, for build logs that keep only standard error.
 fn say_verdicts(made: &Diff) {
     for judgment in &made.gate {
         let word = match &judgment.verdict {

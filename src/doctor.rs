@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use bprec_record::{Finding, Limit, Status, doctor};
-use bprec_report::{Paint, Tone};
+use bprec_report::{Paint, Tone, printable, wrap};
 use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::args::OUTPUT;
 use crate::pager::PagerArgs;
-use crate::terminal::paint;
+use crate::terminal::{UNBOUNDED, columns, paint};
 
 /// Check what this machine lets the recorder do, what each limit costs in a report, and which command lifts it.
 ///
@@ -37,8 +37,8 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
             });
             writeln!(out, "{document:#}")?;
         } else {
-            let paint = paint(&io::stdout());
-            findings.iter().try_for_each(|finding| write(finding, &mut out, paint))?;
+            let (paint, width) = (paint(&io::stdout()), columns(&io::stdout()));
+            findings.iter().try_for_each(|finding| write(finding, &mut out, paint, width))?;
         }
         Ok(())
     })?;
@@ -81,16 +81,29 @@ fn as_json(finding: &Finding) -> Value {
     })
 }
 
-/// Writes a finding as one line, and below it the cost and the remedy of each limit.
-fn write(finding: &Finding, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+/// Column of the findings.
+const FOUND: usize = 36;
+/// Column of costs and remedies, and of their further lines.
+const LIMIT: [usize; 2] = [4, 6];
+
+/// Writes a finding, and below it the cost and the remedy of each limit.
+fn write(finding: &Finding, out: &mut impl Write, paint: Paint, width: usize) -> io::Result<()> {
     // Error messages and paths may contain control characters.
-    let found = bprec_report::printable(&finding.found);
+    let found = wrap(&printable(&finding.found), width, FOUND, FOUND).join(&format!("\n{:FOUND$}", ""));
     let state = paint.text(tone(finding.status), &format!("{:<10}", word(finding.status)));
     writeln!(out, "{state}  {:<22}  {found}", finding.name)?;
+    let [begin, hanging] = LIMIT;
+    let mut line = |text: &str, width| {
+        let lines = wrap(text, width, begin, hanging).join(&format!("\n{:hanging$}", ""));
+        writeln!(out, "{:begin$}{lines}", "")
+    };
     for limit in &finding.limits {
-        writeln!(out, "{:<10}  {:<22}    costs: {}", "", "", limit.cost())?;
-        let what = if limit.command().is_some() { "change with" } else { "needs" };
-        writeln!(out, "{:<10}  {:<22}    {what}: {}", "", "", limit.remedy())?;
+        line(&format!("costs: {}", limit.cost()), width)?;
+        match limit.command() {
+            // Not wrapped: a command in two lines would be two commands.
+            Some(command) => line(&format!("change with: {command}"), UNBOUNDED)?,
+            None => line(&format!("needs: {}", limit.remedy()), width)?,
+        }
     }
     Ok(())
 }

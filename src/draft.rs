@@ -15,10 +15,10 @@ pub(crate) struct Draft {
     target: PathBuf,
 }
 
-/// Treatment of an existing `<name>.old` when the target is renamed to it.
+/// Treatment of an existing `<name>.old` when the target is renamed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Older {
-    /// Replaces the file.
+    /// Replaces the file; a recording that was cut off does not replace a complete one.
     Replaced,
     /// Fails if the file exists.
     Refused,
@@ -68,15 +68,29 @@ impl Draft {
         }
     }
 
-    /// Syncs the file and gives it its name. Renames an existing target and its journal to `<name>.old`, as the recorder does.
+    /// Syncs the file and gives it its name. An existing target and its journal are renamed first: to `<name>.old`, or by the recorder's rules if
+    /// this build includes the recorder.
     pub(crate) fn persist(mut self, older: Older) -> Result<()> {
         self.file.sync_all().with_context(|| format!("sync {}", self.target.display()))?;
         let path = match self.named.take() {
             Some(path) => path,
             None => name(&self.file, &self.target).with_context(|| creating(&self.target))?,
         };
-        keep(&self.target, older)?;
-        path.persist(&self.target).with_context(|| creating(&self.target))?;
+        if older == Older::Refused {
+            refuse_older(&self.target)?;
+        }
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        {
+            let moved = bprec_record::make_way(&self.target)?;
+            let named = path.persist(&self.target).with_context(|| creating(&self.target));
+            moved.iter().for_each(|moved| if named.is_ok() { moved.settle() } else { moved.put_back() });
+            named?;
+        }
+        #[cfg(not(all(feature = "record", target_os = "linux")))]
+        {
+            keep(&self.target)?;
+            path.persist(&self.target).with_context(|| creating(&self.target))?;
+        }
         sync_directory(&self.target)
     }
 }
@@ -87,36 +101,43 @@ const COMPARED_BYTES: usize = 256 << 10;
 /// Refuses names that another user has created in a directory that everyone can write to.
 fn refuse_planted(target: &Path) -> Result<()> {
     #[cfg(target_os = "linux")]
-    for name in ["", ".old", ".journal", ".old.journal"].map(|suffix| with_suffix(target, suffix)) {
-        bprec_host::refuse_planted(&name).with_context(|| name.display().to_string())?;
+    for name in [target.to_owned(), target.with_added_extension("old")] {
+        for name in [bprec_host::journal_of(&name), name] {
+            bprec_host::refuse_planted(&name).with_context(|| name.display().to_string())?;
+        }
     }
     #[cfg(not(target_os = "linux"))]
     let _ = target;
     Ok(())
 }
 
-/// Renames an existing target to `<name>.old`, and its journal with it.
-fn keep(target: &Path, older: Older) -> Result<()> {
+/// Fails if `<name>.old`, or a journal of it, exists.
+fn refuse_older(target: &Path) -> Result<()> {
+    let old = target.with_added_extension("old");
+    let names = [old.clone(), old.with_added_extension("journal")];
+    match names.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
+        Some(there) => bail!(
+            "{} exists, so {} cannot be kept under this name. Move one of the two files, or give another name with -o",
+            there.display(),
+            target.display()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Renames an existing target, and its journal, to `<name>.old`.
+#[cfg(not(all(feature = "record", target_os = "linux")))]
+fn keep(target: &Path) -> Result<()> {
     refuse_planted(target)?;
-    let old = with_suffix(target, ".old");
-    let (journal, old_journal) = (with_suffix(target, ".journal"), with_suffix(&old, ".journal"));
-    if older == Older::Refused {
-        let there = [&old, &old_journal].into_iter().find(|path| fs::symlink_metadata(path).is_ok());
-        if let Some(there) = there {
-            bail!(
-                "{} exists, so {} cannot be kept under this name. Move one of the two files, or give another name with -o",
-                there.display(),
-                target.display()
-            );
-        }
+    let old = target.with_added_extension("old");
+    #[cfg(target_os = "linux")]
+    let renamed = bprec_host::rename_with_journal(target, &old);
+    #[cfg(not(target_os = "linux"))]
+    let renamed = fs::rename(target, &old);
+    match renamed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed.with_context(|| format!("rename {} to {}", target.display(), old.display())),
     }
-    if is_renamed(target, &old).with_context(|| format!("rename {} to {}", target.display(), old.display()))?
-        && !is_renamed(&journal, &old_journal).unwrap_or(false)
-    {
-        // Deletes the journal of the replaced `<name>.old`.
-        drop(fs::remove_file(old_journal));
-    }
-    Ok(())
 }
 
 fn creating(target: &Path) -> String {
@@ -140,7 +161,7 @@ fn unnamed(directory: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags, open};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(open(directory, flags, Mode::RUSR | Mode::WUSR).ok()?);
-    // `linkat` needs /proc to name the file later.
+    // `None` without /proc, which `linkat` needs to name the file later.
     itself(&file).exists().then_some(file)
 }
 
@@ -170,29 +191,10 @@ fn itself(file: &File) -> PathBuf {
 
 /// Syncs the directory of a file, so that its name survives a power failure.
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
-    #[cfg(unix)]
-    {
-        let directory = directory(path);
-        let synced = File::open(directory).and_then(|file| file.sync_all());
-        synced.with_context(|| format!("sync {}", directory.display()))?;
-    }
-    #[cfg(not(unix))]
+    #[cfg(target_os = "linux")]
+    bprec_host::sync_directory(path).with_context(|| format!("sync {}", directory(path).display()))?;
+    // Elsewhere the system decides when the name reaches the disk.
+    #[cfg(not(target_os = "linux"))]
     let _ = path;
     Ok(())
-}
-
-/// Renames a file that may be missing; returns true if it existed.
-fn is_renamed(from: &Path, to: &Path) -> io::Result<bool> {
-    match fs::rename(from, to) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Appends a suffix to a path: `perf.data` → `perf.data.old`.
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }

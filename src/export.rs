@@ -4,24 +4,24 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use bprec_report::{ExportFormat, Options, ProgFilter, Session};
+use bprec_report::{ExportFormat, Options, Session};
 
-use crate::args::{OUTPUT, PartArgs, SELECTION};
+use crate::args::{OUTPUT, PartArgs, ProgArgs, SELECTION};
 use crate::draft::{Draft, Older};
-use crate::opening::ReadFilesArgs;
+use crate::opening::ReadArgs;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
 use crate::{Outcome, say};
 
 /// Convert a recording for other viewers.
 ///
-/// firefox has samples over time, program loads and unloads, and runs per second. folded, pprof and speedscope have each stack
-/// once; its weight is the sum of its samples' periods (ns for clocks). Programs are frames `bpf:NAME (ID)`, their subprograms
+/// firefox has samples over time, program loads and unloads, and runs per second. folded, pprof, speedscope and otlp have each
+/// stack once; its weight is the sum of its samples' periods (ns for clocks). Programs are frames `bpf:NAME (ID)`, their subprograms
 /// `bpf:NAME (ID):FUNCTION`; functions that the recording does not name are `[FILE]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// html (one page for any browser), folded (one line per stack, for flame graphs), pprof, speedscope, firefox. pprof and
-    /// firefox are gzipped.
+    /// html (one page for any browser), folded (one line per stack, for flame graphs), pprof, speedscope, firefox, otlp (profiles
+    /// of OpenTelemetry, experimental). pprof and firefox are gzipped.
     #[arg(long, value_name = "FORMAT")]
     to: ExportFormat,
 
@@ -29,9 +29,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Export only call stacks with these programs: a name (with * and ?), an id or a tag.
-    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
-    prog: Vec<ProgFilter>,
+    #[command(flatten)]
+    select: ProgArgs,
 
     #[command(flatten)]
     part: PartArgs,
@@ -45,7 +44,7 @@ pub(crate) struct Args {
     no_demangle: bool,
 
     #[command(flatten)]
-    read: ReadFilesArgs,
+    read: ReadArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
@@ -56,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let (input, time, redacted) = args.read.open(args.output.as_deref().map_or(Purpose::Print, Purpose::Write))?;
     redacted.print();
     let options = Options {
-        programs: args.prog,
+        programs: args.select.prog,
         events: args.event.into_iter().collect(),
         keep_mangled: args.no_demangle,
         ..args.part.within(time).into()

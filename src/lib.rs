@@ -17,7 +17,6 @@ mod pager;
 mod perf_options;
 mod progress;
 mod recover;
-mod remedy;
 mod report;
 mod rewrite;
 mod sandbox;
@@ -25,17 +24,20 @@ mod sandbox;
 mod screen;
 mod script;
 mod terminal;
+mod values;
 mod view;
 
 #[cfg(all(feature = "record", target_os = "linux"))]
 mod record;
 #[cfg(all(feature = "record", target_os = "linux"))]
 mod stat;
+#[cfg(all(test, feature = "record", target_os = "linux"))]
+mod tests;
 #[cfg(all(feature = "record", target_os = "linux"))]
 mod top;
 
 use std::error::Error as _;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -98,15 +100,15 @@ pub fn main() -> ExitCode {
     let Cli { command, global } = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(mut error) => {
-            // clap suggests to pass the unknown option on to the recorded command.
+            // Removes clap's advice to pass an unknown option on to the recorded command.
             error.remove(ContextKind::Suggested);
-            // clap sorts the most similar name last.
+            // Keeps only the most similar name, which clap sorts last.
             if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
                 let best = names.iter().rev().take(1).cloned().collect();
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
             }
             let code = if error.use_stderr() { 2 } else { 0 };
-            // Standard error is closed: the exit code alone reports the error.
+            // Ignores write errors: if standard error is closed, the exit code alone reports the error.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -137,15 +139,16 @@ pub fn main() -> ExitCode {
         Ok(Outcome::Command(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let remedy = remedy::remedy(&error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
+            let remedy = remedy(&error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
             say(&format!("bprec: {}{remedy}", message(&error)));
-            ExitCode::from(2)
+            let is_no_match = cause(&error).is_some_and(bprec_report::Error::is_no_match);
+            ExitCode::from(if is_no_match { 1 } else { 2 })
         }
     }
 }
 
-/// Parses arguments. Accepts a compression level directly after `-z`, as perf does (`-z3`); clap alone accepts only `-z=3`. Ignores perf's options
-/// that ask for a default of bprec.
+/// Parses arguments. As perf does, accepts optional values without `=`, and a compression level directly after `-z` (`-z3`); clap alone accepts only
+/// `-z=3`. Ignores options of perf that ask for what bprec does by default.
 ///
 /// Changes arguments only after clap has refused them, because `-z3` after the recorded command belongs to that command.
 fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
@@ -153,7 +156,15 @@ fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     loop {
         let refused = match Cli::try_parse_from(&args) {
             Err(refused) if refused.use_stderr() => refused,
-            parsed => return parsed,
+            parsed => match parsed.as_ref().map_or(Ok(None), |cli| option_before_value(&args, cli))? {
+                Some(at) => {
+                    let value = args.remove(at + 1);
+                    args[at].push("=");
+                    args[at].push(value);
+                    continue;
+                }
+                None => return parsed,
+            },
         };
         if let Some((given, option)) = perf_option(&args, &refused) {
             match args.iter().position(|arg| arg.to_str() == Some(&given)) {
@@ -172,19 +183,15 @@ fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     }
 }
 
-/// Options of views with an optional value: the next argument is either this value or the recording.
-const VALUE_OR_RECORDING: [&str; 3] = ["--over-time", "--payers", "--maps"];
-
-/// Joins an option with an optional value and the next argument, unless the argument is an option or a file: `--payers cgroup` becomes
+/// Joins an option that can have a value and the next argument, if that argument is the value and not a recording: `--payers cgroup` becomes
 /// `--payers=cgroup`.
 fn with_values(args: Vec<OsString>) -> Vec<OsString> {
-    if subcommand(&args) != Some("report") {
+    if matches!(subcommand(&args), Some("record" | "stat")) {
         return args;
     }
     let mut joined = Vec::<OsString>::with_capacity(args.len());
     for arg in args {
-        let is_value = !arg.as_encoded_bytes().starts_with(b"-") && !Path::new(&arg).exists();
-        match joined.last_mut().filter(|before| is_value && VALUE_OR_RECORDING.iter().any(|option| *before == option)) {
+        match joined.last_mut().filter(|option| is_value(option, &arg)) {
             Some(option) => {
                 option.push("=");
                 option.push(arg);
@@ -195,16 +202,47 @@ fn with_values(args: Vec<OsString>) -> Vec<OsString> {
     joined
 }
 
+/// Returns true if `arg` is the value of `option`: by the form of `arg`, or because no file has this name, so that it cannot be a recording.
+fn is_value(option: &OsStr, arg: &OsStr) -> bool {
+    let text = arg.to_string_lossy();
+    match option.to_str() {
+        Some("--redact") => text.starts_with('+'),
+        Some("--payers") if text.split(',').all(|key| key.parse::<bprec_report::Payer>().is_ok()) => true,
+        Some("--over-time") if values::time_with_unit(&text).is_ok() => true,
+        Some("--over-time" | "--payers" | "--bill" | "--maps") => !text.starts_with('-') && !Path::new(arg).exists(),
+        _ => false,
+    }
+}
+
+/// Position of an option of `record` if clap has taken the value after it as the beginning of the recorded command; `None` if there is no such
+/// option.
+#[cfg(all(feature = "record", target_os = "linux"))]
+fn option_before_value(args: &[OsString], cli: &Cli) -> Result<Option<usize>, clap::Error> {
+    let Command::Record(record) = &cli.command else { return Ok(None) };
+    let at = record.command_at(args.len()).and_then(|at| at.checked_sub(1));
+    let words = at.and_then(|at| Some((at, args.get(at)?.to_str()?, args.get(at + 1)?.to_str()?)));
+    let Some((at, option, word)) = words else { return Ok(None) };
+    record::is_value(option, word).map(|is_value| is_value.then_some(at))
+}
+
+#[cfg(not(all(feature = "record", target_os = "linux")))]
+fn option_before_value(_args: &[OsString], _cli: &Cli) -> Result<Option<usize>, clap::Error> {
+    Ok(None)
+}
+
 /// Name of the subcommand among the arguments; global options may precede it.
 fn subcommand(args: &[OsString]) -> Option<&str> {
     let commands = command();
     args.iter().skip(1).filter_map(|arg| arg.to_str()).find(|arg| commands.find_subcommand(arg).is_some())
 }
 
-/// Removes clap's prefix from an error of the reporter, which already names the option and its value.
+/// Removes the option and its value from an error of the reporter, as clap's own text names both.
 fn without_repetition(refused: clap::Error) -> clap::Error {
     match refused.source().and_then(|source| source.downcast_ref::<bprec_report::Error>()) {
-        Some(error @ bprec_report::Error::Option { .. }) => clap::Error::raw(refused.kind(), format!("{error}\n")),
+        Some(error @ bprec_report::Error::Option { problem, .. }) => {
+            let text = refused.to_string().replace(&error.to_string(), problem);
+            clap::Error::raw(refused.kind(), text.trim_start_matches("error: "))
+        }
         _ => refused,
     }
 }
@@ -226,7 +264,7 @@ fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
     let command = subcommand(args).unwrap_or_default();
     let long = option.long.filter(|long| !given.ends_with(long)).map(|long| format!(" (--{long})")).unwrap_or_default();
     let remark = match option.here {
-        Here::Always => "this is always done; leave it out",
+        Here::Always => "bprec always does this; omit the option",
         _ => option.remark,
     };
     let message = format!(
@@ -244,6 +282,27 @@ fn message(error: &anyhow::Error) -> String {
     })
 }
 
+/// Remedy for an error, as a clause that follows its message.
+fn remedy(error: &anyhow::Error) -> Option<String> {
+    let of_reading = cause::<bprec_report::Error>(error).and_then(bprec_report::Error::remedy);
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    let of_reading = of_reading.or_else(|| cause::<bprec_record::Error>(error)?.remedy().map(str::to_owned));
+    let answer = cause::<io::Error>(error);
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    let answer = answer.or_else(|| cause::<bprec_record::Error>(error)?.file_answer());
+    of_reading.or_else(|| match answer?.kind() {
+        io::ErrorKind::NotFound => Some("check the path: its directory must exist".to_owned()),
+        io::ErrorKind::PermissionDenied => Some("choose a directory that you can write to".to_owned()),
+        io::ErrorKind::StorageFull => Some("free space on the disk, or write to another disk".to_owned()),
+        _ => None,
+    })
+}
+
+/// First cause of this type.
+fn cause<E: std::error::Error + Send + Sync + 'static>(error: &anyhow::Error) -> Option<&E> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
 /// Prints lines on standard error and escapes control characters in them. Ignores write errors.
 fn say(text: &str) {
     let mut out = io::stderr().lock();
@@ -255,38 +314,4 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
-}
-
-#[cfg(all(test, feature = "record", target_os = "linux"))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
-
-    use super::*;
-
-    fn parsed(line: &str) -> Result<record::Args, String> {
-        match parse(line.split(' ').map(OsString::from).collect()) {
-            Ok(Cli { command: Command::Record(args), .. }) => Ok(*args),
-            Ok(_) => Err("another subcommand".to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    #[test]
-    fn a_level_of_compression_may_follow_at_once() {
-        let level = |line: &str| parsed(line).map(|args| args.compression_level);
-        for line in [
-            "bprec record -z3",
-            "bprec record -z=3",
-            "bprec record -a -z1 -z3 -- gzip -z9",
-            "bprec record -z3 gzip -z9",
-        ] {
-            assert_eq!(level(line), Ok(Some(3)), "{line}");
-        }
-        assert_eq!(level("bprec record -z22"), Ok(Some(22)));
-        assert_eq!(level("bprec record -z sleep 3"), Ok(Some(1)), "the next word is the command");
-        assert_eq!(level("bprec record gzip -z9"), Ok(None), "an option of the command");
-        assert!(level("bprec record -z23").unwrap_err().contains("23 is not in 1..=22"));
-        assert!(level("bprec record --bad gzip -z9").unwrap_err().contains("'--bad'"));
-        assert!(level("bprec record -z3x").is_err() && level("bprec report -z3").is_err());
-    }
 }

@@ -25,7 +25,7 @@ impl PagerArgs {
 
 /// Options of less unless $LESS is set: exit if the output fits on the screen, show colors, keep the output on the screen.
 const LESS_OPTIONS: &str = "FRX";
-/// Characters that make a pager command a shell command: those of git, without the space.
+/// Characters that make a pager command a shell command: the same as in git, but without the space.
 const SHELL_CHARACTERS: &str = "|&;<>()$`\\\"'\n*?[#~=%";
 
 /// Standard output of a command, direct or through the pager.
@@ -109,7 +109,7 @@ impl Write for Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // `print` has returned an earlier error if the output is still open.
+        // If the output is still open, `print` has returned an error; a second error is ignored.
         let _ = self.end();
     }
 }
@@ -160,7 +160,7 @@ fn is_set_id() -> bool {
     false
 }
 
-/// Returns true if another user started bprec through sudo, pkexec or doas. A pager does not inherit file capabilities.
+/// Returns true if another user started bprec through sudo, pkexec or doas. Ignores file capabilities, which a pager does not inherit.
 fn has_more_rights_than_caller() -> bool {
     #[cfg(unix)]
     let own = rustix::process::geteuid().as_raw().to_string();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bprec_report::{Input, Progress, printable};
 
-use crate::terminal::{columns, is_ascii_only, is_quiet, to_ascii};
+use crate::terminal::{columns, is_ascii_only, is_quiet};
 
 /// Delay before the first progress line; shorter work shows none.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOn
     scope(|scope| {
         let (reading, ended) = channel::<()>();
         let draw = move || {
-            let mut line = ProgressLine { inputs, seen: Vec::new(), current: 0, drawn_chars: 0 };
+            let mut line = ProgressLine { inputs, positions: Vec::new(), current: 0, drawn_chars: 0 };
             let mut wait = FIRST_AFTER;
             while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                 line.draw();
@@ -41,7 +41,7 @@ pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOn
         let outcome = read();
         drop(reading);
         if let Ok(drawing) = drawing {
-            // The thread does not panic.
+            // Ignores the result: the thread does not panic.
             let _ = drawing.join();
         }
         outcome
@@ -50,59 +50,28 @@ pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOn
 
 struct ProgressLine<'i> {
     inputs: &'i [(&'i Path, &'i Progress)],
-    /// Progress of each input when the line was last drawn.
-    seen: Vec<Seen>,
+    /// Position in each input when the line was last drawn.
+    positions: Vec<Position>,
     /// Index of the input that is being read.
     current: usize,
     drawn_chars: usize,
 }
 
-/// Progress of one input.
-#[derive(Clone, Copy, PartialEq)]
-struct Seen {
-    is_copying: bool,
-    pass: u32,
-    share: Option<f64>,
-    read_bytes: u64,
-}
-
-impl Seen {
-    fn of(progress: &Progress) -> Seen {
-        Seen {
-            is_copying: progress.is_copying(),
-            pass: progress.pass(),
-            share: progress.share(),
-            read_bytes: progress.read_bytes(),
-        }
-    }
-
-    /// Formats the progress line of a path.
-    fn of_path(self, path: &str) -> String {
-        let how_far = match self.share {
-            Some(share) => format!(": {:.0} %", share * 100.0),
-            None if self.read_bytes > 0 => format!(": {:.1} MB", self.read_bytes as f64 / 1e6),
-            None => String::new(),
-        };
-        match self.is_copying {
-            true => format!("bprec: copying {path}{how_far}"),
-            false => format!("bprec: reading {path}, pass {}{how_far}", self.pass),
-        }
-    }
-}
+/// Position in an input: true while it is copied, the number of the pass, and the bytes read.
+type Position = (bool, u32, u64);
 
 impl ProgressLine<'_> {
     fn draw(&mut self) {
-        let now: Vec<Seen> = self.inputs.iter().map(|(_, progress)| Seen::of(progress)).collect();
-        let has_begun = |seen: &Seen| seen.is_copying || seen.pass > 0;
-        if let Some(moved) = (0..now.len()).rev().find(|at| self.seen.get(*at) != now.get(*at) && has_begun(&now[*at]))
-        {
-            self.current = moved;
-        }
-        self.seen = now;
-        let seen = self.seen.get(self.current).filter(|seen| has_begun(seen));
-        let Some(((path, _), seen)) = self.inputs.get(self.current).zip(seen) else { return };
-        let text = seen.of_path(&printable(&path.display().to_string()));
-        let text = if is_ascii_only() { to_ascii(&text) } else { text };
+        let position = |progress: &Progress| (progress.is_copying(), progress.pass(), progress.read_bytes());
+        let now: Vec<Position> = self.inputs.iter().map(|(_, progress)| position(progress)).collect();
+        let has_begun = |(is_copying, pass, _): &Position| *is_copying || *pass > 0;
+        let moved = (0..now.len()).rev().find(|at| self.positions.get(*at) != now.get(*at) && has_begun(&now[*at]));
+        self.current = moved.unwrap_or(self.current);
+        self.positions = now;
+        let position = self.positions.get(self.current).filter(|position| has_begun(position));
+        let Some((&(path, progress), position)) = self.inputs.get(self.current).zip(position) else { return };
+        let text = line(&printable(&path.display().to_string()), progress.share(), *position);
+        let text = if is_ascii_only() { bprec_report::to_ascii(&text) } else { text };
         // Some terminals wrap after a character in the last column.
         let most = columns(&io::stderr()).saturating_sub(1);
         let chars = text.chars().count();
@@ -121,6 +90,19 @@ impl ProgressLine<'_> {
     fn replace(&mut self, text: &str) {
         write_out(&format!("\r{text:width$}", width = self.drawn_chars));
         self.drawn_chars = text.chars().count();
+    }
+}
+
+/// Formats the progress line of an input, of which the fraction `share` is read.
+fn line(path: &str, share: Option<f64>, (is_copying, pass, read_bytes): Position) -> String {
+    let progress = match share {
+        Some(share) => format!(": {:.0} %", share * 100.0),
+        None if read_bytes > 0 => format!(": {:.1} MB", read_bytes as f64 / 1e6),
+        None => String::new(),
+    };
+    match is_copying {
+        true => format!("bprec: copying {path}{progress}"),
+        false => format!("bprec: reading {path}, pass {pass}{progress}"),
     }
 }
 

@@ -1,8 +1,6 @@
 //! `bprec record`.
 
 mod args;
-mod summary;
-pub(crate) mod values;
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -12,6 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use anyhow::bail;
 use bprec_record::{
@@ -19,15 +18,20 @@ use bprec_record::{
     RingSize, SamplerFields, SharedOptions, SwitchOutput, Taken, Target, UserChains,
 };
 
+use crate::args::refuse_idle;
 use crate::terminal::{is_quiet, is_verbose, notice};
 use crate::{Outcome, say};
 use args::Switch;
-pub(crate) use args::{Args, BudgetArgs, COUNTERS, MeasureArgs};
-use summary::{bytes, closing_line};
+pub(crate) use args::{Args, BudgetArgs, COUNTERS, MeasureArgs, frequency, is_value};
+
+/// Default time between two syncs of the file.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Default time between two snapshots of counters.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let summary = bprec_record::record(&options(args)?)?;
-    notice(&closing_line(&summary));
+    notice(&summary.to_string());
     Ok(match summary.command.map(exit_code) {
         None | Some(0) => Outcome::Done,
         Some(code) => Outcome::Command(code),
@@ -40,10 +44,10 @@ pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Destination of the recording. As in perf, standard output without -o if it is a pipe.
-fn output(asked: Option<PathBuf>) -> anyhow::Result<Output> {
+/// Destination of the recording. Without -o, this is standard output if that is a pipe, as in perf, and otherwise perf.data.
+fn output(asked: Option<&Path>) -> anyhow::Result<Output> {
     match asked {
-        Some(path) if path.as_os_str() != "-" => Ok(Output::File(path)),
+        Some(path) if path.as_os_str() != "-" => Ok(Output::File(path.to_owned())),
         Some(_) if io::stdout().is_terminal() => {
             bail!("-o -: standard output is a terminal; redirect it, or give -o FILE")
         }
@@ -58,29 +62,53 @@ fn is_pipe(of: &impl AsFd) -> bool {
     file.and_then(|file| file.metadata()).is_ok_and(|about| about.file_type().is_fifo())
 }
 
-fn options(args: Args) -> anyhow::Result<Options> {
+fn refuse_idle_options(args: &Args, output: &Output) -> anyhow::Result<()> {
+    let is_off = args.counters == Some(Counters::Off);
+    let has_shared = args.measure.bpf_counters;
+    let has_exact = matches!(args.counters, None | Some(Counters::Exact(_)));
+    refuse_idle(&[
+        (
+            is_off && args.budget.is_given(),
+            "--budget limits the counting of runs, which --counters off switches off; omit one of them",
+        ),
+        (
+            is_off && args.interval.is_some() && !args.aggregate && !has_shared,
+            "--interval is the time between two snapshots of counters, which --counters off switches off; omit one of them",
+        ),
+        (
+            !args.counter_event.is_empty() && !has_exact && !has_shared,
+            "--counter-event needs --counters exact or --bpf-counters",
+        ),
+        (
+            args.max_files.is_some() && args.switch_output.is_empty() && !args.overwrite,
+            "--max-files needs --switch-output or --overwrite",
+        ),
+        (
+            *output == Output::Stdout && args.sync.is_some(),
+            "--sync needs a file: standard output cannot be synced; give -o FILE",
+        ),
+    ])
+}
+
+pub(crate) fn options(args: Args) -> anyhow::Result<Options> {
+    let output = output(args.output.as_deref())?;
+    refuse_idle_options(&args, &output)?;
     let command = args.measure.command();
     let target = Option::from(args.measure.target).unwrap_or(match command {
         Some(_) => Target::Command,
         None => Target::System,
     });
     let rate = args.freq.or(args.count.map(Rate::Period)).unwrap_or(Rate::Default);
-    // Recordings with rotation or aggregation run for days.
+    // A lower budget for recordings with rotation or aggregation, which run for days.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
-    let budget = args.budget.unwrap_or(usually);
+    let budget = args.budget.or(usually);
     let default = match args.counter_event.is_empty() || args.measure.bpf_counters {
         true => Counters::Stats,
-        // Run statistics have no events.
+        // Counting events needs exact counters; run statistics have no events.
         false => Counters::Exact(Exact::default()),
     };
     let counters = match args.counters.unwrap_or(default) {
         Counters::Exact(exact) => Counters::Exact(Exact { events: args.counter_event.clone(), budget, ..exact }),
-        _ if !args.counter_event.is_empty() && !args.measure.bpf_counters => {
-            bail!("--counter-event needs --counters exact or --bpf-counters")
-        }
-        Counters::Off if args.budget.is_some() => {
-            bail!("--budget limits the counting of runs, which --counters off switches off; omit one of them")
-        }
         other => other,
     };
     let shared = args.measure.bpf_counters.then(|| SharedOptions {
@@ -93,16 +121,16 @@ fn options(args: Args) -> anyhow::Result<Options> {
         events: args.event,
         rate,
         bpf_sampler: args.bpf_sampler.as_deref().map(SamplerFields::parse).transpose()?,
-        bpf_sampler_rate: args.bpf_sampler_freq.map(Rate::Frequency),
+        bpf_sampler_rate: args.bpf_sampler_freq,
         user_chains: args.call_graph.unwrap_or(if args.chains { UserChains::FramePointers } else { UserChains::None }),
         user_symbols: args.user_symbols,
         early_symbols: false,
         objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
         ring: args.mmap_pages.unwrap_or(RingSize::Default),
         overwrite: args.overwrite,
-        output: output(args.output)?,
-        switch_output: switch_output(&args.switch_output, args.max_files, args.overwrite)?,
-        sync: args.sync.every,
+        output,
+        switch_output: switch_output(&args.switch_output, args.max_files, args.overwrite),
+        sync: args.sync.map_or(Some(SYNC_EVERY), |sync| sync.every),
         compression_level: args.compression_level,
         command,
         duration: args.measure.duration,
@@ -112,7 +140,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         budget,
         taken: Taken::default(),
         shared,
-        interval: args.interval,
+        interval: args.interval.unwrap_or(READ_EVERY),
         dump_maps: args.dump_map,
         dump_bounds: Bounds { entries: args.dump_entries, bytes: args.dump_bytes },
         aggregate: args
@@ -128,6 +156,7 @@ pub(crate) fn notify(level: Level, message: &str) {
     let is_shown = match level {
         Level::Warning => true,
         Level::Notice => !is_quiet(),
+        Level::Progress => !is_quiet() && io::stderr().is_terminal(),
         Level::Detail => is_verbose(),
     };
     if is_shown {
@@ -146,16 +175,9 @@ fn object_file(text: &str) -> ObjectFile {
 }
 
 /// Converts the conditions of `--switch-output`.
-fn switch_output(
-    when: &[Switch],
-    max_files: Option<NonZeroUsize>,
-    is_overwritten: bool,
-) -> anyhow::Result<Option<SwitchOutput>> {
+fn switch_output(when: &[Switch], max_files: Option<NonZeroUsize>, is_overwritten: bool) -> Option<SwitchOutput> {
     if when.is_empty() && !is_overwritten {
-        if max_files.is_some() {
-            bail!("--max-files needs --switch-output or --overwrite");
-        }
-        return Ok(None);
+        return None;
     }
     let mut how = SwitchOutput { max_files, on_signal: is_overwritten, ..SwitchOutput::default() };
     for when in when {
@@ -165,24 +187,15 @@ fn switch_output(
             Switch::Time(every) => how.every = Some(*every),
         }
     }
-    Ok(Some(how))
+    Some(how)
 }
 
-/// Completes a recording by bprec if only its end is missing; returns false for any other file.
+/// Completes a recording that bprec has written if only its end is missing; returns false for any other file.
 pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
-    let path = file.display();
-    match bprec_record::recover(file)? {
-        Recovered::Unproven => return Ok(false),
-        Recovered::Mended { data_bytes, dropped_bytes, programs } => {
-            let programs = match programs {
-                Some(programs) => format!("{programs} BPF programs from its journal"),
-                None => "its journal is missing, so only BPF programs that its records name".to_owned(),
-            };
-            notice(&format!(
-                "bprec: {path} is complete again: {} of records, {dropped_bytes} bytes of an incomplete record dropped; {programs}",
-                bytes(data_bytes)
-            ));
-        }
+    let recovered = bprec_record::recover(file)?;
+    if recovered == Recovered::Unproven {
+        return Ok(false);
     }
+    notice(&format!("bprec: {} is {recovered}", file.display()));
     Ok(true)
 }

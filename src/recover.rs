@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use bprec_report::{Progress, RewriteOptions, Source, rewrite};
+use bprec_report::{RewriteOptions, rewrite};
 
 use crate::Outcome;
-use crate::draft::{Draft, Older, with_suffix};
+use crate::draft::{Draft, Older};
+use crate::opening::open_source;
 use crate::progress::with_progress_of;
 use crate::rewrite::print_problems;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
@@ -44,22 +45,22 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let (target, older) = match args.output {
         Some(ref output) => (output.clone(), Older::Replaced),
         None if args.in_place => (file.clone(), Older::Refused),
-        None => (with_suffix(file, ".recovered"), Older::Replaced),
+        None => (file.with_added_extension("recovered"), Older::Replaced),
     };
     let purpose = if args.in_place { Purpose::Mend(&target) } else { Purpose::Write(&target) };
     let mut sandbox = Some(Sandbox::enter(&args.sandbox, purpose));
-    // Prevents that a recorder writes the file meanwhile.
+    // Prevents a recorder from writing the file meanwhile.
     let _lock = if args.in_place { Some(lock(file)?) } else { None };
     if args.in_place {
-        // The files that `mend` and `Draft` open are all in the directory of the target.
+        // Seals the sandbox before the repair: `mend` and `Draft` open files only in the directory of the target, which stays allowed.
         sandbox.take().into_iter().for_each(|sandbox| sandbox.seal(true));
     }
     #[cfg(all(feature = "record", target_os = "linux"))]
-    if args.in_place && crate::record::mend(file)? {
+    if args.in_place && file.is_file() && crate::record::mend(file)? {
         return Ok(Outcome::Done);
     }
-    let progress = Arc::<Progress>::default();
-    let mut source = with_progress_of(&[(file, &progress)], || Source::open_with(file, &progress))?;
+    let mut source = open_source(file)?;
+    let progress = Arc::clone(source.progress());
     let mut draft = Draft::create(&target)?;
     sandbox.into_iter().for_each(|sandbox| sandbox.seal(true));
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
@@ -73,7 +74,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     }
     print_problems(file, &summary);
     let before = match older {
-        Older::Refused => format!("; the original is {}", with_suffix(file, ".old").display()),
+        Older::Refused => format!("; the original is {}", file.with_added_extension("old").display()),
         Older::Replaced => String::new(),
     };
     let (records, samples) = (summary.records, summary.samples);
@@ -91,7 +92,9 @@ fn resolved(path: &Path) -> PathBuf {
 fn lock(path: &Path) -> Result<File> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => bail!("{} is being written: --in-place would damage it", path.display()),
+        Err(TryLockError::WouldBlock) => {
+            bail!("a recorder is still writing {}: --in-place would damage the file", path.display())
+        }
         // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }

@@ -2,20 +2,20 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use bprec_report::model::Report;
 use bprec_report::{
-    By, Document, Header, Input, MapFilter, MapsOptions, MapsSummary, Options, Payer, ProgFilter, Session, Sort,
-    TableColumns, TableStyle,
+    By, Document, Header, Input, MapFilter, MapsOptions, MapsSummary, Options, Payer, Session, Sort, TableColumns,
+    TableStyle,
 };
 
-use crate::args::{OUTPUT, PartArgs, ProgramArgs, SELECTION, VIEWS, near, percent, time_with_unit};
-use crate::opening::{ReadFilesArgs, Redacted};
+use crate::args::{OUTPUT, PartArgs, ProgramArgs, SELECTION, VIEWS};
+use crate::opening::{ReadArgs, Redacted};
 use crate::pager::Output;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
 #[cfg(all(feature = "tui", unix))]
 use crate::screen::{Terminal, browse_recording};
 use crate::terminal::{UNBOUNDED, columns};
+use crate::values::{percent, time_with_unit};
 use crate::view::{FormArgs, style};
 use crate::{Outcome, say};
 
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHAT", conflicts_with_all = OTHER_VIEWS, help_heading = VIEWS)]
     by: Option<By>,
 
-    /// Show who pays: cost by comm, pid, cgroup, container, cpu or several of these [default: comm].
+    /// Show who pays for BPF programs: cost by comm, pid, cgroup, container, cpu or several of these [default: comm].
     #[arg(
         long,
         help_heading = VIEWS,
@@ -70,6 +70,20 @@ pub(crate) struct Args {
     )]
     payers: Vec<Payer>,
 
+    /// Show what each owner of programs costs the machine: its programs in tasks of others, its own tasks, and the work that its programs cause
+    /// elsewhere. With an owner (* and ? match), also its programs (docs/bill.md).
+    #[arg(
+        long,
+        value_name = "OWNER",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        group = VIEW,
+        conflicts_with_all = ["all", "prog"],
+        help_heading = VIEWS
+    )]
+    bill: Option<String>,
+
     /// Show where cost can be saved, how much, and how (docs/advice.md).
     #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["all", "limit"])]
     advise: bool,
@@ -78,7 +92,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with = "all")]
     tree: bool,
 
-    /// Browse interactively: the table, functions, lines and instructions of programs, who pays (docs/tui.md).
+    /// Browse interactively: programs, their functions, lines and instructions, and who pays (docs/tui.md).
     #[cfg(all(feature = "tui", unix))]
     #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv", "markdown"])]
     tui: bool,
@@ -93,7 +107,7 @@ pub(crate) struct Args {
         value_name = "COLUMN",
         default_value_t = Sort::default(),
         value_parser = sort,
-        conflicts_with_all = ["counters", "over_time", "lines", "payers", "advise", "maps", "header_only"],
+        conflicts_with_all = ["counters", "over_time", "lines", "payers", "bill", "advise", "maps", "header_only"],
         help_heading = OUTPUT
     )]
     sort: Sort,
@@ -101,7 +115,7 @@ pub(crate) struct Args {
     /// Hide programs below this percentage of all samples; with --tree, nodes below this percentage of their program's cost
     /// [default with --tree: 0.5].
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT,
-        conflicts_with_all = ["counters", "maps", "over_time", "payers", "lines", "advise", "header_only"])]
+        conflicts_with_all = ["counters", "maps", "over_time", "payers", "bill", "lines", "advise", "header_only"])]
     percent_limit: Option<f64>,
 
     #[command(flatten)]
@@ -121,11 +135,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     columns: Vec<String>,
 
-    /// Show all columns. By default, those that fit into the terminal; if the output is no terminal, into $COLUMNS, or 160.
+    /// Show all columns. By default, shows those that fit into the terminal; for a file or pipe, into $COLUMNS or 160 characters.
     #[arg(short = 'W', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     wide: bool,
 
-    /// Explain columns and marks below the table; the default on a terminal (docs/table.md).
+    /// Explain columns and marks below the table. This is the default on a terminal (docs/table.md).
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     legend: bool,
 
@@ -133,7 +147,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     notes: bool,
 
-    /// Hide TOTAL%, which includes the programs that a program leads to, as perf's Children does.
+    /// Hide TOTAL%, which includes the programs that a program tail-calls or triggers, as perf's Children includes callees.
     #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     no_children: bool,
 
@@ -168,17 +182,18 @@ pub(crate) struct Args {
     threads: Option<usize>,
 
     #[command(flatten)]
-    read: ReadFilesArgs,
+    read: ReadArgs,
 }
 
 /// Group of the views other than the program table; only one of them is accepted.
 const VIEW: &str = "view";
 /// Members of the group [`VIEW`]. A conflict with a member names that option; a conflict with the group would list all of them.
 #[cfg(all(feature = "tui", unix))]
-const OTHER_VIEWS: [&str; 9] =
-    ["counters", "over_time", "lines", "payers", "advise", "tree", "maps", "header_only", "tui"];
+const OTHER_VIEWS: [&str; 10] =
+    ["counters", "over_time", "lines", "payers", "bill", "advise", "tree", "maps", "header_only", "tui"];
 #[cfg(not(all(feature = "tui", unix)))]
-const OTHER_VIEWS: [&str; 8] = ["counters", "over_time", "lines", "payers", "advise", "tree", "maps", "header_only"];
+const OTHER_VIEWS: [&str; 9] =
+    ["counters", "over_time", "lines", "payers", "bill", "advise", "tree", "maps", "header_only"];
 
 /// Length of a bar in ns; `None` gives about sixty bars.
 #[derive(Clone, Copy)]
@@ -198,19 +213,28 @@ fn sort(text: &str) -> Result<Sort, String> {
         "overhead_children" => Ok(Sort::Total),
         "sample" => Ok(Sort::Samples),
         "comm" | "pid" | "cpu" | "cgroup" => Err(format!(
-            "a row is a program: sort by cost, runs or another column; --by {text} splits the cost of each program"
+            "rows of this table are programs: sort by cost, runs or another column; --by {text} splits the cost of each program"
         )),
-        "sym" | "symbol" => Err("a row is a program: --by func shows functions, --lines source lines".to_owned()),
-        _ => text.parse().map_err(|error: bprec_report::Error| error.to_string()),
+        "sym" | "symbol" => {
+            Err("rows of this table are programs: --by func shows functions, --lines shows source lines".to_owned())
+        }
+        _ => text.parse().map_err(|error| match error {
+            bprec_report::Error::Option { problem, .. } => problem,
+            other => other.to_string(),
+        }),
     }
 }
 
-/// Percentage of a program's cost below which parts of its tree are put together.
-pub(crate) const TREE_PERCENT_LIMIT: f64 = 0.5;
+/// Minimum width of a terminal, in columns, for bars in the rows.
+const BARS_FROM: usize = 120;
 
-/// Message of a view of samples that found none.
+/// Message if a view of samples has no sample to show.
 const NO_SAMPLE: &str = "bprec: no sample in a BPF program matches the options";
-/// Message of the view of counters that found none.
+/// Message if `--bill` finds no owner.
+const NO_OWNER: &str = "bprec: no owner of a BPF program matches --bill; --bill without a name lists all owners";
+/// Message of `--bill` for a recording without programs.
+const NO_PROGRAM: &str = "bprec: the recording has no BPF program, so it has no owner";
+/// Message if `--counters` finds no counters.
 const NO_COUNTERS: &str =
     "bprec: the recording has no counters of a program that matches --prog; --all without --prog lists programs";
 
@@ -231,7 +255,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
     let mut header = (args.header || args.header_only).then(|| bprec_report::header(&input)).transpose()?;
-    if let Some(header) = header.as_ref().filter(|_| !args.form.json) {
+    if let Some(header) = header.as_ref().filter(|_| !args.form.format.json) {
         out.write_all(header.to_string().as_bytes())?;
     }
     if args.header_only {
@@ -241,9 +265,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if !args.maps.is_empty() {
         let options = MapsOptions {
             maps: args.maps,
-            programs: args.programs.prog,
+            programs: args.programs.select.prog,
             limit: args.programs.limit,
-            json: args.form.json,
+            json: args.form.format.json,
             header: header.take(),
             paint: style(width).paint,
         };
@@ -259,10 +283,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         };
         return Ok(found(summary.is_some_and(|maps| maps.written > 0), &format!("bprec: {missing}")));
     }
-    let wanted = !args.programs.prog.is_empty();
+    let wanted = !args.programs.select.prog.is_empty();
     let options = Options {
         by: args.by,
-        programs: args.programs.prog,
+        programs: args.programs.select.prog,
         sort: args.sort,
         events: args.event,
         limit: args.programs.limit,
@@ -276,7 +300,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         drop(out);
         let path = input.path();
         let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        browse_recording(terminal, input, title, Options { keep_mangled: args.no_demangle, ..options })?;
+        browse_recording(
+            terminal,
+            input,
+            title,
+            Options { keep_mangled: args.no_demangle, must_match: false, ..options },
+        )?;
         redacted.into_iter().for_each(Redacted::print);
         return Ok(Outcome::Done);
     }
@@ -286,13 +315,22 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         return view.show(out, || Session::open(&input)?.advice(&options), |_| true, NO_SAMPLE);
     }
     if args.tree {
-        let least = args.percent_limit.unwrap_or(TREE_PERCENT_LIMIT);
+        let least = args.percent_limit.unwrap_or(bprec_report::TREE_PERCENT_LIMIT);
         let read = || Session::open(&input)?.trees(&options, least);
         return view.show(out, read, |it| it.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE);
     }
     if !args.payers.is_empty() {
         let read = || Session::open(&input)?.payers(&options, &args.payers);
         return view.show(out, read, |it| it.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE);
+    }
+    if let Some(owner) = &args.bill {
+        let owner = Some(owner.as_str()).filter(|owner| !owner.is_empty());
+        let bill = with_progress(&[&input], || Session::open(&input)?.bill(&options, owner))?;
+        let has_owners = bill.events.iter().any(|event| !event.owners.is_empty());
+        if owner.is_some() && !has_owners {
+            return Ok(found(false, NO_OWNER));
+        }
+        return view.show(out, || Ok(bill), |_| has_owners, NO_PROGRAM);
     }
     if let Some(Bar(interval_ns)) = args.over_time {
         let read = || Session::open(&input)?.over_time(&options, interval_ns);
@@ -314,9 +352,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             bprec_report::by_prog(&input, &options).map(|report| (report, None))
         }
     })?;
-    if wanted && report.matched_programs() == 0 {
-        return Ok(no_program(&options.programs, &report));
-    }
     let no_sample = match (options.cpus.is_some(), !options.comms.is_empty()) {
         (false, false) => None,
         (true, false) => Some("bprec: no sample in the recording matches --cpu; --by cpu lists its CPUs"),
@@ -327,8 +362,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         return Ok(found(false, missing));
     }
     let legend = args.legend || io::stdout().is_terminal();
-    let style = TableStyle { text: style(width), columns, inclusive: !args.no_children, legend, all_notes: args.notes };
-    form.show_under(header.as_ref(), &report, out, |out| match form.markdown {
+    let style = TableStyle {
+        text: style(width),
+        columns,
+        inclusive: !args.no_children,
+        bars: io::stdout().is_terminal() && width >= BARS_FROM,
+        legend,
+        all_notes: args.notes,
+    };
+    form.show_under(header.as_ref(), &report, out, |out| match form.format.markdown {
         true => report.write_markdown_as(out, &style, over_time.as_ref()),
         false => report.write_table_as(out, &style, over_time.as_ref()),
     })?;
@@ -361,21 +403,6 @@ impl Destination<'_> {
         self.form.show_under(self.header, &report, out, |out| self.form.write(&report, self.width, out))?;
         Ok(found(has_rows(&report), missing))
     }
-}
-
-/// Reports that no program matches `--prog`, with similar names.
-fn no_program(asked: &[ProgFilter], report: &Report) -> Outcome {
-    let names = || report.programs.iter().map(|program| program.name.as_str());
-    let near = asked.iter().flat_map(|filter| match filter {
-        ProgFilter::Name(pattern) => near(pattern, names()),
-        _ => Vec::new(),
-    });
-    let near = near.collect::<Vec<_>>().join(", ");
-    let near = if near.is_empty() { near } else { format!("; similar names: {near}") };
-    found(
-        false,
-        &format!("bprec: no program in the recording matches --prog{near}; without --prog, --all lists all programs"),
-    )
 }
 
 /// Converts a finding into the outcome; prints `missing` if nothing was found.

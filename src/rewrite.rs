@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use bprec_report::{CpuList, ProgFilter, Progress, RewriteOptions, RewriteSummary, Source, TimeRange, rewrite};
+use bprec_report::{CpuList, RewriteOptions, RewriteSummary, TimeRange, rewrite};
 
-use crate::args::InputArgs;
-use crate::args::SELECTION;
+use crate::args::{InputArgs, ProgArgs, SELECTION};
 use crate::draft::{Draft, Older};
-use crate::opening::RedactArgs;
+use crate::opening::{RedactArgs, open_source};
 use crate::progress::with_progress_of;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::terminal::notice;
@@ -18,7 +17,8 @@ use crate::{Outcome, say};
 /// Convert a recording, or selected samples of it, to one ordinary perf.data file.
 ///
 /// Reads files of either byte order, pipes, directories and compressed recordings. Writes a plain, seekable, uncompressed file
-/// with the same contents. Options leave samples out; facts about the machine and its programs stay, so that reports of the
+/// with the same contents. Options leave samples out (--prog keeps samples in the selected programs, in code that they
+/// called, and in code that runs them); facts about the machine and its programs stay, so that reports of the
 /// remaining samples are complete.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -29,9 +29,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Keep only samples in these programs, in code that they called, and in code that runs them: a name (with * and ?), an id or a tag.
-    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
-    prog: Vec<ProgFilter>,
+    #[command(flatten)]
+    select: ProgArgs,
 
     /// Keep only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
@@ -53,20 +52,17 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         repair: false,
         cpus: args.cpu,
         time: args.time.unwrap_or_default(),
-        programs: args.prog,
+        programs: args.select.prog,
         redact: args.redact.redact,
     };
     let sandbox = Sandbox::enter(&args.sandbox, Purpose::Write(&args.output));
-    let (path, progress) = (args.input.path(), Arc::<Progress>::default());
-    let mut source = with_progress_of(&[(path, &progress)], || Source::open_with(path, &progress))?;
+    let path = args.input.path();
+    let mut source = open_source(path)?;
     let mut draft = Draft::create(&args.output)?;
     sandbox.seal(true);
+    let progress = Arc::clone(source.progress());
     let summary = with_progress_of(&[(path, &progress)], || rewrite(&mut source, &options, &mut draft.file))?;
     print_problems(path, &summary);
-    if summary.matched_programs == Some(0) {
-        say("bprec: no program in the recording matches --prog: nothing is written");
-        return Ok(Outcome::NothingMatched);
-    }
     draft.persist(Older::Replaced)?;
     let left_out = match summary.filtered {
         0 => String::new(),

@@ -3,10 +3,10 @@
 //! Before it opens the recording, the command gives up all system calls outside of a list, and writing to directories other than those of the output
 //! and of temporary files. After that, it gives up calls that take a path, and capabilities. Mechanisms that the kernel lacks are skipped.
 
-#[cfg(target_os = "linux")]
-mod kernel;
-
 use std::path::Path;
+
+#[cfg(target_os = "linux")]
+use bprec_host::sandbox::{Confined, KeptAccess};
 
 use crate::args::RUNNING;
 use crate::say;
@@ -44,11 +44,23 @@ impl<'a> Purpose<'a> {
     }
 }
 
+#[cfg(target_os = "linux")]
+impl<'a> From<Purpose<'a>> for KeptAccess<'a> {
+    fn from(purpose: Purpose<'a>) -> KeptAccess<'a> {
+        KeptAccess {
+            screen: matches!(purpose, Purpose::Browse),
+            output: purpose.output(),
+            in_place: matches!(purpose, Purpose::Mend(_)),
+            directories: false,
+        }
+    }
+}
+
 /// A confined command.
 #[must_use]
 pub(crate) struct Sandbox {
     #[cfg(target_os = "linux")]
-    inner: Option<kernel::Confined>,
+    inner: Option<Confined>,
 }
 
 impl Sandbox {
@@ -56,21 +68,22 @@ impl Sandbox {
     pub(crate) fn enter(args: &SandboxArgs, purpose: Purpose<'_>) -> Sandbox {
         let sandbox = Sandbox {
             #[cfg(target_os = "linux")]
-            inner: (!args.no_sandbox).then(|| kernel::Confined::enter(purpose)),
+            inner: (!args.no_sandbox).then(|| Confined::enter(purpose.into())),
         };
         #[cfg(not(target_os = "linux"))]
         let _ = (args.no_sandbox, purpose.output());
         sandbox
     }
 
-    /// Drops all calls that take a path, and capabilities. With `needs_files`, keeps the calls that create a temporary file and that name the output.
+    /// Forbids all system calls that take a path, and drops all capabilities. With `needs_files`, keeps the capabilities, and the calls that create a
+    /// temporary file and give the output its name.
     pub(crate) fn seal(self, needs_files: bool) {
         #[cfg(target_os = "linux")]
         let said = self.inner.map_or_else(|| "none (--no-sandbox)".to_owned(), |inner| inner.seal(needs_files));
         #[cfg(not(target_os = "linux"))]
         let said = {
             let _ = needs_files;
-            "none on this system"
+            "this system has no sandbox"
         };
         if is_verbose() {
             say(&format!("bprec: sandbox: {said}"));

@@ -4,13 +4,14 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 
-use bprec_report::{Fields, Progress, ScriptOptions, Show, Source};
+use bprec_report::{Field, Fields, ScriptOptions, Show, Source};
 
-use crate::args::{OUTPUT, PartArgs, SELECTION, VIEWS, number, task_id};
-use crate::opening::ReadArgs;
+use crate::args::{InputArgs, OUTPUT, PartArgs, ProgArgs, SELECTION, VIEWS, refuse_idle};
+use crate::opening::{RedactArgs, Redacted, open_source};
 use crate::pager::{Output, PagerArgs};
 use crate::progress::with_progress_of;
-use crate::sandbox::{Purpose, Sandbox};
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
+use crate::values::{number, task_id};
 use crate::{Outcome, say};
 
 /// Print the records of a recording in time order, one sample per line.
@@ -78,6 +79,9 @@ pub(crate) struct Args {
     tid: Vec<u32>,
 
     #[command(flatten)]
+    select: ProgArgs,
+
+    #[command(flatten)]
     part: PartArgs,
 
     /// Do not demangle names of user functions (Rust, C++).
@@ -88,29 +92,45 @@ pub(crate) struct Args {
     pager: PagerArgs,
 
     #[command(flatten)]
-    read: ReadArgs,
+    input: InputArgs,
+
+    #[command(flatten)]
+    redact: RedactArgs,
+
+    #[command(flatten)]
+    sandbox: SandboxArgs,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let path = args.read.input.path();
-    // Records of a stream are printed as they arrive.
+    let fields = args.fields.unwrap_or_default();
+    refuse_idle(&[
+        (args.ns && !fields.has(Field::Time), "--ns is about times: add time to -F"),
+        (args.hide_call_graph && !fields.has(Field::Ip), "--hide-call-graph is about call chains: add ip to -F"),
+        (args.max_stack.is_some() && !fields.has(Field::Ip), "--max-stack is about call chains: add ip to -F"),
+        (args.max_stack.is_some() && args.hide_call_graph, "--hide-call-graph prints no frames: omit --max-stack"),
+        (args.no_demangle && !fields.has(Field::Sym), "--no-demangle is about names of functions: add sym to -F"),
+    ])?;
+    let path = args.input.path();
+    // No pager for a stream: its records are printed as they arrive.
     let out = if path == Path::new("-") { Output::without_pager() } else { args.pager.output() };
-    let mut source = match args.read.redact.redact {
+    let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
+    let mut source = match args.redact.redact {
         None => {
-            let sandbox = Sandbox::enter(&args.read.sandbox, Purpose::Print);
-            let progress = Arc::<Progress>::default();
-            let source = with_progress_of(&[(path, &progress)], || Source::open_with(path, &progress))?;
+            let source = open_source(path)?;
             sandbox.seal(source.is_stream());
             source
         }
         Some(_) => {
-            let (input, redacted) = args.read.open(Purpose::Print)?;
+            let opened = args.redact.open(path)?;
+            sandbox.seal(opened.needs_files());
+            let mut redacted = Redacted::default();
+            let input = opened.input(&mut args.redact.redactor(), &mut redacted)?;
             redacted.print();
             Source::of(input)
         }
     };
     let options = ScriptOptions {
-        fields: args.fields.unwrap_or_default(),
+        fields,
         show: Show {
             task: args.show_task_events,
             mmap: args.show_mmap_events,
@@ -128,6 +148,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         keep_mangled: args.no_demangle,
         pids: args.pid,
         tids: args.tid,
+        programs: args.select.prog,
         ..args.part.into()
     };
     let mut summary = None;
@@ -135,20 +156,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let progress = Arc::clone(source.progress());
         let mut print = || bprec_report::script(&mut source, &options, out);
         summary = Some(match io::stdout().is_terminal() {
-            // The printed records show the progress.
+            // No progress line on a terminal: the printed records show the progress.
             true => print()?,
             false => with_progress_of(&[(path, &progress)], print)?,
         });
         Ok(())
     })?;
-    // The user has quit the pager.
+    // No summary: the user has quit the pager.
     let Some(summary) = summary else { return Ok(Outcome::Done) };
     for problem in &summary.problems {
         say(&format!("bprec: {problem}"));
     }
     let first = summary.first_unreadable.as_ref().map(|error| format!("; the first at {error}")).unwrap_or_default();
     for (count, what, first) in [
-        (summary.late, "came too late for time order", ""),
+        (summary.late, "came too late to be sorted by time", ""),
         (summary.unknown, "belong to no event of the recording", ""),
         (summary.unreadable, "could not be read", first.as_str()),
     ] {

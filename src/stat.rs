@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Moment, StatOptions, StatTarget, Target, stat};
+use bprec_record::{Budget, Moment, StatOptions, StatTarget, Target, stat};
 use bprec_report::model::StatSnapshot;
-use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
+use bprec_report::{FunctionFilter, StatAccumulator, StatFormat, StatWriter, TextStyle};
 
 use crate::args::{OUTPUT, RUNNING, SELECTION};
 use crate::draft::sync_directory;
-use crate::record::values::interval;
 use crate::record::{BudgetArgs, COUNTERS, MeasureArgs, exit_code, notify};
 use crate::terminal::{UNBOUNDED, columns, paint};
+use crate::values::interval;
 use crate::{Outcome, say};
 
 /// Count runs of BPF programs, or with --bpf-counters events of tasks, CPUs and cgroups, without recording.
 ///
 /// Without options, counts all BPF programs until Ctrl-C or until the command ends. The table goes to standard output, or with a command
-/// to standard error. Plain counting of events is perf stat's.
+/// to standard error. To count events without BPF, use perf stat.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Count these BPF programs: ids, names with * and ?, or all; PROG:FUNC counts one function. Can be repeated; -a is ignored.
-    #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
-    bpf_prog: Vec<String>,
+    /// Count these BPF programs: names (with * and ?), ids, tags, or all; PROG:FUNC counts one function. Can be repeated; -a is ignored.
+    #[arg(short, long = "bpf-prog", visible_alias = "prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
+    bpf_prog: Vec<FunctionFilter>,
 
     #[command(flatten)]
     measure: MeasureArgs,
@@ -54,7 +54,15 @@ pub(crate) struct Args {
     #[arg(short, long = "json-output", visible_alias = "json", help_heading = OUTPUT)]
     json: bool,
 
-    /// Count per CPU too; for programs only with exact counters.
+    /// Print CSV: as -x, below a line of field names.
+    #[arg(long, conflicts_with_all = ["json", "separator"], help_heading = OUTPUT)]
+    csv: bool,
+
+    /// Print the tables as Markdown, for issues and pull requests.
+    #[arg(long, conflicts_with_all = ["json", "separator", "csv"], help_heading = OUTPUT)]
+    markdown: bool,
+
+    /// Also count per CPU; programs need exact counters for this.
     #[arg(short = 'A', long = "no-aggr", help_heading = OUTPUT)]
     per_cpu: bool,
 
@@ -77,11 +85,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         (Some(separator), _) if separator.is_empty() => bail!("-x: a separator cannot be empty"),
         (Some(separator), _) => StatFormat::Csv(if separator == "\\t" { "\t".to_owned() } else { separator.clone() }),
         (None, true) => StatFormat::Json,
+        (None, false) if args.csv => StatFormat::NamedCsv,
+        (None, false) if args.markdown => StatFormat::Markdown,
         (None, false) => StatFormat::Text(style),
     };
     let mut writer = StatWriter::new(format, args.interval.is_some(), args.per_cpu);
     let mut meter = StatAccumulator::new(!args.bpf_prog.is_empty());
-    let asked = args.bpf_prog.join(",");
+    let asked = args.bpf_prog.iter().map(FunctionFilter::to_string).collect::<Vec<_>>().join(",");
     let output = args.output.clone();
     let options = options(args)?;
     let mut total: Option<StatSnapshot> = None;
@@ -150,39 +160,17 @@ fn style(out: &impl IsTerminal) -> TextStyle {
 }
 
 fn options(args: Args) -> anyhow::Result<StatOptions> {
-    if !args.bpf_prog.is_empty() {
-        let others = [
-            ("-C", args.measure.target.cpu.is_some()),
-            ("-p", !args.measure.target.pid.is_empty()),
-            ("-t", !args.measure.target.tid.is_empty()),
-            ("-G", !args.cgroup.is_empty()),
-            ("--bpf-counters", args.measure.bpf_counters),
-        ];
-        if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
-            bail!(
-                "-b with {other}: a BPF program is counted on all CPUs and for all tasks. {}",
-                match *other {
-                    "-C" => "-A shows counts per CPU, if -e asks for exact counters",
-                    "--bpf-counters" => "Omit -b to count events of tasks, CPUs and cgroups",
-                    _ =>
-                        "Omit -b to count events of tasks; bprec record -a and bprec report --by comm show for which tasks programs run",
-                }
-            );
-        }
-    }
-    if !args.measure.bpf_counters {
-        plain_counting(&args)?;
-    }
+    refuse_other_targets(&args)?;
     // Only -b and -e attach counting programs.
     let exact = !args.bpf_prog.is_empty() || !args.event.is_empty();
     let command = args.measure.command();
     let target = if !args.bpf_prog.is_empty() {
-        let is_all = args.bpf_prog.iter().any(|part| part == "all");
-        StatTarget::Programs((!is_all).then(|| args.bpf_prog.join(",")))
+        let is_all = args.bpf_prog.iter().any(|filter| filter.to_string() == "all");
+        StatTarget::Programs(if is_all { Vec::new() } else { args.bpf_prog })
     } else if !args.cgroup.is_empty() {
         StatTarget::Cgroups(args.cgroup)
     } else if !args.measure.bpf_counters {
-        StatTarget::Programs(None)
+        StatTarget::Programs(Vec::new())
     } else {
         match Option::from(args.measure.target) {
             Some(Target::Cpus(cpus)) => StatTarget::Cpus(cpus),
@@ -199,6 +187,16 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     if args.per_cpu && by_task {
         bail!("-A: events of tasks and cgroups are not counted per CPU; use -a -A or -C");
     }
+    if args.per_cpu && !exact && matches!(target, StatTarget::Programs(_)) {
+        bail!(
+            "-A: the kernel's run statistics do not count per CPU; add -b PROG or -e EVENT, which use exact counters"
+        );
+    }
+    if args.budget.is_given() && args.measure.bpf_counters {
+        bail!(
+            "--budget limits the counting of program runs, and --bpf-counters counts events instead; omit one of them"
+        );
+    }
     Ok(StatOptions {
         target,
         events: args.event,
@@ -208,27 +206,47 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         per_cpu: args.per_cpu,
         attr_map: args.measure.bpf_attr_map,
         exact,
-        budget: (&args.budget).into(),
+        budget: args.budget.or(Budget::Usual),
         notify,
     })
 }
 
-/// Refuses targets and events that need `--bpf-counters` if it is not given.
-fn plain_counting(args: &Args) -> anyhow::Result<()> {
-    let targets = [
-        ("-a", args.measure.target.all_cpus && args.bpf_prog.is_empty()),
-        ("-C", args.measure.target.cpu.is_some()),
-        ("-p", !args.measure.target.pid.is_empty()),
-        ("-t", !args.measure.target.tid.is_empty()),
+/// Refuses targets that programs do not have, and targets and events that need `--bpf-counters`.
+fn refuse_other_targets(args: &Args) -> anyhow::Result<()> {
+    let (target, has_programs) = (&args.measure.target, !args.bpf_prog.is_empty());
+    let given = [
+        ("-a", target.all_cpus && !has_programs),
+        ("-C", target.cpu.is_some()),
+        ("-p", !target.pid.is_empty()),
+        ("-t", !target.tid.is_empty()),
         ("-G", !args.cgroup.is_empty()),
-        ("-e with a command", !args.event.is_empty() && args.measure.command().is_some() && args.bpf_prog.is_empty()),
+        ("-e with a command", !args.event.is_empty() && args.measure.command().is_some() && !has_programs),
+        ("--bpf-counters", args.measure.bpf_counters && has_programs),
     ];
-    if let Some((target, _)) = targets.iter().find(|(_, given)| *given) {
-        let perf = if *target == "-e with a command" { "perf stat -e" } else { &format!("perf stat {target}") };
+    let Some((other, _)) = given.into_iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    if has_programs {
+        let advice = match other {
+            "-C" => "-A shows counts per CPU",
+            "--bpf-counters" => "Omit -b to count events of tasks, CPUs and cgroups",
+            _ => {
+                "Omit -b to count events of tasks; bprec record -a and bprec report --by comm show for which tasks programs run"
+            }
+        };
+        bail!("-b with {other}: a BPF program is counted on all CPUs and for all tasks. {advice}");
+    }
+    if !args.measure.bpf_counters {
+        let perf = if other == "-e with a command" { "-e" } else { other };
         bail!(
-            "{target}: bprec stat counts BPF programs (-b PROG, or -b all). For events of tasks, CPUs and cgroups add --bpf-counters, \
-             or use {perf}, which counts them without BPF"
+            "{other}: bprec stat counts BPF programs (-b PROG, or -b all). For events of tasks, CPUs and cgroups add --bpf-counters, \
+             or use perf stat {perf}, which counts them without BPF"
         );
     }
     Ok(())
+}
+
+/// Settings that the options give, as text.
+#[cfg(test)]
+pub(crate) fn settings(args: Args) -> anyhow::Result<String> {
+    let form = (args.separator.clone(), args.json, args.csv, args.markdown, args.output.clone());
+    Ok(format!("{:?} {form:?}", options(args)?))
 }

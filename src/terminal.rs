@@ -24,7 +24,7 @@ pub(crate) fn columns(out: &impl IsTerminal) -> usize {
     columns.filter(|columns| *columns > 0).unwrap_or(ELSEWHERE)
 }
 
-/// Options of every command; accepted before and after its name.
+/// Options of every command, accepted before and after the command's name.
 #[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct GlobalArgs {
     /// Print warnings and errors only.
@@ -99,7 +99,7 @@ pub(crate) fn paint(out: &impl IsTerminal) -> Paint {
     if has_colors { Paint::Ansi } else { Paint::Plain }
 }
 
-/// Returns true if the environment refuses colors: <https://no-color.org>, and a terminal without escape sequences.
+/// Returns true if the environment refuses colors: NO_COLOR is set (<https://no-color.org>), or TERM is a terminal without escape sequences.
 fn is_refused() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
@@ -113,46 +113,4 @@ pub(crate) fn is_ascii_only() -> bool {
         let locale = locale.to_ascii_lowercase();
         !locale.contains("utf-8") && !locale.contains("utf8")
     })
-}
-
-/// Converts text to ASCII: bars and signs to similar characters, letters to Unicode escapes.
-pub(crate) fn to_ascii(text: &str) -> String {
-    let mut ascii = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            c if c.is_ascii() => ascii.push(c),
-            '▁' => ascii.push('_'),
-            '▂' => ascii.push('-'),
-            '▃' => ascii.push(':'),
-            '▄' => ascii.push('='),
-            '▅' => ascii.push('+'),
-            '▆' => ascii.push('*'),
-            '▇' => ascii.push('#'),
-            '█' => ascii.push('@'),
-            '·' => ascii.push('.'),
-            '≈' | '…' => ascii.push('~'),
-            '±' => ascii.push_str("+-"),
-            'Δ' => ascii.push('d'),
-            'µ' => ascii.push('u'),
-            '×' => ascii.push('x'),
-            '→' => ascii.push_str("->"),
-            '←' => ascii.push_str("<-"),
-            '≤' => ascii.push_str("<="),
-            '≥' => ascii.push_str(">="),
-            c => ascii.extend(c.escape_unicode()),
-        }
-    }
-    ascii
-}
-
-#[cfg(test)]
-mod tests {
-    use super::to_ascii;
-
-    #[test]
-    fn bars_grow_and_names_are_escaped() {
-        assert_eq!(to_ascii("a ▁▂▃▄▅▆▇█·"), "a _-:=+*#@.");
-        assert_eq!(to_ascii("≈5±2 µs é"), "~5+-2 us \\u{e9}");
-        assert_eq!(to_ascii("a → b ← c"), "a -> b <- c");
-    }
 }

@@ -5,7 +5,9 @@ mod live;
 mod watch;
 
 use std::fs::Permissions;
-use std::io::{self, BufWriter, IsTerminal, Write};
+#[cfg(feature = "tui")]
+use std::io::IsTerminal;
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,17 +16,17 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{Budget, Counters, Exact, Level, Options, Rate, Target};
-use bprec_report::{Metrics, Options as Query, Redactor, Sort};
+use bprec_report::{FunctionFilter, Metrics, Options as Query, Redactor, Sort};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{OUTPUT, ProgramArgs, RUNNING, SELECTION};
 use crate::opening::RedactArgs;
-use crate::record::values::{positive, seconds};
-use crate::record::{BudgetArgs, COUNTERS};
+use crate::record::{BudgetArgs, COUNTERS, frequency};
 #[cfg(feature = "tui")]
 use crate::screen::Terminal;
 use crate::terminal::{columns, is_verbose};
-use crate::view::style;
+use crate::values::{display_interval, kept_time, positive};
+use crate::view::{FormatArgs, style};
 use crate::{Outcome, say};
 use live::Live;
 
@@ -34,7 +36,7 @@ use live::Live;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Length of an interval: seconds, or 500ms.
-    #[arg(short = 'd', long, visible_alias = "delay", value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = RUNNING)]
+    #[arg(short = 'd', long, visible_alias = "delay", value_name = "SECONDS", default_value = "1", value_parser = display_interval, help_heading = RUNNING)]
     interval: Duration,
 
     /// Stop after N intervals.
@@ -45,13 +47,13 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "iterations", help_heading = RUNNING)]
     once: bool,
 
-    /// Print one table per interval. Without -b, --json, -n or --once, top is interactive on a terminal (docs/top.md).
-    #[arg(short = 'b', long, help_heading = OUTPUT)]
+    /// Print one table per interval. Without -b, --json, --csv, --markdown, -n or --once, top is interactive on a terminal
+    /// (docs/top.md).
+    #[arg(short = 'b', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     batch: bool,
 
-    /// Print one line of JSON per interval (docs/top.md).
-    #[arg(long, help_heading = OUTPUT)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 
     /// Write counters for Prometheus after each interval: to a file that is replaced, or to standard output (-) (docs/top.md).
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
@@ -71,35 +73,54 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "EVENT", default_value = "cpu-clock", help_heading = SELECTION)]
     event: String,
 
-    /// Samples per second per CPU.
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = positive, help_heading = SELECTION)]
-    freq: u64,
+    /// Samples per second per CPU, or `max`.
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "99", value_parser = frequency, help_heading = SELECTION)]
+    freq: Rate,
 
     /// Count events in each run of these programs (names with * and ?), or of all programs. Attaches counting programs to them.
-    #[arg(long, value_name = "PROG,…", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = COUNTERS)]
-    exact: Option<String>,
+    #[arg(long, value_name = "PROG,…", num_args = 0..=1, value_delimiter = ',', help_heading = COUNTERS)]
+    exact: Option<Vec<FunctionFilter>>,
 
     #[command(flatten)]
     budget: BudgetArgs,
 
     /// Keep samples of at least the last SECONDS (or 5m); the key w saves them as a recording.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = RUNNING)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = kept_time, help_heading = RUNNING)]
     keep: Duration,
 }
 
+/// Refuses options that have no effect beside the others.
+pub(crate) fn refuse_idle(args: &Args) -> anyhow::Result<()> {
+    let Some(path) = &args.openmetrics else { return Ok(()) };
+    if path.as_os_str() == "-"
+        && let Some(other) = args.format.given().or(args.batch.then_some("--batch"))
+    {
+        bail!("--openmetrics - with {other}: both would write to standard output; write the counters to a file");
+    }
+    if args.programs.all && !args.batch {
+        bail!("--all with --openmetrics: the counters are of all programs; omit --all");
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let interval = within("-d", args.interval, 0.1)?;
-    // A file must hold whole intervals.
-    let keep = within("--keep", args.keep, 1.0)?.max(interval * 3);
-    let asked = !args.programs.prog.is_empty();
+    refuse_idle(&args)?;
+    let interval = args.interval;
+    // Each file of the recording must hold whole intervals.
+    let keep = args.keep.max(interval * 3);
+    let asked = !args.programs.select.prog.is_empty();
     let options = recording(&args, interval)?;
     // An interval has too few samples for a second thread to pay off.
     let query = Query { sort: args.sort, threads: Some(1), ..args.programs.into() };
     #[cfg(feature = "tui")]
-    let is_screen = !(args.batch || args.json || args.once || args.iterations.is_some() || args.openmetrics.is_some());
+    let is_screen = !(args.batch
+        || args.format.given().is_some()
+        || args.once
+        || args.iterations.is_some()
+        || args.openmetrics.is_some());
     #[cfg(feature = "tui")]
     if is_screen && io::stdout().is_terminal() {
-        let terminal = Terminal::take("the screen of bprec top (there is --batch)")?;
+        let terminal = Terminal::take("the screen of bprec top (use --batch without a terminal)")?;
         watch::watch(terminal, options, keep, query, args.redact.redact)?;
         return Ok(Outcome::Done);
     }
@@ -113,7 +134,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         live = live.with_ends_of_files();
     }
     let has_tables = metrics.is_none() || args.batch;
-    // A counter that begins with a program's first sample would lack that sample in each rate.
+    // Without tables, also includes programs without samples: a Prometheus counter that begins with a program's first sample would lack that sample
+    // in each rate.
     let query = Query { all: query.all || !has_tables, ..query };
     let mut out = BufWriter::new(io::stdout());
     let style = style(columns(&io::stdout()));
@@ -121,8 +143,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let (mut shown, mut has_matched) = (0, !asked);
     while iterations.is_none_or(|iterations| shown < iterations) {
         let Some(interval) = live.next(&query, || is_over.load(Ordering::Relaxed))? else { break };
-        if args.json {
+        if args.format.json {
             interval.write_json_line(&mut out)?;
+        } else if args.format.csv {
+            interval.write_csv(shown == 0, &mut out)?;
+        } else if args.format.markdown {
+            interval.write_markdown(&mut out)?;
         } else if has_tables {
             interval.write_table(&mut out, style)?;
         }
@@ -163,18 +189,15 @@ const READABLE_BY_ALL: u32 = 0o644;
 
 /// Converts the options into those of the recorder.
 fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
-    let budget = Budget::from(&args.budget);
+    let budget = args.budget.or(Budget::Usual);
     let counters = match &args.exact {
         None => Counters::Stats,
-        Some(pattern) => {
-            let pattern = (!pattern.is_empty()).then(|| pattern.clone());
-            Counters::Exact(Exact { pattern, budget, ..Exact::default() })
-        }
+        Some(functions) => Counters::Exact(Exact { functions: functions.clone(), budget, ..Exact::default() }),
     };
     Ok(Options {
         target: Target::System,
         events: vec![args.event.clone()],
-        rate: Rate::Frequency(args.freq),
+        rate: args.freq,
         // `top` shows user space only by task names.
         user_symbols: false,
         early_symbols: true,
@@ -194,10 +217,8 @@ fn notify(level: Level, message: &str) {
     }
 }
 
-/// Checks that a duration is from `least` seconds to one day.
-fn within(option: &str, time: Duration, least: f64) -> anyhow::Result<Duration> {
-    match time.as_secs_f64() {
-        seconds if seconds >= least && seconds <= 86_400.0 => Ok(time),
-        seconds => bail!("{option} {seconds}: expected {least} to 86400 seconds"),
-    }
+/// Functions that `--exact` names, as text.
+#[cfg(test)]
+pub(crate) fn counted(args: &Args) -> Option<String> {
+    args.exact.as_ref().map(|functions| functions.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
 }

@@ -7,22 +7,38 @@ use bprec_report::{Document, Header, TextStyle};
 
 use crate::args::OUTPUT;
 use crate::pager::{Output, PagerArgs};
-use crate::terminal::{is_ascii_only, paint, to_ascii};
+use crate::terminal::{is_ascii_only, paint};
 
-/// Options of the output form.
+/// Form of the output, other than a table for people.
 #[derive(clap::Args)]
-pub(crate) struct FormArgs {
+pub(crate) struct FormatArgs {
     /// Print JSON (docs/json.md).
     #[arg(long, conflicts_with = "csv", help_heading = OUTPUT)]
     pub(crate) json: bool,
 
     /// Print CSV.
     #[arg(long, help_heading = OUTPUT)]
-    csv: bool,
+    pub(crate) csv: bool,
 
     /// Print the tables as Markdown, for issues and pull requests.
     #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     pub(crate) markdown: bool,
+}
+
+#[cfg(all(feature = "record", target_os = "linux"))]
+impl FormatArgs {
+    /// Name of the option that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let given = [("--json", self.json), ("--csv", self.csv), ("--markdown", self.markdown)];
+        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
+}
+
+/// Form of the output of a recording, and its pager.
+#[derive(clap::Args)]
+pub(crate) struct FormArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 
     #[command(flatten)]
     pager: PagerArgs,
@@ -46,7 +62,7 @@ impl FormArgs {
         width: usize,
         out: &mut dyn Write,
     ) -> bprec_report::Result<()> {
-        if self.markdown { document.write_markdown(out) } else { document.write_table(out, style(width)) }
+        if self.format.markdown { document.write_markdown(out) } else { document.write_table(out, style(width)) }
     }
 
     /// Prints a document with a custom table writer; JSON includes the header of the recording if given.
@@ -58,14 +74,14 @@ impl FormArgs {
         table: impl FnOnce(&mut dyn Write) -> bprec_report::Result<()>,
     ) -> Result<()> {
         out.print(|mut out| {
-            if self.json {
+            if self.format.json {
                 document.write_json_under(header, &mut out)?;
-            } else if self.csv {
+            } else if self.format.csv {
                 document.write_csv(&mut out)?;
             } else if io::stdout().is_terminal() && is_ascii_only() {
                 let mut text = Vec::new();
                 table(&mut text)?;
-                out.write_all(to_ascii(&String::from_utf8_lossy(&text)).as_bytes())?;
+                out.write_all(bprec_report::to_ascii(&String::from_utf8_lossy(&text)).as_bytes())?;
             } else {
                 table(out)?;
             }

@@ -1,4 +1,4 @@
-//! Advice about programs that run now: each finding has a program that was written to cause it, and programs without any cause get none.
+//! Advice about running programs: each finding is caused by a program written for this purpose, and programs without a cause get no finding.
 //! Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
@@ -12,14 +12,14 @@ use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
 
-/// A program with a ring buffer that no process has open: bpftool attaches it to the loopback device of a network of its own, and ends.
+/// A program with a ring buffer that no process has open: bpftool attaches it to the loopback device of a private network namespace, and ends.
 struct Unread {
     shell: Child,
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
-/// Sends a packet for each line that it reads, and says so. What the object is pinned in is unmounted before.
+/// Shell script: attaches the program and unmounts the bpf file system with its pin. Then sends a packet and prints a line for each input line.
 const UNREAD: &str = r#"set -e
 mount -t bpf bpf "$0"
 ip link set lo up
@@ -65,7 +65,8 @@ impl Drop for Unread {
     }
 }
 
-/// The kernel prints messages of BPF programs once a program with one was loaded, and goes on when that has gone.
+/// Restores the kernel's tracing of BPF messages (`bpf_trace_printk`) on drop: loading a program that prints messages switches it on, and it stays on
+/// after the unload.
 struct MessagesAsBefore(Option<(PathBuf, String)>);
 
 impl MessagesAsBefore {
@@ -83,7 +84,7 @@ impl Drop for MessagesAsBefore {
     }
 }
 
-/// CPU time of this thread: so long makes so many samples, however busy the machine is.
+/// CPU time of this thread, which determines its number of samples, even on a busy machine.
 fn cpu_time() -> Duration {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(spent.tv_sec.try_into().unwrap(), spent.tv_nsec.try_into().unwrap())
@@ -93,7 +94,7 @@ fn for_this_thread(fixture: &Fixture) -> Loaded {
     fixture.open().unwrap().for_this_thread().unwrap().start().unwrap()
 }
 
-/// Codes of findings that name this program.
+/// Codes of the findings about this program.
 fn codes(advice: &Value, name: &str, id: u32) -> Vec<String> {
     let program = format!("{name} ({id})");
     let findings = advice["findings"].as_array().unwrap().iter();
@@ -125,7 +126,7 @@ fn each_finding_has_its_cause_and_no_other_program_gets_one() {
     let until = cpu_time() + Duration::from_secs(1);
     while cpu_time() < until {
         system_calls(100);
-        // All along: the kernel counts runs in windows of the recording only.
+        // The program must run all the time, because the kernel counts runs only in windows of the recording.
         unread.run();
     }
     recorder.end();

@@ -1,5 +1,5 @@
-//! Recordings whose samples were counted in the kernel: nothing is lost and nothing counted twice, whatever fills up; shares are those
-//! of plain sampling; what cannot be seen is told. Real kernel, root.
+//! Recordings whose samples were counted in the kernel: nothing is lost or counted twice, even if tables or rings are full; shares equal those of
+//! ordinary sampling; the report shows the time that the sampler cannot see. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::path::Path;
@@ -14,7 +14,7 @@ use bprec_format::bprec::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::{Endian, Events, File, RECORD_HEADER_BYTES, RecordType, SampleType};
 use serde_json::Value;
 
-/// Sums over the records of the first event, and the recorder's closing state of it.
+/// Sums over the records of the first event, and the last state that the recorder wrote about the event.
 #[derive(Debug, Default)]
 struct Sums {
     records: u64,
@@ -55,8 +55,8 @@ fn sums(path: &Path) -> Sums {
     sums
 }
 
-/// Every page that is touched for the first time is one event of period 1: a command's page faults are counted to the last one by the
-/// event itself, by the program on it, and in the file, with drains in between and with a table that has room for next to nothing.
+/// Every first access to a page is one event of period 1. The page faults of a command have the same number in the count of the event, in the state
+/// of the program attached to it, and in the samples of the file; also with drains in between, and with a table of three entries.
 #[test]
 fn every_page_fault_is_in_the_file_once() {
     if !root("every_page_fault_is_in_the_file_once") {
@@ -65,7 +65,7 @@ fn every_page_fault_is_in_the_file_once() {
     alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    // Each process that comes and goes touches a hundred new pages or so; together for longer than many intervals.
+    // Each short process touches about a hundred new pages; all together run for longer than many intervals.
     let faults = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); /bin/true; done";
     for (entries, is_full) in [("65536", false), ("3", true)] {
         let aggregate =
@@ -74,8 +74,12 @@ fn every_page_fault_is_in_the_file_once() {
         let sums = sums(&path);
         let account = sums.account;
         assert!(sums.samples > 10_000, "{sums:?}");
-        assert_eq!(account.counted, Some(sums.period), "what the event counted: {sums:?}");
-        assert_eq!((account.samples, account.period), (sums.samples, sums.period), "what the program saw: {sums:?}");
+        assert_eq!(account.counted, Some(sums.period), "the sum of the periods is the count of the event: {sums:?}");
+        assert_eq!(
+            (account.samples, account.period),
+            (sums.samples, sums.period),
+            "the recording has all samples that the program saw: {sums:?}"
+        );
         let overflow = (sums.overflow_samples, sums.overflow_period);
         assert_eq!((account.overflow_samples, account.overflow_period), overflow, "{sums:?}");
         assert_eq!(sums.overflow_samples > 0, is_full, "{sums:?}");
@@ -90,7 +94,7 @@ fn every_page_fault_is_in_the_file_once() {
             let input =
                 ["report", "--stdio", "--no-children", "-g", "none", "--sort", "comm", "-F", "period,comm", "-t", ","];
             let text = perf(&[&input[..], &["-i", path.to_str().unwrap()]].concat());
-            // The other event is not about page faults.
+            // Keeps the output for page faults only: perf prints the other event, `bprec:state`, after it.
             let text = text.split("bprec:state").next().unwrap();
             let rows =
                 text.lines().filter_map(|line| line.split_once(',').map(|(n, comm)| (n.trim().parse::<u64>(), comm)));
@@ -102,7 +106,7 @@ fn every_page_fault_is_in_the_file_once() {
     }
 }
 
-/// Calls and packets for so long, with pauses of changing length, so that they do not beat against the timer that samples.
+/// Makes calls and sends packets for this time. Pauses of varying length keep the load out of step with the sampling timer.
 fn load_for(time: Duration) {
     let until = Instant::now() + time;
     let packets = Packets::new().unwrap();
@@ -128,8 +132,8 @@ fn on_this_thread(fixture: Fixture, loops: u32) -> Loaded {
     fixture.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
 }
 
-/// Two recordings of the same moments, one with a program on its event and one without: every program that such an event can see has the
-/// same share, and so has the load itself, within three standard deviations. Both count the same time.
+/// Two recordings cover the same time, one with a program on its event and one without. Every program that the first event can see, and the load
+/// itself, have the same share in both, within three standard deviations.
 #[test]
 fn shares_are_those_of_plain_sampling() {
     if !root("shares_are_those_of_plain_sampling") {
@@ -170,20 +174,20 @@ fn shares_are_those_of_plain_sampling() {
             match difference < 3.0 * deviation {
                 true => Ok(()),
                 false => Err(format!(
-                    "{name}: {n} of {of_plain} and {m} of {of_counted}: {difference} apart, more than 3 × {deviation}"
+                    "{name}: {n} of {of_plain} and {m} of {of_counted}: the difference is {difference}, more than 3 × {deviation}"
                 )),
             }
         })
     });
-    // The weight is the time of a period each, whatever was put together.
+    // Each sample has the weight of one period; a merged sample has the sum.
     let sums = sums(&counted_path);
     assert_eq!(sums.period, sums.samples * 250_000, "{sums:?}");
     assert!(sums.account.counted.unwrap() >= sums.period, "{sums:?}");
     assert!(sums.records < sums.samples, "{sums:?}");
 }
 
-/// Programs that are loaded, run and closed in turn, the first kind four times as often as the second, at the few addresses that the kernel gives to one after
-/// another: their samples are four to one, however long the interval.
+/// Programs of two kinds are loaded, run and unloaded in turn, the first kind four times as often as the second, at a few addresses that the kernel
+/// reuses. Their samples are four to one, for every interval.
 #[test]
 fn addresses_that_are_used_again_do_not_mix_programs() {
     const NAME: &str = "loop_200";
@@ -236,7 +240,7 @@ fn addresses_that_are_used_again_do_not_mix_programs() {
     }
 }
 
-/// A tracepoint program that takes a good part of a CPU is n/a in the table and not 0, and the blind spot has its time.
+/// A tracepoint program that takes much CPU time is n/a in the table instead of 0, and its time is in the blind spot.
 #[test]
 fn the_blind_spot_is_told() {
     if !root("the_blind_spot_is_told") {
@@ -263,13 +267,13 @@ fn the_blind_spot_is_told() {
     }
     assert!(seen > 200_000_000, "the programs took only {seen} ns");
     let spot = counted["events"][0]["aggregated"]["blind_spot"]["weight"].as_u64().unwrap();
-    // The two recordings begin and end a moment apart.
+    // The two recordings do not begin and end at exactly the same time.
     assert!(spot as f64 > 0.8 * seen as f64, "{spot} ns in the blind spot, of which {seen} ns are the programs'");
     let text = support::succeed(support::bprec().args(["report", "--stdio", "-i"]).arg(&counted_path)).stdout;
     assert!(String::from_utf8_lossy(&text).contains("[blind spot]"));
 }
 
-/// A recording that is killed has all intervals but the last, and perf takes it; one in a pipe has everything.
+/// The recording of a killed recorder has all intervals except the last, and perf can read it; a recording in a pipe has all intervals.
 #[test]
 fn a_killed_recorder_leaves_its_intervals() {
     if !root("a_killed_recorder_leaves_its_intervals") {
@@ -293,7 +297,7 @@ fn a_killed_recorder_leaves_its_intervals() {
     let report = report(&path, &[]);
     let event = &report["events"][0];
     assert!(event["samples"]["samples"].as_u64().unwrap() > 3, "{event:#}");
-    // Samples and what they cannot see are of the same time, up to the last interval that was written: no more than the CPUs had.
+    // Samples and blind spot cover the same time, up to the last written interval, so their sum is at most the time of the CPUs.
     let unseen_ns = event["aggregated"]["blind_spot"]["weight"].as_u64().unwrap();
     let recording = &report["recording"];
     let cpu_ns = recording["elapsed_ns"].as_u64().unwrap() * recording["cpus"].as_u64().unwrap();
@@ -301,7 +305,7 @@ fn a_killed_recorder_leaves_its_intervals() {
     assert!(sampled_ns + unseen_ns <= cpu_ns + cpu_ns / 10, "{sampled_ns} + {unseen_ns} of {cpu_ns}: {event:#}");
 }
 
-/// Weighted samples up to the last checkpoint.
+/// Sum of the weighted samples up to the last checkpoint.
 fn sums_so_far(path: &Path) -> u64 {
     let bytes = fs::read(path).unwrap();
     let Ok(file) = File::parse(&bytes) else { return 0 };

@@ -1,4 +1,4 @@
-//! The code of programs that run, as bpftool and the kernel have it, and where in it the cost is known. Real kernel, root.
+//! Code of running programs, compared with bpftool and the kernel, and the cost of its lines. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ fn list<'v>(value: &'v Value, member: &str) -> impl Iterator<Item = &'v Value> +
     value[member].as_array().unwrap().iter()
 }
 
-/// The lines of a program, of all its functions.
+/// Lines of all functions of a program.
 fn lines(program: &Value) -> Vec<&Value> {
     list(program, "functions").flat_map(|function| list(function, "lines")).collect()
 }
@@ -43,30 +43,30 @@ fn instructions_of_bpftool(id: u32) -> BTreeMap<u64, String> {
     text.lines().filter_map(line).collect()
 }
 
-/// The same of ours, in bpftool's form: without the names that it does not have, and its addresses for functions.
+/// Texts of the BPF instructions of a program in our annotation, by slot, to compare with those of bpftool.
 fn instructions(program: &Value) -> BTreeMap<u64, String> {
     let insns = lines(program).into_iter().flat_map(|line| list(line, "bpf"));
     insns.map(|insn| (insn["slot"].as_u64().unwrap(), insn["text"].as_str().unwrap().to_owned())).collect()
 }
 
-/// An instruction without what only one side says.
+/// An instruction without the parts that only one of the two tools prints.
 fn common(text: &str) -> String {
     let text = text.split(" <").next().unwrap_or(text);
-    // `map[id:4 counts]`.
+    // bprec prints the name of a map, too: `map[id:4 counts]`.
     let text = match text.split_once("map[id:").map(|(before, rest)| (before, rest.split_once(']'))) {
         Some((before, Some((map, rest)))) => {
             format!("{before}map[id:{}]{rest}", map.split(' ').next().unwrap_or(map))
         }
         _ => text.to_owned(),
     };
-    // `call pc+8#bpf_prog_72a6ce9d3f7a7409_cb`.
+    // One tool prints the name of the called function, too: `call pc+8#bpf_prog_72a6ce9d3f7a7409_cb`.
     match text.split_once('#') {
         Some((call, _)) if text.starts_with("call pc") => call.to_owned(),
         _ => text,
     }
 }
 
-/// All instructions are bpftool's, with the names of helpers. An old bpftool does not know new ones: it leaves out what these do.
+/// Asserts that all instructions equal those of bpftool, including names of helpers. An old bpftool omits instructions that it does not know.
 fn assert_same_instructions(program: &Value, id: u32) -> usize {
     let (ours, theirs) = (instructions(program), instructions_of_bpftool(id));
     assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "slots of {id}");
@@ -90,7 +90,7 @@ fn line_number(source: &str, text: &str) -> u64 {
     source.lines().position(|line| line.contains(text)).unwrap() as u64 + 1
 }
 
-/// BPF instructions are bpftool's, machine code is what the kernel has, subprograms included; the line with the loop is the hottest.
+/// BPF instructions equal those of bpftool, machine code equals that of the kernel, also in subprograms; the line with the loop is the hottest.
 #[test]
 fn code_is_the_kernels_and_the_loop_is_the_hottest_line() {
     if !root("code_is_the_kernels_and_the_loop_is_the_hottest_line") {
@@ -142,7 +142,7 @@ fn code_is_the_kernels_and_the_loop_is_the_hottest_line() {
     assert!(calls.len() >= 3 && calls.iter().all(|call| call["called"].is_string()), "{calls:?}");
 }
 
-/// The cost of a helper is at its calls: the same as in the report by helper.
+/// The cost of a helper is at the instructions that call it, and equals its cost in the report by helper.
 #[test]
 fn a_helper_costs_where_it_is_called() {
     if !root("a_helper_costs_where_it_is_called") {
@@ -163,19 +163,20 @@ fn a_helper_costs_where_it_is_called() {
         let annotation = annotate(&path, &id.to_string());
         let insns = machine(&annotation["programs"][0]);
         let reads: Vec<_> = insns.iter().filter(|insn| insn["called"] == "bpf_ktime_get_ns").collect();
-        assert_eq!(reads.len(), 20, "calls in the source");
+        assert_eq!(reads.len(), 20, "the source has 20 calls");
         let samples =
             |insns: &[&&Value]| insns.iter().map(|insn| insn["helper"]["samples"].as_u64().unwrap()).sum::<u64>();
         let by_helper = report(&path, &["--by", "helper", "--prog", &id.to_string()]);
-        // A function that the helper ends with, by a jump, has a part of its own there.
+        // Sums all parts of the report by helper: if the helper jumps to another function at its end, that function has its own part.
         let parts = list(&by_helper["events"][0]["rows"][0], "parts");
         let parts = parts.filter(|part| !part["name"].as_str().unwrap().contains("interrupt"));
         let of_parts: u64 = parts.map(|part| part["helper"]["samples"].as_u64().unwrap()).sum();
         let calls: Vec<_> = insns.iter().filter(|insn| insn["text"].as_str().unwrap().starts_with("call ")).collect();
-        // A fault is where it came, which the report by helper has as a part, too.
+        // Allows a small difference: the cost of a fault is at the instruction that causes it, which may be no call; the report by helper shows this
+        // cost as a part.
         let difference = samples(&calls).abs_diff(of_parts);
         assert!(difference * 500 <= of_parts, "{} at calls, {by_helper}", samples(&calls));
-        // Nearly all of the helper's time, and all call sites have some.
+        // The call sites together have nearly all of the helper's time, and each call site has some.
         let all = annotation["programs"][0]["helper"]["samples"].as_u64().unwrap();
         match reads.iter().all(|read| read["helper"]["samples"].as_u64().unwrap() > 0) && samples(&reads) * 10 > all * 9
         {
@@ -185,7 +186,7 @@ fn a_helper_costs_where_it_is_called() {
     });
 }
 
-/// Ends a child that was told to, whatever becomes of the test.
+/// A child process; dropping it interrupts it and waits for it, even if the test fails.
 struct Interrupted(Child);
 
 impl Drop for Interrupted {
@@ -195,14 +196,15 @@ impl Drop for Interrupted {
     }
 }
 
-/// Ids of the programs that a process has descriptors of.
+/// Ids of the programs for which a process has descriptors.
 fn held_programs(pid: u32) -> BTreeSet<u32> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
     let infos = files.filter_map(|file| std::fs::read_to_string(file.unwrap().path()).ok());
     infos.filter_map(|info| info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok())).collect()
 }
 
-/// Programs of other tools, each with how many it loads: their code is bpftool's and the kernel's, and where they were sampled adds up to what the report has.
+/// Loads programs with other tools (`TOOLS`: command, minimum number of its programs). Their code equals that of bpftool and the kernel, and the
+/// samples of the instructions add up to the report.
 #[test]
 fn programs_of_other_tools_are_listed() {
     const NAME: &str = "programs_of_other_tools_are_listed";
@@ -232,7 +234,7 @@ fn programs_of_other_tools_are_listed() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let started = TOOLS.map(|(tool, programs)| {
-        // Tracepoints are looked up in tracefs, which is not mounted everywhere.
+        // Mounts tracefs, which is not mounted everywhere: the tool looks up tracepoints there.
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", "mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\""]);
         let child = command.args(tool).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -257,11 +259,11 @@ fn programs_of_other_tools_are_listed() {
         let bytes = machine.iter().flat_map(|insn| insn["bytes"].as_str().unwrap().split(' '));
         let code: Vec<u8> = bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
         assert_eq!(code, machine_code(id).unwrap(), "machine code of {id}");
-        // `None` where the event does not see the program: in handlers of interrupts, for one.
+        // `None` if the event cannot see the program, for example in interrupt handlers.
         let samples: Option<u64> = machine.iter().map(|insn| insn["self"]["samples"].as_u64()).sum();
         let row = list(&whole["events"][0], "rows").find(|row| row["id"] == id).unwrap();
         assert_eq!(row["self"]["samples"].as_u64(), samples, "{row}");
         hit += u64::from(samples > Some(0));
     }
-    assert!(hit >= 2, "{hit} programs have samples of their own");
+    assert!(hit >= 2, "only {hit} programs have samples");
 }

@@ -1,4 +1,4 @@
-//! The edges between the crates are the ones that were decided, and the reporter stays free of Linux and libbpf.
+//! Dependencies between the crates are those in ARCHITECTURE.md, and the reporter depends on neither Linux nor libbpf.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ fn the_reporter_alone_needs_neither_libbpf_nor_perf_events() {
     for name in ["libbpf-rs", "libbpf-sys", "perf-event-open-sys"] {
         assert!(!reporter.contains(name), "the reporter is built from {name}");
     }
-    // The same question about the recorder has the other answer, so the question is asked rightly.
+    // The recorder depends on libbpf, which proves that the check works.
     if cfg!(target_os = "linux") {
         assert!(dependencies("bprec", &[]).contains("libbpf-sys"));
     }

@@ -12,7 +12,7 @@ use crate::support::held::held_by_any;
 use crate::support::{self, Scratch, bpf_ids, bprec, root, succeed, wait_for};
 use serde_json::Value;
 
-/// A bpf file system for this test alone.
+/// A bpf file system that only this test uses.
 struct PrivateBpf(Scratch);
 
 impl PrivateBpf {
@@ -42,7 +42,7 @@ impl Drop for PrivateBpf {
     }
 }
 
-/// A recording with shared counters, few samples, of whatever `more` says.
+/// Command for a recording with shared counters, few samples, and the further arguments `more`.
 fn command(bpf: &PrivateBpf, data: &Path, more: &[&str]) -> Command {
     let mut command = bprec();
     command.args(["record", "-q", "-F", "50", "-m", "8", "--bpf-counters", "--bpf-attr-map"]).arg(bpf.map());
@@ -56,7 +56,7 @@ fn counters(data: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The values of a target over the whole recording.
+/// Values of the only target of this kind (such as `machine`) for the whole recording.
 fn totals(report: &Value, kind: &str) -> Vec<f64> {
     let rows = report["totals"].as_array().unwrap();
     let row = rows.iter().find(|row| row["source"] == "shared" && row["kind"] == kind);
@@ -64,13 +64,13 @@ fn totals(report: &Value, kind: &str) -> Vec<f64> {
     values(row)
 }
 
-/// The values of a row, of which none was scaled.
+/// Values of a row; asserts that no value was scaled.
 fn values(row: &Value) -> Vec<f64> {
     let events = row["counts"]["events"].as_array().unwrap_or_else(|| panic!("{row:#}"));
     events.iter().map(|event| event["value"]["value"].as_f64().unwrap()).collect()
 }
 
-/// Ids of what kind of BPF objects a process has open, as the kernel tells it of its descriptors.
+/// Ids of the links on sched_switch that a process has open (`link_id`), or of their programs (`prog_id`), from the fdinfo of its descriptors.
 fn held(child: &Child, field: &str) -> BTreeSet<u64> {
     let directory = format!("/proc/{}/fdinfo", child.id());
     let Ok(entries) = fs::read_dir(directory) else { return BTreeSet::new() };
@@ -83,16 +83,16 @@ fn held(child: &Child, field: &str) -> BTreeSet<u64> {
     numbers.collect()
 }
 
-/// Waits until so many links on sched_switch are held by each.
+/// Waits until each process holds this number of links on sched_switch.
 fn wait_for_links(children: &[Child], count: usize) {
     let patience = Instant::now() + Duration::from_secs(60);
     while !children.iter().all(|child| held(child, "link_id").len() == count) {
-        assert!(Instant::now() < patience, "not every session counts after 60 s");
+        assert!(Instant::now() < patience, "after 60 s, a session has not the expected number of links");
         thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Waits until no link is there, and no program that nobody else holds.
+/// Waits until the links have left the kernel, and also the programs, except those that another process holds.
 fn wait_until_gone(programs: &BTreeSet<u64>, links: &BTreeSet<u64>) {
     let gone = || {
         let [elsewhere, ..] = held_by_any();
@@ -101,7 +101,7 @@ fn wait_until_gone(programs: &BTreeSet<u64>, links: &BTreeSet<u64>) {
         let links = bpf_ids("link").iter().any(|id| links.contains(id));
         (!programs && !links).then_some(())
     };
-    wait_for(&format!("programs {programs:?} and links {links:?} that are gone"), gone);
+    wait_for(&format!("the end of programs {programs:?} and links {links:?}"), gone);
 }
 
 fn bpftool_installed(test: &str) -> bool {
@@ -112,7 +112,7 @@ fn bpftool_installed(test: &str) -> bool {
     found
 }
 
-/// Without the capability that finding others' leaders takes, events are counted all the same, and no map is left behind.
+/// Without the capability to find leaders of other sessions, events are still counted, and no map remains.
 #[test]
 fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
     const NAME: &str = "without_rights_to_look_nothing_is_shared_and_nothing_stays";
@@ -120,7 +120,7 @@ fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
         return;
     }
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    // Level of Debian's kernels.
+    // Debian's kernels add the level 3.
     if paranoid.trim().parse::<i32>().unwrap() > 2 {
         return support::skip(NAME, "kernel.perf_event_paranoid is 3: nobody without CAP_SYS_ADMIN opens events");
     }
@@ -133,7 +133,11 @@ fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
     command.args(["stat", "--bpf-counters", "-e", "task-clock", "-a", "--bpf-attr-map"]).arg(bpf.map());
     let output = succeed(command.args(["--", "true"]));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("task-clock") && said.contains("finding others' leaders needs CAP_SYS_ADMIN"), "{said}");
+    assert!(
+        said.contains("task-clock")
+            && said.contains("bprec needs CAP_SYS_ADMIN to find the counters of other sessions"),
+        "{said}"
+    );
     assert!(!bpf.map().exists());
 }
 
@@ -174,7 +178,7 @@ fn a_command_is_counted_from_its_first_moment_with_all_it_starts() {
     support::measured(|| {
         let (data, times) = (bpf.data("command.data"), bpf.data("times"));
         let part = "for i in 1 2 3 4; do ls / >/dev/null; done; n=0; while [ $n -lt 300000 ]; do n=$((n+1)); done";
-        // CPU time of the shell and its children by the kernel's own accounting.
+        // CPU time of the shell and its children, as accounted by the kernel.
         let script = format!("({part}) & {part}; wait; times >{}", times.display());
         let shared = ["--counter-event", "task-clock,page-faults", "--", "sh", "-c", &script];
         succeed(&mut command(&bpf, &data, &shared));
@@ -189,7 +193,7 @@ fn a_command_is_counted_from_its_first_moment_with_all_it_starts() {
         let row = &report["totals"].as_array().unwrap().iter().find(|row| row["kind"] == "tgid").unwrap()["name"];
         assert_eq!(row, "sh");
         assert!(found[1] > 500.0, "{found:?}");
-        // `times` counts in ticks of 10 ms, four numbers of them.
+        // `times` prints four numbers in ticks of 10 ms.
         match (found[0] - expected_ns).abs() < expected_ns * 0.1 + 4e7 {
             true => Ok(()),
             false => Err(format!("{found:?}, the shell says {told}")),
@@ -211,13 +215,13 @@ fn twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed() {
     let links: BTreeSet<u64> = children.iter().flat_map(|child| held(child, "link_id")).collect();
     let programs: BTreeSet<u64> = children.iter().flat_map(|child| held(child, "prog_id")).collect();
     assert_eq!((links.len(), programs.len()), (1, 1), "links {links:?}, programs {programs:?}");
-    // The leader's array has one event per CPU, and nobody else has one of this kind open.
+    // The only link and its program are those of a leader, which counts for all sessions.
     let program = programs.first().unwrap().to_string();
     let output = succeed(Command::new("bpftool").args(["-j", "prog", "show", "id", &program]));
     let leader: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(leader["name"], "on_switch");
 
-    // The one that loaded it goes first, and the others go on.
+    // Kills ten sessions, usually also the one that loaded the program. The others keep the link.
     for child in &mut children[..10] {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -232,7 +236,7 @@ fn twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed() {
     }
     wait_until_gone(&programs, &links);
 
-    // A killed session leaves the map, and its entry is used again.
+    // A killed session leaves the map, and another session uses its entry again.
     assert!(bpf.map().exists());
     let data = bpf.data("after.data");
     succeed(&mut command(&bpf, &data, &["-a", "--counter-event", "cpu-clock", "--", "sleep", "0.2"]));
@@ -240,7 +244,7 @@ fn twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed() {
     let note = report["shared"]["note"].as_str().unwrap();
     assert!(note.contains("other sessions can share"), "{note}");
     assert!(totals(&report, "machine")[0] > 0.0);
-    assert!(!bpf.map().exists(), "the next one removes it, too");
+    assert!(!bpf.map().exists(), "the next session removes the map, too");
 }
 
 #[test]
@@ -252,7 +256,7 @@ fn followers_go_with_a_session_that_is_killed() {
     let bpf = PrivateBpf::mount();
     let data = bpf.data("killed.data");
     let mut child = command(&bpf, &data, &["-p", "1", "--counter-event", "cpu-clock,page-faults"]).spawn().unwrap();
-    // Two leaders and a follower.
+    // The session has three links on sched_switch: of two leaders and a follower.
     wait_for_links(std::slice::from_ref(&child), 3);
     let (programs, links) = (held(&child, "prog_id"), held(&child, "link_id"));
     child.kill().unwrap();

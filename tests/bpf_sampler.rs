@@ -1,5 +1,5 @@
-//! `record --bpf-sampler`: what the program writes is held against what is known of the load from elsewhere, and what it
-//! cannot see against the main samples. Real kernel, root.
+//! `record --bpf-sampler`: the output of the program is compared with independent facts about the load, and its blind spot with the main samples.
+//! Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ use bprec_format::bprec::state::{self, State};
 use bprec_format::{CONTEXT_MAX, Events, File, Metadata, RecordType, context};
 use serde_json::Value;
 
-/// One sample of our program, as it is in the file.
+/// A sample of bprec's sampling program, as stored in the file.
 struct Sampled {
     ip: u64,
     pid_tid: (u32, u32),
@@ -31,7 +31,7 @@ impl Sampled {
     }
 }
 
-/// Records of our program in the file: its samples in order, and its account.
+/// Returns the samples of the sampling program in the file, in order, and its state.
 fn read(path: &Path) -> (Vec<Sampled>, state::Sampler) {
     let bytes = std::fs::read(path).unwrap();
     let file = File::parse(&bytes).unwrap();
@@ -69,16 +69,16 @@ fn event<'r>(report: &'r Value, name: &str) -> &'r Value {
     report["events"].as_array().unwrap().iter().find(|event| event["name"] == name).unwrap()
 }
 
-/// Samples anywhere under a program, in an event of a report; 0 for one that is not listed.
+/// Samples in a program and in all that it calls, for one event of a report; 0 for a program that is not listed.
 fn inclusive(event: &Value, id: u32) -> u64 {
     let rows = event["rows"].as_array().unwrap();
     // A program that an event cannot see has an unknown cost, not 0.
     let Some(row) = rows.iter().find(|row| row["id"] == id) else { return 0 };
-    // Entry code is no part of the program.
+    // Entry code is not part of the program.
     row["inclusive"]["samples"].as_u64().map_or(0, |samples| samples - row["entry"]["samples"].as_u64().unwrap())
 }
 
-/// Makes calls for a part of the time, in turns of changing length so that they do not beat against the timer.
+/// Makes calls for a part of the time, in periods of varying length, so that the calls do not run in step with the timer.
 fn calls_part_of_the_time(time: Duration, busy_per_cent: u32) {
     let until = Instant::now() + time;
     let mut random = 1u64;
@@ -93,8 +93,8 @@ fn calls_part_of_the_time(time: Duration, busy_per_cent: u32) {
     }
 }
 
-/// A tracepoint program at a fifth of a CPU is invisible to the event that carries a program, visible in the main samples, and
-/// the report says how much that is. A raw_tp program, which runs without the guard, is seen by both.
+/// A tracepoint program that takes a fifth of a CPU is invisible to the event with the sampling program, and visible in the main samples; the report
+/// states its time as blind spot. A raw_tp program, which runs without the kernel's guard against nested programs, is visible to both.
 #[test]
 fn the_blind_spot_is_stated_in_numbers() {
     const NAMES: [&str; 2] = ["account_syscall_enter", "account_syscall_exit"];
@@ -125,20 +125,20 @@ fn the_blind_spot_is_stated_in_numbers() {
     let blind_spot = &sampler["bpf_sampler"]["blind_spot"];
     let number = |value: &Value| value.as_u64().unwrap();
 
-    // Not one sample of the sampler is in the tracepoint programs; the main ones saw as much of them as the kernel counted.
+    // The sampler has no sample in the tracepoint programs; the main samples show the time that the kernel counted.
     let ids = NAMES.map(|name| guarded.id_of(name).unwrap());
     assert_eq!(ids.map(|id| inclusive(sampler, id)), [0, 0], "{sampler:#}");
     let in_guarded: u64 = ids.iter().map(|id| inclusive(main, *id)).sum();
     let expected = ran_ns as f64 / PERIOD_NS as f64;
     assert!(expected > 200.0, "the load got only {ran_ns} ns");
-    // The clock ticks while the programs are interrupted, which both count; a busy machine delays some ticks.
+    // The clock also counts while the programs are interrupted, and a busy machine delays some ticks.
     let allowed = 4.0 * expected.sqrt() + 0.15 * expected;
     assert!(
         (in_guarded as f64 - expected).abs() < allowed,
         "{in_guarded} samples, expected {expected:.0} ± {allowed:.0}"
     );
 
-    // The number that is stated: these programs, and whatever others of such types ran meanwhile.
+    // The number in the report covers these programs, and all other programs of these types that ran meanwhile.
     let is_guarded = |row: &&Value| {
         let program = &report_json["programs"][number(&row["program"]) as usize];
         ["tracepoint", "kprobe", "perf_event"].contains(&program["type"].as_str().unwrap_or_default())
@@ -152,12 +152,12 @@ fn the_blind_spot_is_stated_in_numbers() {
     let percent = blind_spot["percent"].as_f64().unwrap();
     assert!((percent - inside as f64 * 100.0 / number(&main["samples"]["samples"]) as f64).abs() < 1e-9);
 
-    // The same in the other forms.
+    // All other output formats have the same number.
     let text = |arguments: &[&str]| {
         let output = succeed(bprec().args(["report", "--all", "-i"]).arg(&path).args(arguments));
         String::from_utf8(output.stdout).unwrap()
     };
-    // Lines are wrapped, and thousands set apart.
+    // Lines are wrapped, and numbers have thousands separators.
     let table = text(&[]).replace(',', "");
     let table: Vec<&str> = table.lines().map(|line| line.trim_start_matches('#').trim()).collect();
     let table = table.join(" ");
@@ -173,13 +173,13 @@ fn the_blind_spot_is_stated_in_numbers() {
     assert_eq!((cell("samples"), cell("name")), (inside.to_string().as_str(), "cpu-clock"));
     assert_eq!(cell("weight"), number(&blind_spot["weight"]).to_string());
 
-    // Programs that run without the guard are seen by both, as often as the two see anything of this thread.
+    // Both events see programs without the guard, in proportion to all samples of this thread.
     let twin = seen.id_of("same_name_in_two_objects").unwrap();
     let (by_main, by_sampler) = (inclusive(main, twin) as f64, inclusive(sampler, twin) as f64);
     assert!(by_main > 200.0, "only {by_main} samples");
     let deviation = (by_main + by_sampler).sqrt();
     assert!((by_main - by_sampler).abs() < 4.0 * deviation + 0.1 * by_main, "{by_main} and {by_sampler}");
-    // A selection of that program leaves these samples, and those of entry code shared with others: no other.
+    // A selection of this program keeps only its samples and the samples of entry code shared with other programs.
     let part = scratch.path("part.data");
     let mut rewrite = bprec();
     rewrite.args(["rewrite", "-i"]).arg(&path).arg("-o").arg(&part).args(["--prog", &twin.to_string()]);
@@ -191,12 +191,12 @@ fn the_blind_spot_is_stated_in_numbers() {
         let entry = number(&left["total"]["entry"]["samples"]);
         assert_eq!(number(&left["samples"]["samples"]) as f64, samples + entry as f64, "{name}: {left:#}");
     }
-    // A row that the sampler cannot fill says so, rather than 0.
+    // A row without a number from the sampler shows the reason instead of 0.
     let row = sampler["rows"].as_array().unwrap().iter().find(|row| row["id"] == ids[0]).unwrap();
     assert!(row["blind"]["text"].as_str().unwrap().contains("tracepoint"), "{row:#}");
 }
 
-/// Keeps a thread of this name busy until dropped.
+/// A busy thread, stopped on drop; `stack` is the address range of its stack.
 struct Spinner {
     stop: &'static AtomicBool,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -204,7 +204,7 @@ struct Spinner {
     stack: (u64, u64),
 }
 
-/// The mappings of this process that `wanted` accepts: start and end.
+/// Returns start and end of the mappings of this process that `wanted` accepts.
 fn mappings(wanted: impl Fn(&str) -> bool) -> Vec<(u64, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let range = |line: &str| {
@@ -255,7 +255,7 @@ fn cgroup_id() -> Option<u64> {
     std::fs::metadata(format!("{mount}{path}")).ok().map(|directory| directory.ino())
 }
 
-/// Every field against what is known without us: names and ids of the thread, its code, its stack, the rate asked for, the inode of
+/// Compares every field with independent facts: names and ids of the thread, its code, its stack, the requested rate, the inode of
 /// its cgroup.
 #[test]
 fn fields_are_what_is_known_from_elsewhere() {
@@ -296,12 +296,12 @@ fn fields_are_what_is_known_from_elsewhere() {
     let mut last_value = std::collections::BTreeMap::new();
     for sample in &samples {
         let payload = sample.payload();
-        // The kernel pads with what is there; the length tells.
+        // The kernel pads with arbitrary bytes, so the length counts.
         let length = u32::from_ne_bytes(sample.raw[8..12].try_into().unwrap()) as usize;
         assert_eq!(sample.raw.len(), (length + 4).next_multiple_of(8) - 4);
-        // A task that is about to be gone has no ids any more, as far as the sample's own fields go.
+        // For a task that is almost gone, the sample's own fields have no ids.
         if sample.pid_tid.0 != u32::MAX && sample.pid_tid.1 != u32::MAX {
-            assert_eq!(payload.pid_tid, Some(sample.pid_tid), "as the kernel has it in the sample's own fields");
+            assert_eq!(payload.pid_tid, Some(sample.pid_tid), "the ids differ from the sample's own fields");
         }
         assert_eq!(payload.ip, Some(sample.ip));
         assert_eq!(payload.period, Some(1_000_000));
@@ -316,10 +316,10 @@ fn fields_are_what_is_known_from_elsewhere() {
         let at = |marker| chain.iter().position(|word| *word == marker);
         match at(context::KERNEL) {
             Some(at) => assert_eq!((at, chain[1]), (0, sample.ip), "the innermost frame is where the CPU was"),
-            // Kernel threads have no user frames: theirs are all in the kernel.
+            // Kernel threads have no user frames: all frames are kernel frames.
             None => assert_eq!((at(context::USER), chain[1]), (Some(0), sample.ip)),
         }
-        // User frames are whatever the frame pointer led to; kernel frames are addresses of the kernel.
+        // User frames can be any values that the frame pointer led to; kernel frames are addresses of the kernel.
         if at(context::KERNEL).is_some() {
             let kernel = chain[1..].iter().take_while(|word| **word != context::USER);
             assert!(kernel.clone().all(|word| *word < CONTEXT_MAX && *word > 1 << 63), "{chain:x?}");
@@ -344,11 +344,11 @@ fn fields_are_what_is_known_from_elsewhere() {
         skip(NAME, "no cgroup2 hierarchy is mounted here: the rest was compared");
     }
     assert!(ours > 100, "{ours} samples of the load");
-    // It checks a flag, in its own code and in nothing else.
+    // All user samples are in the code of this test, because the thread only checks a flag there.
     assert_eq!(in_code, in_user);
     assert!(in_user * 10 > ours * 8, "{in_user} of {ours} in user mode");
 
-    // Printed as they are.
+    // `script` prints the values unchanged.
     let script = succeed(bprec().args(["script", "-i"]).arg(&path).args(["--tid", &tid.to_string()]));
     let script = String::from_utf8(script.stdout).unwrap();
     let first = samples.iter().find(|sample| sample.pid_tid.1 == tid).unwrap();
@@ -364,12 +364,12 @@ fn fields_are_what_is_known_from_elsewhere() {
     }
 }
 
-/// Frames that a thread pretends to be in: each points to the next.
+/// A thread sets up stack frames that do not exist: each points to the next.
 #[cfg(target_arch = "x86_64")]
 mod deep {
-    /// More than the kernel takes.
+    /// More frames than the kernel records.
     pub(crate) const FRAMES: usize = 200;
-    /// Return addresses count up from here: a place that nothing is mapped at.
+    /// First return address, where nothing is mapped; each further return address is one higher.
     pub(crate) const FIRST_RETURN: u64 = 0x1_0000_0000;
 
     #[repr(C)]
@@ -389,8 +389,8 @@ mod deep {
                 frame.next = start.wrapping_add(number + 1);
             }
         }
-        // SAFETY: the frame pointer is put back before the block ends, nothing in between uses it or the stack but the two
-        // balanced pushes, and `frames` lives longer than the block, which only reads it, if at all.
+        // SAFETY: the block restores the frame pointer before it ends. In between, no other code uses the frame pointer or the stack, except two
+        // balanced pushes. `frames` outlives the block, which only reads it.
         unsafe {
             std::arch::asm!(
                 "push rbp",
@@ -405,7 +405,7 @@ mod deep {
     }
 }
 
-/// The greatest number of frames that the kernel takes comes back, each the right one, and none behind them.
+/// A call chain with as many frames as the kernel records has the correct frames in the correct order. No chain has more frames.
 #[test]
 fn the_deepest_stacks_come_back_whole() {
     const NAME: &str = "the_deepest_stacks_come_back_whole";
@@ -438,17 +438,22 @@ fn the_deepest_stacks_come_back_whole() {
             chain.iter().skip_while(|word| **word != context::USER).skip(1).copied().collect()
         };
         let deep = chains.iter().filter(|chain| user(chain).len() == most && user(chain)[1..] == expected).count();
-        // The rest are where the thread was not in its loop.
-        assert!(deep * 10 > chains.len() * 9, "{deep} of {}; the first: {:x?}", chains.len(), chains.first());
+        // In the other samples, the thread was outside its loop.
+        assert!(
+            deep * 10 > chains.len() * 9,
+            "only {deep} of {} call chains are complete; the first: {:x?}",
+            chains.len(),
+            chains.first()
+        );
         assert!(chains.iter().all(|chain| user(chain).len() <= most));
-        // With both stacks there are payloads of more than 1,016 bytes.
+        // Payloads with kernel and user stack can exceed 1,016 bytes, but not this limit.
         assert!(samples.iter().all(|sample| sample.raw.len() <= 4096));
     }
     #[cfg(not(target_arch = "x86_64"))]
     skip(NAME, "the frames are made for x86-64");
 }
 
-/// With rings of one page most samples are lost, and each is counted, by the program and by the kernel alike.
+/// With rings of one page, most samples are lost; the program and the kernel both count each lost sample.
 #[test]
 fn what_the_rings_lose_is_counted() {
     if !root("what_the_rings_lose_is_counted") {
@@ -472,7 +477,7 @@ fn what_the_rings_lose_is_counted() {
         "--",
         "sh",
         "-c",
-        // The recorder is stopped for a while, so that it cannot keep up however idle the machine is.
+        // The recorder is stopped for a while, so that it cannot keep up even on an idle machine.
         "sleep 0.3; kill -STOP $PPID; sleep 0.5; kill -CONT $PPID; sleep 0.3",
     ];
     record(&path, &arguments);
@@ -485,12 +490,12 @@ fn what_the_rings_lose_is_counted() {
     assert!(counts.full > 100, "{counts:?}");
     let report = report(&path, &[]);
     let sampler = event(&report, EVENT_NAME);
-    assert_eq!(sampler["lost"].as_u64(), Some(counts.full), "what the kernel counts");
+    assert_eq!(sampler["lost"].as_u64(), Some(counts.full), "lost samples are those that found the buffer full");
     assert_eq!(sampler["bpf_sampler"]["full"].as_u64(), Some(counts.full));
     assert_eq!(sampler["samples"]["samples"].as_u64(), Some(counts.written));
 }
 
-/// The program goes along with the children of a command, and what it makes is perf's to read without complaint.
+/// Children of a command inherit the program, and perf reads its output without complaint.
 #[test]
 fn children_inherit_it_and_perf_reads_it() {
     const NAME: &str = "children_inherit_it_and_perf_reads_it";
@@ -510,7 +515,7 @@ fn children_inherit_it_and_perf_reads_it() {
     for sample in &of_child {
         let payload = sample.payload();
         assert_eq!((payload.comm, payload.pid_tid), (Some(&b"sh"[..]), Some((child, child))));
-        // The kernel does not read events that are inherited: not there, rather than 0.
+        // The kernel does not read inherited events: the value is absent, not 0.
         assert_eq!(payload.value, None);
     }
     assert_eq!(account.counts.unwrap().written, samples.len() as u64);
@@ -534,7 +539,7 @@ fn what_cannot_be_is_said() {
     for (arguments, reason) in [
         (&["--bpf-sampler=nonsense"][..], "no such field"),
         (&["--bpf-sampler=regs=nonsense"], "no such register"),
-        (&["-e", "sched:sched_switch", "--bpf-sampler"], "cannot carry it"),
+        (&["-e", "sched:sched_switch", "--bpf-sampler"], "cannot carry a BPF program"),
     ] {
         let output =
             bprec().args(["record", "-a", "-o"]).arg(&path).args(arguments).args(["--", "true"]).output().unwrap();

@@ -1,5 +1,4 @@
-//! Colours: absent unless asked for, and the text is the same with and without them. What is stripped here are the
-//! sequences that terminals take for colours (ECMA-48, SGR), and nothing else.
+//! Colours: off by default, and the text is the same with and without colours. The test strips only the escape sequences of colours (ECMA-48, SGR).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::process::{Command, Output};
@@ -19,7 +18,7 @@ fn bprec(arguments: &[String], variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-/// Output of a command; of the recordings, one has no BPF programs to be found.
+/// Output of a command, which must succeed and print something. For the recording without BPF programs, it may also fail with exit code 1.
 fn printed(arguments: &[String], variables: &[(&str, &str)]) -> String {
     let output = bprec(arguments, variables);
     let is_empty = arguments.iter().any(|it| it.ends_with("/none.data"));
@@ -84,7 +83,7 @@ fn colours_change_no_character_of_the_text() {
         let plain = printed(&command, &[]);
         assert!(!plain.contains(ESC), "{command:?}: to a pipe:\n{plain}");
         assert_eq!(printed(&with(&command, "--color=never"), &[]), plain, "{command:?}");
-        // Colours that are asked for are there, whatever the environment says.
+        // Requested colours are printed in every environment.
         for variables in [&[][..], &[("NO_COLOR", "1"), ("TERM", "dumb")]] {
             let always = printed(&with(&command, "--color=always"), variables);
             assert_eq!(stripped(&always), plain, "{command:?}");
@@ -102,7 +101,7 @@ fn documents_for_programs_have_no_colours() {
     }
 }
 
-/// perf's limits: red from 5 % on, green from 0.5 % on.
+/// The limits are those of perf: red from 5 %, yellow from 0.5 %.
 #[test]
 fn shares_have_perfs_colours() {
     let report = ["report", "-i", &path("linux-7.2/ratio"), "--color=always"].map(str::to_owned);
@@ -116,7 +115,7 @@ fn shares_have_perfs_colours() {
         let share = cell(&stripped(header), &plain, "%MACHINE");
         let (kind, expected) = match share.trim_start_matches('≈').parse::<f64>().unwrap() {
             5.0.. => (0, format!(" \u{1b}[31m{share}\u{1b}[0m ")),
-            0.5.. => (1, format!(" \u{1b}[32m{share}\u{1b}[0m ")),
+            0.5.. => (1, format!(" \u{1b}[33m{share}\u{1b}[0m ")),
             _ => (2, format!(" {share} ")),
         };
         assert!(row.contains(&expected), "{row}");
@@ -133,7 +132,7 @@ fn a_terminal_has_colours_unless_the_environment_says_no() {
         return;
     }
     let recording = path("linux-7.2/ratio");
-    // https://no-color.org: set and not empty.
+    // https://no-color.org: NO_COLOR has an effect if it is set and not empty.
     for (variables, option, has_colors) in [
         (&[][..], None, true),
         (&[("NO_COLOR", "")], None, true),

@@ -1,4 +1,4 @@
-//! `bprec record -z`: what perf and the reporter unpack is what was recorded. Real kernel, root; perf is the judge.
+//! `bprec record -z`: perf and the reporter can unpack the whole recording. Real kernel, root; compared with perf.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::fs;
@@ -14,11 +14,11 @@ fn possible(test: &str) -> bool {
     root(test) && perf_installed(test)
 }
 
-/// The load, as a process of its own: touches every page once, one fault each.
+/// The load, in a separate process: touches every page once, one fault each.
 #[test]
 #[ignore = "run by another test"]
 fn touch_pages() {
-    // SAFETY: a plain system call: no huge pages, of which one fault would be for many.
+    // SAFETY: a plain system call, which disables huge pages, so that each page causes one fault.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     let mut memory: Vec<u8> = Vec::with_capacity(PAGES * 4096);
     for page in 0..PAGES {
@@ -26,7 +26,7 @@ fn touch_pages() {
     }
 }
 
-/// `bprec record` of the load's page faults. No ring of this size overflows before it is read.
+/// Command that records the page faults of the load. Its rings are so large that none overflows before the recorder reads it.
 fn record_page_faults(more: &[&str]) -> Command {
     let load = std::env::current_exe().unwrap();
     let mut command = bprec();
@@ -40,14 +40,14 @@ fn record_page_faults(more: &[&str]) -> Command {
     command
 }
 
-/// The samples that the closing line tells of.
+/// Number of samples in the closing line.
 fn samples_said(stderr: &[u8]) -> usize {
     let said = String::from_utf8_lossy(stderr).into_owned();
     let line = said.lines().find(|line| line.starts_with("[ bprec: ")).unwrap_or_else(|| panic!("{said}"));
     line.split_whitespace().nth(2).unwrap().replace(',', "").parse().unwrap()
 }
 
-/// Samples of page faults and other records, as perf dumps them.
+/// Numbers of samples and of MMAP2 records in perf's dump of a file.
 fn dumped(path: &Path) -> (usize, usize) {
     let dump = perf(&["report", "-D", "-i", path.to_str().unwrap()]);
     let samples = dump.lines().filter(|line| line.contains("PERF_RECORD_SAMPLE(")).count();
@@ -74,7 +74,7 @@ fn perf_unpacks_what_was_recorded() {
         assert_eq!(samples(&path), said, "{level}");
         assert_eq!(report(&path, &["--all"])["events"][0]["samples"]["samples"], said, "{level}");
 
-        // The same records in a plain file.
+        // After unpacking to a plain file, perf finds the same numbers of records.
         let plain = scratch.path("plain.data");
         drop(fs::remove_file(&plain));
         succeed(bprec().args(["rewrite", "-i", path_name, "-o"]).arg(&plain));
@@ -108,7 +108,7 @@ fn perf_unpacks_a_stream() {
     assert_eq!(theirs, said);
 }
 
-/// Files of a recording over several: a stream of its own in each.
+/// Each file of a recording over several files has its own zstd stream.
 #[test]
 fn each_file_is_unpacked_by_itself() {
     if !possible("each_file_is_unpacked_by_itself") {
@@ -136,8 +136,8 @@ fn each_file_is_unpacked_by_itself() {
     }
 }
 
-/// A file that was cut off is read by the reporter as it is, and by perf once it is recovered: with the journal, which has what perf needs to
-/// unpack it, and without.
+/// The reporter reads a cut-off file directly. perf reads it after recovery, with or without the journal, which has the data that perf needs to
+/// unpack the file.
 #[test]
 fn a_killed_recorder_leaves_what_can_be_unpacked() {
     if !possible("a_killed_recorder_leaves_what_can_be_unpacked") {

@@ -1,5 +1,5 @@
-//! Nothing is done to others unasked: by default nothing is attached to anyone's programs or functions. Real kernel,
-//! root; means something only where a kernel allows trampolines.
+//! By default, bprec attaches nothing to programs or functions of others. Real kernel, root; on a kernel without trampolines, the test proves
+//! nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -10,23 +10,23 @@ use crate::support::{Scratch, bprec, root, skip, wait_for};
 use bprec_fixtures::Fixture;
 use serde_json::Value;
 
-/// Trampolines of the kernel's, one for each function that something is attached to.
+/// Symbols of the kernel's trampolines: one for each function that has a program attached.
 fn trampolines() -> BTreeSet<String> {
     let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
     let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2));
     names.filter(|name| name.starts_with("bpf_trampoline_")).map(str::to_owned).collect()
 }
 
-/// Links and programs that bpftool lists as such that go into trampolines, each with its id and type.
+/// Links and programs that use trampolines, from bpftool's lists: kind, id, type and name of each.
 fn tracing() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for kind in ["link", "prog"] {
-        // It gives up where one that another test has left goes away while it looks.
+        // bpftool fails if an object of another test disappears while it lists.
         let list = wait_for("a list of bpftool's", || {
             let output = Command::new("bpftool").args(["-j", kind, "list"]).output().unwrap();
             serde_json::from_slice::<Vec<Value>>(&output.stdout).ok()
         });
-        // Iterators are programs of this type, too, and are attached to nothing but a link of their own.
+        // Leaves out bprec's iterator `bprec_refs`: iterators are also of type tracing, but are attached only to their own link.
         let is_tracing = |it: &&Value| {
             ["tracing", "ext", "lsm"].iter().any(|name| it["type"] == *name) && it["name"] != "bprec_refs"
         };
@@ -37,7 +37,7 @@ fn tracing() -> BTreeSet<String> {
     found
 }
 
-/// Objects that appeared, as far as seen, while a command of bprec's ran to its end.
+/// Objects that appeared while a bprec command ran to its end: trampolines; links and programs that use trampolines.
 fn attached_while(arguments: &[&str]) -> (BTreeSet<String>, BTreeSet<String>) {
     let before = (trampolines(), tracing());
     let mut child = bprec().args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -69,7 +69,7 @@ fn by_default_nothing_is_attached_to_others() {
         let (trampolines, tracing) = attached_while(arguments);
         assert!(trampolines.is_empty() && tracing.is_empty(), "{arguments:?}: {trampolines:?}, {tracing:?}");
     }
-    // The same look sees what is asked for.
+    // The same check detects requested attachments.
     let asked = ["record", "-q", "-a", "-o", path, "--counters", "exact=loop_of_100", "--", "sleep", "2"];
     let (trampolines, tracing) = attached_while(&asked);
     drop(loaded);

@@ -1,5 +1,5 @@
-//! Programs of others go when their owners let go of them, however many recorders watch and however few descriptors there are. Real kernel,
-//! root; other recorders may be at work on the machine.
+//! Programs of others are unloaded when their owners release them, with any number of recorders and with few descriptors. Real kernel,
+//! root; other recorders may run on the machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +13,14 @@ use crate::support::{self, Scratch, bpf_ids, report, root, signal, skip, succeed
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
 
-/// A recorder of the whole machine, which goes when the test does.
+/// A recorder of the whole machine, which ends with the test.
 struct Recorder {
     child: Option<Child>,
     path: PathBuf,
 }
 
 impl Recorder {
-    /// Starts `command`, of which the last arguments are those of a recorder, and waits until it records into `path`.
+    /// Adds the arguments of a recorder to `command`, starts it, and waits until it records into `path`.
     fn start(command: &mut Command, path: &Path, more: &[&str]) -> Recorder {
         command.args(["record", "-a", "-F", "99", "-o"]).arg(path).args(more);
         let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -33,13 +33,13 @@ impl Recorder {
         self.child.as_ref().unwrap()
     }
 
-    /// Ids of the programs that it has descriptors of.
+    /// Ids of the programs whose descriptors the recorder holds.
     fn held(&self) -> BTreeSet<u64> {
         let [programs, ..] = support::held::held_by(self.child().id());
         programs
     }
 
-    /// Ends it. What it said, and its report.
+    /// Ends the recorder; returns its messages and its report.
     fn end(mut self) -> (String, Value) {
         signal(self.child(), "-INT");
         let output = self.child.take().unwrap().wait_with_output().unwrap();
@@ -72,7 +72,7 @@ fn closed_files(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Loads programs, each under a name of its own.
+/// Loads programs, each with its own name.
 fn load(numbers: std::ops::Range<u32>) -> (Vec<Loaded>, BTreeSet<u64>) {
     let loaded: Vec<Loaded> =
         numbers.map(|number| Fixture::churn(number).unwrap().open().unwrap().load().unwrap()).collect();
@@ -95,7 +95,7 @@ fn missed(report: &Value) -> BTreeSet<u64> {
     report["missed"].as_array().unwrap().iter().filter_map(|program| program["id"].as_u64()).collect()
 }
 
-/// A shell that runs its arguments after `setup`.
+/// A shell that executes bprec after the commands `setup`; the caller adds the arguments of bprec.
 fn shell(setup: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{setup}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_bprec")]);
@@ -112,7 +112,7 @@ fn at_the_limit_of_descriptors_programs_are_captured_and_go_and_files_change() {
     let path = scratch.path("few.data");
     let recorder = Recorder::start(&mut shell("ulimit -n 128"), &path, &["--switch-output"]);
     let (loaded, ids) = load(0..150);
-    // Not all can be held: the last are captured all the same, and a file can end.
+    // The recorder cannot hold all programs: the last ones are still captured, and a file can end.
     wait_for("programs to be held", || (!recorder.held().is_disjoint(&ids)).then_some(()));
     signal(recorder.child(), "-USR2");
     let first = wait_for("a closed file", || {
@@ -141,7 +141,7 @@ fn at_the_limit_of_descriptors_programs_are_captured_and_go_and_files_change() {
     assert!(last["notes"].to_string().contains("last_runs_unknown"), "{:#}", last["notes"]);
 }
 
-/// Neither the executables nor their names are the same.
+/// The recorders have different executables and names.
 #[test]
 fn recorders_let_go_of_programs_that_only_they_hold() {
     let test = "recorders_let_go_of_programs_that_only_they_hold";
@@ -164,7 +164,7 @@ fn recorders_let_go_of_programs_that_only_they_hold() {
     for recorder in &recorders {
         wait_for("all programs to be held", || ids.is_subset(&recorder.held()).then_some(()));
     }
-    // Each knows the others by then, and holds what is used: with a recorder about that holds nothing, again.
+    // After this time, each recorder has detected the others. All must still hold the programs, because their owner uses them.
     thread::sleep(Duration::from_secs(5));
     for recorder in &recorders {
         wait_for("all programs to be held still", || ids.is_subset(&recorder.held()).then_some(()));
@@ -178,7 +178,7 @@ fn recorders_let_go_of_programs_that_only_they_hold() {
             ids.len(),
             "{said}"
         );
-        // Their names as the kernel cuts them.
+        // Names of the recorders, as cut by the kernel.
         let is_recorder =
             |owner: &Value| ["bprec", "one-recorder", "another-recorde"].iter().any(|it| owner["comm"] == *it);
         let owners = programs(&report, &ids).flat_map(|program| program["owners"].as_array().unwrap());
@@ -186,7 +186,7 @@ fn recorders_let_go_of_programs_that_only_they_hold() {
     }
 }
 
-/// A recorder that is about but does not get to look has no descriptor of what is loaded meanwhile: the one of the loader alone is a use.
+/// A stopped recorder has no descriptors of programs that are loaded meanwhile, so only the loader's descriptor counts as a use.
 #[test]
 fn last_runs_are_counted_beside_a_recorder_that_holds_nothing() {
     let test = "last_runs_are_counted_beside_a_recorder_that_holds_nothing";
@@ -197,12 +197,12 @@ fn last_runs_are_counted_beside_a_recorder_that_holds_nothing() {
     let stopped = Recorder::start(&mut support::bprec(), &scratch.path("stopped.data"), &[]);
     let recorder = Recorder::start(&mut support::bprec(), &scratch.path("0.data"), &["--budget", "100"]);
     const PROGRAM: &str = "loop_of_100";
-    // Old enough to be known to the other.
+    // Gives the other recorder time to detect the recorder that is stopped below.
     thread::sleep(Duration::from_secs(4));
     signal(stopped.child(), "-STOP");
     let loaded: Vec<Loaded> = (0..10).map(|_| Fixture::COUNTED.open().unwrap().load().unwrap()).collect();
     let ids: BTreeSet<u64> = loaded.iter().map(|one| one.id_of(PROGRAM).unwrap().into()).collect();
-    // It looks ten times a second at what has just come: time enough to take them, and to let go of them again.
+    // The recorder checks new programs ten times a second: enough time to open their descriptors and to close them again.
     thread::sleep(Duration::from_millis(1_500));
     let mut ran = BTreeMap::new();
     for one in &loaded {
@@ -221,7 +221,7 @@ fn last_runs_are_counted_beside_a_recorder_that_holds_nothing() {
     assert!(ran.values().all(|runs| *runs == 1_000), "{ran:?}");
 }
 
-/// Each has programs of its own on those of the owner, which keep them in the kernel like descriptors.
+/// Two recorders attach counting programs to the programs of an owner. Such attachments keep the owner's programs loaded, as descriptors do.
 #[test]
 fn recorders_that_count_exactly_let_go_of_programs_that_only_they_hold() {
     let test = "recorders_that_count_exactly_let_go_of_programs_that_only_they_hold";
@@ -236,7 +236,7 @@ fn recorders_that_count_exactly_let_go_of_programs_that_only_they_hold() {
     for recorder in &recorders {
         wait_for("all programs to be held", || ids.is_subset(&recorder.held()).then_some(()));
     }
-    // Each counts them and knows of the other by then.
+    // After this time, each recorder counts the programs and has detected the other recorder.
     thread::sleep(Duration::from_secs(5));
     drop(loaded);
     wait_until_gone(&ids);
@@ -278,11 +278,14 @@ fn without_kernel_btf_no_program_is_held() {
     assert!(recorder.held().is_disjoint(&ids));
     let (said, report) = recorder.end();
     assert_eq!(programs(&report, &ids).filter(|program| !program["unloaded"].is_null()).count(), ids.len(), "{said}");
-    assert!(said.contains("cannot see who uses BPF programs, so none is held"), "{said}");
+    assert!(
+        said.contains("bprec cannot see which processes use a BPF program, so it keeps no descriptors of programs"),
+        "{said}"
+    );
     assert!(report["notes"].to_string().contains("last_runs_unknown"), "{:#}", report["notes"]);
 }
 
-/// Files of an earlier recording, and a disk without room for another: the oldest go, and the recording comes to its end.
+/// The disk has files of an earlier recording and no space for another file: the oldest files are deleted, and the recording finishes.
 #[test]
 fn on_a_full_disk_the_oldest_files_go() {
     let test = "on_a_full_disk_the_oldest_files_go";
@@ -309,12 +312,12 @@ fn on_a_full_disk_the_oldest_files_go() {
     let output = succeed(Command::new("unshare").args(arguments).arg(&disk));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let (_, said) = said.split_once("full\n").unwrap();
-    let deleted = said.matches("the disk is full: deleted perf.data.").count();
+    let deleted = said.matches("the disk is full: bprec deleted perf.data.").count();
     let listed = String::from_utf8(output.stdout).unwrap();
     let (before, after) = listed.split_once("\n\n").unwrap();
     let kept = before.lines().filter(|file| after.lines().any(|kept| kept == *file));
     assert!(deleted > 0, "{said}");
-    // The oldest alone, one after the other. Files of the second recording may have gone, too.
+    // Only the oldest files were deleted, in order. Files of the second recording may be among them.
     let expected = before.lines().skip(deleted).collect::<Vec<_>>();
     assert_eq!(kept.collect::<Vec<_>>(), expected, "{said}");
 }

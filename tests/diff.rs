@@ -1,5 +1,4 @@
-//! `bprec diff`: against what `bprec report` says of the same recordings, its errors, and a load that is told from itself only where it
-//! changed.
+//! `bprec diff`: compared with `bprec report` of the same recordings; its errors; and recordings of a load before and after a change.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::ffi::OsStr;
@@ -39,10 +38,10 @@ fn notes(document: &Value) -> Vec<&str> {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// Costs and runs are those of the report, whose sums the test adds up by name; a recording differs in nothing from itself.
+/// Costs and runs equal those of the report, added up by name; a recording does not differ from itself.
 #[test]
 fn a_recording_is_the_same_as_itself() {
     for name in ["linux-7.2/ratio.data", "linux-6.1/ratio.data"] {
@@ -81,7 +80,7 @@ fn a_recording_is_the_same_as_itself() {
     }
 }
 
-/// Cost of a program of this name and type per second and CPU, by the report.
+/// Returns the cost of a program with this name and type per second and CPU, from the report.
 fn reported_cost(path: &Path, name: &str, prog_type: &str) -> f64 {
     let reported = report(path, &["--all"]);
     let event = &reported["events"][0];
@@ -94,7 +93,7 @@ fn reported_cost(path: &Path, name: &str, prog_type: &str) -> f64 {
     weight / (number(&event["machine"]) / 1e9)
 }
 
-/// A side of several recordings is their mean, by the report of each; whatever is asked otherwise.
+/// The cost of a side with several recordings is the mean of the costs in their reports.
 #[test]
 fn sides_of_several_recordings_are_their_means() {
     let [ratio, everything] = ["linux-7.2/ratio.data", "linux-7.2/everything.data"].map(recording);
@@ -118,7 +117,29 @@ fn sides_of_several_recordings_are_their_means() {
     }
 }
 
-/// Two kernels, before and after the hash of tags changed; the programs are those that were loaded on both.
+/// The table shows attach points without the type, which is in the column before them; the JSON has whole attach points.
+#[test]
+fn attach_points_do_not_repeat_the_type() {
+    let path = recording("linux-7.2/ratio.data");
+    let document = document(&path, &path, &[]);
+    let output = bprec().arg("diff").args([&path, &path]).env("COLUMNS", "400").output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    let programs = document["programs"].as_array().unwrap();
+    let hooks = programs.iter().filter_map(|program| {
+        let hook = program["attached"][0].as_str()?;
+        hook.strip_prefix(program["type"].as_str()?)?.strip_prefix(':')
+    });
+    let hooks: Vec<&str> = hooks.collect();
+    assert!(hooks.contains(&"raw_syscalls:sys_enter"), "{hooks:?}");
+    for hook in hooks {
+        assert!(
+            table.contains(&format!("tracepoint  {hook}")) && !table.contains(&format!("tracepoint:{hook}")),
+            "{table}"
+        );
+    }
+}
+
+/// The recordings are from two kernels, before and after the change of the tags' hash; only programs loaded on both are compared.
 #[test]
 fn what_cannot_be_compared_is_said() {
     let (old, new) = (recording("linux-6.1/ratio.data"), recording("linux-7.2/ratio.data"));
@@ -133,7 +154,7 @@ fn what_cannot_be_compared_is_said() {
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(table.contains("differ in kernel: base 6.1"), "{table}");
 
-    // perf recorded no run statistics.
+    // A directory that is no recording cannot be compared.
     let output = bprec().args(["diff", "--csv"]).args([&recording("perf-6.12-linux-7.2"), &new]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "a directory without a recording: {}", said(&output));
 }
@@ -148,7 +169,7 @@ fn what_is_asked_wrongly_is_an_error() {
         (&["-", "--", "-"], "only one recording"),
         (&[path, "no such file"], "no such file"),
         (&[path, path, "--confidence", "0.999"], "99.9%"),
-        (&[path, path, "-e", "nothing"], "not in every recording"),
+        (&[path, path, "-e", "nothing"], "not every recording has this event"),
         (&[path, path, "--strict"], "--fail-if"),
         (&[path, path, "--fail-if", "prog:x time/run 5%"], "expected a bound"),
     ] {
@@ -162,7 +183,7 @@ fn what_is_asked_wrongly_is_an_error() {
     assert_eq!(lines[text + 1].find('^'), lines[text].find("5%"), "{said}");
 }
 
-/// Counts are what they are; what matches nothing fails with --strict alone.
+/// Numbers of samples are compared exactly, without a margin. A condition that matches nothing fails only with --strict.
 #[test]
 fn conditions_decide_the_exit_code() {
     let path = recording("linux-7.2/ratio.data");
@@ -176,19 +197,19 @@ fn conditions_decide_the_exit_code() {
     let more = format!("total samples < {}", samples + 1);
     assert_eq!(code(&["--fail-if", &fewer, "--strict"]).0, 0);
     let (failed, said) = code(&["--fail-if", &more, "--fail-if", &fewer]);
-    let expected =
-        format!("bprec: failed: {more}: {samples} measured (values below {} would have been shown)\n", samples + 1);
+    let expected = format!("bprec: failed: {more}: {samples} measured (detectable: values below {})\n", samples + 1);
     assert!(failed == 1 && said == expected, "{failed} {said}");
     let (passed, said) = code(&["--fail-if", "prog:nobody time/run +5%"]);
     assert!(
-        passed == 0 && said == "bprec: undecided: prog:nobody time/run +5%: no program matches it\n",
+        passed == 0 && said == "bprec: undecided: prog:nobody time/run +5%: no program matches the condition\n",
         "{passed} {said}"
     );
     assert_eq!(code(&["--fail-if", "prog:nobody time/run +5%", "--strict"]).0, 1);
     assert_eq!(code(&["--prog", "nobody"]).0, 1);
 }
 
-/// Two recordings of 2 s, of which a number measured to be less than the bound proves nothing: neither word, and no success with --strict.
+/// Two recordings of 2 s: a value beyond the bound is not significant, so the condition neither fails nor holds, and the exit code with --strict is
+/// not 0.
 #[test]
 fn what_is_not_shown_is_undecided() {
     let paths = ["linux-6.1/ratio.data", "linux-7.2/ratio.data"].map(recording);
@@ -209,8 +230,8 @@ fn what_is_not_shown_is_undecided() {
         assert_eq!(judgment["verdict"]["code"], "undecided", "{judgment}");
         assert!(number(&judgment["percent"]) < 20.0 && judgment["is_relative"] == true, "{judgment}");
     }
-    assert!(table.contains("give several recordings"), "{table}");
-    // 13.6 % more by 536 samples, of which chance explains any number.
+    assert!(table.replace("\n#   ", " ").contains("give several recordings"), "{table}");
+    // 13.6 % more in 536 samples, which can be chance.
     let total = |more: &[&str]| {
         bprec().args(["diff", "--fail-if", "total cost +50%"]).args(more).args(&paths).output().unwrap()
     };
@@ -218,10 +239,10 @@ fn what_is_not_shown_is_undecided() {
     assert_eq!((total(&[]).status.code(), total(&["--strict"]).status.code()), (Some(0), Some(1)));
 }
 
-/// The number of a program that runs in one test alone. Others of the same name, type and place would be added to it.
+/// Number of a program that only one test runs. Programs with the same name, type and attachment would be added to it.
 const OWN_NUMBER: u32 = 910_000;
 
-/// Records a load of which each run does the same work; 40 intervals.
+/// Records a load that does the same work in each run, for 40 intervals.
 fn record(path: &Path, loops: u32) {
     let loaded = Fixture::churn(OWN_NUMBER).unwrap().open().unwrap().loops(loops).unwrap().load().unwrap();
     let done = AtomicBool::new(false);
@@ -244,7 +265,7 @@ fn record(path: &Path, loops: u32) {
     });
 }
 
-/// The same load twice is no change; one that does 30 % more work is one, in the right direction, of which the exit code tells.
+/// Two recordings of the same load show no change. A load with 30 % more work shows an increase, and the exit code shows it, too.
 #[test]
 fn a_load_that_changed_is_told_from_one_that_did_not() {
     if !root("a_load_that_changed_is_told_from_one_that_did_not") {
@@ -266,13 +287,13 @@ fn a_load_that_changed_is_told_from_one_that_did_not() {
             diff(&[base.as_os_str(), new.as_os_str(), "--fail-if".as_ref(), condition.as_ref()]).status.code().unwrap()
         };
         let (unchanged, changed) = (change(&same), change(&more));
-        // Recordings of one load differ by a per cent or two on a busy machine, of which nothing inside of one recording tells.
+        // On a busy machine, recordings of one load differ by one or two per cent, which a single recording cannot show.
         let is_same = unchanged["from_percent"].as_f64().is_some_and(|from| from < 5.0)
             && unchanged["to_percent"].as_f64().is_some_and(|to| to > -5.0);
         if !is_same || code(&same, "time/run +10%") != 0 {
             return Err(format!("the same load: {unchanged}"));
         }
-        // 60 of 200 more, but for what a run takes beside its loop.
+        // 30 % more (260 loops instead of 200), reduced by the fixed cost of a run.
         let is_right = changed["percent"].as_f64().is_some_and(|percent| (20.0..40.0).contains(&percent));
         if changed["significant"] != true || !is_right || code(&more, "time/run +10%") != 1 {
             return Err(format!("30 % more work: {changed}"));
@@ -290,16 +311,16 @@ fn a_load_that_changed_is_told_from_one_that_did_not() {
         if !is_told {
             return Err(format!("{dearer:?} {cheaper:?}"));
         }
-        // The other way round it is less.
+        // With the recordings exchanged, the change is negative.
         if code(&more, "time/run -10%") != 0 || code(&more, "time/run < 1us") != 0 || code(&more, "time/run > 1us") != 1
         {
-            return Err("bounds of the other direction, or absolute ones".to_owned());
+            return Err("a condition on a decrease, or an absolute condition, has the wrong result".to_owned());
         }
         Ok(())
     });
 }
 
-/// The script of docs/ci.md, around a load of the fixtures: it keeps the first recording, lets the same pass, and fails on more work.
+/// Runs the script of docs/ci.md with a load of the fixtures: it keeps the first recording, succeeds for the same load, and fails for more work.
 #[test]
 fn the_script_for_builds_fails_on_more_work() {
     if !root("the_script_for_builds_fails_on_more_work") {
@@ -335,7 +356,7 @@ fn the_script_for_builds_fails_on_more_work() {
     assert_eq!(Command::new("sh").arg(&script).arg(&kept).arg("prog:x time/run +1%").status().unwrap().code(), Some(2));
 }
 
-/// Lines of a block in YAML, without their indentation.
+/// Lines of a YAML block without their indentation.
 fn block_of(yaml: &str, key: &str) -> String {
     let (_, lines) = yaml.split_once(&format!("{key}: |\n")).expect("the block");
     let depth = lines.len() - lines.trim_start().len();
@@ -343,12 +364,12 @@ fn block_of(yaml: &str, key: &str) -> String {
     block.map(|line| format!("{}\n", &line[depth..])).collect()
 }
 
-/// A line of YAML.
+/// Value of a line in YAML.
 fn value_of<'y>(yaml: &'y str, key: &str) -> &'y str {
     yaml.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(": ")).expect("the line")
 }
 
-/// The action, as a runner runs it with the inputs of the workflow of docs/ci.md. Its benchmark is a load of the fixtures.
+/// Runs the action as a CI runner does, with the inputs of the workflow in docs/ci.md. The benchmark is a load of the fixtures.
 #[test]
 fn the_action_fails_on_more_work() {
     if !root("the_action_fails_on_more_work") {
@@ -392,7 +413,7 @@ fn the_action_fails_on_more_work() {
             benchmark("change", loops);
             let output = run();
             let said = said(&output);
-            // The bound of the cost is met where others load the machine more than before.
+            // The condition on the cost can fail if other processes load the machine more than before.
             if said.contains(failed) != is_failed || is_failed && output.status.code() != Some(1) {
                 return Err(format!("loops of {loops}: {:?} {said}", output.status.code()));
             }
@@ -406,4 +427,78 @@ fn the_action_fails_on_more_work() {
         }
         Ok(())
     });
+}
+
+/// Options of `bprec diff`, each with a value that changes the comparison of the fixtures.
+const OPTIONS: [&str; 7] = [
+    "--fail-if=total cost +100000%",
+    "--confidence=50",
+    "--prog=account_syscall_enter",
+    "--limit=1",
+    "--all",
+    "--sort=name",
+    "--color=always",
+];
+
+/// Output formats other than tables.
+const FORMS: [&str; 4] = ["--json", "--csv", "--markdown", "--explain-short"];
+
+/// Options that change no number: `--strict` changes the exit code, `--event` and `--redact` have separate tests, and the others choose how bprec
+/// reads and prints.
+const OTHERS: [&str; 10] = [
+    "--strict",
+    "--event",
+    "--redact",
+    "--threads",
+    "--no-sandbox",
+    "--no-pager",
+    "--quiet",
+    "--verbose",
+    "--help",
+    "--version",
+];
+
+/// Pairs of options without effect on each other: CSV has only rows, data formats have no colors, and the short form names only programs with a
+/// significant difference, which these recordings do not have.
+const UNDECIDED: [(&str, &str); 6] = [
+    ("--csv", "--fail-if"),
+    ("--csv", "--color"),
+    ("--json", "--color"),
+    ("--markdown", "--color"),
+    ("--explain-short", "--color"),
+    ("--explain-short", "--prog"),
+];
+
+#[test]
+fn each_option_changes_each_form_or_is_refused() {
+    let mut command = bprec::command();
+    command.build();
+    let known = [&OPTIONS[..], &FORMS, &OTHERS].concat();
+    let arguments = command.find_subcommand("diff").unwrap().get_arguments();
+    let missing: Vec<_> = arguments
+        .filter_map(|argument| argument.get_long())
+        .filter(|long| known.iter().all(|option| option.split('=').next() != Some(&format!("--{long}"))))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+
+    let (base, new) = (recording("linux-6.1/everything.data"), recording("linux-7.2/everything.data"));
+    let shown = |options: &[&str]| {
+        let output = bprec().arg("diff").args(options).args([&base, &new]).output().unwrap();
+        (output.status.code(), output.stdout.clone(), said(&output))
+    };
+    let mut idle = Vec::new();
+    for form in [None].into_iter().chain(FORMS.map(Some)) {
+        let plain: Vec<&str> = form.into_iter().collect();
+        let (code, unchanged, error) = shown(&plain);
+        assert_eq!(code, Some(0), "{plain:?}: {error}");
+        for option in OPTIONS {
+            let (code, changed, error) = shown(&[&plain[..], &[option]].concat());
+            let is_refused = code == Some(2) && error.contains("cannot be used with");
+            let is_undecided = UNDECIDED.iter().any(|(of, without)| form == Some(*of) && option.starts_with(without));
+            if !is_refused && !is_undecided && changed == unchanged {
+                idle.push(format!("{plain:?} {option}"));
+            }
+        }
+    }
+    assert!(idle.is_empty(), "neither refused nor of any effect:\n{}", idle.join("\n"));
 }

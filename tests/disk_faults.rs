@@ -1,5 +1,5 @@
-//! A disk that fails at any step, and power that is lost between any two: what is said of it, and what is left. Every step of the real program is
-//! tried. Real kernel, root; perf opens what is left.
+//! A disk that fails at any step, and a power loss between any two steps: the messages, and the remaining files. The tests try every step of the real
+//! program. Real kernel, root; perf opens the remaining recordings.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "a test")]
 
@@ -22,18 +22,18 @@ use bprec_format::{Events, File, Record, RecordType};
 use bprec_report::{Input, Options, RewriteOptions, Source, by_prog, rewrite};
 use power::{Disk, lose_power_everywhere};
 
-/// Ends a file of the recorder that runs it, so that another one follows.
+/// Ends the current file of the recorder that runs this command, so that another file follows.
 const ROTATE: &str = "kill -USR2 $PPID; :";
 
-/// Runs in a row that end before a step, after which no run is taken to reach it.
+/// Number of consecutive runs that end before a step; after that, the test assumes that no run reaches the step.
 const SHORTER_RUNS: usize = 3;
 
-/// Files that memory holds: nothing waits for a real disk, and no number of a file comes twice.
+/// A directory in memory: nothing waits for a real disk, and no inode number occurs twice.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }
 
-/// Two recordings that are there before.
+/// Two recordings that exist before the run.
 fn older() -> &'static [Vec<u8>; 2] {
     static OLDER: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
     OLDER.get_or_init(|| {
@@ -58,7 +58,7 @@ fn files(directory: &Path) -> BTreeMap<String, (Inode, Vec<u8>)> {
         .collect()
 }
 
-/// Samples of the first event that are whole, and the recording made whole: one that was cut off or damaged is mended in memory.
+/// Returns the number of complete samples of the first event, and the complete recording: a cut-off or damaged recording is repaired in memory.
 fn samples(bytes: &[u8]) -> Result<(usize, Vec<u8>), String> {
     by_prog(&Input::from_bytes("test", bytes.to_vec()), &Options::default()).map_err(|error| error.to_string())?;
     let mut out = Cursor::new(Vec::new());
@@ -75,7 +75,7 @@ fn samples(bytes: &[u8]) -> Result<(usize, Vec<u8>), String> {
     Ok((count, whole))
 }
 
-/// True if perf can read it only once it is recovered: compressed records without the feature that a file has at its end.
+/// Returns true if perf can read the recording only after recovery: it has compressed records, but no feature section at the end of the file.
 fn is_compressed_and_cut_off(bytes: &[u8]) -> bool {
     File::parse(bytes).is_ok_and(|file| {
         let is_compressed = |record: &Record<'_>| record.kind == RecordType::COMPRESSED;
@@ -83,8 +83,7 @@ fn is_compressed_and_cut_off(bytes: &[u8]) -> bool {
     })
 }
 
-/// Complaints about recordings that perf and bprec cannot open, and the samples of the others; each content is looked
-/// at once.
+/// Opens recordings with bprec and perf; checks each content only once. `known` has the number of samples of each content, `refused` the errors.
 #[derive(Default)]
 struct Judge {
     known: HashMap<Vec<u8>, usize>,
@@ -94,7 +93,7 @@ struct Judge {
 }
 
 impl Judge {
-    /// Samples of a recording, which bprec and perf have to be able to open.
+    /// Number of samples of a recording that bprec and perf must be able to open.
     fn open(&mut self, about: &str, bytes: &[u8]) -> usize {
         if let Some(known) = self.known.get(bytes) {
             return *known;
@@ -118,25 +117,25 @@ impl Judge {
     }
 }
 
-/// The name of the recording that ended before its time, and the bytes that are said to be kept in it.
+/// Returns the name of the recording that ended early, and the number of its kept bytes, both from the message.
 fn ended_at(said: &str) -> Option<(String, usize)> {
-    let (front, behind) = said.split_once("; the recording ended there: the ")?;
+    let (front, behind) = said.split_once("; the recording ended at this error: the file has the ")?;
     let path = front.rsplit('\n').next()?.trim_start_matches("bprec: ").split(": ").next()?;
     let name = Path::new(path).file_name()?.to_str()?;
     Some((name.to_owned(), behind.split(' ').next()?.parse().ok()?))
 }
 
-/// A program that writes below a directory, and what has to hold of what it leaves.
+/// A program that writes below a directory, and the conditions for its remaining files.
 struct Case<'a> {
     name: &'static str,
-    /// Puts there what the program finds.
+    /// Prepares the directory for the program.
     prepare: &'a dyn Fn(&Path),
     program: &'a dyn Fn(&Path) -> Command,
-    /// Names of what has to be there at the end, whatever happens: contents that some file has.
+    /// Contents that one of the files must have at the end, in every case.
     kept: Vec<Vec<u8>>,
-    /// Checks what a success has left.
+    /// Checks the files after a success.
     succeeded: &'a dyn Fn(&Path) -> Result<(), String>,
-    /// Checks what is left, however it ended.
+    /// Checks the files after every end, success or failure.
     at_last: &'a dyn Fn(&Path) -> Result<(), String>,
 }
 
@@ -147,7 +146,7 @@ impl Case<'_> {
         directory
     }
 
-    /// Has each step fail in each way; how many steps there are at most, how many runs were made.
+    /// Makes each step fail in each way. Returns the largest number of steps, the number of runs, and the errors found.
     fn fail_everywhere(&self, tried: Tried, judge: &mut Judge) -> (usize, usize, Vec<String>) {
         let (mut most, mut runs, mut wrong) = (0, 0, Vec::new());
         let some = if tried == Tried::All { Vec::new() } else { self.places(tried) };
@@ -168,7 +167,7 @@ impl Case<'_> {
                     answer
                 });
                 most = most.max(ran.count);
-                // Not every run has as many.
+                // The run had fewer steps, as some runs do.
                 let Some(hit) = hit else {
                     shorter += 1;
                     if shorter == SHORTER_RUNS { break } else { continue }
@@ -182,7 +181,7 @@ impl Case<'_> {
         (most, runs, wrong)
     }
 
-    /// The steps of each kind that are tried.
+    /// Numbers of the steps to try: the last step of each kind and, depending on `tried`, also the first.
     fn places(&self, tried: Tried) -> Vec<usize> {
         let directory = self.begin();
         let mut places: HashMap<String, (usize, usize)> = HashMap::new();
@@ -195,7 +194,7 @@ impl Case<'_> {
         places.into_iter().collect()
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a run was and has left")]
+    #[expect(clippy::too_many_arguments, reason = "parameters and results of a run")]
     fn check(
         &self,
         about: &str,
@@ -227,7 +226,7 @@ impl Case<'_> {
         let is_older = |bytes: &Vec<u8>| older().contains(bytes);
         let recordings = left.iter().filter(|(name, (_, bytes))| is_recording(name) && !is_older(bytes));
         let found: usize = recordings.map(|(name, (_, bytes))| judge.open(&format!("{about}: {name}"), bytes)).sum();
-        // Names of a disk that is gone cannot be read.
+        // Checks the number of bytes in the message, except if the disk has failed completely: names cannot be read then.
         if way != Way::Gone
             && let Some((name, kept)) = ended_at(said)
             && left.get(&name).is_none_or(|(_, bytes)| bytes.len() < kept)
@@ -237,7 +236,7 @@ impl Case<'_> {
         if let Err(error) = (self.at_last)(directory) {
             wrong.push(format!("{about}: {error} {said}"));
         }
-        // Names that had been written before are there.
+        // The remaining recordings have at least the samples that were written before the failed step.
         let names = disk.names(disk.name_changes());
         let before = names.iter().filter(|(name, _)| is_recording(name)).map(|(_, inode)| {
             let bytes = disk.files[inode].contents(disk.files[inode].len());
@@ -245,22 +244,22 @@ impl Case<'_> {
         });
         let before: usize = before.sum();
         if found < before {
-            wrong.push(format!("{about}: {found} samples of {before} that were written: {:?} {said}", left.keys()));
+            wrong.push(format!("{about}: {found} of the {before} samples that were written: {:?} {said}", left.keys()));
         }
     }
 }
 
-/// True if it is to be a recording; beside one is its journal.
+/// True if the file is a recording, not its journal.
 fn is_recording(name: &str) -> bool {
     name.contains("perf.data") && !name.ends_with(".journal")
 }
 
-/// True if every step is to be tried, not the first and the last of each kind only.
+/// True if every step is tried, not only the first and the last of each kind.
 fn is_thorough() -> bool {
     std::env::var("BPREC_DISK_STEPS").is_ok_and(|which| which == "all")
 }
 
-/// Steps that fail.
+/// Selection of the steps that fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
     All,
@@ -268,7 +267,7 @@ enum Tried {
     LastOfEachKind,
 }
 
-/// Kind of a step, whatever its numbers.
+/// Kind of a step: its description without numbers.
 fn kind(step: &Step) -> String {
     match step {
         Step::Write { offset, len, .. } => format!("write {} {}", offset.min(&1), len.ilog2() / 4),
@@ -286,13 +285,13 @@ fn brief(step: &Step) -> String {
 /// Way in which a step fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Once, as a bad block or a full disk does.
+    /// The step fails once, as with a bad block or a full disk.
     Once,
-    /// The step and all behind it.
+    /// The step and all later steps fail.
     Gone,
-    /// A signal came in between, or half was done: neither is an error.
+    /// A signal interrupts the call, or the call does half of its work; neither is an error.
     Interrupted,
-    /// The program is killed before it.
+    /// The program is killed before the step.
     Killed,
 }
 
@@ -326,10 +325,10 @@ fn recorder(directory: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// Options of recordings that are written in ways of their own.
+/// Options that change the way a recording is written.
 const WAYS_TO_WRITE: [&[&str]; 2] = [&[], &["-z"]];
 
-/// True if every file of a recording is complete, and nothing else is left.
+/// Checks that every file of a recording is complete, and nothing else remains.
 fn is_complete(directory: &Path) -> Result<(), String> {
     let mut parts = 0;
     for (name, (_, bytes)) in files(directory) {
@@ -338,7 +337,7 @@ fn is_complete(directory: &Path) -> Result<(), String> {
         }
         let file = File::parse(&bytes).map_err(|error| format!("{name}: {error}"))?;
         if is_unfinished(&file) || !file.records().all(|record| record.is_ok()) {
-            return Err(format!("{name} is not whole"));
+            return Err(format!("{name} is incomplete"));
         }
         parts += usize::from(name.starts_with("perf.data.2") || name == "perf.data");
     }
@@ -378,7 +377,7 @@ fn a_recording_survives_a_disk_that_fails_at_any_step() {
     assert!(judge.refused.is_empty(), "{} refused:\n{}", judge.refused.len(), judge.refused.join("\n"));
 }
 
-/// Has every recording that was left mended where it is, with its journal: nothing of it is lost.
+/// Recovers every remaining recording in place, with its journal. The recovered recording has all data.
 fn recover_in_place(left: &BTreeMap<String, Vec<u8>>, judge: &mut Judge) -> Result<(), String> {
     let directory = scratch();
     left.iter().for_each(|(name, bytes)| fs::write(directory.path().join(name), bytes).unwrap());
@@ -413,7 +412,7 @@ fn a_recording_survives_a_loss_of_power_at_any_step() {
             let recordings = left.iter().filter(|(name, bytes)| is_recording(name) && !is_older(bytes));
             let found: usize = recordings.map(|(name, bytes)| judge.open(&format!("{about}: {name}"), bytes)).sum();
             recover_in_place(left, &mut judge).unwrap_or_else(|error| wrong.push(format!("{about}: {error}")));
-            // Synced contents, with their names, are there: of files that are not deleted.
+            // Synced contents of files that were not deleted still exist under their names.
             let (synced, now) = (disk.names(disk.synced_names), disk.names(disk.name_changes()));
             let promised =
                 synced.iter().filter(|(name, inode)| is_recording(name) && now.values().any(|it| it == *inode));
@@ -422,7 +421,10 @@ fn a_recording_survives_a_loss_of_power_at_any_step() {
             let promised: usize =
                 promised.map(|(name, bytes)| judge.open(&format!("{about}: {name} as synced"), &bytes)).sum();
             if found < promised {
-                wrong.push(format!("{about}: {found} samples of {promised} that were on the disk: {:?}", left.keys()));
+                wrong.push(format!(
+                    "{about}: {found} of the {promised} samples that were on the disk: {:?}",
+                    left.keys()
+                ));
             }
         });
         eprintln!("{options:?}: {steps} steps, {states} states, {} recordings opened", judge.opened);

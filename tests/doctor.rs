@@ -1,4 +1,5 @@
-//! `bprec doctor`: each row changes with what it is about, and by the command that it gives. The judges are the kernel's own files and answers.
+//! `bprec doctor`: each row changes with the setting that it checks, and with the command that it shows. Compared with files and answers of the
+//! kernel.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
@@ -48,7 +49,7 @@ fn is_root(test: &str) -> bool {
     is_root
 }
 
-/// A number below /proc/sys, which gets its value back.
+/// A number below /proc/sys, restored on drop.
 struct Sysctl {
     path: String,
     before: String,
@@ -67,12 +68,12 @@ impl Sysctl {
 
 impl Drop for Sysctl {
     fn drop(&mut self) {
-        // The test may have failed already.
+        // If the test has failed already, an error here is ignored.
         let _ = fs::write(&self.path, &self.before);
     }
 }
 
-/// Does what the command of a row says: `sysctl NAME=VALUE…`.
+/// Runs the command of a row: `sysctl NAME=VALUE…`.
 fn obey(document: &Value, check: &str) {
     let command = row(document, check)["limits"][0]["command"].as_str().unwrap().to_owned();
     let settings = command.strip_prefix("sysctl ").unwrap_or_else(|| panic!("{command}"));
@@ -99,7 +100,7 @@ fn the_kernel_and_its_files_say_the_same() {
             assert_eq!(status(&document, check) == "ok", has(kind), "{check}: {document:#}");
         }
     }
-    // A limit says what it costs and what changes it, and nothing else does.
+    // A row that reports a limit shows the cost and the command that removes the limit; other rows show neither.
     for row in document["checks"].as_array().unwrap() {
         let limits = row["limits"].as_array().unwrap();
         assert_eq!(limits.is_empty(), matches!(row["status"].as_str(), Some("ok" | "unknown")), "{row:#}");
@@ -138,7 +139,7 @@ fn a_capability_that_is_dropped_changes_its_rows() {
     let bpf = without("sys_admin,-bpf");
     assert_eq!(limit(&bpf, "CAP_BPF"), "no-bpf-capability");
     assert_eq!(limit(&bpf, "BPF programs of bprec"), "no-loading");
-    // Alone it is missed by nobody: CAP_SYS_ADMIN has it in it.
+    // The absence of CAP_PERFMON alone has no effect, because CAP_SYS_ADMIN includes it.
     assert_eq!(status(&without("perfmon"), "CAP_PERFMON"), "ok");
     let perfmon = without("sys_admin,-perfmon");
     assert_eq!(limit(&perfmon, "CAP_PERFMON"), "no-perfmon");
@@ -152,7 +153,7 @@ fn each_command_changes_its_row() {
         return;
     }
     alone();
-    // The permission to sample is found out by opening events, so the level need not be what it seems to be.
+    // The permission to sample is tested by opening events, so it does not depend on the displayed level.
     let paranoid = Sysctl::keep("kernel.perf_event_paranoid");
     paranoid.set("3");
     let mut steps = Vec::new();
@@ -162,7 +163,7 @@ fn each_command_changes_its_row() {
         if now == "none" {
             break;
         }
-        assert!(!steps.contains(&now), "{now} stays after its command: {steps:?}");
+        assert!(!steps.contains(&now), "the limit {now} is still there after its remedy: {steps:?}");
         obey(&document, "sampling");
         steps.push(now);
     }
@@ -178,7 +179,8 @@ fn each_command_changes_its_row() {
         let _paranoid = Sysctl::keep("kernel.perf_event_paranoid");
         let throttle = Sysctl::keep("kernel.perf_cpu_time_max_percent");
         let kept = Sysctl::keep(name);
-        // The kernel takes no rate while this is 0, which the command has to know.
+        // While kernel.perf_cpu_time_max_percent is 0, the kernel refuses changes of the sampling rate. So the test changes this value before the
+        // rate, and the command of that row must do the same.
         throttle.set("25");
         kept.set(value);
         throttle.set("0");
@@ -201,19 +203,19 @@ fn mounts_and_namespaces_are_seen() {
     assert_eq!(limit(&pids, "PID namespace"), "pid-namespace");
     let users = Command::new("unshare").args(["--user", "--map-root-user", "true"]).status();
     if users.is_ok_and(|status| status.success()) {
-        // Root of a namespace has every capability there, and none that counts.
+        // Root of a namespace has every capability there, but none in the initial namespace.
         let users = doctor(&["unshare", "--user", "--map-root-user"]);
         for check in ["CAP_PERFMON", "CAP_BPF", "CAP_SYS_ADMIN", "BPF programs of others", "run statistics"] {
             assert_eq!(status(&users, check), "limited", "{check}: {users:#}");
         }
     } else {
-        println!("SKIP {test}: user namespaces are not to be had");
+        println!("SKIP {test}: user namespaces are not available");
     }
     let shell = |before: &str| {
         let script = format!("{before}; exec \"$@\"");
         doctor(&["unshare", "--mount", "sh", "-c", &script, "sh"])
     };
-    // Others may have mounted them elsewhere.
+    // Other mounts of these file systems may exist elsewhere.
     let bare = shell(
         "while read -r _ place kind _; do case $kind in bpf|tracefs|debugfs) umount -l \"$place\";; esac; \
          done </proc/self/mounts",
@@ -225,7 +227,7 @@ fn mounts_and_namespaces_are_seen() {
     }
 }
 
-/// A seccomp filter like those of containers, which refuse perf_event_open.
+/// Uses a seccomp filter that refuses perf_event_open, like the filters of containers.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn where_nothing_can_be_recorded_the_exit_code_says_so() {
@@ -248,6 +250,26 @@ fn where_nothing_can_be_recorded_the_exit_code_says_so() {
     );
 }
 
+/// Lines fit into the terminal, except commands, which stay whole; no word of the JSON is lost.
+#[test]
+fn lines_are_as_wide_as_the_terminal() {
+    let document = doctor(&[]);
+    let output = Command::new(BPREC).arg("doctor").env("COLUMNS", "80").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80 || line.trim_start().starts_with("change with: "), "{line}");
+    }
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = words(&text);
+    for check in document["checks"].as_array().unwrap() {
+        let limits = check["limits"].as_array().unwrap().iter();
+        let said = limits.flat_map(|limit| [&limit["cost"], &limit["command"], &limit["hint"]]);
+        for said in said.chain([&check["check"]]).filter_map(Value::as_str) {
+            assert!(text.contains(&words(said)), "{said}: {text}");
+        }
+    }
+}
+
 #[test]
 fn nothing_stays() {
     let test = "nothing_stays";
@@ -264,9 +286,9 @@ fn nothing_stays() {
     let (before, stats_before) = (programs(), stats());
     doctor(&[]);
     assert_eq!(stats(), stats_before);
-    // Others may load programs meanwhile; what they load for a moment goes, too.
+    // Others may load programs meanwhile; short-lived programs of others disappear, too.
     let came: Vec<u64> = programs().into_iter().filter(|id| !before.contains(id)).collect();
-    support::wait_for(&format!("programs {came:?} are gone"), || {
+    support::wait_for(&format!("the end of programs {came:?}"), || {
         let now = programs();
         came.iter().all(|id| !now.contains(id)).then_some(())
     });

@@ -1,6 +1,5 @@
-//! README and docs hold: each command line is one that `bprec` takes, those of commands that read are run, the outputs
-//! shown of a recording of the fixtures come out, and links lead somewhere. `documented_live.rs` does the same for
-//! commands that ask the kernel.
+//! README and docs are correct: `bprec` accepts each command line; commands that read run as shown; outputs shown for fixture recordings are exact;
+//! links have targets. `documented_live.rs` tests the commands that need the kernel.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs::{self, File};
@@ -8,7 +7,7 @@ use std::fs::{self, File};
 use crate::examples::{Desk, all_blocks, commands, complete_commands, documents, lacks_a_value, sources, words};
 use clap::error::ErrorKind;
 
-/// Blocks that no command line is run for here, by their document and how they begin, with who checks them instead.
+/// Blocks whose command lines are not run here: the document, the start of the block, and the test that checks the block instead.
 const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("README.md", "make demo", "targets of the Makefile, which a test below looks for"),
     ("docs/ci.md", "sudo sh bpf-regression.sh", "tests/diff.rs runs the script"),
@@ -16,9 +15,11 @@ const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("docs/diff.md", "bprec-load steady", "how the figures beside it were measured, in 68 s"),
     ("docs/diff.md", "condition =", "a grammar"),
     ("docs/doctor.md", "$ bprec doctor", "tests/documented_live.rs"),
+    ("docs/export.md", "bprec export --to otlp", "the collector is the reader's; tests/viewers decodes its request"),
     ("docs/fleet.md", "$ bprec-fleet import", "fleet/tests has these commands: a program and a workspace of its own"),
     ("docs/fleet.md", "$ export SPARK_HOME", "fleet/tests asks Spark: a program and a workspace of its own"),
     ("docs/install.md", "make release", "targets of the Makefile, which a test below looks for"),
+    ("docs/install.md", "sh install.sh", "tests/install_script.rs runs the script with releases that it makes"),
     ("docs/install.md", "setup/package check", "a step of CI; `try` needs bare Debian systems"),
     ("docs/maps.md", "# bprec record", "tests/documented_live.rs"),
     ("docs/samplers.md", "# blind spot:", "tests/documented_live.rs"),
@@ -28,10 +29,10 @@ const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("docs/vm.md", "console.log", "names of files that a run of a guest leaves"),
 ];
 
-/// Commands that only read, so that they are run here with whatever they are shown with.
+/// Commands that only read: they are run here exactly as shown.
 const READERS: [&str; 7] = ["annotate", "diff", "export", "recover", "report", "rewrite", "script"];
 
-/// Names that the documents use for a user's files and programs: each with the recording that stands for it here.
+/// Names that the documents use for files and programs of a user, each with the recording that replaces it here.
 const STAND_INS: &[(&str, &str)] = &[
     ("BASE1", "perf.data"),
     ("BASE2", "older.data"),
@@ -53,7 +54,7 @@ const STAND_INS: &[(&str, &str)] = &[
     ("pool.data", "perf.data"),
 ];
 
-/// True if a word stands for what a user puts there: `FORMAT`.
+/// Returns true if a word is a placeholder for a value of the user, such as `FORMAT`.
 fn is_a_stand_in(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_uppercase())
 }
@@ -65,13 +66,13 @@ fn every_block_is_checked_somewhere() {
         let is_its = |row: &&(&str, &str, &str)| row.0 == block.document && block.first().starts_with(row.1);
         let listed = CHECKED_ELSEWHERE.iter().any(|row| is_its(&row));
         let run = block.reads_a_fixture() || block.is_of_commands();
-        assert!(run != listed, "a block is to be run, or listed with who checks it: {block:#?}");
+        assert!(run != listed, "a block must be either run here or listed with the test that checks it: {block:#?}");
         unused.retain(|row| !is_its(row));
     }
-    assert!(unused.is_empty(), "no block is of: {unused:?}");
+    assert!(unused.is_empty(), "no block matches these list entries: {unused:?}");
 }
 
-/// A block that is not fenced would be looked at by no test.
+/// All blocks must be fenced: the tests skip other blocks.
 #[test]
 fn blocks_are_fenced() {
     for (document, text) in documents() {
@@ -111,7 +112,7 @@ fn every_command_that_is_shown_is_one() {
             tried += 1;
             let Err(error) = bprec::command().try_get_matches_from(&words) else { continue };
             let is_fine = match error.kind() {
-                // Shown for its error, which a test below compares.
+                // The document shows the error of this command; a test below compares the error.
                 ErrorKind::ValueValidation if command.contains("2>&1") => true,
                 ErrorKind::ValueValidation => words.iter().any(|word| is_a_stand_in(word)),
                 _ => lacks_a_value(&error) || !error.use_stderr(),
@@ -125,29 +126,29 @@ fn every_command_that_is_shown_is_one() {
     assert!(tried > 60, "{tried}");
 }
 
-/// Commands that ask for names which the recording used here has not, or whose gate fails: exit code 1.
+/// Commands with exit code 1: the recording used here lacks the name, or the condition fails.
 const NOTHING_MATCHES: [&str; 3] = [
     "bprec annotate PROG[:FUNC]",
     "bprec report --maps=typed_hash",
     "bprec report --payers --prog 'trace_*' --limit 5",
 ];
 
-/// A user who types what is shown gets an answer.
+/// Every shown command that reads runs without an error.
 #[test]
 fn commands_that_read_are_run() {
     let desk = Desk::new();
     let fixtures = sources().join("fixtures/recordings/linux-7.2");
     let (mut tried, mut nothing) = (0, Vec::new());
     for shown in complete_commands(|command| READERS.contains(&command)) {
-        // Needs a terminal: tests/tui.rs. What reads a fixture is compared below.
+        // The screen needs a terminal: tests/tui.rs. Outputs for fixtures are compared below.
         if shown.contains("--tui") || shown.contains("fixtures/recordings/") {
             continue;
         }
-        // The recording used here is of another day. Spans of a wall clock are read in report/tests/several_files.rs.
+        // The recording used here is from another day. report/tests/several_files.rs tests ranges of wall-clock time.
         if shown.contains("--until") {
             continue;
         }
-        // Some of them write.
+        // Some commands write files, so the recordings are copied.
         for (from, to) in [("ratio", "perf"), ("everything", "older")] {
             fs::copy(fixtures.join(from).with_extension("data"), desk.path(to).with_extension("data")).unwrap();
         }
@@ -157,7 +158,7 @@ fn commands_that_read_are_run() {
             stand_in.map_or(word, |(_, file)| *file)
         });
         let typed = words.collect::<Vec<_>>().join(" ");
-        // Some read standard input.
+        // Some commands read standard input.
         let mut shell = desk.shell(&typed);
         let output = shell.stdin(File::open(desk.path("perf.data")).unwrap()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

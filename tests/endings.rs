@@ -1,4 +1,4 @@
-//! Recordings that end in other ways than by themselves, and recordings beside others. Real kernel, root.
+//! Recordings that a signal or another process ends, and recordings that run at the same time. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use bprec_format::bprec::journal::{Frame, Journal};
 use bprec_format::records::Payload;
 use bprec_format::{Endian, Events, File, Record, RecordType};
 
-/// Starts to record the whole machine until it is told to stop.
+/// Starts to record the whole machine until a signal stops it.
 fn recorder(path: &Path) -> Child {
     bprec().args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "999", "-o"]).arg(path).spawn().unwrap()
 }
 
-/// Runs bprec, which must fail; what it says.
+/// Runs bprec, which must fail; returns its message.
 fn fail<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     let output = bprec().args(arguments).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
@@ -35,7 +35,8 @@ fn journal_of(path: &Path) -> PathBuf {
     PathBuf::from(format!("{}.journal", path.display()))
 }
 
-/// Samples of the sampling event, ids of programs in the features. All records must be whole and of a known event.
+/// Returns the number of samples of the sampling event, and the ids of programs in the features. All records must be complete and belong to a known
+/// event.
 fn contents(path: &Path) -> (usize, Vec<u32>) {
     let bytes = fs::read(path).unwrap();
     let file = File::parse(&bytes).unwrap();
@@ -44,7 +45,7 @@ fn contents(path: &Path) -> (usize, Vec<u32>) {
     let mut samples = 0;
     for record in file.records() {
         let record = record.unwrap();
-        let event = events.index_of(&record).unwrap_or_else(|| panic!("{record:?} is of no event"));
+        let event = events.index_of(&record).unwrap_or_else(|| panic!("{record:?} belongs to no event"));
         samples += usize::from(record.kind == RecordType::SAMPLE && event == 0);
         if record.kind != RecordType::SAMPLE {
             Payload::decode(&record, &events.all()[event].layout).unwrap();
@@ -69,7 +70,7 @@ fn has_samples(path: &Path) -> bool {
     })
 }
 
-/// Ids of the programs in a recording's journal, as far as it is written.
+/// Ids of the programs in the written part of a recording's journal.
 fn journaled(path: &Path) -> Vec<u32> {
     let bytes = fs::read(journal_of(path)).unwrap_or_default();
     let journal = Journal::parse(&bytes, Endian::NATIVE).ok();
@@ -170,7 +171,7 @@ fn recorders_beside_each_other_do_not_spoil_each_other() {
     for (child, path) in children.iter_mut().zip(&paths) {
         signal(child, "-INT");
         assert!(child.wait().unwrap().success());
-        // Every record is of an event of its file, so no trailer was lost.
+        // `contents` asserts that every record belongs to an event of its file, so no trailer was lost.
         let (_, programs) = contents(path);
         let missing: Vec<_> = loaded.iter().filter(|id| !programs.contains(id)).collect();
         assert!(missing.is_empty(), "{}: not captured: {missing:?}", path.display());
@@ -215,7 +216,7 @@ fn a_command_that_cannot_run_leaves_nothing() {
     };
     let mut begin = Vec::new();
     Frame::Begin { first_event_id: 1, recording_id: None }.encode(&mut begin, Endian::NATIVE);
-    // Each file that is there before stays as it is, under its name.
+    // A recording that cannot start leaves each existing file as it is.
     for (name, contents) in [
         ("perf.data", &b"an older one"[..]),
         ("perf.data.old", b"one older than that"),
@@ -228,7 +229,7 @@ fn a_command_that_cannot_run_leaves_nothing() {
         assert!(said.contains("/nonexistent/command"), "{said}");
         assert_eq!(files(), before);
     }
-    // Once something is recorded, one older recording stays.
+    // After a recording with samples, one older recording remains.
     record(&path, &["-q", "--", "true"]);
     let names: Vec<String> = files().into_keys().collect();
     assert_eq!(names, ["perf.data", "perf.data.cut-off", "perf.data.old"]);
@@ -274,7 +275,7 @@ fn what_the_command_prints_stays_out_of_the_stream() {
     }
 }
 
-/// A stream whose reader has ended gets no message about facts that are not known.
+/// If the reader of a stream has ended, the message says only this.
 #[test]
 fn a_reader_that_ends_is_said_to_have_ended() {
     if !root("a_reader_that_ends_is_said_to_have_ended") {
@@ -288,10 +289,10 @@ fn a_reader_that_ends_is_said_to_have_ended() {
     let output = recorder.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("samples, the reader ended early") && !said.contains("not counted"), "{said}");
+    assert!(said.contains("samples, the reader of the pipe ended early") && !said.contains("not counted"), "{said}");
 }
 
-/// Files that have the name of a journal and are none are neither overwritten nor deleted, and nothing is moved.
+/// Files with the name of a journal that are not journals are neither overwritten nor deleted, and nothing is moved.
 #[test]
 fn files_of_others_beside_the_recording_stay() {
     if !root("files_of_others_beside_the_recording_stay") {
@@ -307,7 +308,7 @@ fn files_of_others_beside_the_recording_stay() {
         let output = bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "true"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && said.contains(name) && said.contains("is not a recording's journal"),
+            !output.status.success() && said.contains(name) && said.contains("the file is not a journal"),
             "{said}"
         );
         assert_eq!(fs::read(&diary).unwrap(), b"Dear diary");

@@ -1,4 +1,4 @@
-//! Exact counters, from programs that are put around others. Needs trampolines (fentry, fexit), which not every machine allows.
+//! Exact counters, measured by programs attached around others. Needs trampolines (fentry, fexit), which not every machine allows.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::{Scratch, SetAtEnd, alone, bprec, end, program, record, reco
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::{Value, json};
 
-/// Lets one test at a time look which programs there are; false, and a word about it, where exact counters are not to be had.
+/// Ensures that one test at a time checks which programs exist. Returns false, with a message, if exact counters are not available.
 fn allowed(test: &str) -> bool {
     if !root(test) {
         return false;
@@ -31,7 +31,7 @@ fn allowed(test: &str) -> bool {
         (text("counters"), text("counters_note"))
     });
     if tier != "exact" {
-        // A source that is not allowed is replaced by the next best one.
+        // If exact counters are not available, the recorder uses the next best source, run statistics.
         assert_eq!(tier, "stats");
         skip(test, note);
     }
@@ -52,13 +52,13 @@ fn number(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or_else(|| panic!("{name} in {value:#}"))
 }
 
-/// Every run is counted; where the kernel preempts, its recursion guard keeps a few from being measured.
+/// Asserts that at least 99 % of the counted runs are measured: on preemptible kernels, the kernel's recursion guard prevents a few measurements.
 fn nearly_all_are_measured(exact: &Value) {
     let (runs, measured) = (number(exact, "runs"), number(exact, "measured"));
     assert!(measured <= runs && runs - measured <= runs / 100, "{exact:#}");
 }
 
-/// Numbers of this file's programs are possible: the time there is has room for all runs.
+/// Checks that the numbers of the programs in this file are possible: all runs fit into the elapsed time.
 fn check_possible(report: &Value, elapsed: Duration) {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let mut seen = 0;
@@ -80,7 +80,7 @@ fn check_possible(report: &Value, elapsed: Duration) {
     assert!(seen > 0, "nothing was counted");
 }
 
-/// Programs of the recorder's own that are there.
+/// Programs that the recorder has loaded for itself.
 fn own_programs() -> Vec<Value> {
     let output = succeed(Command::new("bpftool").args(["-j", "prog", "list"]));
     let list: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Array(Vec::new()));
@@ -91,7 +91,7 @@ fn own_programs() -> Vec<Value> {
 
 fn wait_until_none_is_left() {
     let patience = Instant::now() + Duration::from_secs(20);
-    // They go some time after their last descriptor.
+    // The kernel frees the programs some time after their last descriptor is closed.
     while !own_programs().is_empty() {
         assert!(Instant::now() < patience, "{:#?}", own_programs());
         std::thread::sleep(Duration::from_millis(50));
@@ -128,14 +128,14 @@ fn exact_runs_are_the_programs_own_counts() {
     let functions = &program(&report, loaded.id_of("call_a_subprogram").unwrap())["exact_functions"];
     let subprogram = functions.as_array().unwrap().iter().find(|it| it["name"] == "subprogram_of_1000").unwrap();
     assert_eq!(number(subprogram, "runs"), 3 * 400);
-    // One run in a hundred is a hundred times longer: far above what 98 in a hundred take.
+    // One run in a hundred takes a hundred times longer, so it is far above the 98th percentile.
     let rarely = exact(&report, &loaded, "rarely_a_hundred_times_longer");
     let upto = |percent: f64| {
         let found = rarely["percentiles"].as_array().unwrap().iter().find(|it| it["percent"] == percent).unwrap();
         found["to_ns"].as_u64().unwrap()
     };
     assert!(upto(99.9) > 4 * upto(50.0), "{rarely:#}");
-    // Programs that were not asked for are not counted.
+    // Programs that were not requested are not counted.
     assert!(program(&report, loaded.id_of("run_inside_itself").unwrap())["exact"].is_null());
     check_possible(&report, elapsed);
     wait_until_none_is_left();
@@ -172,12 +172,12 @@ fn numbers_are_possible_whatever_runs_while_counting_begins_and_ends() {
     wait_until_none_is_left();
 }
 
-/// Waits until so many programs have one of the recorder's before them.
+/// Waits until the recorder counts this number of programs.
 fn wait_until_counted(programs: usize) {
     let patience = Instant::now() + Duration::from_secs(20);
     let begins = |item: &&Value| item["name"] == "bprec_enter" || item["name"] == "bprec_session";
     while own_programs().iter().filter(begins).count() < programs {
-        assert!(Instant::now() < patience, "not {programs} programs are counted: {:#?}", own_programs());
+        assert!(Instant::now() < patience, "fewer than {programs} programs are counted: {:#?}", own_programs());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -205,9 +205,9 @@ fn the_refused_among_fifty_are_said_and_the_others_are_counted() {
     let id = |loaded: &Loaded, name: &str| loaded.id_of(name).unwrap();
     let refused = [
         (no_btf.programs().unwrap()[0].id, "it has no BTF"),
-        (id(&dispatcher, "pass_to_another"), "an extension has replaced a function"),
+        (id(&dispatcher, "pass_to_another"), "an extension program has replaced one of its functions"),
         (id(&dispatcher, "xdp_dispatcher"), "it is a dispatcher"),
-        (id(&crowded, "loop_of_100"), "the maximum number of tracing programs"),
+        (id(&crowded, "loop_of_100"), "the largest number of tracing programs"),
     ];
     let mut ids: Vec<u32> = all.iter().flat_map(|loaded| NAMES.map(|name| id(loaded, name))).collect();
     assert_eq!(ids.len(), 50);
@@ -252,7 +252,7 @@ fn an_extension_attaches_to_a_dispatcher_that_is_recorded() {
         let opened = Fixture::EXTENSION.open().unwrap();
         opened.on_function_of(&dispatcher, name, "place_for_another").unwrap().start().unwrap()
     });
-    // They join.
+    // The new programs are counted, too.
     wait_until_counted(3);
     for (times, name) in [(10, names[0]), (20, names[1])] {
         dispatcher.run(name, times).unwrap();
@@ -267,7 +267,7 @@ fn an_extension_attaches_to_a_dispatcher_that_is_recorded() {
     assert_eq!(number(exact(&report, &loaded, "loop_of_100"), "measured"), 5);
     for name in names {
         let reason = &program(&report, dispatcher.id_of(name).unwrap())["exact_unknown"];
-        assert!(reason.as_str().unwrap().contains("no extension could be attached"), "{reason}");
+        assert!(reason.as_str().unwrap().contains("no extension program could"), "{reason}");
     }
 }
 
@@ -284,10 +284,10 @@ fn the_last_counts_of_an_unloaded_program_are_kept() {
     loaded.run("loop_of_1000", 123).unwrap();
     let id = loaded.id_of("loop_of_1000").unwrap();
     drop(loaded);
-    // Counters release the program when everyone else has.
+    // The counters release the program after all other holders have released it.
     let patience = Instant::now() + Duration::from_secs(20);
     while own_programs().iter().any(|item| item["name"] != "bprec_gauge") {
-        assert!(Instant::now() < patience, "it is still counted");
+        assert!(Instant::now() < patience, "the program is still counted");
         std::thread::sleep(Duration::from_millis(20));
     }
     end(child);
@@ -347,7 +347,7 @@ fn a_program_that_comes_later_joins() {
     nearly_all_are_measured(exact);
 }
 
-/// Runs it again and again while something happens.
+/// Runs a program repeatedly in another thread until `happens` returns.
 fn beside<T>(loaded: &Loaded, name: &str, happens: impl FnOnce() -> T) -> T {
     let quit = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -361,10 +361,10 @@ fn beside<T>(loaded: &Loaded, name: &str, happens: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Budget for which thousands of runs a second are too many.
+/// Budget that thousands of runs per second exceed.
 const SMALL_BUDGET: [&str; 6] = ["-F", "100", "--counters", "exact=loop_of_100,loop_of_1000", "--budget", "0.01"];
 
-/// The kernel's count of a program's runs, and the program's own, between the begin and the end of a recording.
+/// Runs of a program between start and end of a recording: the kernel's count and the program's own count.
 fn counted_and_entered(loaded: &Loaded, name: &str, recorder: std::process::Child) -> (u64, u64) {
     let look = || (loaded.run_stats(name).unwrap().run_cnt, loaded.entered(name).unwrap());
     let (counted, entered) = look();
@@ -385,7 +385,7 @@ fn statistics_that_would_take_too_much_are_on_in_windows() {
         loaded.run("loop_of_1000", 3).unwrap();
         counted_and_entered(&loaded, "loop_of_100", child)
     });
-    assert!(counted < entered / 2, "the kernel counted {counted} of {entered} runs: that is not a part of them");
+    assert!(counted < entered / 2, "the kernel counted {counted} of {entered} runs: expected less than half");
     let report = report(&path, &[]);
     let often = program(&report, loaded.id_of("loop_of_100").unwrap());
     assert!(number(&often["runs"], "count") > 0 && often["runs"]["estimate"].is_object(), "{often:#}");
@@ -406,11 +406,12 @@ fn statistics_are_on_all_the_time_with_the_whole_budget() {
     let report = report(&path, &[]);
     let often = program(&report, loaded.id_of("loop_of_100").unwrap());
     assert!(often["runs"]["estimate"].is_null(), "{often:#}");
-    // The kernel counts from a little before the command starts; the command's end is not the recorder's, which has programs to detach.
+    // The kernel starts to count shortly before the command starts, and stops after the command ends, because the recorder must detach its programs
+    // first.
     let runs = number(&often["runs"], "count");
     assert!(
         counted <= entered && runs > counted / 4,
-        "{runs} reported, {counted} counted, {entered} entered: {often:#}"
+        "{runs} runs reported, {counted} counted by the kernel, {entered} made: {often:#}"
     );
 }
 
@@ -446,7 +447,7 @@ fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
     let report = report(&path, &[]);
     let entry = program(&report, tail.id_of("tail_call_entry").unwrap());
     if entry["exact"].is_null() {
-        // Kernels that would never end such calls: left alone, with the reason.
+        // On some kernels, these calls would never end: the program is not counted, and the reason is reported.
         assert!(entry["exact_unknown"].as_str().unwrap().contains("tail calls"), "{}", entry["exact_unknown"]);
         skip(test, "this kernel would never end such tail calls");
         return;
@@ -454,12 +455,12 @@ fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
     let runs = number(&entry["exact"], "runs");
     assert!((200..=tail.entered("tail_call_entry").unwrap()).contains(&runs), "{runs}");
     assert_eq!(tail.ran("tail_call_third").unwrap(), 200);
-    // A jump is no run that can be seen.
+    // A tail call is a jump; the counters do not see it as a run.
     let third = program(&report, tail.id_of("tail_call_third").unwrap());
     assert_eq!((&third["exact"], &third["exact_reason"]["code"]), (&Value::Null, &json!("not_entered")));
     assert_eq!((&third["runs"], &third["runs_reason"]["code"]), (&Value::Null, &json!("not_entered")));
     let note = report["counting"]["note"].as_str().unwrap();
-    assert!(note.contains("tail call") && note.contains("tail_call_entry"), "{note}");
+    assert!(note.contains("tail-call") && note.contains("tail_call_entry"), "{note}");
 }
 
 #[test]
@@ -471,7 +472,7 @@ fn one_program_counts_another_where_the_kernel_has_sessions() {
     let name = b"\0BPF_TRACE_FSESSION\0";
     let has_sessions = std::fs::read("/sys/kernel/btf/vmlinux").unwrap().windows(name.len()).any(|it| it == name);
     if has_sessions && !cfg!(target_arch = "x86_64") {
-        return skip(test, "not every processor has the sessions that this kernel has");
+        return skip(test, "this kernel has sessions, but not on this processor");
     }
     let expected = if has_sessions { [3, 0, 0] } else { [0, 3, 3] };
     let scratch = Scratch::new();
@@ -485,7 +486,7 @@ fn one_program_counts_another_where_the_kernel_has_sessions() {
         if found == expected {
             break;
         }
-        // The calibration's program goes some time after its last descriptor.
+        // The program of the calibration is freed some time after its last descriptor closes.
         assert!(Instant::now() < patience, "{found:?}, not {expected:?}: {own:#?}");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -1,5 +1,5 @@
-//! Exact counters against figures from elsewhere: plain perf events around many runs, what a program reads itself, and the instructions
-//! that the kernel's compiler made. Needs trampolines, and counters that give the same for the same work every time.
+//! Exact counters compared with independent numbers: plain perf events around many runs, the program's own readings, and the instructions
+//! of the kernel's compiler. Needs trampolines, and counters that always give the same number for the same work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use crate::support::{Scratch, end, measured, program, recording, report, root, skip};
@@ -7,14 +7,14 @@ use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Counter, Fixture, HardwareEvent, Loaded};
 use serde_json::Value;
 
-/// Instructions in the loop of each, as many as in its name.
+/// Number of instructions in the loop of each program, which is also in its name.
 const LOOPS: [(&str, u64); 3] = [("loop_of_100", 100), ("loop_of_1000", 1000), ("loop_of_10000", 10_000)];
-/// Runs of each program while it is recorded. Few of the shortest: an interrupt in one of some thousand is more than one in a hundred of
-/// all their instructions.
+/// Runs of each program while it is recorded. The shortest program has few runs, because one interrupt in a few thousand runs would be more
+/// than 1 % of all their instructions.
 const RUNS: u64 = 1000;
 const RUNS_OF_THE_SHORTEST: u64 = 200;
 
-/// True if counters here are such that they can be held against each other; says so if not.
+/// True if the counters of this machine are repeatable; prints a skip message if not.
 fn counters_repeat(test: &str) -> bool {
     if !root(test) {
         return false;
@@ -30,7 +30,10 @@ fn counters_repeat(test: &str) -> bool {
             }
         };
         if (one - other).abs() > 0.003 * one {
-            skip(test, &format!("{event:?} of the same work are not the same here: {one:.0} and {other:.0} a run"));
+            skip(
+                test,
+                &format!("the same work has different {event:?} on this machine: {one:.0} and {other:.0} per run"),
+            );
             return false;
         }
     }
@@ -41,8 +44,7 @@ fn load(fixture: &Fixture) -> Loaded {
     fixture.open().unwrap().load().unwrap()
 }
 
-/// Count that one more run adds to a counter of this thread: the cost of a call beside its runs cancels out. The one in
-/// the middle of several.
+/// Count that one more run adds to a counter of this thread; the fixed cost of a call cancels out. Returns the median of several measurements.
 fn plain(loaded: &Loaded, name: &str, event: HardwareEvent) -> anyhow::Result<f64> {
     const TIMES: u32 = 200;
     let counter = Counter::of_this_thread(event)?;
@@ -59,16 +61,16 @@ fn plain(loaded: &Loaded, name: &str, event: HardwareEvent) -> anyhow::Result<f6
     Ok(found[found.len() / 2])
 }
 
-/// Count of a run beyond one of a program that does nothing.
+/// Count of a run, minus the count of a run of an empty program.
 fn beyond_nothing(loaded: &Loaded, name: &str, event: HardwareEvent) -> f64 {
     plain(loaded, name, event).unwrap() - plain(loaded, "does_nothing", event).unwrap()
 }
 
-/// Events that take as good as no samples: taking one in the middle of a run is in its counts.
+/// Events with almost no samples: a sample during a run would add to its counts.
 const BY_TIME: [&str; 4] = ["-e", "cpu-clock", "-F", "1"];
 const BY_CYCLES: [&str; 4] = ["-e", "cycles", "-c", "1000000000"];
 
-/// Records while `load` is at work.
+/// Records while `load` runs; returns the report.
 fn recorded(scratch: &Scratch, samples: [&str; 4], pattern: &str, load: impl FnOnce()) -> Value {
     let path = scratch.path("perf.data");
     let pattern = format!("exact={pattern}");
@@ -94,7 +96,7 @@ fn per_run(exact: &Value, event: &str) -> Result<f64, String> {
     found["per_run"]["value"].as_f64().ok_or_else(|| found["unknown"].to_string())
 }
 
-/// Number of times that a program is run.
+/// Number of runs of a program.
 fn runs(name: &str) -> u32 {
     if name == LOOPS[0].0 { RUNS_OF_THE_SHORTEST as u32 } else { RUNS as u32 }
 }
@@ -136,7 +138,7 @@ fn events_per_run_are_what_plain_counters_say() {
             let ipc = exact["ipc"].as_f64().ok_or("no IPC")?;
             within(0.001, &format!("{name} IPC"), ipc, found_instructions / found_cycles)?;
         }
-        // A program that did not run has no other known number.
+        // For a program that did not run, only the number 0 of runs is known.
         let idle = exact(&report, loaded.id_of("run_inside_itself").unwrap())?;
         assert_eq!(idle["runs"], 0);
         for event in idle["events"].as_array().unwrap() {
@@ -146,7 +148,8 @@ fn events_per_run_are_what_plain_counters_say() {
     });
 }
 
-/// A PMU has counters that are read in other ways than others, and what is sampled takes one, too.
+/// Sampling by cycles does not change the counted cycles, although the sampling event also uses a counter of the PMU, and some counters are read in a
+/// special way.
 #[test]
 fn what_is_sampled_is_nothing_to_what_is_counted() {
     if !counters_repeat("what_is_sampled_is_nothing_to_what_is_counted") {
@@ -167,7 +170,7 @@ fn what_is_sampled_is_nothing_to_what_is_counted() {
     });
 }
 
-/// Arm's instructions are four bytes each, and the programs have one loop: what a run comes to can be counted by hand.
+/// Arm's instructions have four bytes each, and the programs have one loop: the instructions of a run can be counted by hand.
 #[cfg(target_arch = "aarch64")]
 #[test]
 fn instructions_per_run_are_those_of_the_machine_code() {
@@ -181,7 +184,7 @@ fn instructions_per_run_are_those_of_the_machine_code() {
         let bytes = loaded.machine_code(name).unwrap();
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<_>>()
     };
-    // Up to the one `ret`; what lies behind is for trampolines.
+    // Number of instructions up to the only `ret`; the code after it serves trampolines.
     let body = |code: &[u32]| code.iter().position(|word| *word == 0xd65f_03c0).unwrap() as u64 + 1;
     measured(|| {
         let report = recorded(&scratch, BY_TIME, "loop_of_*", || {
@@ -189,7 +192,7 @@ fn instructions_per_run_are_those_of_the_machine_code() {
         });
         for (name, in_loop) in LOOPS {
             let code_of_it = code(name);
-            // A conditional branch backwards: its distance in words.
+            // Number of instructions from the target of the backward branch to the branch, which is one round of the loop.
             let back = code_of_it.iter().find_map(|word| {
                 let offset = (word << 8) as i32 >> 13;
                 (word >> 24 == 0x54 && offset < 0).then_some(u64::from(offset.unsigned_abs()) + 1)
@@ -219,7 +222,7 @@ fn cycles_per_run_are_what_a_program_reads_itself() {
             assert_eq!((loaded.ran(name).unwrap(), unread), (RUNS, 0), "{name}");
             loaded.variable(&format!("{name}_events")).unwrap() as f64 / RUNS as f64
         });
-        // Not at the same time: the pair around the function would be in what the program reads.
+        // Recorded separately: the two programs around the function would be part of the program's own reading.
         let report = recorded(&scratch, BY_TIME, "read_around_a_loop:*", || system_calls(RUNS));
         let program = program(&report, loaded.id_of("read_around_a_loop").unwrap());
         let functions = program["exact_functions"].as_array().unwrap();
@@ -248,13 +251,13 @@ fn one_run_in_a_thousand_is_in_the_percentile_beyond() {
             (found["from_ns"].as_f64().unwrap(), found["to_ns"].as_f64().unwrap())
         };
         let long = load(&Fixture::COUNTED);
-        // The loops of both: 200 instructions and 20,000, by the time that another program takes for 1,000 and 10,000.
+        // Loops of 200 and of 20,000 instructions; the expected time follows from another program's loops of 1,000 and 10,000.
         let of = |name| beyond_nothing(&long, name, HardwareEvent::Cycles);
         let per_instruction = (of("loop_of_10000") - of("loop_of_1000")) / 9000.0;
         let (p50, p99, p999) = (upto(50.0), upto(99.0), upto(99.9));
         println!("p50 {p50:?}, p99 {p99:?}, p99.9 {p999:?}, {per_instruction:.3} cycles per instruction of a loop");
-        assert!(p99.1 < 10.0 * p50.1, "one in a hundred is as short as the others: {exact:#}");
-        // A quarter of the power of two that a time is in is the width of a bucket.
+        assert!(p99.1 < 10.0 * p50.1, "the shortest 99 % of the runs have similar times: {exact:#}");
+        // Allows the width of a bucket, which is a quarter of the power of two that contains the time.
         let ghz = 1.0;
         let expected = 20_000.0 * per_instruction / ghz;
         match (p999.0 / 1.25..=p999.1 * 1.25).contains(&expected) {

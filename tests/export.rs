@@ -1,4 +1,4 @@
-//! `bprec export` on recordings of perf, with perf as judge.
+//! `bprec export` on recordings of perf, compared with perf.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::support::perf_installed;
 use bprec_report::{Input, Options, Session};
 
-/// Output of perf for a recording. A recording of another machine makes it say that the mapped files are not there.
+/// Output of perf for a recording. For a recording of another machine, perf complains that the mapped files are missing.
 fn perf_script(fields: &str, path: &Path) -> String {
     let output =
         Command::new("perf").args(["script", "-F", fields, "-i"]).arg(path).env("LC_ALL", "C").output().unwrap();
@@ -17,7 +17,7 @@ fn perf_script(fields: &str, path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Samples of an event by name of the task and number of frames, as perf prints them.
+/// Samples of an event by task name and number of frames, as perf prints them.
 fn perf_depths(path: &Path, event: &str) -> BTreeMap<(String, usize), u64> {
     let text = perf_script("comm,tid,time,event,ip", path);
     let mut samples: Vec<(String, usize)> = Vec::new();
@@ -27,7 +27,8 @@ fn perf_depths(path: &Path, event: &str) -> BTreeMap<(String, usize), u64> {
             samples.last_mut().filter(|_| is_its).into_iter().for_each(|(_, frames)| *frames += 1);
             continue;
         }
-        // `comm tid time: event:`, and the address where there is no chain; the name of the task may hold blanks.
+        // Format of the first line of a sample: `comm tid time: event:`, and the address if there is no chain. The name of the task may contain
+        // blanks.
         let words: Vec<&str> = line.split_whitespace().collect();
         let at = words.iter().rposition(|word| word.strip_suffix(':') == Some(event));
         is_its = at.is_some();
@@ -86,9 +87,15 @@ fn what_is_not_there_is_said() {
     };
     let (code, written, said) = export(&["--to", "folded", "--prog", "nobody"]);
     assert_eq!((code, written.len()), (Some(1), 0));
-    assert!(said.contains("no sample in the recording matches the options"), "{said}");
+    assert!(said.contains("no program in the recording matches --prog nobody"), "{said}");
     let (code, _, said) = export(&["--to", "folded", "-e", "nothing"]);
-    assert!(code == Some(2) && said.contains("no samples of this event; the recording has samples of"), "{said}");
+    assert!(
+        code == Some(2) && said.contains("the recording has no samples of this event; it has samples of"),
+        "{said}"
+    );
     let (code, _, said) = export(&["--to", "svg"]);
-    assert!(code == Some(2) && said.contains("expected html, folded, pprof, speedscope or firefox"), "{said}");
+    assert!(
+        code == Some(2) && said.contains("expected one of html, folded, pprof, speedscope, firefox, otlp"),
+        "{said}"
+    );
 }

@@ -1,5 +1,4 @@
-//! Files of a recorder, seen step by step: their state where a step fails, and the events while one is held up. Real
-//! kernel, root.
+//! Files of a recorder at each step: their state if a step fails, and events that occur while a step is delayed. Real kernel, root.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
@@ -12,7 +11,7 @@ use crate::support::{bprec, root, wait_for};
 use bprec_format::bprec::is_unfinished;
 use bprec_format::{Events, File, Record, RecordType};
 
-/// Records page faults of a shell that does this; the file ends when it sends SIGUSR2 to its parent.
+/// Records page faults of a shell that runs `script`; the file ends when the shell sends SIGUSR2 to its parent.
 fn recorder(directory: &Path, script: &str) -> Command {
     let mut command = bprec();
     command.args(["record", "-q", "-e", "page-faults", "-c", "1", "--counters", "off", "--switch-output=signal"]);
@@ -31,14 +30,14 @@ fn files(directory: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     all.into_iter().partition(is_closed)
 }
 
-/// A journal that cannot be deleted costs no recording: it goes later, or the command says that it stays.
+/// A journal that cannot be deleted does not harm the recording: it is deleted later, or a message names it.
 #[test]
 fn a_journal_that_stays_is_tried_again_and_then_told() {
     if !root("a_journal_that_stays_is_tried_again_and_then_told") {
         return;
     }
     const SCRIPT: &str = r#"kill -USR2 $PPID; until set -- perf.data.2*; [ -e "$1" ]; do :; done"#;
-    // The n-th that is deleted is not, once; and none is.
+    // The n-th deletion fails once; with `None`, every deletion fails.
     for only in [Some(1), Some(2), None] {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut deleted = 0;
@@ -59,20 +58,20 @@ fn a_journal_that_stays_is_tried_again_and_then_told() {
             assert_eq!((ran.status.code(), ran.said.trim()), (Some(0), ""), "{only:?}");
         } else {
             assert_eq!(ran.status.code(), Some(2), "{}", ran.said);
-            assert!(ran.said.contains(".journal: cannot be deleted: "), "{}", ran.said);
-            assert!(ran.said.contains("its recording is complete"), "{}", ran.said);
+            assert!(ran.said.contains(".journal: the journal cannot be deleted: "), "{}", ran.said);
+            assert!(ran.said.contains("The recording is complete"), "{}", ran.said);
         }
     }
 }
 
-/// The command ends between two files, before the recorder has looked at it again: it is a zombie then, which has a name and no mappings. What
-/// was sampled of it in the second file has its mappings all the same.
+/// The command ends between two files, before the recorder has read its data again. It is then a zombie with a name and no mappings. The second file
+/// still has the mappings for samples of the command.
 #[test]
 fn what_ends_between_two_files_has_its_mappings_in_the_second() {
     if !root("what_ends_between_two_files_has_its_mappings_in_the_second") {
         return;
     }
-    // Faults come as the word grows.
+    // The growth of the word causes page faults.
     const SCRIPT: &str = "echo $$ >pid; kill -USR2 $PPID; while [ ! -e stop ]; do :; done
         word=word; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do word=$word$word; done";
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -81,12 +80,12 @@ fn what_ends_between_two_files_has_its_mappings_in_the_second() {
     let ran = run(directory.path(), recorder(directory.path(), SCRIPT), &mut |_, step| {
         match step {
             Step::Link { inode, name } if name == "perf.data" => begun.push(*inode),
-            // The first records of the second file. Whoever opens a file meanwhile waits.
+            // This step writes the first records of the second file.
             Step::Write { inode, .. } if begun.get(1) == Some(inode) && pid == 0 => {
                 pid = fs::read_to_string(in_directory("pid")).unwrap().trim().parse::<u32>().unwrap();
                 fs::write(in_directory("stop"), "").unwrap();
                 let stat = format!("/proc/{pid}/stat");
-                // It is a zombie until the recorder has waited for it.
+                // The command is a zombie until the recorder has waited for it.
                 let runs = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
                 wait_for("the end of the command", || (!runs()).then_some(()));
             }

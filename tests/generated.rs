@@ -1,5 +1,4 @@
-//! Recordings that the generator made, as perf reads them: what benches and tests measure with is a recording like any other. And what
-//! takes a large one.
+//! Generated recordings: perf reads them, so recordings of benches and tests are valid. Also tests that need a large recording.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::process::Command;
@@ -51,20 +50,20 @@ fn threads_that_cannot_be_had_change_nothing() {
                 assert!(output.status.success(), "{container:?}: {}", String::from_utf8_lossy(&output.stderr));
                 output.stdout
             };
-            // No thread gets a stack of the second size.
+            // With a stack of 1 << 60 bytes, no thread can start; the output must be the same.
             assert!(output(2 << 20) == output(1 << 60), "{container:?} {command:?}");
         }
     }
 }
 
-/// A write beyond the limit is refused, and what is being written does not get its name.
+/// A write beyond the file size limit fails, and the incomplete file does not get its name.
 #[test]
 fn a_limit_of_the_size_of_files_ends_no_command() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("generated.data");
     let shape = Shape { record_bytes: 4 << 20, ..Shape::default() };
     generate(&shape, std::fs::File::create(&path).unwrap()).unwrap();
-    // Its end is missing.
+    // The recording lacks its end.
     std::fs::File::options().write(true).open(&path).unwrap().set_len(3 << 20).unwrap();
     for command in ["rewrite -i \"$1\" -o \"$1.new\"", "recover \"$1\""] {
         let script = format!("ulimit -f 1000; exec \"$0\" {command}");

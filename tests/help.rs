@@ -1,9 +1,9 @@
-//! The help: one screen for those who ask with -h, everything with --help, and the same with `bprec help`.
+//! The help: one screen with -h, the complete text with --help, and the same with `bprec help`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::process::Command;
 
-/// Width of a terminal that shows a screen of it.
+/// Size of a terminal that shows the complete short help.
 const COLUMNS: usize = 100;
 const LINES: usize = 40;
 
@@ -49,7 +49,7 @@ fn help_is_a_command_too() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-/// Options of all commands: one definition, before and after the name of a command.
+/// Options of all commands have one definition, and can precede or follow the name of the command.
 #[test]
 fn quiet_verbose_and_color_are_options_of_every_command() {
     let mut command = bprec::command();
@@ -94,7 +94,7 @@ fn quiet_verbose_and_color_are_options_of_every_command() {
     for arguments in around(&report, &["--color", "always"]) {
         assert!(run(&arguments).1.contains('\u{1b}'), "{arguments:?}");
     }
-    // The value of an option that needs no `=` is found behind them, too.
+    // After these options, an option with an optional `=` still gets its value.
     assert_eq!(run(&["--color", "never", "report", "--payers", "comm", "-i", recording]).0, 0);
     for arguments in around(&report, &["-q", "-v"]) {
         assert_eq!(run(&arguments).0, 2, "{arguments:?}");

@@ -15,13 +15,13 @@ fn row(report: &Value, id: u32) -> &Value {
     rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row for program {id}: {rows:#?}"))
 }
 
-/// Frequency of the timer, and its period.
+/// Frequency of the timer; its period follows.
 const FREQUENCY: &str = "4000";
 const PERIOD_NS: u64 = 250_000;
 
-/// Makes calls for so long, with a pause of up to a period of the timer after each: calls that follow each other evenly beat against
-/// the timer. What a call does stays well below a period, or the time that a sample takes brings a second one into the same call, and
-/// what runs last in it gets more than its share.
+/// Makes calls for this time, with a pause of up to one timer period after each call, because evenly spaced calls would run in step with the timer. A
+/// call takes much less than a period: otherwise taking a sample could cause a second sample in the same call, and the program that runs last in the
+/// call would get more than its share.
 fn calls_for(time: Duration) {
     let until = Instant::now() + time;
     let mut random = 1u64;
@@ -35,10 +35,10 @@ fn calls_for(time: Duration) {
     }
 }
 
-/// True if `heavy` is `factor` times `light`, within three standard deviations of two Poisson counts.
+/// Checks that `heavy` is `factor` times `light`, within three standard deviations of two Poisson counts.
 fn in_proportion(name: &str, heavy: u64, light: u64, factor: f64) -> Result<(), String> {
     let (heavy, light) = (heavy as f64, light as f64);
-    // A busy machine gives the load less time; so few would prove nothing.
+    // On a busy machine, the load gets less time; so few samples prove nothing.
     if light <= 50.0 {
         return Err(format!("{name}: only {light} samples"));
     }
@@ -53,7 +53,7 @@ fn tp(loops: u32) -> Loaded {
     Fixture::TP.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
 }
 
-/// Two copies of one tracepoint program whose loops are 1 : 3 cost 1 : 3, within three standard deviations of counting.
+/// The costs of two copies of a tracepoint program with loops of 1 : 3 are 1 : 3, within three standard deviations.
 #[test]
 fn loops_of_one_to_three_cost_one_to_three() {
     if !root("loops_of_one_to_three_cost_one_to_three") {
@@ -62,7 +62,7 @@ fn loops_of_one_to_three_cost_one_to_three() {
     alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    // Loop long enough that the time before and after it does not show.
+    // The loop is so long that the time before and after it is negligible.
     let (one, three) = (tp(100), tp(300));
     measured(|| {
         let child = recording(&path, "4", &["-F", FREQUENCY, "-e", "cpu-clock"]);
@@ -76,7 +76,7 @@ fn loops_of_one_to_three_cost_one_to_three() {
     });
 }
 
-/// The same load, watched while it runs.
+/// `top` shows the ratio 1 : 3, too, while two such copies run.
 #[test]
 fn top_shows_them_as_one_to_three() {
     if !root("top_shows_them_as_one_to_three") {
@@ -96,11 +96,11 @@ fn top_shows_them_as_one_to_three() {
         ["account_syscall_enter", "account_syscall_exit"].into_iter().try_for_each(|name| {
             let of = |interval: &Value, id: u32| {
                 let rows = interval["report"]["events"][0]["rows"].as_array().unwrap();
-                // A program that neither ran nor was hit has no row.
+                // A program without runs and samples has no row.
                 let row = rows.iter().find(|row| row["id"] == id);
                 row.and_then(|row| row["self"]["samples"].as_u64()).unwrap_or(0)
             };
-            // In their own code: the kernel's part of a run is the same for both.
+            // Only samples in the programs' own code count, because the kernel's part of a run is the same for both.
             let samples = |loaded: &Loaded| {
                 let id = loaded.id_of(name).unwrap();
                 intervals.iter().map(|interval| of(interval, id)).sum()
@@ -110,7 +110,7 @@ fn top_shows_them_as_one_to_three() {
     });
 }
 
-/// Every sample of the file is in exactly one line, and every line in the total.
+/// Every sample of the file is in exactly one row, and every row is in the total.
 #[test]
 fn rows_add_up_to_the_file() {
     if !root("rows_add_up_to_the_file") {
@@ -131,7 +131,7 @@ fn rows_add_up_to_the_file() {
     let whole = report(&path, &[]);
     let event = &whole["events"][0];
     let field = |value: &Value, name: &str| value[name].as_u64().unwrap();
-    // A program that the event cannot see, somebody else's perhaps, has nothing charged to it.
+    // Programs that the event cannot see, perhaps of another user, have no charges.
     let charged = |row: &Value, name: &str| row[name].as_u64().unwrap_or(0);
     for unit in ["samples", "weight"] {
         let rows: u64 = event["rows"].as_array().unwrap().iter().map(|row| charged(row, unit)).sum();
@@ -142,7 +142,7 @@ fn rows_add_up_to_the_file() {
     assert_eq!(event["unknown_kernel_code"]["samples"], 0, "{:#}", event["unknown_kernel_code"]);
     assert!(field(&event["total"], "samples") > 300);
 
-    // Split by CPU or task, nothing is added or lost.
+    // A split by CPU or task neither adds nor loses samples.
     for split in ["cpu", "comm", "func", "helper", "cgroup"] {
         let split_report = report(&path, &["--by", split]);
         for (row, split_row) in
@@ -155,14 +155,14 @@ fn rows_add_up_to_the_file() {
             }
         }
     }
-    // Parts of the time are the whole.
+    // Parts of the time add up to the whole.
     let parts = ["0%-37%", "37%-100%"];
     let samples: u64 =
         parts.iter().map(|part| field(&report(&path, &["--time", part])["events"][0]["samples"], "samples")).sum();
     assert_eq!(samples, field(&event["samples"], "samples"));
 }
 
-/// Two programs of one name stay two, and a tail call chain is charged to the programs that ran, by their work.
+/// Two programs with the same name stay separate. The cost of a tail call chain is divided among its programs by their work.
 #[test]
 fn equal_names_and_tail_calls_are_told_apart() {
     if !root("equal_names_and_tail_calls_are_told_apart") {
@@ -179,17 +179,17 @@ fn equal_names_and_tail_calls_are_told_apart() {
         let child = recording(&path, "4", &["-F", FREQUENCY, "-e", "cpu-clock"]);
         calls_for(Duration::from_millis(3_500));
         end(child);
-        // Calls of other tasks enter the programs on the hook, too.
+        // System calls of other tasks run the programs on the hook, too.
         let report = report_of_this_thread(&path, &[]);
         let samples =
             |loaded: &Loaded, name: &str| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap();
-        // (heavier, lighter, by how much): from the sources of the programs.
+        // Arguments after the name: samples of the heavier and of the lighter program, and their ratio, which is from the sources of the programs.
         let twin = "same_name_in_two_objects";
         let first = samples(&tail, "tail_call_first");
         in_proportion(twin, samples(&b, twin), samples(&a, twin), 4.0)?;
         in_proportion("tail_call_second", samples(&tail, "tail_call_second"), first, 2.0)?;
         in_proportion("tail_call_third", samples(&tail, "tail_call_third"), first, 4.0)?;
-        // The chain as a whole belongs to the program on the hook, though two others are on it; each program has its part by its work.
+        // The cost of the whole chain belongs to the program on the hook; each program of the chain has a part according to its work.
         let trees = report_of_this_thread(&path, &["--tree"]);
         let tree = |name: &str| {
             let id = tail.id_of(name).unwrap();
@@ -207,7 +207,7 @@ fn equal_names_and_tail_calls_are_told_apart() {
         };
         let works = [("tail_call_first", 1.0), ("tail_call_second", 2.0), ("tail_call_third", 4.0)];
         let worked: u64 = works.iter().map(|(name, _)| in_chain(name)).sum();
-        // The rest is the first program and its entry code.
+        // The remaining samples are in the first program and its entry code.
         assert_eq!(chain["samples"], worked + tree("tail_call_entry")["samples"].as_u64().unwrap());
         for (name, work) in works {
             let (share, expected) = (in_chain(name) as f64 / worked as f64, work / 7.0);

@@ -1,4 +1,4 @@
-//! No recording is lost to the next one, to a limit, or to somebody else's files. Real kernel, root.
+//! A recording is never lost because of the next recording, a limit, or files of other users. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(format!("{}{suffix}", path.display()))
 }
 
-/// Samples of the sampling event; all records must be whole.
+/// Number of samples of the sampling event; all records must be complete.
 fn samples(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap();
     let file = File::parse(&bytes).unwrap();
@@ -35,7 +35,7 @@ fn has_samples(path: &Path) -> bool {
     records.any(|record| record.kind == RecordType::SAMPLE && events.index_of(&record) == Some(0))
 }
 
-/// Starts to record, and kills the recorder when there is something in the file; samples, where there are to be any.
+/// Starts a recording, and kills the recorder once the file has a checkpoint and, with `with_samples`, samples.
 fn killed(path: &Path, with_samples: bool) {
     let id = |path: &Path| recording_id(&File::parse(&fs::read(path).ok()?).ok()?);
     let before = id(path);
@@ -84,20 +84,26 @@ fn starts_that_are_killed_do_not_push_out_what_is_whole() {
         assert!(fs::read(&old).unwrap() == whole && !cut_off.exists());
     }
     killed(&path, true);
-    assert!(fs::read(&old).unwrap() == whole && !cut_off.exists(), "one without samples makes way");
+    assert!(
+        fs::read(&old).unwrap() == whole && !cut_off.exists(),
+        "an incomplete recording without samples is replaced"
+    );
     let with_samples = fs::read(&path).unwrap();
     killed(&path, false);
     assert!(fs::read(&old).unwrap() == whole);
-    assert!(fs::read(&cut_off).unwrap() == with_samples, "one with samples is kept beside it");
+    assert!(
+        fs::read(&cut_off).unwrap() == with_samples,
+        "an incomplete recording with samples is kept under another name"
+    );
     assert!(journal_is_of(&beside(&cut_off, ".journal"), &cut_off));
     record(&path, &["-q", "-a", "--", "true"]);
     assert!(fs::read(&old).unwrap() == whole && fs::read(&cut_off).unwrap() == with_samples);
     let second = fs::read(&path).unwrap();
     record(&path, &["-q", "-a", "--", "true"]);
-    assert!(fs::read(&old).unwrap() == second, "a whole one takes the place of a whole one");
+    assert!(fs::read(&old).unwrap() == second, "a complete recording replaces the older complete recording");
 }
 
-/// perf says that something is wrong with a file whose header speaks of no records.
+/// perf rejects a file whose header has no records.
 #[test]
 fn perf_opens_a_file_that_has_just_begun() {
     const NAME: &str = "perf_opens_a_file_that_has_just_begun";
@@ -110,18 +116,18 @@ fn perf_opens_a_file_that_has_just_begun() {
         let path = dir.path(&format!("perf.data{number}"));
         let mut child = bprec().args(["record", "-q", "-a", "-D", "100000", "-o"]).arg(&path).spawn().unwrap();
         while !path.exists() {
-            assert!(child.try_wait().unwrap().is_none(), "it goes on");
+            assert!(child.try_wait().unwrap().is_none(), "the recorder ended before it created the file");
             std::thread::yield_now();
         }
         signal(&child, "-KILL");
         child.wait().unwrap();
         begun += u32::from(!support::has_checkpoint(&path));
-        // Any text on standard error is a failure.
+        // Any text on standard error means a failure.
         let script = support::perf(&["script", "-F", "time,event", "-i", path.to_str().unwrap()]);
         let times = script.lines().filter_map(|line| line.split_once(':')?.0.trim().parse::<f64>().ok());
         assert!(times.clone().count() > 0 && times.min_by(f64::total_cmp) > Some(0.0), "{script}");
     }
-    assert!(begun > 0, "none was killed before its first checkpoint");
+    assert!(begun > 0, "no recorder was killed before its first checkpoint");
 }
 
 #[test]
@@ -140,10 +146,13 @@ fn a_journal_stays_with_its_recording() {
 
     fs::remove_file(&path).unwrap();
     killed(&path, true);
-    assert!(fs::read(beside(&old, ".journal")).unwrap() == kept, "of one that nothing has moved");
-    assert!(journal_is_of(&journal, &path), "the one without its recording is gone");
+    assert!(
+        fs::read(beside(&old, ".journal")).unwrap() == kept,
+        "the journal of a recording that was not moved is kept"
+    );
+    assert!(journal_is_of(&journal, &path), "the journal without a recording was removed");
 
-    // State that a power failure between the two renames leaves.
+    // State of the files after a power loss between two renames: the recording has its new name, and its journal still has the old one.
     fs::rename(&path, &old).unwrap();
     record(&path, &["-q", "-a", "--", "true"]);
     assert!(journal_is_of(&beside(&old, ".journal"), &old));
@@ -163,11 +172,11 @@ fn a_limit_of_the_size_of_files_is_an_error_like_any_other() {
         let output = from_shell(&script, &path);
         let text = said(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
-        assert!(text.contains("File too large") && text.contains("complete and can be opened"), "{text}");
+        assert!(text.contains("File too large") && text.contains("and can be opened"), "{text}");
         let bytes = fs::read(&path).unwrap();
         assert!(File::parse(&bytes).unwrap().records().all(|record| record.is_ok()));
     }
-    // The command is not the recorder.
+    // A command that exceeds a file size limit of its own is killed by SIGXFSZ, unlike the recorder.
     let script =
         "exec \"$0\" record -q -a -o \"$1\" -- sh -c 'ulimit -f 1; head -c 100000 /dev/zero > \"$0\"' \"$1.zeros\"";
     let output = from_shell(script, &dir.path("command"));
@@ -182,7 +191,7 @@ fn a_thread_that_cannot_be_started_is_an_error() {
     let dir = Scratch::new();
     let path = dir.path("perf.data");
     fs::write(&path, "an older one").unwrap();
-    // No thread gets a stack of that size.
+    // With a stack of 1 << 60 bytes, no thread can start.
     let output = bprec()
         .env("RUST_MIN_STACK", (1u64 << 60).to_string())
         .args(["record", "-q", "-a", "-o"])
@@ -208,7 +217,7 @@ fn standard_output_that_is_closed_is_an_error() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
-/// Files of others are refused as by the kernel's protected_regular and protected_fifos, which hold for O_CREAT only.
+/// bprec refuses files of other users like the kernel's protected_regular and protected_fifos, which apply only to O_CREAT.
 #[test]
 fn what_others_put_where_anyone_may_is_refused() {
     if !root("what_others_put_where_anyone_may_is_refused") {
@@ -238,7 +247,7 @@ fn what_others_put_where_anyone_may_is_refused() {
             fs::remove_file(&planted).unwrap();
         }
     }
-    // The same for files of commands that read, and for what is counted.
+    // The same rules apply to the output of commands that read, and of `stat`.
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-6.1/ratio.data");
     let input = input.to_str().unwrap();
     for (arguments, suffixes) in [
@@ -257,7 +266,7 @@ fn what_others_put_where_anyone_may_is_refused() {
             assert_eq!(fs::read_dir(&shared).unwrap().count(), 1, "{about}");
             fs::remove_file(&planted).unwrap();
         }
-        // A link of one's own to what another user has put there.
+        // The user's own link points to a file of another user.
         if arguments[0] == "stat" {
             let theirs = shared.join("theirs");
             fs::write(&theirs, "planted").unwrap();
@@ -268,7 +277,7 @@ fn what_others_put_where_anyone_may_is_refused() {
             fs::remove_file(&path).unwrap();
             fs::remove_file(&theirs).unwrap();
         }
-        // A file of one's own is written.
+        // The user's own file is written.
         fs::write(&path, "own").unwrap();
         succeed(bprec().args(arguments).arg(&path));
         assert_ne!(fs::read(&path).unwrap(), b"own");
@@ -276,7 +285,7 @@ fn what_others_put_where_anyone_may_is_refused() {
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
     }
-    // One's own file there, and others' where not anyone may write.
+    // Allowed: the user's own file in that directory, and files of other users in directories that not everyone may write.
     fs::write(&path, "own").unwrap();
     record(&path, &["-q", "-a", "--", "true"]);
     assert_eq!(fs::read(beside(&path, ".old")).unwrap(), b"own");
@@ -286,7 +295,7 @@ fn what_others_put_where_anyone_may_is_refused() {
     record(&elsewhere, &["-q", "-a", "--", "true"]);
 }
 
-/// The kernel's own count of what was asked to be put on the disk.
+/// Compares with the kernel's count of syncs.
 #[test]
 fn what_was_recorded_is_put_on_the_disk() {
     const NAME: &str = "what_was_recorded_is_put_on_the_disk";
@@ -310,14 +319,14 @@ fn what_was_recorded_is_put_on_the_disk() {
         skip(NAME, "perf cannot count system calls");
         return;
     };
-    // Before it has a name, that there is a header; then features, header and name.
+    // Syncs: fdatasync of the header before the file gets its name; at the end, fsync of features, header and directory.
     assert!(at_end >= 3 && meanwhile == 1, "{at_end} and {meanwhile}");
     let until_synced = ["record", "-q", "-a", "--sync=0.01", "-o", name, "--", "sleep", "1"];
     let (at_end, meanwhile) = counted(&until_synced).unwrap();
     assert!(at_end >= 3 && meanwhile >= 2, "{at_end} and {meanwhile}");
     let copy = dir.path("copy");
     let (synced, _) = counted(&["rewrite", "-i", name, "-o", copy.to_str().unwrap()]).unwrap();
-    assert!(synced >= 2, "file and name: {synced}");
+    assert!(synced >= 2, "expected syncs of the file and its directory: {synced}");
     let output = bprec().args(["record", "-o"]).arg(&path).arg("--sync=no").output().unwrap();
     assert!(said(&output).contains("expected seconds, a time like 500ms or 10s, or off"), "{}", said(&output));
 }
@@ -333,19 +342,19 @@ fn a_recording_that_goes_on_is_not_mended() {
     wait_for_checkpoint(&path);
     let output = bprec().args([OsStr::new("recover"), OsStr::new("--in-place"), path.as_os_str()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("is being written"), "{}", said(&output));
+    assert!(said(&output).contains("is still writing"), "{}", said(&output));
     signal(&child, "-INT");
     assert!(child.wait().unwrap().success());
     samples(&path);
 }
 
-/// The recorder as a file with capabilities, in a directory that everyone may read; and a directory that everyone may write.
+/// Copies the recorder with file capabilities into a directory that everyone may read; also returns a directory that everyone may write.
 fn with_capabilities(name: &str, dir: &Scratch, given: &str) -> Option<(PathBuf, PathBuf)> {
     if !root(name) {
         return None;
     }
     let (own, shared) = (dir.path("bprec"), dir.path("shared"));
-    // By a process of its own: what another test starts meanwhile would hold a file open that is to be run.
+    // Another process makes the copy: otherwise a child that another test starts at the same time would inherit the executable open for writing.
     succeed(Command::new("cp").arg(env!("CARGO_BIN_EXE_bprec")).arg(&own));
     fs::create_dir(&shared).unwrap();
     for (path, mode) in [(own.parent().unwrap(), 0o755), (&own, 0o755), (&shared, 0o777)] {
@@ -360,7 +369,7 @@ fn with_capabilities(name: &str, dir: &Scratch, given: &str) -> Option<(PathBuf,
 
 const AS_NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
-/// Goes when the test does.
+/// A process that is killed when the test ends.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -388,7 +397,7 @@ fn count(path: &Path, kind: RecordType, id: u32) -> usize {
     of_kind.filter(|record| file.endian().u32_at(record.body(), 0) == Some(id)).count()
 }
 
-/// A recorder with capabilities of its file does not lend them: the maps of others stay unread, unless root has allowed it.
+/// A recorder with file capabilities does not pass its privileges on: maps of other users are not read, unless root has allowed it.
 #[test]
 fn rights_that_the_caller_lacks_are_not_lent() {
     let dir = Scratch::new();
@@ -411,18 +420,23 @@ fn rights_that_the_caller_lacks_are_not_lent() {
         assert_eq!(output.status.code(), Some(2), "{option}: {}", said(&output));
         assert!(said(&output).contains(&format!("{option} is refused")), "{option}: {}", said(&output));
     }
-    // The option does its work; and it names tasks of others, whose mappings the kernel shows to nobody but them.
+    // Without these options, recording works. The recording names tasks of other users, but does not contain their mappings, which the kernel shows
+    // only to their owner.
     let sleepers = [Sleeper::start(&[]), Sleeper::start(&AS_NOBODY)];
     let output = as_nobody(&["record", "-a", "-o", "perf.data", "--", "true"]);
     assert!(output.status.success(), "{}", said(&output));
     let path = shared.join("perf.data");
     let ids = sleepers.each_ref().map(|sleeper| sleeper.0.id());
-    assert_eq!(ids.map(|id| count(&path, RecordType::COMM, id) > 0), [true, true], "both are named");
-    assert_eq!(ids.map(|id| count(&path, RecordType::MMAP2, id) > 0), [false, true], "mappings of others");
+    assert_eq!(ids.map(|id| count(&path, RecordType::COMM, id) > 0), [true, true], "both processes have names");
+    assert_eq!(
+        ids.map(|id| count(&path, RecordType::MMAP2, id) > 0),
+        [false, true],
+        "only the process of the same user has mappings"
+    );
 }
 
-/// Also the right to look into processes of others (CAP_SYS_PTRACE: descriptors, namespaces, mappings) is lent only where root has allowed
-/// it, by one line. What the recorder can do is what the kernel says of it while it records.
+/// The privilege to inspect processes of other users (CAP_SYS_PTRACE: descriptors, namespaces, mappings) is also passed on only if root has allowed
+/// it, by one line in a file. The test reads the recorder's capabilities from the kernel while it records.
 #[test]
 fn processes_of_others_are_looked_into_where_root_allows_it() {
     const NAME: &str = "processes_of_others_are_looked_into_where_root_allows_it";
@@ -430,15 +444,15 @@ fn processes_of_others_are_looked_into_where_root_allows_it() {
     let given = "cap_perfmon,cap_bpf,cap_syslog,cap_sys_admin,cap_sys_ptrace+ep";
     let Some((own, shared)) = with_capabilities(NAME, &dir, given) else { return };
     let theirs = Sleeper::start(&[]);
-    // Seen as /etc by the recorder alone.
+    // Only the recorder sees this directory as /etc.
     let etc = dir.path("etc");
     fs::create_dir_all(etc.join("bprec")).unwrap();
     for (line, is_allowed) in [("--dump-map\n", false), ("--user-symbols\n", true)] {
         fs::write(etc.join("bprec/allowed"), line).unwrap();
         let path = shared.join("perf.data");
-        // The last thing that the recorder starts says which rights its parent has: of each thread.
+        // The recorded command prints the capabilities of each thread of its parent, the recorder.
         let rights = shared.join("rights");
-        // A thread may end between its name and its file.
+        // A thread may end after its name was listed.
         let ask = format!("grep -hs CapEff /proc/$PPID/task/*/status >{} || true", rights.display());
         let inside = format!("mount --bind {} /etc && exec \"$@\"", etc.display());
         let mut command = Command::new("unshare");
@@ -451,7 +465,7 @@ fn processes_of_others_are_looked_into_where_root_allows_it() {
         });
         let sys_ptrace: Vec<bool> = sys_ptrace.collect();
         assert!(sys_ptrace.len() > 1 && sys_ptrace.iter().all(|has| *has == is_allowed), "{line}: {rights}");
-        assert!(count(&path, RecordType::COMM, theirs.0.id()) > 0, "{line}: it is named");
+        assert!(count(&path, RecordType::COMM, theirs.0.id()) > 0, "{line}: the process has a name");
         assert_eq!(count(&path, RecordType::MMAP2, theirs.0.id()) > 0, is_allowed, "{line}: its mappings");
     }
 }

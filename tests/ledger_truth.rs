@@ -1,4 +1,4 @@
-//! The ledger and its trees against loads whose cost is known from what they are made of. Real kernel, root.
+//! The ledger and its trees, compared with loads of known cost. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded, Opened};
 use serde_json::Value;
 
-/// The member of a list with this id.
+/// Finds the member of a list with this id.
 fn with_id(list: &Value, id: u32) -> Option<&Value> {
     list.as_array().unwrap().iter().find(|it| it["id"] == id)
 }
@@ -18,13 +18,13 @@ fn samples(value: &Value) -> u64 {
     value["samples"].as_u64().unwrap_or_else(|| panic!("no samples: {value:#}"))
 }
 
-/// An extension in the place of a function of the dispatcher, and so much work; or why there can be none.
+/// Loads an extension that replaces a function of the dispatcher, with this number of loops; fails if it cannot be loaded.
 fn extension(dispatcher: &Loaded, place: &str, loops: u32) -> anyhow::Result<Loaded> {
     let opened = Fixture::EXTENSION.open()?.loops(loops)?;
     opened.on_function_of(dispatcher, "xdp_dispatcher", place)?.start()
 }
 
-/// Two extensions of a dispatcher, one program text with loops of 1 : 3, have 1 : 3 of what ran in both, in the table and below the dispatcher.
+/// Two extensions of a dispatcher have the same code with loops of 1 : 3. Their shares are 1 : 3, in the table and below the dispatcher.
 #[test]
 fn extensions_are_below_their_dispatcher_by_their_work() {
     const WORK: u32 = 200;
@@ -60,10 +60,10 @@ fn extensions_are_below_their_dispatcher_by_their_work() {
         let mut all_inside = 0;
         for (id, expected) in [(one_id, of_one), (three_id, of_three)] {
             let inside = with_id(&tree["inside"], id).ok_or_else(|| format!("{id} is not inside: {tree:#}"))?;
-            // A sample of an extension's first instructions has no frame of the dispatcher: they have none of their own yet.
+            // A sample in an extension's first instructions has no frame of the dispatcher, because the extension has not made its own frame yet.
             let inside = samples(inside);
             assert!(inside <= expected && inside * 100 >= expected * 98, "{inside} of {expected}: {tree:#}");
-            // Below the function of the dispatcher that called it, which left no frame of its own.
+            // The extension is below the function of the dispatcher that called it, although this function left no frame.
             let nodes = tree["nodes"].as_array().unwrap();
             let node = nodes.iter().find(|node| node["kind"] == "other" && node["id"] == id);
             let node = node.unwrap_or_else(|| panic!("no line of {id}: {tree:#}"));
@@ -74,7 +74,7 @@ fn extensions_are_below_their_dispatcher_by_their_work() {
         let ran = of_one + of_three;
         let share = of_one as f64 / ran as f64;
         println!("{of_one} : {of_three}, {:.2} % of what ran in both; the dispatcher {}", share * 100.0, samples(tree));
-        // Three points are one and a half standard deviations of so few.
+        // Fails with too few samples: with 400, the allowed three points are only 1.4 standard deviations.
         if ran < 400 {
             return Err(format!("only {ran} samples"));
         }
@@ -85,7 +85,7 @@ fn extensions_are_below_their_dispatcher_by_their_work() {
     });
 }
 
-/// Programs with one body, on a raw tracepoint and on a tracepoint of the same event.
+/// Programs with the same body: one on a raw tracepoint, one on a tracepoint of the same event.
 const TWINS: [&str; 2] = ["twin_on_raw_tracepoint", "twin_on_tracepoint"];
 const PERIOD_NS: u64 = 250_000;
 
@@ -99,13 +99,13 @@ fn cpu_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Records the machine by time. Nothing is counted, which would be a part of what runs programs.
+/// Records the machine by time, without counters, whose cost would be part of the entry code.
 fn record_by_time(path: &Path) -> Running {
     Running::record(path, &["-c", &PERIOD_NS.to_string(), "-e", "cpu-clock", "--counters", "off"])
 }
 
-/// Cost of one of the twins to a system call, ns, when it is alone on the event: by the samples that it is charged, and
-/// by the clock for the whole call.
+/// Runs one twin alone on the event. Returns two times per system call, in ns: the cost that its samples charge to it, and the CPU time of the whole
+/// call by the clock.
 fn cost_of_twin(name: &str, path: &Path) -> Result<(f64, f64), String> {
     let mut twins = twins(1).load().unwrap();
     twins.attach_program(name).unwrap();
@@ -123,7 +123,7 @@ fn cost_of_twin(name: &str, path: &Path) -> Result<(f64, f64), String> {
     Ok((samples(row) as f64 * PERIOD_NS as f64 / calls as f64, call_ns))
 }
 
-/// The samples of this thread in the own code of each twin. Calls of other tasks enter the programs, too, and do no work.
+/// Samples of this thread in the own code of each twin. System calls of other tasks also run the twins, which then do no work.
 fn of_this_thread(path: &Path, twins: &Loaded) -> Result<[f64; 2], String> {
     let report = report_of_this_thread(path, &["--by-prog"]);
     let event = &report["events"][0];
@@ -135,7 +135,7 @@ fn of_this_thread(path: &Path, twins: &Loaded) -> Result<[f64; 2], String> {
     Ok(of_twins)
 }
 
-/// Two programs with one body on hooks of two kinds, run by the same calls: their own code has as many samples, within three standard
+/// Two programs with the same body on hooks of two kinds run for the same calls. Their own code has equally many samples, within three standard
 /// deviations of two Poisson counts.
 #[test]
 fn one_body_on_two_hooks_costs_the_same() {
@@ -168,8 +168,8 @@ fn one_body_on_two_hooks_costs_the_same() {
     });
 }
 
-/// A tracepoint costs more than a raw one, as the fields of its event are filled before the program runs. What it costs more by the clock is in what
-/// the program is charged.
+/// A tracepoint costs more than a raw tracepoint, because the kernel fills the fields of its event before the program runs. The samples charge this
+/// extra cost, as measured by the clock, to the program.
 #[test]
 fn the_fields_of_an_event_are_paid_by_its_program() {
     if !root("the_fields_of_an_event_are_paid_by_its_program") {
@@ -183,7 +183,7 @@ fn the_fields_of_an_event_are_paid_by_its_program() {
         let ((raw_charged, raw_call), (charged, call)) = (raw?, tracepoint?);
         let (by_samples, by_clock) = (charged - raw_charged, call - raw_call);
         println!("more on the tracepoint: {by_samples:.1} ns by samples, {by_clock:.1} ns by the clock");
-        // Neighbours make one of two recordings slower. Without what fills the fields it is 0.3.
+        // Other load can make one of the two recordings slower. Without the cost of the fields, the ratio is 0.3.
         match (0.6..1.4).contains(&(by_samples / by_clock)) {
             true => Ok(()),
             false => Err(format!("{by_samples:.1} ns by samples, {by_clock:.1} ns by the clock")),

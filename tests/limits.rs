@@ -1,7 +1,7 @@
-//! Limits on what reading may take, held against recordings that once took more: by every command that reads, as its process was charged for it. The
-//! recordings are made by `bprec_generate::HOSTILE_SHAPES`; the fuzzer `shapes` makes others of the same kinds.
+//! Limits on time and memory of every command that reads, as measured by the kernel, for recordings that once exceeded these limits.
+//! `bprec_generate::HOSTILE_SHAPES` makes the recordings; the fuzzer `shapes` makes others of the same kinds.
 //!
-//! `BPREC_LIMITS` names the shapes to be read, with commas between; all without it.
+//! `BPREC_LIMITS` names the shapes to read, separated by commas; by default all.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -18,14 +18,14 @@ use std::time::Duration;
 use bprec_generate::HOSTILE_SHAPES;
 use support::Scratch;
 
-/// Memory beside what the same command takes for a small recording, and for each byte of input.
+/// Limit on memory in addition to the memory for a small recording: a fixed part, and a part per byte of input.
 const FIXED_BYTES: u64 = 4 << 20;
 const BYTES_PER_BYTE: u64 = 10;
-/// CPU time of all threads.
+/// Limit on the CPU time of all threads: a fixed part, and a part per byte of input.
 const FIXED_TIME: Duration = Duration::from_secs(1);
 const TIME_PER_BYTE: Duration = Duration::from_micros(1);
 
-/// Every way to read. `{}` is the recording, `{out}` a file that is not there.
+/// All commands that read. `{}` is the recording, `{out}` a file that does not exist.
 const COMMANDS: &[&str] = &[
     "report {}",
     "report --json {}",
@@ -37,6 +37,7 @@ const COMMANDS: &[&str] = &[
     "report --by hook {}",
     "report --tree {}",
     "report --payers {}",
+    "report --bill {}",
     "report --over-time {}",
     "report --lines {}",
     "report --advise {}",
@@ -68,7 +69,7 @@ struct Taken {
     peak_bytes: u64,
 }
 
-/// Runs a command to its end, or until it has taken far more than is allowed.
+/// Runs a command until it ends, or until it has used far more than the limits.
 fn run(command: &str, recording: &Path, out: &Path, (cpu, memory_bytes): (Duration, u64)) -> Taken {
     let words = command.split(' ').map(|word| match word {
         "{}" => recording.as_os_str(),
@@ -79,10 +80,10 @@ fn run(command: &str, recording: &Path, out: &Path, (cpu, memory_bytes): (Durati
     process.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let limit = |resource, value: u64| {
         let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
-        // SAFETY: a limit that is there.
+        // SAFETY: sets an existing limit.
         unsafe { libc::setrlimit(resource, &limit) }
     };
-    // Being forked, and not spawned, it does not begin with this process's peak as its own.
+    // The child is forked, not spawned, so its peak memory does not start with the peak of this process.
     // SAFETY: the closure makes system calls alone.
     let process = unsafe {
         process.pre_exec(move || {
@@ -94,7 +95,7 @@ fn run(command: &str, recording: &Path, out: &Path, (cpu, memory_bytes): (Durati
     };
     let id = process.spawn().unwrap().id();
     let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
-    // SAFETY: a child of this process that nobody else waits for, and places to write to; zeros are a value of all of its fields.
+    // SAFETY: no other code waits for this child, and both pointers are valid; zeros are a valid value of all fields.
     let usage = unsafe {
         assert_eq!(libc::wait4(id as i32, &raw mut status, 0, usage.as_mut_ptr()), id as i32);
         usage.assume_init()
@@ -104,7 +105,7 @@ fn run(command: &str, recording: &Path, out: &Path, (cpu, memory_bytes): (Durati
     Taken { status, cpu, peak_bytes: usage.ru_maxrss as u64 * 1024 }
 }
 
-/// Why what a command took is too much.
+/// Returns the reason if a command exceeded the limits.
 fn excess(taken: &Taken, (cpu, memory_bytes): (Duration, u64)) -> Option<String> {
     let has_ended = libc::WIFEXITED(taken.status) && matches!(libc::WEXITSTATUS(taken.status), 0..=2);
     let is_within = taken.cpu <= cpu && taken.peak_bytes <= memory_bytes;
@@ -122,7 +123,7 @@ fn excess(taken: &Taken, (cpu, memory_bytes): (Duration, u64)) -> Option<String>
 
 #[test]
 fn reading_takes_memory_and_time_in_proportion_to_the_input() {
-    // Memory that a recording was made in goes back at once.
+    // Makes freed blocks of 1 MiB or more go back to the kernel at once: recordings are made in such blocks.
     // SAFETY: sets a number.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20) };
     let scratch = Scratch::new();
@@ -147,7 +148,7 @@ fn reading_takes_memory_and_time_in_proportion_to_the_input() {
         let journal = recording.with_extension("journal");
         files.journal.iter().for_each(|bytes| fs::write(&journal, bytes).unwrap());
         drop(files);
-        // A child is charged with what this process takes when it forks.
+        // Returns free memory to the kernel, which charges a child with the memory of this process at the fork.
         // SAFETY: gives free memory back.
         unsafe { libc::malloc_trim(0) };
         let left = Mutex::new(COMMANDS.iter().enumerate());

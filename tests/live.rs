@@ -1,11 +1,12 @@
-//! Tests of the program where it records, counts, or looks at the machine: most need root. `cargo test --test live FILE::` runs one file.
+//! Tests of commands that record, count, or inspect the machine: most need root. `cargo test --test live FILE::` runs one file.
 //!
-//! BPF programs, run statistics and CPUs are the machine's, so these tests take turns (`support::turns`): tests of one file run side by side, those of two
+//! BPF programs, run statistics and CPUs are shared, so these tests take turns (`support::turns`): tests of one file run in parallel, tests of two
 //! files never, and a test that measures runs alone.
 
 mod advice;
 mod aggregate;
 mod annotate;
+mod bill;
 mod bperf;
 mod bpf_sampler;
 mod compression;

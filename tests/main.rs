@@ -1,7 +1,7 @@
-//! Tests of the program where it reads: they need no root, record nothing and change nothing on the machine, so each runs beside any other.
+//! Tests of commands that read: they need no root, record nothing and change nothing on the machine, so all can run at the same time.
 //!
-//! One program for all of them, as a file of its own costs a link of its own: `cargo test --test it FILE::` runs one file. `live.rs` is the same for
-//! tests that record. Programs of their own are `limits.rs`, as a process is charged for the memory of the one that forks it, and `viewers/`, which
+//! One program for all tests, because each test program must be linked: `cargo test --test it FILE::` runs one file. `live.rs` is the same for
+//! tests that record. Separate programs are `limits.rs`, because a process is charged for the memory of its parent, and `viewers/`, which
 //! opens exports in other programs.
 
 mod architecture;
@@ -10,6 +10,8 @@ mod documents;
 mod export;
 mod generated;
 mod help;
+mod install_script;
+mod option_pairs;
 mod pager;
 mod perf_options;
 mod recover;

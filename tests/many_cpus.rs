@@ -1,4 +1,4 @@
-//! A machine with many CPUs: what is recorded, reported and counted there, and how much memory that takes. Real kernel, root, 32 CPUs.
+//! A machine with many CPUs: recording, report, counts, and their memory. Real kernel, root, 32 CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -11,20 +11,20 @@ use serde_json::Value;
 const MIN_CPUS: usize = 32;
 const RUNS_PER_CPU: u64 = 20;
 
-/// The most memory that a process had so far.
+/// Peak memory of a process so far.
 fn peak_kib(process: &Running) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Objects of a kind, by id.
+/// Objects of a kind from bpftool, by id.
 fn listed(kind: &str) -> Vec<Value> {
     let output = Command::new("bpftool").args(["-j", kind, "list"]).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_default()
 }
 
-/// Bytes of the kernel's for maps other than these.
+/// Bytes of kernel memory for all maps except `but`.
 fn map_bytes(but: &BTreeSet<u64>) -> u64 {
     let maps = listed("map");
     let new = maps.iter().filter(|map| !but.contains(&map["id"].as_u64().unwrap()));
@@ -34,7 +34,7 @@ fn map_bytes(but: &BTreeSet<u64>) -> u64 {
 /// Runs a program on every CPU.
 fn run_everywhere(loaded: &Loaded, name: &str, cpus: usize) {
     for cpu in 0..cpus {
-        // SAFETY: a set of CPUs is plain bytes, of which zeroes are the empty set; the kernel reads it.
+        // SAFETY: a set of CPUs is plain bytes, and zeros are the empty set; the kernel only reads it.
         let moved = unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(cpu, &mut set);

@@ -1,4 +1,4 @@
-//! Maps of a recording: what a program wrote into them is what the report prints, and what bpftool prints.
+//! Maps of a recording: the report prints the values that a program wrote, like bpftool does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::support::{Scratch, bprec, perf, perf_installed, record, root, skip, s
 use bprec_fixtures::{Fixture, Loaded, load};
 use serde_json::{Value, json};
 
-/// The fixture, after its program has written.
+/// Loads the fixture, and runs its program, which writes the values.
 fn written() -> Loaded {
     let loaded = Fixture::TYPED_MAPS.open().unwrap().for_this_thread().unwrap().start().unwrap();
     load::system_calls(3);
@@ -18,7 +18,7 @@ fn written() -> Loaded {
 const MAPS: [&str; 6] =
     ["typed_hash", "typed_per_cpu", "typed_stacks", "typed_ring", "annotated_with_a_long_name", ".bss"];
 
-/// Records with the fixture's maps dumped.
+/// Records and dumps the maps of the fixture.
 fn record_maps(path: &Path, loaded: &Loaded, more: &[&str]) -> String {
     let ids: Vec<String> = MAPS.iter().map(|name| loaded.map_id(name).unwrap().to_string()).collect();
     let mut arguments = vec!["-a"];
@@ -105,14 +105,14 @@ fn values_are_those_that_the_program_wrote() {
     let stack = stacks.as_array().unwrap().iter().find(|stack| stack["key"] == global["typed_stack_id"]).unwrap();
     let names: Vec<_> = stack["value"].as_array().unwrap().iter().map(|frame| frame["symbol"].as_str()).collect();
     assert_eq!(names[0], Some("write_typed_values"), "{stack}");
-    // It was called by kernel functions, which the recording names where the kernel lets it see them.
+    // Kernel functions called the program; the recording names them if the kernel shows their symbols.
     let hidden = std::fs::read_to_string("/proc/kallsyms").unwrap().starts_with("0000000000000000 ");
     assert!(hidden || names.len() > 2 && names.iter().all(Option::is_some), "{stack}");
 
     let ring = &map(&report, &loaded, "typed_ring")["contents"];
     assert_eq!((&ring["entries"], &ring["list"]), (&json!(0), &json!([])));
 
-    // The text has the same.
+    // The text output has the same values.
     let id = loaded.map_id("typed_hash").unwrap();
     let output = succeed(bprec().args(["report", &format!("--maps={id}"), "-i"]).arg(&path));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -133,8 +133,8 @@ fn values_are_those_that_the_program_wrote() {
     }
 }
 
-/// Compares what bpftool says of a value with ours, and counts what it says. Its words are other ones: bit fields are
-/// unsigned and in hexadecimal, text is an array, pointers are numbers, and a struct without a name is a member without one.
+/// Compares bpftool's form of a value with ours, and counts the compared parts. In bpftool's form, bit fields are unsigned and hexadecimal, text is
+/// an array, pointers are numbers, and an anonymous struct is a member without a name.
 fn compare(theirs: &Value, ours: &Value, compared: &mut usize) {
     match (theirs, ours) {
         (Value::Object(members), _) => {
@@ -146,7 +146,7 @@ fn compare(theirs: &Value, ours: &Value, compared: &mut usize) {
         (Value::Array(items), Value::Array(of)) => {
             assert!(items.len() >= of.len(), "{theirs} {ours}");
             for (n, item) in items.iter().enumerate() {
-                // Text that is no UTF-8: ours leaves out the NULs at the end.
+                // A missing item is 0: for text that is not UTF-8, our form omits the NULs at the end.
                 compare(item, of.get(n).unwrap_or(&json!(0)), compared);
             }
             return;
@@ -163,9 +163,9 @@ fn compare(theirs: &Value, ours: &Value, compared: &mut usize) {
         (Value::Number(number), Value::String(pointer)) if pointer.starts_with("0x") => {
             assert_eq!(&format!("{:#x}", number.as_u64().unwrap()), pointer);
         }
-        // Bytes of text are signed to it.
+        // In bpftool, bytes of text are signed.
         (Value::Number(byte), Value::Number(of)) if byte.as_i64().is_some_and(|b| of.as_i64() == Some(b + 256)) => {}
-        // It does not know floating point.
+        // bpftool does not know floating point.
         (Value::Null, Value::Number(_)) => return,
         _ => assert_eq!(theirs, ours),
     }
@@ -185,7 +185,7 @@ fn bpftool_agrees() {
     let path = scratch.path("perf.data");
     record_maps(&path, &loaded, &["-q"]);
     let report = report_maps(&path, &[]);
-    // Members of the structs that are no structs; bpftool's JSON ends where it comes to the double.
+    // `least` is the minimum number of compared members. bpftool's JSON of a value ends at its first floating-point member.
     for (name, least) in [("typed_hash", 2 + 24), ("typed_per_cpu", 2 + 4), (".bss", 3)] {
         let id = loaded.map_id(name).unwrap().to_string();
         let output = succeed(Command::new("bpftool").args(["-j", "map", "dump", "id", &id]));
@@ -209,7 +209,7 @@ fn bpftool_agrees() {
     }
 }
 
-/// A bound is kept and said, names are patterns, and what there is not is said too.
+/// The recorder applies and reports a limit, matches names by patterns, and reports missing maps.
 #[test]
 fn what_is_cut_or_missing_is_said() {
     let test = "what_is_cut_or_missing_is_said";
@@ -225,13 +225,13 @@ fn what_is_cut_or_missing_is_said() {
     );
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("(typed_per_cpu): 1 entry; cut at 1 entry"), "{said}");
-    assert!(said.contains("there is no map no_such_map? yet"), "{said}");
-    assert!(said.contains("there is no map no_such_map?: its contents are not recorded"), "{said}");
+    assert!(said.contains("no loaded map matches no_such_map? yet"), "{said}");
+    assert!(said.contains("no loaded map matches no_such_map?, so the recording lacks its contents"), "{said}");
     let report = report_maps(&path, &[]);
     let contents = &map(&report, &loaded, "typed_per_cpu")["contents"];
     assert_eq!((&contents["entries"], &contents["cut"]), (&json!(1), &json!("cut at 1 entry")));
     assert_eq!(map(&report, &loaded, "typed_hash")["contents"], Value::Null);
-    // Maps of a program.
+    // With --prog, the report has only the maps of this program.
     let program = loaded.id_of("write_typed_values").unwrap().to_string();
     let of_program = report_maps(&path, &["--prog", &program]);
     assert!(
@@ -240,7 +240,7 @@ fn what_is_cut_or_missing_is_said() {
     let missing = bprec().args(["report", "--maps=no_such_map", "-i"]).arg(&path).output().unwrap();
     assert_eq!((missing.status.code(), missing.stdout.len()), (Some(1), 0));
 
-    // A stream carries the same, its types too.
+    // A stream has the same values, and also their types.
     let streamed = scratch.path("stream");
     let output = succeed(bprec().args(["record", "-q", "-a", "-o", "-", "--dump-map", &id.to_string(), "--", "true"]));
     std::fs::write(&streamed, output.stdout).unwrap();

@@ -1,5 +1,5 @@
-//! After any end of a recording, or of counting without one, `kill -9` included, the kernel is as it was. Real kernel, root; a test binary of its own, so that
-//! no other test switches the kernel's statistics beside it.
+//! The kernel is unchanged after a recording or a count, however it ended, also by `kill -9`. Real kernel, root; tests of other files wait, so that
+//! no other test switches the kernel's statistics at the same time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ fn shown(kind: &str, id: u64) -> String {
     format!("{kind} {}", String::from_utf8_lossy(&shown.stdout))
 }
 
-/// Objects of a recorder that are still there although no process holds them. The kernel frees a process's objects in
-/// workers, so that it is asked again for a while.
+/// Objects of a recorder that still exist although no process holds them. The kernel frees the objects of a process later, in workers, so the check
+/// is repeated for a while.
 fn left_behind(held: &Ids) -> Vec<String> {
     let patience = Instant::now() + Duration::from_secs(20);
     loop {
@@ -49,8 +49,7 @@ fn nothing_stays_in_the_kernel() {
 
     let this_process = std::process::id().to_string();
     let object = concat!("--bpf-object=", env!("CARGO_MANIFEST_DIR"), "/fixtures/bpf/ip_histogram.bpf.o");
-    // Each with the least number of links that it has while it runs: the iterator's, and one per event with a
-    // program.
+    // Commands, each with the minimum number of links that it has while it runs: one for the iterator, and one per event with a program.
     let ways: [(&[&str], usize); 6] = [
         (&["record", "-a"], 1),
         (&["record", "-a", "-e", "cpu-clock", "--aggregate"], 2),
@@ -60,7 +59,7 @@ fn nothing_stays_in_the_kernel() {
         (&["stat", "-b", "all"], 1),
     ];
     for (arguments, links) in ways {
-        // Before, programs were attached to events without a link.
+        // Before 5.15, programs were attached to events without a link.
         let links = if kernel_is(5, 15) { links } else { 1 };
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
             let before = KINDS.map(|kind| BTreeSet::from_iter(bpf_ids(kind)));
@@ -80,7 +79,7 @@ fn nothing_stays_in_the_kernel() {
             for (held, more) in held.iter_mut().zip(held_by(child.id())) {
                 held.extend(more);
             }
-            // Objects that were there before belong to others, who may have pinned them.
+            // Objects that existed before belong to other tools, which may have pinned them.
             for (held, others) in held.iter_mut().zip(&before) {
                 held.retain(|id| !others.contains(id));
             }

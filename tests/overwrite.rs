@@ -1,4 +1,4 @@
-//! `bprec record --overwrite`: the newest samples, in files that are complete by themselves. Real kernel, root; perf is the judge.
+//! `bprec record --overwrite`: the newest samples, in files that are complete by themselves. Real kernel, root; compared with perf.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::ffi::CStr;
@@ -9,11 +9,11 @@ use std::process::Stdio;
 use crate::support::{self, Scratch, bprec, perf, perf_installed, report, root, signal, wait_for};
 use bprec_fixtures::Fixture;
 
-/// Touches so many pages for the first time, one fault each, under this name.
+/// Touches this number of new pages, one fault each, under this task name.
 fn touch_pages(name: &CStr, pages: usize) {
-    // SAFETY: a plain system call with a string that lives as long as it.
+    // SAFETY: a plain system call with a string that outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-    // SAFETY: memory of its own, which nobody knows of before or after; each write is inside of it.
+    // SAFETY: the memory is private to this function, and each write is inside of it.
     unsafe {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let memory = libc::mmap(std::ptr::null_mut(), pages * 4096, access, kind, -1, 0);
@@ -23,13 +23,13 @@ fn touch_pages(name: &CStr, pages: usize) {
     }
 }
 
-/// Samples in a file by the task's name then, as perf has them.
+/// Samples in a file with this task name, as perf prints them.
 fn samples(path: &Path, comm: &str) -> usize {
     let out = perf(&["script", "-F", "comm,event", "-i", path.to_str().unwrap()]);
     out.lines().filter(|line| line.trim().starts_with(comm) && line.contains("page-faults")).count()
 }
 
-/// The files that are complete, the oldest first.
+/// Complete files of the recording, oldest first.
 fn closed(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
     let is_closed = |path: &PathBuf| {
@@ -41,15 +41,15 @@ fn closed(path: &Path) -> Vec<PathBuf> {
     closed
 }
 
-/// One fault is one sample. Of more than a ring holds the newest are in the file, and the next file begins where it ended.
+/// One fault is one sample. If there are more samples than a ring holds, the file has the newest ones, and the next file begins where this file ends.
 #[test]
 fn the_newest_samples_are_in_the_file() {
     let test = "the_newest_samples_are_in_the_file";
     if !root(test) || !perf_installed(test) {
         return;
     }
-    // On one CPU, they are in one ring. No huge pages, of which one fault would be for many.
-    // SAFETY: plain system calls; the set is plain data for which all zeros is a value.
+    // All samples of one CPU are in one ring. Without huge pages, each page causes one fault.
+    // SAFETY: plain system calls; for this set of CPUs, all zeros is a valid value.
     let thread = unsafe {
         let mut cpus: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(0, &mut cpus);
@@ -75,7 +75,7 @@ fn the_newest_samples_are_in_the_file() {
     let dumped = wait_for("a file", || closed(&path).pop());
     let newest = samples(&dumped, "newest");
     assert!((300..320).contains(&newest), "{newest}");
-    // A sample without a call chain has its header and eight fields, 72 bytes: that many fit into the ring.
+    // A sample without a call chain has its header and eight fields, 72 bytes, which limits the number in the ring.
     let oldest = samples(&dumped, "oldest");
     assert!(oldest > 100 && oldest + newest <= (256 << 10) / 72, "{oldest}");
     let info = perf(&["report", "--header-only", "-I", "-i", dumped.to_str().unwrap()]);

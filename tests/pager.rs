@@ -1,5 +1,5 @@
-//! Output that is longer than the terminal goes through a pager, which a confined command cannot start itself; output
-//! that is shorter, or goes elsewhere, does not.
+//! Output that is longer than the terminal goes to a pager, which a confined command cannot start itself. Output that is shorter, or not to a
+//! terminal, does not go to a pager.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::support::{self, bprec, skip, succeed, wait_for};
 use crate::tmux::{Terminal, tmux_installed};
 
-/// More rows than the table has, and fewer.
+/// Sizes of terminals that are higher and lower than the table.
 const HIGH: (u16, u16) = (120, 60);
 const LOW: (u16, u16) = (120, 8);
 
@@ -31,7 +31,7 @@ fn is_not_in(variables: &[(&str, &str)], name: &str) -> bool {
     variables.iter().all(|(there, _)| *there != name)
 }
 
-/// A pager that says that it runs, and with what, and then does `what`.
+/// Makes a pager that writes its pid and its environment to files, and then runs `what`.
 fn named(what: &str) -> String {
     format!("echo $$ > pager.pid; env > environment; {what}")
 }
@@ -80,7 +80,7 @@ fn less_shows_what_is_longer_than_the_screen() {
     assert!(is_gone(&pager[0]));
 }
 
-/// As with git, less is started in any case; it ends by itself if the table fits on the screen.
+/// Like git, bprec always starts less, which ends by itself if the table fits on the screen.
 #[test]
 fn less_ends_by_itself_below_a_table_that_fits() {
     let name = "less_ends_by_itself_below_a_table_that_fits";
@@ -116,7 +116,7 @@ fn there_is_no_pager_for_who_wants_none() {
     assert!(String::from_utf8(piped.stdout).unwrap().contains("101,416 bytes") && !Path::new("never").exists());
 }
 
-/// All commands with tables, each with its whole text and its colours.
+/// A pager gets the whole text and the colours of every command with tables.
 #[test]
 fn a_pager_gets_all_that_is_printed() {
     if !tmux_installed("a_pager_gets_all_that_is_printed") {
@@ -130,11 +130,15 @@ fn a_pager_gets_all_that_is_printed() {
         &["report", "--json", "-i", "RECORDING"],
         &["annotate", "account_syscall_enter", "-i", "RECORDING"],
         &["diff", "RECORDING", "RECORDING"],
-        // More than a pipe holds.
+        // This output is larger than the buffer of a pipe.
         &["script", "-i", "RECORDING"],
     ] {
         let terminal = run(LOW, arguments, &[("BPREC_PAGER", "exit 3"), ("PAGER", "touch shown")]);
-        assert_eq!((terminal.end(), text(&terminal, "shown")), (0, String::new()), "{arguments:?}: left at once");
+        assert_eq!(
+            (terminal.end(), text(&terminal, "shown")),
+            (0, String::new()),
+            "{arguments:?}: the pager exits immediately"
+        );
 
         let terminal = run(LOW, arguments, &[("PAGER", &pager)]);
         assert_eq!(terminal.end(), 0, "{arguments:?}");
@@ -193,7 +197,7 @@ fn without_its_pager_a_table_is_printed() {
     }
 }
 
-/// An interrupt is for the pager once it has something to show. A pager ends with its command.
+/// Once the pager shows output, only the pager handles an interrupt. The pager ends with its command.
 #[test]
 fn an_interrupt_leaves_nothing() {
     if !tmux_installed("an_interrupt_leaves_nothing") {
@@ -218,7 +222,7 @@ fn an_interrupt_leaves_nothing() {
     wait_for("the end of the pager", || is_gone(&pid).then_some(()));
 }
 
-/// For whoever may run only this with the rights of another user, less starts no programs.
+/// If sudo allows a user to run only bprec as another user, less must not start other programs.
 #[test]
 fn less_is_confined_when_another_user_asks() {
     if !tmux_installed("less_is_confined_when_another_user_asks") {

@@ -1,10 +1,12 @@
-//! Payers: the process whose system calls a program delays pays as much as it loses. Real kernel, root.
+//! Payers: a process whose system calls run a program pays exactly the time that it loses. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::support::{Running, Scratch, measured, report, root};
+use crate::support::{Running, Scratch, measured, report, root, skip, wait_for};
 use bprec_fixtures::{Fixture, load::system_calls};
 use serde_json::Value;
 
@@ -25,28 +27,31 @@ impl Caller {
             .unwrap();
         let (requests, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut caller = Caller { child, requests, answers };
-        // Its start is no part of any measurement.
+        // The start of the process is not measured.
         caller.cpu_ns(1);
         caller
     }
 
-    /// Lets it make so many calls; the CPU time that they took by the scheduler's account.
+    /// Makes the process perform this number of calls; returns their CPU time from the scheduler's accounting.
     fn cpu_ns(&mut self, calls: u64) -> u64 {
         let before = self.account_ns();
         writeln!(self.requests, "{calls}").unwrap();
         let mut line = String::new();
-        // The test harness has lines of its own.
+        // The test harness also prints lines.
         while line.trim() != format!("made {calls}") {
             line.clear();
-            assert!(self.answers.read_line(&mut line).unwrap() > 0, "it ended before it had made {calls} calls");
+            assert!(
+                self.answers.read_line(&mut line).unwrap() > 0,
+                "the process ended before it had made {calls} calls"
+            );
         }
         self.account_ns() - before
     }
 
     fn account_ns(&self) -> u64 {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let times = tasks.map(|task| {
-            let account = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+            let account = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
             account.split(' ').next().unwrap().parse::<u64>().unwrap()
         });
         times.sum()
@@ -60,7 +65,7 @@ impl Drop for Caller {
     }
 }
 
-/// Body of [`Caller`], in a process of its own: beside each call as much work, by a number that is the same every time.
+/// Body of [`Caller`], in its own process. After each call, it works for a pseudo-random time that is the same in every run.
 #[test]
 #[ignore = "run by another test"]
 fn calls_on_request() {
@@ -69,7 +74,7 @@ fn calls_on_request() {
         let mut random = 1u64;
         for _ in 0..calls {
             system_calls(1);
-            // Calls that follow each other evenly beat against the timer that samples.
+            // Evenly spaced calls would run in step with the sampling timer.
             for _ in 0..random >> 45 & 0xfff {
                 random = std::hint::black_box(random).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             }
@@ -80,11 +85,11 @@ fn calls_on_request() {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// One process makes 49 of 50 calls that a program works for: it is who pays, and BPF's share of its time is what it takes longer with
-/// the program than without.
+/// One process makes 49 of 50 calls that run a program: it pays for the program. BPF's share of its time equals the difference between its time with
+/// and without the program.
 #[test]
 fn the_process_that_makes_the_calls_pays_for_the_program() {
     if !root("the_process_that_makes_the_calls_pays_for_the_program") {
@@ -97,7 +102,7 @@ fn the_process_that_makes_the_calls_pays_for_the_program() {
     measured(|| {
         let (mut victim, mut other) = (Caller::start(), Caller::start());
         let without_ns = victim.cpu_ns(VICTIM);
-        // For whoever makes the call that the loads make.
+        // The program handles this call for all processes.
         let program = Fixture::TWIN_B.open().unwrap().set("filter_syscall", libc::SYS_getppid).unwrap();
         let program = program.loops(300).unwrap().start().unwrap();
         let id = program.id_of("same_name_in_two_objects").unwrap();
@@ -118,7 +123,8 @@ fn the_process_that_makes_the_calls_pays_for_the_program() {
         let payer = &event["payers"][first["payer"].as_u64().unwrap() as usize];
         let pid = payer["payer"][0]["pid"].as_u64().unwrap();
         assert_eq!(pid, u64::from(victim.child.id()), "{payer:#}");
-        // Other processes of the machine make some of the calls, too: of these two, it is 98 %, of some thousand samples.
+        // Compares only the two callers, as other processes also make some of these calls: the victim makes 98 % of the calls of the two, in a few
+        // thousand samples.
         let of_pid = |pid: u32| {
             let pays = |cell: &&&Value| {
                 let payer = &event["payers"][cell["payer"].as_u64().unwrap() as usize];
@@ -134,7 +140,7 @@ fn the_process_that_makes_the_calls_pays_for_the_program() {
         let lost = (with_ns as f64 - without_ns as f64) / with_ns as f64;
         let paid = number(&payer["payer_percent"]) / 100.0;
         println!("paid {paid:.4} by samples, lost {lost:.4} by the clock: {with_ns} ns with, {without_ns} ns without");
-        // Half of it is to be lost, or the measurement has nothing to go by.
+        // About half of the time must be lost, otherwise the measurement proves nothing.
         if !(0.2..0.9).contains(&lost) {
             return Err(format!("{lost} of the time is lost"));
         }
@@ -143,4 +149,72 @@ fn the_process_that_makes_the_calls_pays_for_the_program() {
             false => Err(format!("paid {paid} by samples, lost {lost} by the clock")),
         }
     });
+}
+
+/// Nested cgroups; dropping removes them.
+struct NestedCgroups(Vec<PathBuf>);
+
+impl Drop for NestedCgroups {
+    fn drop(&mut self) {
+        for cgroup in self.0.iter().rev() {
+            // The cgroup becomes empty some time after its last task has ended.
+            wait_for("an empty cgroup", || fs::remove_dir(cgroup).is_ok().then_some(()));
+        }
+    }
+}
+
+/// A process in the cgroup of a pod's container is recorded. The recorder gets a private `/var/log` with the container's log, as the kubelet would
+/// name it.
+#[test]
+fn a_container_of_a_pod_is_named_as_the_kubelet_names_it() {
+    let test = "a_container_of_a_pod_is_named_as_the_kubelet_names_it";
+    if !root(test) {
+        return;
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let unified = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|words| words[2] == "cgroup2");
+    let Some(unified) = unified else {
+        return skip(test, "no cgroup2 is mounted");
+    };
+    let (uid, id) = ("0f3c1c52-6a3e-4b2a-9a57-0f2f2c5d9b11", "5c37f9c5ea1a4d7f".repeat(4));
+    let mut cgroups = NestedCgroups(Vec::new());
+    let mut cgroup = Path::new(unified[1]).to_owned();
+    for name in [format!("kubepods-{}", std::process::id()), format!("pod{uid}"), id.clone()] {
+        cgroup.push(name);
+        fs::create_dir(&cgroup).unwrap();
+        cgroups.0.push(cgroup.clone());
+    }
+    let mut caller = Caller::start();
+    fs::write(cgroup.join("cgroup.procs"), caller.child.id().to_string()).unwrap();
+    let program = Fixture::TWIN_B.open().unwrap().set("filter_syscall", libc::SYS_getppid).unwrap();
+    let program = program.loops(300).unwrap().start().unwrap();
+
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let with_own_log = "mount -t tmpfs none /var/log && mkdir /var/log/containers && exec \"$@\"";
+    let link = format!(
+        "ln -s /var/log/pods/shop_cart-7c5_{uid}/web/0.log /var/log/containers/cart-7c5_shop_web-{id}.log; sleep 1"
+    );
+    let mut recording = Command::new("unshare")
+        .args(["--mount", "sh", "-c", with_own_log, "sh", env!("CARGO_BIN_EXE_bprec"), "record", "-q", "-a"])
+        .args(["-F", "999", "-e", "cpu-clock", "-o"])
+        .arg(&path)
+        .args(["--", "sh", "-c", &link])
+        .spawn()
+        .unwrap();
+    let ended = loop {
+        caller.cpu_ns(1_000);
+        if let Some(status) = recording.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert!(ended.success(), "{ended}");
+    drop((program, caller));
+
+    let report = report(&path, &["--payers=container"]);
+    let payers = report["events"][0]["payers"].as_array().unwrap();
+    let container = payers.iter().map(|payer| &payer["payer"][0]["container"]).find(|it| it["id"] == id.as_str());
+    let container = container.unwrap_or_else(|| panic!("{payers:#?}"));
+    let named = ["name", "pod_name", "container_name", "pod"].map(|member| container[member].as_str().unwrap());
+    assert_eq!(named, ["shop/cart-7c5/web", "shop/cart-7c5", "web", uid]);
 }

@@ -1,5 +1,5 @@
-//! Programs of the user's on events of their own: that they run, that what they let through, put out and count is in the
-//! recording, and that nothing of them stays. Real kernel, root.
+//! Programs of the user on separate events: they run; their samples, output and counts are in the recording; and nothing of them remains. Real
+//! kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -53,7 +53,7 @@ fn samples(path: &Path) -> Vec<Seen> {
 /// Key and value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// The entries of the maps of a recording, by name.
+/// Entries of the maps of a recording, by map name.
 fn maps(path: &Path) -> HashMap<String, Vec<Entry>> {
     let mut names = HashMap::new();
     let mut contents: HashMap<u32, (MapContents, Vec<u8>)> = HashMap::new();
@@ -81,8 +81,8 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(wide)
 }
 
-/// The program of that name that an event of the recording's own carries: others of the name are of tests beside this one, or of tests before it,
-/// where another recorder holds them still.
+/// Finds the program with this name on an event of this recording. Other programs with the name belong to tests that run at the same time, or to
+/// earlier tests if another recorder still holds them.
 fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
     let events = report["blinded_events"].as_array().unwrap();
     let is_own = |id: &Value| events.iter().any(|event| event["own"] == true && event["program_id"] == *id);
@@ -90,8 +90,8 @@ fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
     programs.find(|program| program["name"] == name && is_own(&program["id"])).unwrap()
 }
 
-/// True if the kernel is rid of a program, within a while: it frees them from workers, and other recordings that saw the program
-/// hold it to their end.
+/// Returns true if the kernel frees a program within some time. Workers free it later, and other recordings that have seen the program hold it until
+/// their end.
 fn is_gone(program: &Value) -> bool {
     let id = program["id"].as_u64().unwrap();
     wait_until(|| !bpf_ids("prog").contains(&id) || held_by_any()[0].contains(&id))
@@ -117,7 +117,7 @@ fn a_program_counts_the_very_samples_that_it_lets_through() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let object = fixture("ip_histogram");
-    // One CPU, so that no two runs can make one entry at once.
+    // On one CPU, two runs cannot make the same entry at the same time.
     record(&path, &["-q", "-e", "cpu-clock", "-C", "0", "-m", "4M", "--bpf-object", &object, "--", "sleep", "1"]);
     let event = "cpu-clock (count_samples_by_ip)";
     let mut let_through: BTreeMap<u64, u64> = BTreeMap::new();
@@ -140,7 +140,7 @@ fn a_program_counts_the_very_samples_that_it_lets_through() {
     assert_eq!((&own[0]["event"], &own[0]["program_id"]), (&event.into(), &program["id"]));
     let table = succeed(bprec().args(["report", "--notes", "-i"]).arg(&path));
     let table = String::from_utf8(table.stdout).unwrap().replace("\n#  ", "");
-    assert!(table.contains("this event carries program count_samples_by_ip ("), "{table}");
+    assert!(table.contains("BPF program count_samples_by_ip ("), "{table}");
     assert!(is_gone(program));
     if perf_installed(test) {
         let script = perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]);
@@ -171,10 +171,13 @@ fn children_inherit_the_program_with_the_event() {
         samples(&path).iter().filter(|sample| sample.event == event && sample.pid != parent).count() as u64
     };
     let (main, with_program) = (of_children("task-clock"), of_children(event));
-    assert!(main > 50 && with_program > 50, "{main} and {with_program} samples of the child");
+    assert!(
+        main > 50 && with_program > 50,
+        "{main} main samples and {with_program} samples with a program in the child"
+    );
     let counted: u64 = maps(&path)["samples_by_ip"].iter().map(|(_, count)| number(count)).sum();
     let all = samples(&path).iter().filter(|sample| sample.event == event).count() as u64;
-    // Two CPUs that meet a new address at the same moment can lose one.
+    // If two CPUs add the same new address at the same moment, one count can be lost.
     assert!(counted <= all && counted + 20 >= all, "{counted} counted, {all} let through");
     assert!(is_gone(by_name(&report(&path, &[]), "count_samples_by_ip")));
 }
@@ -192,18 +195,22 @@ fn stacks_are_counted_by_command() {
     record(&path, &["-q", "-e", "task-clock", "--bpf-object", &object, "--", "sh", "-c", burn]);
     let maps = maps(&path);
     let event = "task-clock (count_stacks_by_comm)";
-    assert_eq!(samples(&path).iter().filter(|sample| sample.event == event).count(), 0, "it lets none through");
+    assert_eq!(
+        samples(&path).iter().filter(|sample| sample.event == event).count(),
+        0,
+        "the program lets no sample through"
+    );
     let main = samples(&path).iter().filter(|sample| sample.event == "task-clock").count() as u64;
     let of_sh: u64 = maps["counts"].iter().filter(|(key, _)| key.starts_with(b"sh\0")).map(|(_, n)| number(n)).sum();
-    // Two events of one rate on one task: what either has more is at the ends.
+    // Two events with the same rate on one task differ only at the start and at the end.
     assert!(of_sh * 10 > main * 9 && of_sh * 9 < main * 10, "{of_sh} counted, {main} sampled");
     let with_user_stack = |key: &[u8]| i32::from_ne_bytes(key[20..24].try_into().unwrap()) >= 0;
-    assert!(maps["counts"].iter().any(|(key, _)| with_user_stack(key)), "user stacks are there without -g");
+    assert!(maps["counts"].iter().any(|(key, _)| with_user_stack(key)), "the program gets user stacks without -g");
     assert!(!maps["stacks"].is_empty());
     let text = succeed(bprec().args(["report", "--maps=stacks", "-i"]).arg(&path)).stdout;
     let text = String::from_utf8(text).unwrap();
     let frames: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("      0x")).collect();
-    // The kernel marks where its own and the user's frames begin.
+    // The kernel's markers before kernel and user frames are not printed.
     assert!(!frames.is_empty() && !frames.iter().any(|frame| frame.starts_with("fffffffffffff")), "{text}");
     let bss = &maps["stacks_b.bss"][0].1;
     assert_eq!(bss.len(), 40);
@@ -219,13 +226,13 @@ fn every_length_comes_back_byte_by_byte() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let object = fixture("emit_lengths");
-    // A ring that all of it fits into, so that nothing has to be put out twice.
+    // The ring holds all output, so the program emits each length only once.
     record(&path, &["-q", "-e", "cpu-clock", "-C", "0", "-m", "64M", "--bpf-object", &object, "--", "sleep", "3"]);
     let payloads: Vec<Vec<u8>> =
         samples(&path).into_iter().filter(|sample| sample.event == "payloads").map(|sample| sample.raw).collect();
     assert_eq!(payloads.len(), LONGEST);
     for (payload, length) in payloads.iter().zip(1..) {
-        // The kernel rounds up such that with the four bytes of its own size there are whole words.
+        // The kernel rounds up so that the payload and its four-byte size are whole words.
         assert_eq!(payload.len(), (length + 4usize).next_multiple_of(8) - 4);
         let prefix = (length as u32).to_le_bytes();
         assert_eq!(payload[..length.min(4)], prefix[..length.min(4)], "length {length}");
@@ -269,7 +276,7 @@ fn maps_defined_the_old_way_are_recorded() {
         let (index, total) = &maps["totals"][1];
         assert_eq!(number(index), 1);
         assert!(number(&total[..8]) > 20);
-        // low 9 and high 2748 in 4 and 12 bits, an enum, a union, an array of arrays.
+        // Value: low 9 and high 2748 in 4 and 12 bits, an enum, a union, an array of arrays.
         let grid = [0u16, 1, 2, 10, 11, 12].map(u16::to_ne_bytes).concat();
         let rest = [&0xabc9u32.to_ne_bytes()[..], &2u32.to_ne_bytes(), &[1, 2, 3, 4], &grid].concat();
         if cfg!(target_endian = "little") {
@@ -301,12 +308,15 @@ fn a_rejected_object_ends_it_before_it_begins() {
         (
             object.clone(),
             &[
-                "rejected.bpf.o: program reads_through_a_pointer_that_may_be_null: the verifier rejects it",
+                "rejected.bpf.o: the kernel's verifier rejects program reads_through_a_pointer_that_may_be_null",
                 "processed ",
             ][..],
         ),
         (format!("{object}:of_another_type"), &["program of_another_type is in section"]),
-        (format!("{object}:nobody"), &["no program nobody; there are: sound_program (perf_event)"]),
+        (
+            format!("{object}:nobody"),
+            &["the object has no program nobody; its programs are: sound_program (perf_event)"],
+        ),
         (fixture("no_such_object"), &["no_such_object.bpf.o: No such file"]),
     ] {
         let output = run(&object);
@@ -316,7 +326,7 @@ fn a_rejected_object_ends_it_before_it_begins() {
         assert_eq!(std::fs::read(&path).unwrap(), b"an older recording");
         assert!(!marker.exists() && !path.with_extension("data.old").exists());
     }
-    // Its map went with it, unless somebody else came to hold the program before it was let go.
+    // The kernel frees the map with the program, unless another process has opened the program before it was released.
     wait_for("its map that is gone", || {
         let [_, elsewhere, _] = held_by_any();
         let is_left = |map: &Value| {
@@ -325,7 +335,7 @@ fn a_rejected_object_ends_it_before_it_begins() {
         };
         (!bpftool(&["map", "list"]).iter().any(is_left)).then_some(())
     });
-    // The program that is sound can be had without the other.
+    // The valid program can be loaded without the other one.
     let output = run(&format!("{object}:sound_program"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(marker.exists());
@@ -346,7 +356,12 @@ fn programs_of_others_are_named_with_their_event() {
     let path: PathBuf = scratch.path("perf.data");
     let output = record(&path, &["-v", "-e", "task-clock", "--", "true"]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains(&format!("program {id} is on cpu-clock, which has no samples from inside kprobe")), "{said}");
+    assert!(
+        said.contains(&format!(
+            "program {id} is attached to cpu-clock: other users of this event lose samples inside kprobe"
+        )),
+        "{said}"
+    );
     let report = report(&path, &[]);
     let found = report["blinded_events"].as_array().unwrap().iter().find(|it| it["program_id"] == id).unwrap();
     assert_eq!((&found["event"], &found["own"]), (&"cpu-clock".into(), &false.into()));
@@ -354,5 +369,5 @@ fn programs_of_others_are_named_with_their_event() {
     let table = String::from_utf8(table.stdout).unwrap().replace("\n#  ", "");
     let note = table.lines().find(|line| line.contains(&format!("program count_perf_samples ({id})")));
     let note = note.unwrap_or_else(|| panic!("{table}"));
-    assert!(note.contains("is on perf event cpu-clock") && note.contains("are not affected"), "{note}");
+    assert!(note.contains("is attached to perf event cpu-clock") && note.contains("are not affected"), "{note}");
 }

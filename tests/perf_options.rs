@@ -1,5 +1,5 @@
-//! perf's options: each is in the tables of docs/perf.md, and what these say of bprec's is so. perf itself and the definitions of our options
-//! are the judges.
+//! perf's options: the tables of docs/perf.md list each of them, and are correct about bprec's options. Compared with perf's help and the definitions
+//! of bprec's options.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::process::Command;
 use bprec::{Here, PerfOption, perf_options};
 use serde_json::Value;
 
-/// Releases of perf that the tables are of, with their options, a line for each: `record -a --all-cpus`.
+/// Releases of perf in the tables, with their options, one per line: `record -a --all-cpus`.
 const RELEASES: [(&str, &str); 2] =
     [("6.1", include_str!("perf_options/perf-6.1")), ("7.3", include_str!("perf_options/perf-7.3"))];
 const COMMANDS: [&str; 7] = ["record", "report", "script", "annotate", "diff", "stat", "top"];
@@ -19,13 +19,13 @@ fn perf(arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-/// Options that the installed perf's own help lists: `-a --all-cpus`.
+/// Options in the help of the installed perf: `-a --all-cpus`.
 fn listed_by_perf(command: &str) -> BTreeSet<String> {
     let help = perf(&[command, "-h"]).unwrap();
     let options = help.lines().filter_map(|line| {
         let line = line.strip_prefix("    ")?;
         let option = line.trim_start();
-        // The text of an option, on a line of its own, stands further to the right.
+        // The description of an option is on a separate line, further to the right.
         let is_option = option.starts_with('-') && line.len() - option.len() <= 4;
         is_option.then(|| {
             option.split(['<', '[', ' ']).take_while(|word| word.starts_with('-')).collect::<Vec<_>>().join(" ")
@@ -45,7 +45,7 @@ fn name(option: &PerfOption) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(" ")
 }
 
-/// A release may give an option a letter: the newest counts.
+/// Compares with the newest release that has an option, because a release may add a short form to an option.
 #[test]
 fn every_option_of_perf_is_in_the_tables() {
     for command in COMMANDS {
@@ -57,7 +57,7 @@ fn every_option_of_perf_is_in_the_tables() {
         assert!(listed.len() > 15, "{command}: {listed:?}");
         let ours = perf_options(command);
         let names: BTreeSet<String> = ours.iter().map(name).collect();
-        assert_eq!(names.len(), ours.len(), "{command}: an option is there twice");
+        assert_eq!(names.len(), ours.len(), "{command}: an option is listed twice");
         let missing: Vec<_> = listed.difference(&names).collect();
         let unknown: Vec<_> = names.difference(&listed).collect();
         assert!(
@@ -103,11 +103,11 @@ fn what_the_tables_say_of_ours_is_so() {
             match option.here {
                 Here::Same => assert_eq!(has, [true, true], "{of}"),
                 Here::Other => assert!(!option.remark.is_empty(), "{of}: no remark"),
-                Here::Always => assert!(!option.long.is_some_and(has_long), "{of} is an option"),
+                Here::Always => assert!(!option.long.is_some_and(has_long), "bprec has the option {of}"),
                 Here::No => {
                     assert!(!option.remark.is_empty(), "{of}: no remark");
                     let has = option.long.is_some_and(has_long) || option.short.is_some_and(has_short);
-                    assert!(!has, "{of} is an option");
+                    assert!(!has, "bprec has the option {of}");
                 }
             }
         }
@@ -125,7 +125,7 @@ fn an_option_that_only_perf_has_is_answered_with_the_way_to_go() {
             if definitions.find_subcommand(command).unwrap().get_arguments().any(is_ours) {
                 continue;
             }
-            // Another one behind it ends the command, if it gets so far.
+            // If the option is accepted, the unknown option after it causes the error.
             let last = format!("--{long}");
             let output = Command::new(env!("CARGO_BIN_EXE_bprec")).args([command, &last, "--nosuch"]).output().unwrap();
             let said = String::from_utf8(output.stderr).unwrap();
@@ -146,7 +146,7 @@ fn letters_in_one_word_are_known_too() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert!(said(&["record", "-ab"]).contains("-b (--branch-any)"));
-    assert!(said(&["record", "-aT"]).contains("leave it out"));
+    assert!(said(&["record", "-aT"]).contains("omit the option"));
     assert!(said(&["report", "--nosuch"]).contains("unexpected argument '--nosuch'"));
 }
 
@@ -166,7 +166,7 @@ fn what_users_of_perf_type_is_understood() {
     assert_eq!(with(&["-s", "overhead_children"]), with(&["--sort", "total"]));
     let comms = with(&["-c", "bprec-load"]);
     assert_eq!(with(&["--comms", "bprec-load"]), comms);
-    // Its name until lately.
+    // Former name of the option.
     assert_eq!(with(&["--comm", "bprec-load"]), comms);
     assert_ne!(comms, table);
 
@@ -185,5 +185,8 @@ fn what_users_of_perf_type_is_understood() {
     let limited = json(&["--percent-limit", "10"]);
     assert_eq!(ids(&limited, 0.0), ids(&whole, 0.1));
     assert!(ids(&limited, 0.0).len() < ids(&whole, 0.0).len());
-    assert_eq!(limited["events"][0]["total"], whole["events"][0]["total"], "what is left out is in the total");
+    assert_eq!(
+        limited["events"][0]["total"], whole["events"][0]["total"],
+        "the total includes samples that are not shown"
+    );
 }

@@ -1,4 +1,4 @@
-//! Stock perf opens what is recorded, without a word of complaint, and counts the same. Real kernel, root, Debian's perf.
+//! Stock perf opens recordings without an error message, and counts the same. Real kernel, root, Debian's perf.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -11,9 +11,8 @@ use crate::support::{Running, Scratch, bprec, perf, perf_installed, record, repo
 use bprec_fixtures::Fixture;
 use bprec_fixtures::load::system_calls;
 
-/// One recording for all tests of this file: two copies of the tracepoint programs and a tail call chain at work, with user
-/// call chains, and a program that is loaded meanwhile. It goes on until the load has had a second of processor time with that program, however
-/// busy or slow the machine is.
+/// Makes one recording for all tests of this file: two copies of the tracepoint programs and a running tail call chain, with user call chains, and a
+/// program that is loaded meanwhile. It ends when the load has had a second of CPU time with that program, also on a busy or slow machine.
 fn recording() -> &'static Path {
     static RECORDING: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
     let (_, path) = RECORDING.get_or_init(|| {
@@ -59,7 +58,7 @@ fn every_command_of_perf_opens_it() {
     }
     let path = recording();
     let header = perf(&with_input(&["report", "--header-only"], path));
-    // Not every architecture's processor has a name that the kernel knows.
+    // On some architectures, the kernel does not know the name of the processor.
     let has_name = std::fs::read_to_string("/proc/cpuinfo").unwrap().contains("model name");
     assert_eq!(header.contains("# cpudesc : "), has_name, "{header}");
     for line in [
@@ -78,14 +77,14 @@ fn every_command_of_perf_opens_it() {
     for record in ["PERF_RECORD_KSYMBOL", "PERF_RECORD_BPF_EVENT", "PERF_RECORD_MMAP2", "PERF_RECORD_COMM"] {
         assert!(dump.contains(record), "no {record}");
     }
-    // perf report has no use for THROTTLE and UNTHROTTLE, whoever wrote them.
+    // perf report does not handle THROTTLE and UNTHROTTLE records of any recorder.
     let unhandled = dump.lines().find(|line| line.contains("unhandled") && !line.contains("THROTTLE"));
     assert_eq!(unhandled, None, "perf does not know all records");
 
     let scratch = Scratch::new();
     let injected = scratch.path("injected.data");
     perf(&with_input(&["inject", "-b", "-o", injected.to_str().unwrap()], path));
-    // A recording that went through perf has the same programs.
+    // A recording that perf has rewritten (`perf inject`) has the same programs.
     let (before, after) = (report(path, &[]), report(&injected, &[]));
     assert_eq!(before["events"][0]["rows"], after["events"][0]["rows"]);
 }
@@ -101,7 +100,7 @@ fn perf_converts_it() {
     assert!(std::fs::metadata(&json).unwrap().len() > 1_000);
 }
 
-/// `bpf_prog_<tag>_<name>` as perf names it, with its samples.
+/// Samples by symbol `bpf_prog_<tag>_<name>`, as perf names it.
 fn perf_samples_by_symbol(path: &Path) -> BTreeMap<String, u64> {
     let mut samples = BTreeMap::new();
     for line in perf(&with_input(&["script", "-G", "-F", "event,ip,sym"], path)).lines() {
@@ -115,7 +114,7 @@ fn perf_samples_by_symbol(path: &Path) -> BTreeMap<String, u64> {
     samples
 }
 
-/// perf counts as many samples as we do, and as many in each function of a program.
+/// perf counts the same number of samples as bprec, also in each function of a program.
 #[test]
 fn perf_counts_the_same_samples() {
     if !possible("perf_counts_the_same_samples") {
@@ -127,7 +126,7 @@ fn perf_counts_the_same_samples() {
     let by_symbol = perf_samples_by_symbol(path);
     assert_eq!(event["samples"]["samples"].as_u64().unwrap(), by_symbol.values().sum::<u64>());
 
-    // Programs of one name are one symbol for perf where their tags agree, so that sums by name are compared.
+    // For perf, programs with the same name and tag are one symbol, so sums by name are compared.
     let mut ours: BTreeMap<String, u64> = BTreeMap::new();
     for row in event["rows"].as_array().unwrap() {
         for part in row["parts"].as_array().unwrap() {
@@ -158,14 +157,14 @@ fn perf_annotates_a_program() {
         .max_by_key(|(_, samples)| *samples)
         .unwrap()
         .0;
-    // Debian's perf is built without a disassembler for BPF, and says so; more cannot be asked of the file.
+    // Debian's perf has no disassembler for BPF, and says so; nothing else can be tested with it.
     let output =
         Command::new("perf").args(with_input(&["annotate", "--stdio", "-s", &hottest], path)).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("libopcode") || output.status.success(), "{said}");
 }
 
-/// The same through a pipe.
+/// perf also reads a recording through a pipe.
 #[test]
 fn perf_reads_the_stream() {
     if !possible("perf_reads_the_stream") {
@@ -185,7 +184,7 @@ fn perf_reads_the_stream() {
     assert!(names.contains(&"account_syscall_enter"), "{names:?}");
 }
 
-/// Fields of a tracepoint are printed by perf from what the file says about it.
+/// perf prints the fields of a tracepoint by its format in the file.
 #[test]
 fn perf_prints_tracepoints() {
     if !possible("perf_prints_tracepoints") {
@@ -199,7 +198,7 @@ fn perf_prints_tracepoints() {
     assert!(line.contains("prev_comm=") && line.contains("next_pid="), "{line}");
 }
 
-/// A shell has no frame pointers: what calls what in it is known by DWARF alone.
+/// The shell has no frame pointers, so only DWARF gives its call chains.
 #[test]
 fn perf_unwinds_user_stacks_by_dwarf() {
     let test = "perf_unwinds_user_stacks_by_dwarf";
@@ -210,9 +209,9 @@ fn perf_unwinds_user_stacks_by_dwarf() {
     let path = scratch.path("perf.data");
     let load = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
     record(&path, &["-q", "-e", "cpu-clock:u", "-F", "499", "--call-graph", "dwarf", "--", "sh", "-c", load]);
-    // On arm64 its library says of every stack what it does not support.
+    // On arm64, perf's library complains about every stack.
     let script = succeed(Command::new("perf").args(["script", "-F", "comm,ip,sym", "-i"]).arg(&path)).stdout;
     let script = String::from_utf8_lossy(&script).into_owned();
     let deepest = script.split("\n\n").map(|sample| sample.lines().count().saturating_sub(1)).max().unwrap();
-    assert!(deepest >= 4, "{deepest} frames at most");
+    assert!(deepest >= 4, "the deepest chain has only {deepest} frames");
 }

@@ -1,5 +1,5 @@
-//! The line that says how far reading has come: on a terminal, when it takes long, until there is something to show. What makes reading
-//! take long here is that others run: a recording that is large enough would take gigabytes.
+//! The progress line: on a terminal, it is shown while reading takes long and there is no output yet. Here, reading takes long because other
+//! processes use the CPU: a recording that is large enough would take gigabytes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs::{self, File};
@@ -23,9 +23,9 @@ fn recording(scratch: &Scratch, container: Container, record_bytes: u64) -> Stri
     path.display().to_string()
 }
 
-/// Runs `bprec` in a terminal, with this behind its arguments, where shells that do nothing but run have nearly all of the CPU.
+/// Runs `bprec` with these arguments in a terminal, while busy shells use nearly all of the CPU.
 fn slowly(scratch: &Scratch, arguments: &str) -> Terminal {
-    // No test of another file is to be slowed.
+    // The busy shells must not slow down tests of other files.
     alone();
     let script = scratch.path("slowly.sh");
     let lines = format!(
@@ -37,7 +37,7 @@ fn slowly(scratch: &Scratch, arguments: &str) -> Terminal {
     Terminal::run((160, 40), "sh", &[script.to_str().unwrap()], &[])
 }
 
-/// The screens until the end.
+/// All screens until the command ends.
 fn screens(terminal: &Terminal) -> Vec<Vec<String>> {
     let began = Instant::now();
     let mut screens = vec![terminal.screen()];
@@ -49,7 +49,7 @@ fn screens(terminal: &Terminal) -> Vec<Vec<String>> {
     screens
 }
 
-/// Pass and share, %, in the line.
+/// Pass and share (%) of the progress line.
 fn progress(screen: &[String]) -> Option<(u32, u32)> {
     let line = screen.iter().find(|line| line.starts_with("bprec: reading "))?;
     let (_, said) = line.split_once("large.data, pass ").unwrap_or_else(|| panic!("{line}"));
@@ -88,13 +88,13 @@ fn a_log_has_no_progress() {
     let began = Instant::now();
     let terminal = slowly(&scratch, &format!("report --threads 1 --limit 3 -i '{path}' 2>'{}'", log.display()));
     screens(&terminal);
-    // On a terminal there is a line after one.
+    // On a terminal, a progress line would be shown after one second.
     assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(terminal.end(), 0);
     assert_eq!(fs::read_to_string(&log).unwrap(), "");
 }
 
-/// Progress of a command that has read half of a pipe and waits for the rest; it does its work afterwards.
+/// Asserts the progress of a command that has read half of a pipe and waits for the rest; then the command finishes.
 fn assert_half(scratch: &Scratch, container: Container, arguments: &str, shown: &str) {
     let path = recording(scratch, container, 4 << 20);
     let fifo = scratch.path("fifo");
@@ -129,7 +129,7 @@ fn what_arrives_shows_how_much_it_is() {
     }
 }
 
-/// The output of a script is read by half: the share stays where it is until the rest is read.
+/// `script` has read half of its input: the progress stays the same until the rest is read.
 #[test]
 fn script_shows_how_much_of_a_file_is_printed() {
     if !tmux_installed("script_shows_how_much_of_a_file_is_printed") {

@@ -1,5 +1,5 @@
-//! The system calls that commands which read can make, asked of the kernel: every number, in each part of a command's life, through the filters
-//! that the program itself installs. `docs/security.md` has the table; `BPREC_UPDATE=1` takes over what differs.
+//! The system calls that commands which read can make, tested in the kernel: every number, in each phase of a command, with the filters that the
+//! program itself installs. `docs/security.md` has the table; `BPREC_UPDATE=1` updates the table.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -14,17 +14,18 @@ use crate::support::{Scratch, skip};
 use crate::tracee::{Tracee, Verdict, terminal};
 use bprec_generate::{Container, Shape, generate_bytes};
 
-/// Numbers that are asked about: all that any kernel has, and as many again.
+/// Limit on tested numbers: all numbers of existing kernels, and as many above.
 const NUMBERS: u64 = 1024;
-/// `uretprobe` and `uprobe`, which no filter sees: they end a process that makes them anywhere but where the kernel has put them.
+/// Numbers of `uretprobe` and `uprobe`, which the kernel never passes to a filter: it ends a process that calls them outside the code placed by the
+/// kernel.
 const UNFILTERED: std::ops::RangeInclusive<u64> = 335..=336;
-/// The bit of numbers of programs with short pointers, which mean the same calls.
+/// Bit in the numbers of x32 programs (32-bit pointers), which mean the same calls.
 const X32: u64 = 1 << 30;
 
 macro_rules! names {
     ($($name:ident = $number:ident)*) => { &[$((stringify!($name), libc::$number)),*] };
 }
-/// Names of the calls that some command makes.
+/// Names of the calls that commands make.
 #[rustfmt::skip]
 const NAMES: &[(&str, libc::c_long)] = names!(
     read = SYS_read readv = SYS_readv pread64 = SYS_pread64 write = SYS_write writev = SYS_writev lseek = SYS_lseek close = SYS_close
@@ -44,7 +45,7 @@ const NAMES: &[(&str, libc::c_long)] = names!(
     ftruncate = SYS_ftruncate pwrite64 = SYS_pwrite64
 );
 
-/// Requests to devices: those that the program makes, and those that do harm elsewhere.
+/// Requests to devices: those that the program makes, and harmful ones.
 const REQUESTS: &[(&str, u64)] = &[
     ("TCGETS", 0x5401),
     ("TCSETS", 0x5402),
@@ -74,7 +75,7 @@ const REQUESTS: &[(&str, u64)] = &[
     ("UFFDIO_API", 0xc018_aa3f),
 ];
 
-/// Arguments of a call, each with what it is called if it is allowed; nothing where the arguments make no difference.
+/// Arguments of a call, each with its name in the table; empty if the arguments make no difference.
 fn arguments(call: libc::c_long, own: u64) -> Vec<(String, [u64; 5])> {
     let each = |at: usize, values: &[u64], name: &dyn Fn(u64) -> String| {
         let with = |value: &u64| {
@@ -123,7 +124,7 @@ fn arguments(call: libc::c_long, own: u64) -> Vec<(String, [u64; 5])> {
             each(1, &commands, &|command| named(&[("F_GETFD", 1), ("F_DUPFD_CLOEXEC", 1030)], command))
         }
         libc::SYS_ioctl => {
-            // All of terminals, of any size and direction; and the first of all others.
+            // All requests of terminals, of any size and direction; and the first request of every other type.
             let terminals = (0..256u64).flat_map(|number| {
                 let sizes = [0u64, 4, 36, 44];
                 sizes.into_iter().flat_map(move |size| (0..4).map(move |way| way << 30 | size << 16 | 0x5400 | number))
@@ -156,7 +157,7 @@ fn arguments(call: libc::c_long, own: u64) -> Vec<(String, [u64; 5])> {
     }
 }
 
-/// Ways to open, with the flags as an argument at this place.
+/// Combinations of arguments to open a file, with the flags at this index.
 fn opening(flags_at: usize) -> Vec<(String, [u64; 5])> {
     let ways = [
         ("to read", libc::O_RDONLY | libc::O_CLOEXEC),
@@ -179,7 +180,7 @@ fn opening(flags_at: usize) -> Vec<(String, [u64; 5])> {
     let mut asked = Vec::new();
     for (way, flags) in ways {
         for (mode, kind) in modes {
-            // The kernel looks at the mode only where a file is created.
+            // The kernel uses the mode only if it creates a file.
             let kind = if flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE { kind } else { "" };
             let mut arguments = [0; 5];
             (arguments[flags_at], arguments[flags_at + 1]) = (u64::from(flags.cast_unsigned()), mode);
@@ -189,10 +190,10 @@ fn opening(flags_at: usize) -> Vec<(String, [u64; 5])> {
     asked
 }
 
-/// A call and what its arguments are, where that makes a difference.
+/// A call, and the name of its arguments if they make a difference.
 type Call = (String, String);
 
-/// Calls that a program can make where it stopped.
+/// Returns the calls that a program can make at the point where it stopped.
 fn allowed(program: &mut Tracee) -> BTreeSet<Call> {
     let own = program.id();
     let anything = [[0; 5], [u64::MAX; 5], [1; 5], [own, own, 9, 0, 0], [own + 1, 9, 9, 9, 9]];
@@ -206,7 +207,7 @@ fn allowed(program: &mut Tracee) -> BTreeSet<Call> {
         }
         for (kind, arguments) in asked {
             let verdict = program.verdict(number, arguments);
-            // The C library calls `clone` instead of the one that has another error.
+            // For `clone3`, the filter returns another error, so that the C library calls `clone` instead.
             let error = if name == "clone3" { libc::ENOSYS } else { libc::EPERM };
             assert!(
                 matches!(verdict, Verdict::Allowed) || verdict == Verdict::Refused(error),
@@ -216,7 +217,7 @@ fn allowed(program: &mut Tracee) -> BTreeSet<Call> {
         }
     }
     let depends = calls.iter().find(|(_, verdicts)| verdicts.len() > 1);
-    assert_eq!(depends, None, "depends on arguments that have no name here");
+    assert_eq!(depends, None, "the verdict depends on arguments that the test does not distinguish");
     calls.into_iter().filter(|(_, verdicts)| verdicts.contains(&true)).map(|(call, _)| call).collect()
 }
 
@@ -236,8 +237,8 @@ impl Inputs {
         Inputs { recording: recording.to_str().unwrap().to_owned(), scratch }
     }
 
-    /// Calls that a command can make after this number of filters. `-` is a stream that does not end, `IN` a recording, `OUT` a file that is not
-    /// there.
+    /// Returns the calls that a command can make after this number of filters. `-` is a stream that does not end, `IN` a recording, `OUT` a file that
+    /// does not exist.
     fn calls(&self, arguments: &str, filters: usize) -> BTreeSet<Call> {
         let output = self.scratch.path("out.data");
         let mut command = Command::new(env!("CARGO_BIN_EXE_bprec"));
@@ -251,14 +252,14 @@ impl Inputs {
         let mut held = vec![OwnedFd::from(ours)];
         if arguments.split(' ').any(|argument| argument == "-") {
             let stream = fs::read(self.scratch.path("stream.data")).unwrap();
-            // A pipe holds as much.
+            // Limits the bytes to those that a pipe can hold, so that the write does not wait.
             File::from(held[0].try_clone().unwrap()).write_all(&stream[..stream.len().min(60 << 10)]).unwrap();
             command.stdin(theirs);
         }
         if arguments.contains("--tui") {
             let (ours, theirs) = terminal();
             command.stdin(theirs.try_clone().unwrap()).stdout(theirs);
-            // The answer to where the cursor is.
+            // The terminal's answer to the query of the cursor position.
             File::from(ours.try_clone().unwrap()).write_all(b"\x1b[1;1R").unwrap();
             held.push(ours);
         }
@@ -268,9 +269,9 @@ impl Inputs {
     }
 }
 
-/// Filters of a command before it opens anything: the one for `clone3`, and the list.
+/// Number of filters before a command opens files: the filter for `clone3`, and the list of allowed calls.
 const OPENING: usize = 2;
-/// And once all is open.
+/// Number of filters after all files are open.
 const OPEN: usize = 3;
 
 /// Columns of the table, each with a command and the number of its filters.
@@ -285,7 +286,7 @@ const COLUMNS: [(&str, &str, usize); 6] = [
 /// The first line of the table.
 const HEAD: &str = "| system calls |";
 
-/// The table of these columns: calls that are allowed in the same ones are one row.
+/// Formats the table of these columns: calls that are allowed in the same columns share a row.
 fn table(columns: &[BTreeSet<Call>]) -> String {
     let mut rows = BTreeMap::<Vec<bool>, BTreeMap<&str, Vec<&str>>>::new();
     for (name, kind) in columns.iter().flatten().collect::<BTreeSet<_>>() {
@@ -315,7 +316,7 @@ fn readers_can_make_the_calls_of_the_table() {
     let inputs = Inputs::new();
     let columns = COLUMNS.map(|(_, command, filters)| inputs.calls(command, filters));
 
-    // All other commands, and these before all is open.
+    // Each command must make the calls of its column, before and after all files are open.
     let [opening, reading, screen, copying, writing, in_place] = &columns;
     let both = |one: &BTreeSet<Call>, other: &BTreeSet<Call>| one | other;
     for (command, filters, expected) in [
@@ -350,5 +351,5 @@ fn readers_can_make_the_calls_of_the_table() {
         fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md"), updated).unwrap();
         return;
     }
-    assert!(document[start..end] == table, "docs/security.md differs; BPREC_UPDATE=1 takes it over:\n{table}");
+    assert!(document[start..end] == table, "docs/security.md differs; BPREC_UPDATE=1 updates it:\n{table}");
 }

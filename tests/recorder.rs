@@ -1,4 +1,4 @@
-//! The recorder as a process among others: what it leaves alone, how it ends, and what it says. Real kernel, root.
+//! The recorder among other processes: state that it must not change, its ending, and its messages. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::ffi::OsStr;
@@ -14,12 +14,12 @@ use crate::support::{
 };
 use bprec_fixtures::Fixture;
 
-/// A shell cannot hand on that it ignores SIGCHLD.
+/// Command that ignores SIGCHLD for its child; a shell cannot pass this setting on, so `env` is needed.
 const IGNORING_CHILDREN: &str = "env --ignore-signal=CHLD";
-/// Long enough for anything here; only what hangs takes it.
+/// Time limit for every command here; only a command that hangs reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs bprec from a shell, by way of a command that sets something up first. It must end by itself.
+/// Runs bprec from a shell, by a command that first changes a setting. bprec must end by itself.
 fn from_shell(by: &str, arguments: &str) -> Output {
     let script = format!("exec {by} \"$0\" {arguments}");
     let child = Command::new("sh")
@@ -32,13 +32,13 @@ fn from_shell(by: &str, arguments: &str) -> Output {
     ended(child)
 }
 
-/// Output of a process; it has to end before patience does.
+/// Output of a process, which must end within [`PATIENCE`].
 fn ended(mut child: Child) -> Output {
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > deadline {
             child.kill().unwrap();
-            panic!("it does not end");
+            panic!("the recorder does not end");
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -87,14 +87,14 @@ fn the_exit_code_is_the_commands() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let record = format!("record -q -F 99 -o {} --", path.display());
-    // A process that ignores SIGCHLD has its children reaped by the kernel, which then keeps no exit code of them.
+    // If a process ignores SIGCHLD, the kernel reaps its children and keeps no exit code.
     for by in ["env", IGNORING_CHILDREN] {
         for (command, code) in [("true", 0), ("'exit 3'", 3), ("'kill -KILL $$'", 137)] {
             let output = from_shell(by, &format!("{record} sh -c {command}"));
             assert_eq!(output.status.code(), Some(code), "{by} {command}: {output:?}");
         }
     }
-    // The command sees what it would see without us: nobody resets what its parent ignores, or how many files it may open.
+    // The command has the same environment as without bprec: ignored signals and the limit on open files are not reset.
     let said = scratch.path("said");
     let of_command = |command: &str| {
         let arguments = format!("{record} {command} > {}", said.display());
@@ -167,7 +167,7 @@ fn a_pipe_gets_the_recording() {
     let output = succeed(&mut command);
     assert!(output.stdout.starts_with(b"PERFILE2"));
     assert!(!scratch.path("perf.data").exists());
-    // Without one the file has its usual name, whatever standard output is.
+    // If standard output is not a pipe, the file has its usual name.
     command.stdout(Stdio::null());
     assert!(command.status().unwrap().success());
     assert!(scratch.path("perf.data").exists());
@@ -176,7 +176,7 @@ fn a_pipe_gets_the_recording() {
 #[test]
 fn a_reader_that_pauses_delays_no_drain() {
     const PAUSE: Duration = Duration::from_secs(3);
-    /// More than the pipe takes, with what the kernel's rings would hold beside it.
+    /// More bytes than the pipe and the kernel's rings can hold together.
     const AT_LEAST_BYTES: u64 = 2 << 20;
     if !root("a_reader_that_pauses_delays_no_drain") {
         return;
@@ -198,7 +198,8 @@ fn a_reader_that_pauses_delays_no_drain() {
     let header = succeed(bprec().args(["report", "--header-only", "-i"]).arg(&path));
     let header = String::from_utf8(header.stdout).unwrap();
     let gap = header.lines().find_map(|line| line.split_once("longest time between two drains : "));
-    let gap_ms: f64 = gap.expect("a gap is said").1.trim_end_matches(" ms").parse().unwrap();
+    let gap_ms: f64 =
+        gap.expect("the header has the longest time between two drains").1.trim_end_matches(" ms").parse().unwrap();
     assert!(gap_ms < PAUSE.as_millis() as f64 / 4.0, "{gap_ms} ms between two drains");
 }
 
@@ -263,11 +264,11 @@ fn a_tracepoint_whose_samples_programs_keep_is_said() {
     let loaded = Fixture::TP.open().unwrap().for_this_thread().unwrap().start().unwrap();
     let output = record(&path, &["-q", "-a", "-e", "raw_syscalls:sys_enter", "--", "true"]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("raw_syscalls:sys_enter: has BPF programs (id "), "{said}");
+    assert!(said.contains("raw_syscalls:sys_enter: other tools attached BPF programs to this event (id "), "{said}");
     drop(loaded);
 }
 
-/// Tasks outside of the recorder's pid namespace have no pid there. The kernel says 0, as of idle CPUs; they are not called swapper.
+/// Tasks outside of the recorder's pid namespace have no pid in it. The kernel reports 0, as for idle CPUs; the tasks must not be named swapper.
 #[test]
 fn tasks_outside_of_a_pid_namespace_are_unknown() {
     let test = "tasks_outside_of_a_pid_namespace_are_unknown";
@@ -276,7 +277,7 @@ fn tasks_outside_of_a_pid_namespace_are_unknown() {
     }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    // Outside of the namespace: one that is busy, and tasks that take names of their own.
+    // Outside of the namespace: a busy task, and tasks that set their own names.
     let mut busy = Command::new("dd");
     busy.args(["if=/dev/zero", "of=/dev/null", "bs=1"]).stderr(Stdio::null());
     let mut starting = Command::new("sh");
@@ -298,13 +299,13 @@ fn tasks_outside_of_a_pid_namespace_are_unknown() {
     let script = succeed(bprec().args(["script", "-F", "comm,pid", "-i"]).arg(&path)).stdout;
     let script = String::from_utf8_lossy(&script);
     let foreign = script.lines().filter(|line| line.trim_start().starts_with("[unknown]")).count();
-    // Nearly a second of one CPU at least.
+    // The task has nearly a second of CPU time.
     assert!(foreign > 300 && !script.contains("swapper"), "{foreign} samples of foreign tasks");
-    // The load alone has half of one CPU's time at least.
+    // The load alone has at least half of one CPU's time.
     let cpus = thread::available_parallelism().unwrap().get();
-    let idle = report(&path, &[])["events"][0]["idle"]["percent"].as_f64().unwrap_or(0.0);
+    let idle = report(&path, &[])["events"][0]["idle"]["percent"].as_f64().unwrap();
     assert!(idle < 100.0 - 50.0 / cpus as f64, "{idle} % idle of {cpus} CPUs");
-    // BPF programs of ours would see ids of the initial namespace, which are other tasks here.
+    // BPF programs of bprec see ids of the initial namespace, which belong to other tasks in this namespace.
     for option in ["--bpf-sampler", "--aggregate"] {
         let output = Command::new("unshare")
             .args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_bprec")])
@@ -318,11 +319,11 @@ fn tasks_outside_of_a_pid_namespace_are_unknown() {
     }
 }
 
-/// Pages that the load touches, one fault each, and its threads that sleep meanwhile.
+/// Number of pages that the load touches, one fault each; its number of sleeping threads follows.
 const PAGES: usize = 3000;
 const THREADS: usize = 1100;
 
-/// The load, as a process of its own: when the FIFO `go` has something, a thread of a name of its own touches pages; then it says `done`.
+/// The load, in a separate process: after a line in the FIFO `go`, one of many threads touches pages; then it writes to `done`.
 #[test]
 #[ignore = "run by another test"]
 fn many_threads_of_which_one_touches_pages() {
@@ -338,7 +339,7 @@ fn many_threads_of_which_one_touches_pages() {
     fs::write(fifo("ready"), "").unwrap();
     fs::read(fifo("go")).unwrap();
     let touch = move || {
-        // SAFETY: a plain system call: no huge pages, of which one fault would be for many.
+        // SAFETY: a plain system call, which disables huge pages, so that each page causes one fault.
         unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
         let mut memory: Vec<u8> = Vec::with_capacity(PAGES * 4096);
         for page in 0..PAGES {
@@ -350,17 +351,17 @@ fn many_threads_of_which_one_touches_pages() {
     sleep();
 }
 
-/// A cgroup, removed with this.
+/// A cgroup, removed on drop.
 struct OwnCgroup(PathBuf);
 
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
-        // It is empty some time after its last task.
+        // The cgroup is empty some time after its last task.
         wait_for("an empty cgroup", || fs::remove_dir(&self.0).is_ok().then_some(()));
     }
 }
 
-/// Events of all threads on all CPUs would be thousands of descriptors; the process has a cgroup to itself.
+/// Events of all threads on all CPUs would need thousands of descriptors. The process has its own cgroup, so the recorder uses events of the cgroup.
 #[test]
 fn a_process_of_many_threads_is_recorded_by_way_of_its_cgroup() {
     let test = "a_process_of_many_threads_is_recorded_by_way_of_its_cgroup";
@@ -397,7 +398,7 @@ fn a_process_of_many_threads_is_recorded_by_way_of_its_cgroup() {
     load.kill().unwrap();
     load.wait().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("threads are recorded through their cgroup"), "{said}");
+    assert!(output.status.success() && said.contains("threads through their cgroup"), "{said}");
     let descriptors = fs::read_to_string(scratch.path("descriptors")).unwrap();
     assert!(descriptors.trim().parse::<usize>().unwrap() < THREADS, "{descriptors} events for {THREADS} threads");
     let script = perf(&["script", "-F", "comm,pid,event", "-i", path.to_str().unwrap()]);
@@ -405,12 +406,12 @@ fn a_process_of_many_threads_is_recorded_by_way_of_its_cgroup() {
     let samples = || words().filter(|words| words[2] == "page-faults:");
     assert!(samples().all(|words| words[1] == pid), "{script}");
     let touched = samples().filter(|words| words[0] == "toucher").count();
-    // Its stack and what prints are a few faults more.
+    // Stack and output of the thread cause a few more faults.
     assert!((PAGES..PAGES + 100).contains(&touched), "{touched} samples of {PAGES} faults");
 }
 
-/// The first of several threads ends, whose events have the rings. What the others do wakes the recorder as before: samples of much less
-/// time than the longest between two looks fill a ring.
+/// The first of several threads ends; its events own the rings. The other threads must still wake the recorder: a ring is full long before the
+/// longest interval between two drains.
 #[test]
 fn a_thread_that_ends_takes_no_wakeups_of_others_along() {
     let test = "a_thread_that_ends_takes_no_wakeups_of_others_along";
@@ -442,7 +443,7 @@ fn a_thread_that_ends_takes_no_wakeups_of_others_along() {
                     for page in 0..40 {
                         pages.spare_capacity_mut()[page * 4096].write(1);
                     }
-                    // Each time they are others.
+                    // Keeps the memory, so that the next round touches new pages.
                     std::mem::forget(pages);
                     thread::sleep(Duration::from_millis(20));
                 }
@@ -461,7 +462,7 @@ fn a_thread_that_ends_takes_no_wakeups_of_others_along() {
         second.join().unwrap();
         recording.end();
     });
-    // A machine that is busy may lose some, of which perf complains; without wakeups it is half of them.
+    // A busy machine may lose some samples, and perf prints a warning; without wakeups, half of the samples are lost.
     let printed = succeed(Command::new("perf").args(["script", "-F", "event", "-i"]).arg(&path));
     let samples = String::from_utf8_lossy(&printed.stdout).lines().count();
     assert!(samples >= 3_600, "{samples} of 4000 pages");

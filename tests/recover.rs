@@ -1,4 +1,4 @@
-//! `bprec recover`: what it makes of recordings that were cut off or damaged, and what it leaves alone.
+//! `bprec recover`: results for cut-off and damaged recordings, and files that it must not change.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 use bprec_format::feature::{Feature, SectionCheck, SectionWriter};
 use bprec_format::{Events, File, RecordType};
 
-/// Samples of the first event of the fixture that was cut off: `perf script -F event` prints so many lines.
+/// Samples of the first event of the cut-off fixture: the number of lines of `perf script -F event`.
 const CUT_OFF_SAMPLES: usize = 254;
 
 fn bprec(arguments: &[&str], path: &Path) -> (bool, String) {
@@ -46,7 +46,7 @@ fn printed(path: &Path) -> usize {
     String::from_utf8(output.stdout).unwrap().lines().count()
 }
 
-/// Samples of the first event, and how many programs are in the features; every record must be whole.
+/// Returns the number of samples of the first event, and of programs in the features; every record must be complete.
 fn contents(bytes: &[u8]) -> (usize, u32) {
     let file = File::parse(bytes).unwrap();
     let events = Events::new(file.attrs(), file.endian()).unwrap();
@@ -57,7 +57,7 @@ fn contents(bytes: &[u8]) -> (usize, u32) {
     (samples, programs.and_then(|(bytes, _)| file.endian().u32_at(bytes, 0)).unwrap_or(0))
 }
 
-/// Asserts that perf opens it; says where there is no perf.
+/// Asserts that perf opens the file; without perf, prints a message.
 fn perf_opens(path: &Path) {
     match Command::new("perf").args(["script", "-f", "-F", "event", "-i"]).arg(path).output() {
         Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
@@ -81,7 +81,7 @@ fn damage(path: &Path, number: usize) {
     fs::write(path, &bytes).unwrap();
 }
 
-/// File left by a killed perf: a header that has no size yet, and a last record that may be there in part.
+/// Makes the file of a killed perf: a header without a size, and a last record that may be incomplete.
 fn killed_perf(dir: &tempfile::TempDir) -> PathBuf {
     let path = dir.path().join("perf.data");
     let mut bytes = fs::read(fixture("corpus/perf.data.singleprocess-3.8")).unwrap();
@@ -106,11 +106,11 @@ fn what_perf_left_behind_is_made_whole_beside_it() {
     let recovered = dir.path().join("perf.data.recovered");
     assert_eq!(printed(&recovered), before);
     assert_ne!(fs::read(&recovered).unwrap()[48..56], [0; 8], "the header says how much there is");
-    assert_eq!(fs::read(&path).unwrap(), original, "the source is as it was");
+    assert_eq!(fs::read(&path).unwrap(), original, "the source is unchanged");
 
     let after = files(&dir);
-    assert_eq!(after.len(), 2, "nothing else is left beside it");
-    assert!(recover(&path).0 && files(&dir) == after, "another time nothing changes");
+    assert_eq!(after.len(), 2, "the directory has only the source and the recovered recording");
+    assert!(recover(&path).0 && files(&dir) == after, "a second run changes nothing");
     let (done, text) = recover(&recovered);
     assert!(done && text.contains("nothing to do"), "{text}");
     assert_eq!(files(&dir), after);
@@ -149,9 +149,9 @@ fn whole_recordings_are_left_alone_and_others_refused() {
 
         fs::write(&path, b"not a recording").unwrap();
         let (done, text) = bprec(arguments, &path);
-        assert!(!done && text.contains("this is no perf.data"), "{text}");
+        assert!(!done && text.contains("not a recording by bprec or perf"), "{text}");
         assert_eq!(fs::read(&path).unwrap(), b"not a recording");
-        assert_eq!(names(&dir), ["perf.data"], "nothing is left beside it");
+        assert_eq!(names(&dir), ["perf.data"], "the directory has only the recording");
     }
 }
 
@@ -173,7 +173,7 @@ fn records_behind_a_damaged_one_are_found() {
     perf_opens(&dir.path().join("perf.data.recovered"));
     let mut after = files(&dir);
     after.remove("perf.data.recovered");
-    assert_eq!(after, before, "recording and journal are as they were");
+    assert_eq!(after, before, "recording and journal are unchanged");
 
     let (done, text) = bprec(&["recover", "--in-place"], &path);
     assert!(done, "{text}");
@@ -204,7 +204,7 @@ fn where_only_the_end_is_missing_only_the_end_is_written() {
     assert!(done && text.contains("nothing to do") && fs::read(&path).unwrap() == after, "{text}");
 }
 
-/// A header with 0 bytes of records means a recording that was cut off, so that there is no way to mend this one.
+/// A header with 0 bytes of records means a cut-off recording; this recording has no complete record, so it cannot be repaired.
 #[test]
 fn a_recording_without_a_whole_record_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -215,13 +215,13 @@ fn a_recording_without_a_whole_record_is_refused_and_left_alone() {
     fs::write(&path, &bytes).unwrap();
     for _ in 0..2 {
         let (done, text) = bprec(&["recover", "--in-place"], &path);
-        assert!(!done && text.contains("not one that can be kept"), "{text}");
+        assert!(!done && text.contains("no record that can be kept"), "{text}");
         assert!(fs::read(&path).unwrap() == bytes);
         assert_eq!(names(&dir), ["perf.data"]);
     }
 }
 
-/// A size that reaches beyond the end looks like a last record of which a part is missing.
+/// A damaged size that reaches beyond the end of the file looks like an incomplete last record; recovery must still find the records after it.
 #[test]
 fn records_behind_one_that_seems_cut_off_are_no_tail() {
     let dir = tempfile::tempdir().unwrap();
@@ -248,10 +248,10 @@ fn a_journal_is_found_beside_what_a_link_leads_to() {
     let (done, text) = recover(&link);
     assert!(done, "{text}");
     let recovered = fs::read(path.with_extension("data.recovered")).unwrap();
-    assert!(contents(&recovered).1 > 0, "programs from the journal");
+    assert!(contents(&recovered).1 > 0, "the recovered recording has programs of the journal");
 }
 
-/// A pipe or an endless file neither blocks nor is read on.
+/// A pipe or an endless file in place of the journal does not block the command, and is not read.
 #[cfg(unix)]
 #[test]
 fn what_is_no_file_is_no_journal() {
@@ -271,7 +271,7 @@ fn what_is_no_file_is_no_journal() {
         }
         let (done, text) = bprec(&["recover", "--in-place"], &path);
         assert!(done, "{text}");
-        assert!(fs::symlink_metadata(&journal).is_ok(), "it is not ours to remove");
+        assert!(fs::symlink_metadata(&journal).is_ok(), "a pipe or link in place of the journal is not removed");
         fs::copy(fixture("recordings/linux-6.1/cut-off.data"), &path).unwrap();
     }
 }
@@ -306,7 +306,7 @@ fn frames(journal: &[u8]) -> Vec<(usize, u32, usize)> {
     frames
 }
 
-/// Damages kinds, lengths and contents of frames; cuts, repeats.
+/// Damages kinds, lengths and contents of frames; cuts the journal, and repeats frames.
 fn damage_journal(journal: &mut Vec<u8>, frames: &[(usize, u32, usize)], numbers: &mut Numbers) {
     for _ in 0..=numbers.below(3) {
         let (at, kind, length) = frames[numbers.below(frames.len())];
@@ -330,8 +330,8 @@ fn damage_journal(journal: &mut Vec<u8>, frames: &[(usize, u32, usize)], numbers
     }
 }
 
-/// A recording and its journal, damaged: what comes of it is what a reader believes, in a file beside it and in its place; perf opens it, and a second
-/// run changes no byte. `BPREC_JOURNALS` says how often they are damaged.
+/// Recordings and their journals are damaged. In a new file and in place, the recovered content equals the content that a reader sees; perf opens it,
+/// and a second recovery changes nothing. `BPREC_JOURNALS` is the number of damaged pairs.
 #[test]
 fn damaged_journals_and_records_leave_nothing_that_perf_stumbles_over() {
     let (recording, journal) = {
@@ -369,7 +369,7 @@ fn damaged_journals_and_records_leave_nothing_that_perf_stumbles_over() {
             continue;
         }
         left_out += usize::from(text.contains("left out: "));
-        assert_eq!(fs::read(&path).unwrap(), damaged, "round {round}: the source is as it was");
+        assert_eq!(fs::read(&path).unwrap(), damaged, "round {round}: the source is unchanged");
         let copy = fs::read(&beside).unwrap();
         let file = File::parse(&copy).unwrap();
         let bits: Vec<u8> = file.features().iter().map(|(bit, _)| *bit).collect();

@@ -1,8 +1,8 @@
 //! Replays the committed recordings offline: no root, no kernel, the same bytes on any machine.
 //!
-//! Expected values come from three sides: `*.load.txt`, counted by the programs themselves while they were recorded;
-//! `*.perf.txt`, perf's output for the same file; and `*.by-prog.txt`, the whole table, so that every change of the
-//! output is seen. The last is written anew when `BPREC_UPDATE=1` is set.
+//! Expected values have three sources: `*.load.txt`, counted by the programs themselves while they were recorded;
+//! `*.perf.txt`, perf's output for the same file; and `*.by-prog.txt`, the whole table, which shows every change of the
+//! output. `BPREC_UPDATE=1` writes the tables anew.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings")
 }
 
-/// Every committed recording, as `where/name`.
+/// Every committed recording, as `directory/name`.
 fn recordings() -> Vec<String> {
     let mut names = Vec::new();
     for place in fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
@@ -58,15 +58,15 @@ fn json(recording: &str, arguments: &[&str]) -> Value {
         .unwrap_or_else(|why| panic!("{recording}: {why}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// A program as the loader saw it.
+/// A program as the loader reported it.
 struct Loaded {
     id: u64,
     name: String,
-    /// Runs, by the program's own count from its load to the end of the load.
+    /// Runs counted by the program itself, from its load to the end of the load program.
     entered: u64,
 }
 
-/// The `count` lines of what the loader printed, in order of loading.
+/// Parses the `count` lines of the loader's output, in order of loading.
 fn loaded(recording: &str) -> Vec<Loaded> {
     let text = fs::read_to_string(beside(recording, "load.txt")).unwrap();
     text.lines()
@@ -82,7 +82,7 @@ fn loaded(recording: &str) -> Vec<Loaded> {
         .collect()
 }
 
-/// Samples in the code of each function of each program, by (program id, function name).
+/// Samples in each function of each program, by (program id, function name).
 fn samples_by_function(recording: &str) -> BTreeMap<(u64, String), u64> {
     let report = json(recording, &["--by", "func", "--all"]);
     let mut samples = BTreeMap::new();
@@ -95,9 +95,9 @@ fn samples_by_function(recording: &str) -> BTreeMap<(u64, String), u64> {
     samples
 }
 
-/// Asserts that `k` of `n` trials with probability `p` is within three standard deviations.
+/// Asserts that `k` successes of `n` trials with probability `p` are within three standard deviations.
 fn assert_share(what: &str, k: u64, n: u64, p: f64) {
-    assert!(n >= 30, "{what}: {n} samples prove nothing");
+    assert!(n >= 30, "{what}: {n} samples are too few for a comparison");
     let (k, n) = (k as f64, n as f64);
     let sigma = (n * p * (1.0 - p)).sqrt();
     assert!((k - n * p).abs() <= 3.0 * sigma, "{what}: {k} of {n}, expected {:.1} ± {:.1}", n * p, 3.0 * sigma);
@@ -108,26 +108,22 @@ fn tables_are_as_expected() {
     for recording in recordings() {
         let output = report(&recording, &["--by-prog", "--wide", "--notes"]);
         let table = String::from_utf8(output.stdout).unwrap();
-        assert!(
-            matches!(output.status.code(), Some(0 | 1)),
-            "{recording}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{recording}: {}", String::from_utf8_lossy(&output.stderr));
         let expected = beside(&recording, "by-prog.txt");
         if std::env::var_os("BPREC_UPDATE").is_some() {
             fs::write(&expected, &table).unwrap();
         }
         let expected = fs::read_to_string(&expected).unwrap();
-        assert_eq!(table, expected, "{recording}: differs; BPREC_UPDATE=1 takes it over");
+        assert_eq!(table, expected, "{recording}: the output differs; BPREC_UPDATE=1 updates the expected output");
     }
 }
 
-/// A recording of all kinds of programs.
+/// Recording with all kinds of programs.
 const EVERYTHING: &str = "linux-7.2/everything";
-/// The same with exact counters.
+/// Recording with exact counters.
 const EXACT: &str = "linux-6.12-arm64/exact";
 
-/// The outputs other than the table, each of one recording: what `bprec report` is told, and where what is expected stands.
+/// The outputs other than the table, each for one recording: arguments of `bprec report`, and suffix of the file with the expected output.
 const OUTPUTS: [(&str, &[&str], &str); 7] = [
     (EVERYTHING, &["--json"], "json"),
     (EVERYTHING, &["--csv"], "csv"),
@@ -147,7 +143,10 @@ fn every_output_is_as_expected() {
             fs::write(&expected, &output).unwrap();
         }
         let expected = fs::read_to_string(&expected).unwrap();
-        assert!(output == expected, "{recording} {arguments:?}: differs; BPREC_UPDATE=1 takes it over");
+        assert!(
+            output == expected,
+            "{recording} {arguments:?}: the output differs; BPREC_UPDATE=1 updates the expected output"
+        );
     }
 }
 
@@ -222,12 +221,12 @@ fn perf_counts_the_same_samples_per_function() {
             text.lines().find_map(|line| line.strip_prefix("# Event count (approx.): ")).unwrap().parse().unwrap();
         let ours = json(&recording, &[]);
         assert_eq!(ours["events"][0]["samples"]["weight"].as_u64().unwrap(), weight, "{recording}");
-        // perf's rows are functions by name and tag; ours are by program: compare by name alone.
+        // perf's rows are functions by name and tag, ours are functions by program; the test compares by name only.
         let mut perfs = BTreeMap::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let [_, samples, _, symbol] = fields[..] else { panic!("{recording}: {line}") };
-            // The kernel's own functions are not all called otherwise: bpf_prog_run_generic_xdp.
+            // Some of the kernel's own functions also start with `bpf_prog`: bpf_prog_run_generic_xdp.
             let Some(("bpf_prog", tag_and_name)) = symbol.split_at_checked(8) else { continue };
             let Some((tag, name)) = tag_and_name[1..].split_once('_') else { continue };
             if tag.len() != 16 || !tag.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -296,7 +295,7 @@ fn runs_are_what_the_programs_counted() {
         let during = loads_happen_during(recording);
         for Loaded { id, name, entered } in &loaded {
             let Some(program) = program(&report, *id) else { continue };
-            // Without BTF the kernel's 15 characters are all there is.
+            // Without BTF, only the kernel's 15 characters are known.
             let shown = if name == "counted_without_type_information" { &name[..15] } else { name };
             assert_eq!(program["name"], shown, "{recording} {id}");
             // The kernel counts a tail call as part of the run that made it.
@@ -305,12 +304,12 @@ fn runs_are_what_the_programs_counted() {
                 continue;
             }
             let Some(runs) = program["runs"]["count"].as_u64() else {
-                // Cut off before its second snapshot: unknown, with the reason, and not 0.
+                // The recording was cut off before its second snapshot: runs are unknown, with the reason, instead of 0.
                 assert!(recording.ends_with("/cut-off") && program["runs_unknown"].is_string(), "{recording} {id}");
                 continue;
             };
             if name.starts_with("churn_") && !during {
-                // In between others, and perhaps before the recording began to count.
+                // These programs ran between other programs, and perhaps before the recording began to count.
                 assert!(runs <= *entered, "{recording} {id} {name}: {runs} runs of {entered}");
             } else if during {
                 assert_eq!(runs, *entered, "{recording} {id} {name}");
@@ -324,8 +323,8 @@ fn runs_are_what_the_programs_counted() {
     assert!(whole > 10 && part > 10, "{whole} {part}");
 }
 
-/// On the machine of this recording an instruction takes one cycle and one nanosecond.
-/// The machine's time and the program's are those of the recorder's clock and the kernel's statistics, whatever samples say.
+/// On the machine of these recordings, an instruction takes one cycle and one nanosecond. The recorder's clock gives the time of the machine, and the
+/// kernel's statistics give the time of the program.
 #[test]
 fn programs_that_samples_cannot_see_cost_what_run_statistics_say() {
     for (recording, name) in
@@ -337,20 +336,24 @@ fn programs_that_samples_cannot_see_cost_what_run_statistics_say() {
         let event = &report["events"][0];
         let rows = event["rows"].as_array().unwrap();
         let row = &rows[0];
-        assert_eq!(row["name"], name, "{recording}: the costliest is first");
+        assert_eq!(row["name"], name, "{recording}: the most expensive program is first");
         let program = &report["programs"][row["program"].as_u64().unwrap() as usize];
         let time_ns = program["runs"]["time_ns"].as_f64().unwrap();
-        assert_eq!(row["unsampled"]["time_ns"].as_f64(), Some(time_ns), "{recording}: no sample is in the program");
+        assert_eq!(
+            row["unsampled"]["time_ns"].as_f64(),
+            Some(time_ns),
+            "{recording}: all time of the program is without samples"
+        );
         let percent = row["unsampled"]["machine_percent"].as_f64().unwrap();
         assert!((percent - time_ns * 100.0 / machine_ns).abs() < 1e-9, "{recording}: {percent}");
-        assert_eq!(event["unsampled"], row["unsampled"], "{recording}: it is the only one");
+        assert_eq!(event["unsampled"], row["unsampled"], "{recording}: it is the only program without samples");
         let table = String::from_utf8(report_of(recording, &["--all"])).unwrap();
         let cells: Vec<&str> = table.lines().filter(|line| line.contains(&format!("≈{percent:.2}"))).collect();
-        assert_eq!(cells.len(), 2, "{recording}: in the row and below the total: {table}");
+        assert_eq!(cells.len(), 2, "{recording}: the share is in the row and below the total: {table}");
     }
 }
 
-/// Emulated machines get their timer interrupts late.
+/// Emulated machines get timer interrupts late, so shares of the machine are computed from the ticks that occurred.
 #[test]
 fn shares_of_the_machine_are_of_the_ticks_that_came() {
     let report = json("linux-7.2/ratio", &[]);
@@ -361,12 +364,12 @@ fn shares_of_the_machine_are_of_the_ticks_that_came() {
     let late = &event["late_ticks"];
     assert!((late["arrived_percent"].as_f64().unwrap() - weight * 100.0 / machine_ns).abs() < 1e-9, "{late}");
     assert_eq!((late["capacity_ns"].as_f64(), &late["missing"]), (Some(machine_ns), &Value::from("all")));
-    // By the kernel's statistics four programs took 96 % of one of two CPUs.
+    // By the kernel's statistics, four programs took 96 % of one of two CPUs.
     let stats_ns: f64 =
         report["programs"].as_array().unwrap().iter().filter_map(|it| it["runs"]["time_ns"].as_f64()).sum();
     let total = event["total"]["machine_percent"].as_f64().unwrap();
     let by_statistics = stats_ns * 100.0 / machine_ns;
-    // Margin of 227 of 536 samples, and of the ends of runs.
+    // The margin covers chance in 227 of 536 samples, and incomplete runs at start and end.
     assert!((total - by_statistics).abs() < 10.0, "{total} {by_statistics}");
 }
 
@@ -401,7 +404,7 @@ fn exact_counters_are_those_of_a_machine_with_one_instruction_a_nanosecond() {
     }
     assert!(judged >= 5, "{judged}");
 
-    // The same numbers in the other outputs.
+    // The other outputs have the same numbers.
     let csv = String::from_utf8(report_of(recording, &["--all", "--csv"])).unwrap();
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().unwrap();
@@ -412,7 +415,7 @@ fn exact_counters_are_those_of_a_machine_with_one_instruction_a_nanosecond() {
         assert_eq!(row[column("exact_runs")], known["exact"]["runs"].to_string());
         let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
         let per_run = known["exact"]["events"][1]["per_run"]["value"].as_f64().unwrap_or(0.0);
-        // From the end: there are commas in the words before.
+        // The column is counted from the end, because earlier fields contain commas.
         let in_csv = number(row[row.len() + column("instructions_per_run") - header.len()]);
         assert!((in_csv - per_run).abs() <= 1e-9 * per_run, "{known:#}");
     }
@@ -493,10 +496,10 @@ fn a_cut_off_recording_can_be_made_whole() {
         assert!(!directory.path().join("whole.data.journal").exists(), "{recording}");
 
         let cut_off = json(recording, &["--all"]);
-        // The path is absolute, so that joining it to the directory of the recordings gives itself.
+        // Joining this absolute path to the directory of the recordings gives the path itself.
         let whole = json(whole.with_extension("").to_str().unwrap(), &["--all"]);
         assert_eq!(whole["programs"], cut_off["programs"], "{recording}");
-        // Shares of the machine may differ a little: what was cut off does not know how long it was.
+        // Shares of the machine may differ slightly, because a cut-off recording does not know its length.
         let charges = |report: &Value| -> Vec<Value> {
             let rows = report["events"][0]["rows"].as_array().unwrap();
             rows.iter().flat_map(|row| ["id", "self", "helper", "entry"].map(|member| row[member].clone())).collect()
@@ -526,13 +529,13 @@ fn metadata_maps_and_places_are_in_the_file() {
 
 #[test]
 fn a_selection_that_nothing_passes_is_said() {
-    for narrowed in [&["--cpu", "77"][..], &["--comm", "nosuch"]] {
-        let output = report("linux-7.2/ratio", narrowed);
+    for (narrowed, nothing) in [(["--cpu", "77"], "no sample"), (["--comm", "nosuch"], "no task")] {
+        let output = report("linux-7.2/ratio", &narrowed);
         assert_eq!(output.status.code(), Some(1), "{narrowed:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("no sample"), "{narrowed:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(nothing), "{narrowed:?}");
     }
     let output = report("linux-7.2/ratio", &["--counters", "--maps"]);
-    assert_eq!(output.status.code(), Some(2), "neither is dropped");
+    assert_eq!(output.status.code(), Some(2), "one of two exclusive options is silently ignored");
 }
 
 #[test]

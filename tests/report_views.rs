@@ -1,4 +1,4 @@
-//! `bprec report` shows one view. Two of them, and options that a view has no use for, are refused by name.
+//! `bprec report` shows one view. It refuses a second view, and options without effect on the view, by name.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -6,15 +6,25 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{bprec, succeed};
 
-/// All views, each with the name that an error has for it.
-const VIEWS: [&str; 9] =
-    ["--counters", "--over-time", "--lines", "--payers", "--advise", "--tree", "--maps", "--header-only", "--by-prog"];
+/// All views, each with its name in error messages.
+const VIEWS: [&str; 10] = [
+    "--counters",
+    "--over-time",
+    "--lines",
+    "--payers",
+    "--bill",
+    "--advise",
+    "--tree",
+    "--maps",
+    "--header-only",
+    "--by-prog",
+];
 
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-7.2/ratio.data")
 }
 
-/// The error of a report with these options, which is refused.
+/// Returns the error of a report that is refused because of these options.
 fn refused(options: &[&str]) -> String {
     let output = bprec().arg("report").args(options).arg("-i").arg(fixture()).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
@@ -89,12 +99,12 @@ fn json_with_a_header_is_one_document() {
     }
     let events = text.lines().filter(|line| line.starts_with("# event : ")).count();
     assert_eq!(facts["event"].as_str().unwrap().lines().count(), events);
-    // Text is as before: the header, and the table below.
+    // With text output, `--header` prints the header above the table.
     let both = succeed(bprec().args(["report", "--header", "--color", "never", "-i"]).arg(fixture())).stdout;
     assert!(String::from_utf8(both).unwrap().starts_with(&text));
 }
 
-/// GitHub's Markdown: a line of dashes below the names of the columns, and each line has as many cells as that.
+/// GitHub's Markdown: a line of dashes follows the column names, and each line has as many cells as this line.
 #[test]
 fn markdown_has_whole_tables() {
     let view = |options: &[&str]| {
@@ -107,6 +117,7 @@ fn markdown_has_whole_tables() {
         &["report", "-i", recording][..],
         &["report", "--columns=program,samples", "-i", recording],
         &["report", "--payers", "-i", recording],
+        &["report", "--bill", "-i", recording],
         &["report", "--tree", "-i", recording],
         &["diff", recording, recording],
     ] {
@@ -121,11 +132,17 @@ fn markdown_has_whole_tables() {
             assert!(table.clone().count() > 2 && table.clone().all(|line| cells(line) == cells(lines[rule])), "{text}");
         }
     }
+    for options in
+        [&["annotate", "account_syscall_enter", "-i", recording][..], &["report", "--advise", "-i", recording]]
+    {
+        let text = view(options);
+        assert!(text.contains("\n**") && !text.contains("\\u{a}"), "{options:?}: {text}");
+    }
     let columns = view(&["report", "--columns=program,samples", "-i", recording]);
     assert!(columns.contains("\n| PROGRAM | SAMPLES |\n| --- | ---: |\n"), "{columns}");
 }
 
-/// A recording without programs gets an error that names the owner of its samples, and the exit code of no match.
+/// For a recording without programs, the error is one line with the command of perf that shows its samples, and the exit code means no match.
 #[test]
 fn a_recording_without_programs_is_said() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/corpus/sleep.data");
@@ -161,11 +178,11 @@ const OPTIONS: [&str; 18] = [
     "--color=always",
 ];
 
-/// Forms of the output other than text.
+/// Output formats other than text.
 const FORMS: [&str; 3] = ["--json", "--csv", "--markdown"];
 
-/// Options that change no number of a report of this fixture: they name the input, or say how bprec reads and prints. `--event`, `--redact` and
-/// `--no-demangle` have tests of their own, as the fixture has one event, no names that identify a machine, and no mangled names.
+/// Options that change no number in a report of this fixture: they name the input, or choose how bprec reads and prints. `--event`, `--redact` and
+/// `--no-demangle` have separate tests, because the fixture has one event, no names that identify a machine, and no mangled names.
 const OTHERS: [&str; 11] = [
     "--input",
     "--threads",
@@ -180,12 +197,9 @@ const OTHERS: [&str; 11] = [
     "--version",
 ];
 
-/// Pairs without effect on this fixture, which has nothing to advise on, no contents of maps, and a single file.
-const UNDECIDED: [(&str, &[&str]); 3] = [
-    ("--advise", &["--prog", "--time", "--since", "--until", "--cpu", "--comms"]),
-    ("--maps", &["--limit", "--since", "--until"]),
-    ("--header-only", &["--since", "--until", "--color"]),
-];
+/// Pairs without effect on this fixture, which has no map contents and only one file.
+const UNDECIDED: [(&str, &[&str]); 2] =
+    [("--maps", &["--limit", "--since", "--until"]), ("--header-only", &["--since", "--until", "--color"])];
 
 #[test]
 fn each_option_of_report_has_its_place_in_this_test() {
@@ -206,7 +220,9 @@ fn each_option_changes_each_view_in_each_form_or_is_refused() {
     let everything = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-7.2/everything.data");
     let shown = |options: &[&str]| {
         let mut command = bprec();
-        command.arg("report").args(options).arg("-i").arg(&everything).env("COLUMNS", "70");
+        command.arg("report").args(options).arg("-i").arg(&everything);
+        // At these widths, options about columns and widths have an effect: wide enough for TOTAL%, but too narrow for the rows over time.
+        command.env("COLUMNS", if options[0] == "--over-time" { "70" } else { "100" });
         let output = command.output().unwrap();
         (output.status.code(), output.stdout, String::from_utf8(output.stderr).unwrap())
     };
@@ -221,7 +237,7 @@ fn each_option_changes_each_view_in_each_form_or_is_refused() {
                 continue;
             }
             assert_eq!(code, Some(0), "{base:?}: {error}");
-            // Data have no colors.
+            // Machine-readable formats have no colors.
             let options = OPTIONS.iter().filter(|option| form.is_none() || **option != "--color=always");
             for option in options {
                 let (code, changed, error) = shown(&[&base[..], &[option]].concat());
@@ -233,4 +249,42 @@ fn each_option_changes_each_view_in_each_form_or_is_refused() {
         }
     }
     assert!(idle.is_empty(), "neither refused nor of any effect:\n{}", idle.join("\n"));
+}
+
+/// People read headings in words; documents for machines have codes, which docs/advice.md lists beside the headings.
+#[test]
+fn advice_has_headings_in_words() {
+    let shown = |form: &[&str]| {
+        let output = succeed(bprec().args(["report", "--advise"]).args(form).arg("-i").arg(fixture()));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let docs = include_str!("../docs/advice.md");
+    let document: serde_json::Value = serde_json::from_str(&shown(&["--json"])).unwrap();
+    let text = shown(&[]);
+    let findings = document["findings"].as_array().unwrap();
+    assert!(!findings.is_empty());
+    for finding in findings {
+        let code = finding["code"].as_str().unwrap();
+        let row = docs.lines().find(|line| line.starts_with(&format!("| `{code}` | "))).unwrap();
+        let heading = row.split(" | ").nth(1).unwrap();
+        assert!(
+            text.contains(&format!(". {heading}, by ")) && !text.contains(&format!(". {code}, by ")),
+            "{code}: {text}"
+        );
+    }
+}
+
+/// Advice is only about the requested programs.
+#[test]
+fn advice_is_about_the_requested_programs() {
+    let findings = |options: &[&str]| {
+        let output = succeed(bprec().args(["report", "--advise", "--json"]).args(options).arg("-i").arg(fixture()));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["findings"].to_string()
+    };
+    let (all, one) = (findings(&[]), findings(&["--prog", "account_syscall_enter"]));
+    assert!(all.contains("account_syscall_enter (16)") && all.contains("account_syscall_exit (17)"), "{all}");
+    assert!(one.contains("account_syscall_enter (16)") && !one.contains("account_syscall_exit"), "{one}");
+    // Program 17 is a copy of program 13, but is not requested.
+    assert!(!findings(&["--prog", "13"]).contains("same_program_twice"));
+    assert_ne!(findings(&["--cpu", "0"]), all);
 }

@@ -1,4 +1,4 @@
-//! `bprec rewrite`: where it reads and writes, and what it leaves.
+//! `bprec rewrite`: input, output, and files that remain.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -30,13 +30,13 @@ fn a_file_comes_out_as_it_is_and_what_was_there_is_kept() {
     let scratch = Scratch::new();
     let (input, output) = (fixture("linux-7.2/twins.data"), scratch.path("out.data"));
     fs::write(&output, "an older recording").unwrap();
-    fs::write(scratch.path("out.data.journal"), "its journal").unwrap();
+    fs::copy(fixture("linux-7.2/cut-off.data.journal"), scratch.path("out.data.journal")).unwrap();
     assert!(rewrite(&input, &output, &[]).status.success());
     assert!(fs::read(&output).unwrap() == fs::read(&input).unwrap());
     assert_eq!(files(&scratch), ["out.data", "out.data.old", "out.data.old.journal"]);
     assert_eq!(fs::read(scratch.path("out.data.old")).unwrap(), b"an older recording");
 
-    // Onto itself, by a part of it: the whole is kept.
+    // A selection of a file replaces the file: the old file is kept as `.old`.
     assert!(rewrite(&output, &output, &["--time", "0%-50%"]).status.success());
     assert!(fs::read(scratch.path("out.data.old")).unwrap() == fs::read(&input).unwrap());
     assert!(fs::metadata(&output).unwrap().len() < fs::metadata(&input).unwrap().len());
@@ -85,7 +85,7 @@ fn nothing_is_written_when_nothing_can_be() {
     assert_eq!(files(&scratch), ["text"]);
 }
 
-/// The rest of a recording after a selection gives the report that the whole gives with the same selection.
+/// The report of a rewritten selection equals the report of the whole with the same selection.
 #[test]
 fn a_part_is_reported_as_the_part_of_the_whole() {
     let scratch = Scratch::new();

@@ -1,5 +1,5 @@
-//! Runs and time per run are the kernel's own numbers. Real kernel, root; a test binary of its own, so that no other test's recording
-//! has the kernel count at the same time.
+//! Runs and time per run are the kernel's own numbers. Real kernel, root; tests of other files wait, so that no other recording
+//! makes the kernel count at the same time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,11 @@ use bprec_fixtures::{Fixture, Loaded};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-/// Runs once for each system call.
+/// With the whole budget, the kernel counts all the time. With the usual budget, counting on a busy machine is too expensive: the kernel counts only
+/// in windows, and the report shows estimates instead of the kernel's numbers.
+const WHOLE_BUDGET: [&str; 2] = ["--budget", "100"];
+
+/// Program that runs once for each system call.
 const PROGRAM: &str = "account_syscall_enter";
 
 /// Runs, and time per run, are the kernel's own numbers: the program runs only while the recording counts.
@@ -31,7 +35,7 @@ fn runs_are_the_kernels() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let mut loaded = Fixture::XDP.open().unwrap().load().unwrap();
-    // Attached after it has begun: runs before that are counted, too, where others have the kernel count.
+    // Attached after the start of the recording, because earlier runs are also counted if others have statistics on.
     let recording = Running::record(&path, &["-q"]);
     match loaded.attach() {
         Err(error) if format!("{error:#}").contains("busy") => {
@@ -42,7 +46,7 @@ fn runs_are_the_kernels() {
         attached => attached.unwrap(),
     }
     Packets::new().unwrap().send(PACKETS).unwrap();
-    // Packets that others send on lo afterwards, or count, are none of ours.
+    // Detached, so that later packets of others on lo are not counted.
     loaded.detach();
     recording.end();
 
@@ -57,19 +61,19 @@ fn runs_are_the_kernels() {
     assert_eq!(runs["misses"].as_u64(), kernel.recursion_misses);
 }
 
-/// By default all runs are counted, to the last one, and it is said what that took: at 100,000 runs a second nothing is estimated.
+/// By default all runs are counted, and the cost of counting is reported: at 100,000 runs per second, nothing is estimated.
 #[test]
 fn runs_are_exact_by_default() {
     if !root("runs_are_exact_by_default") {
         return;
     }
     alone();
-    // Other programs of the machine may run so often meanwhile that not all runs can be counted.
+    // Repeats a failed attempt: other programs may run so often that not all runs can be counted.
     measured(|| {
         let scratch = Scratch::new();
         let path = scratch.path("perf.data");
         let mut loaded = Fixture::TP.open().unwrap().load().unwrap();
-        // Runs before it is attached and after it is detached are not counted.
+        // Attaches the program only during the recording, so that all of its runs are counted.
         let recording = Running::record(&path, &["-F", "99"]);
         loaded.attach().unwrap();
         Pattern::Bursts.run(Duration::from_secs(2), 100_000);
@@ -89,10 +93,10 @@ fn runs_are_exact_by_default() {
     });
 }
 
-/// Readings of the kernel's count of a program.
+/// Readings of the kernel's run count of a program.
 struct Counted(Vec<Count>);
 
-/// A count that was read between two times.
+/// A count and the two times between which it was read.
 #[derive(Clone, Copy)]
 struct Count {
     from_ns: u64,
@@ -101,7 +105,7 @@ struct Count {
 }
 
 impl Counted {
-    /// Reads it all the time while a load of system calls goes on, as `bprec` counts.
+    /// Reads the count continuously while a load of system calls runs and `bprec` counts.
     fn while_called(loaded: &Loaded, seconds: u64) -> Counted {
         let load = thread::spawn(move || Pattern::Steady.run(Duration::from_secs(seconds), 50_000));
         let mut counted = Vec::new();
@@ -115,20 +119,20 @@ impl Counted {
         Counted(counted)
     }
 
-    /// The last count that was read before a time, and the first that was read after it: 2 ms apart, unless the machine stops.
+    /// The last count read before a time, and the first count read after it: about 2 ms apart.
     fn around(&self, time_ns: u64) -> (f64, f64) {
         let before = self.0.partition_point(|count| count.to_ns <= time_ns).saturating_sub(1);
         let after = self.0.partition_point(|count| count.from_ns < time_ns).min(self.0.len() - 1);
         (self.0[before].runs as f64, self.0[after].runs as f64)
     }
 
-    /// Fails unless `shown` is within 1 % of what the count of an interval may be.
+    /// Fails unless `shown` is within 1 % of the possible counts of an interval.
     fn agrees(&self, shown: &Value, from_ns: u64, to_ns: u64) -> Result<(), String> {
         let (from, to) = (self.around(from_ns), self.around(to_ns));
         let (least, most) = (to.0 - from.1, to.1 - from.0);
         match shown.as_f64().is_some_and(|shown| (least * 0.99..=most * 1.01).contains(&shown)) {
             true => Ok(()),
-            false => Err(format!("{shown} shown, {least} to {most} counted from {from_ns} to {to_ns} ns")),
+            false => Err(format!("{shown} runs shown, but {least} to {most} counted from {from_ns} to {to_ns} ns")),
         }
     }
 }
@@ -143,7 +147,9 @@ fn top_counts_what_the_kernel_counts() {
     measured(|| {
         let loaded = Fixture::TP.open().unwrap().start().unwrap();
         let id = loaded.id_of(PROGRAM).unwrap();
-        let top = bprec().args(["top", "--json", "-n", "5", "-d", "0.5"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut top = bprec();
+        top.args(["top", "--json", "-n", "5", "-d", "0.5"]).args(WHOLE_BUDGET);
+        let top = top.stdout(Stdio::piped()).spawn().unwrap();
         let counted = Counted::while_called(&loaded, 6);
         let output = top.wait_with_output().unwrap();
         let intervals = String::from_utf8(output.stdout).unwrap();
@@ -157,7 +163,7 @@ fn top_counts_what_the_kernel_counts() {
     });
 }
 
-/// The same of `bprec stat -I`.
+/// Each interval of `bprec stat -I` has the runs that the kernel counted in it.
 #[test]
 fn stat_counts_what_the_kernel_counts() {
     if !root("stat_counts_what_the_kernel_counts") {
@@ -167,12 +173,12 @@ fn stat_counts_what_the_kernel_counts() {
     measured(|| {
         let loaded = Fixture::TP.open().unwrap().start().unwrap();
         let id = loaded.id_of(PROGRAM).unwrap();
-        let arguments = ["stat", "--json", "-b", &id.to_string(), "-I", "1000", "--", "sleep", "5.5"];
-        let mut stat = bprec().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let arguments = ["--json", "-b", &id.to_string(), "-I", "1000", "--", "sleep", "5.5"];
+        let mut stat = bprec().arg("stat").args(WHOLE_BUDGET).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(stat.stderr.take().unwrap()).lines();
-        // Its times begin with the count: each line is written at the end of its interval, or a moment later.
+        // Times of `stat` count from its start: each line is written at the end of its interval, or shortly after.
         let reading = thread::spawn(move || {
-            // Messages come in the same way.
+            // Messages are in the same output.
             let rows = lines.map(Result::unwrap).filter(|line| line.starts_with('{'));
             let rows = rows.map(|line| (now_ns(), serde_json::from_str::<Value>(&line).unwrap()));
             rows.filter(|(_, row)| row["row"] == "interval").take(5).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Commands that read confine themselves before they look at a recording, as the kernel says of them.
+//! Commands that read confine themselves before they read a recording; the kernel's files about the process show this.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -19,14 +19,14 @@ fn bprec(arguments: &[&str]) -> Command {
     command
 }
 
-/// A member of `/proc/PID/status`.
+/// Value of a field of `/proc/PID/status`.
 fn status(process: &Child, member: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(member)?.strip_prefix(':'));
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// True if this kernel filters system calls; says so if not.
+/// True if this kernel filters system calls; prints a skip message if not.
 fn has_seccomp(test: &str) -> bool {
     let has = Path::new("/proc/sys/kernel/seccomp/actions_avail").exists();
     if !has {
@@ -35,7 +35,7 @@ fn has_seccomp(test: &str) -> bool {
     has
 }
 
-/// While it waits for the first byte of its input it has given up what no reader needs; `--no-sandbox` leaves it.
+/// While a reader waits for its first byte of input, it has dropped all unneeded privileges; with `--no-sandbox` it keeps them.
 #[test]
 fn a_reader_is_confined_before_it_reads() {
     if !has_seccomp("a_reader_is_confined_before_it_reads") {
@@ -67,7 +67,7 @@ fn a_reader_is_confined_before_it_reads() {
     let mut reader = bprec(&["report", "--no-sandbox", "-i", "-"]);
     let mut reader = reader.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut pipe = reader.stdin.take().unwrap();
-    // It has begun to copy: it is behind the place where it would have confined itself.
+    // The reader has begun to copy, so it is past the point where it would confine itself.
     pipe.write_all(&fs::read(recording()).unwrap()[..4096]).unwrap();
     let descriptors = PathBuf::from(format!("/proc/{}/fd", reader.id()));
     let is_copy = |target: PathBuf| target.to_string_lossy().ends_with(" (deleted)");
@@ -80,20 +80,20 @@ fn a_reader_is_confined_before_it_reads() {
     reader.wait().unwrap();
 }
 
-/// While it prints it has no capability, and has given up opening files as well.
+/// While a reader of a file prints, it has no capability, and cannot open files.
 #[test]
 fn a_reader_of_a_file_can_open_nothing_while_it_prints() {
     if !has_seccomp("a_reader_of_a_file_can_open_nothing_while_it_prints") {
         return;
     }
     let mut reader = bprec(&["script", "-i"]);
-    // The output has no reader, and is more than a pipe holds.
+    // No process reads the output, which is larger than the buffer of a pipe.
     let mut reader = reader.arg(recording()).stdout(Stdio::piped()).spawn().unwrap();
     wait_for("no capabilities", || (status(&reader, "CapEff") == "0000000000000000").then_some(()));
     wait_for("all filters", || matches!(status(&reader, "Seccomp_filters").as_str(), "3" | "").then_some(()));
     assert_eq!(status(&reader, "CapPrm"), "0000000000000000");
     drop(reader.stdout.take());
-    assert!(reader.wait().unwrap().success(), "whoever reads may stop");
+    assert!(reader.wait().unwrap().success(), "the end of the reading process is not an error");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Programs that come and go while it is recorded. Real kernel, root.
+//! Programs that are loaded and unloaded during a recording. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use std::process::Command;
 use crate::support::{Scratch, record, report, root};
 use serde_json::Value;
 
-/// The loader, built with the workspace's tests.
+/// Command of the loader, which is built with the workspace's tests.
 fn loader() -> Command {
     let path = Path::new(env!("CARGO_BIN_EXE_bprec")).with_file_name("bprec-load");
     assert!(path.exists(), "{} is not built: run the workspace's tests, not one package's", path.display());
     Command::new(path)
 }
 
-/// Programs that the loader says it loaded: id, name, runs of its body.
+/// Loaded programs from the loader's output: id, name, runs.
 fn counted(output: &[u8]) -> Vec<(u64, String, u64)> {
     String::from_utf8_lossy(output)
         .lines()
@@ -27,7 +27,7 @@ fn counted(output: &[u8]) -> Vec<(u64, String, u64)> {
         .collect()
 }
 
-/// Records while the loader does something, and gives the report and what the loader says.
+/// Records while the loader runs with these arguments; returns the report and the loader's programs.
 fn record_while(scratch: &Scratch, arguments: &[&str]) -> (Value, Vec<(u64, String, u64)>) {
     let path = scratch.path("perf.data");
     let said = scratch.path("loader.txt");
@@ -57,7 +57,7 @@ fn record_while(scratch: &Scratch, arguments: &[&str]) -> (Value, Vec<(u64, Stri
     (report, counted(&std::fs::read(said).unwrap()))
 }
 
-/// Asserts that the costs by interval of programs that came and went are those in the ledger, each and in sum.
+/// Asserts that the costs of short-lived programs by interval equal the ledger, for each program and in total.
 fn assert_intervals_add_up(path: &Path, ledger: &Value) {
     let over_time = report(path, &["--over-time=100ms"]);
     let count = |value: &Value| {
@@ -73,13 +73,12 @@ fn assert_intervals_add_up(path: &Path, ledger: &Value) {
     let charged = of_ledger["rows"].as_array().unwrap().iter().filter(|row| row["samples"].as_u64().unwrap_or(0) > 0);
     for row in charged {
         let found = event["rows"].as_array().unwrap().iter().find(|found| found["id"] == row["id"]);
-        let found = found.unwrap_or_else(|| panic!("no line over time of {row:#}"));
+        let found = found.unwrap_or_else(|| panic!("no line over time for {row:#}"));
         assert_eq!((count(found), sum(&found["intervals"])), (count(row), count(row)), "{row:#}");
     }
 }
 
-/// Number of the loader's programs that the report names by id and name; asserts that each of the others is listed as
-/// missed.
+/// Number of the loader's programs that the report names by id and name; asserts that the report lists each of the others as missed.
 fn named_or_missed(report: &Value, loaded: &[(u64, String, u64)]) -> usize {
     let programs: BTreeMap<u64, &Value> =
         report["programs"].as_array().unwrap().iter().filter_map(|p| Some((p["id"].as_u64()?, p))).collect();
@@ -90,7 +89,7 @@ fn named_or_missed(report: &Value, loaded: &[(u64, String, u64)]) -> usize {
             Some(program) if program["captured"] == true => {
                 assert_eq!(program["name"].as_str(), Some(name.as_str()), "program {id}");
                 let functions = program["functions"].as_array().unwrap();
-                assert!(functions.len() >= 2, "program {id} has its functions: {functions:?}");
+                assert!(functions.len() >= 2, "program {id} has too few functions: {functions:?}");
                 named += 1;
             }
             _ => assert!(missed.contains(id), "program {id} {name} is neither captured nor listed as missed"),
@@ -119,12 +118,12 @@ fn a_storm_of_loads_leaves_nothing_unresolved() {
     let scratch = Scratch::new();
     let (report, loaded) = record_while(&scratch, &["churn", "--per-second", "100", "--seconds", "20"]);
     assert!(loaded.len() > 1_000, "the loader managed only {} loads", loaded.len());
-    // libbpf tries out the kernel with a program of its own before each load. That lives for a tenth of a millisecond: some of those are missed.
+    // Before each load, libbpf probes the kernel with a program that exists for 0.1 ms; the recorder misses some of these programs.
     let named = named_or_missed(&report, &loaded);
     assert!(named * 100 >= loaded.len() * 95, "{named} of {} named", loaded.len());
     let event = &report["events"][0];
     assert_eq!(event["unknown_kernel_code"]["samples"], 0);
-    // Each load has a name of its own: a sample at a wrong program would be at one that says another number of runs.
+    // Each program has its own name and number of runs, so a sample charged to a wrong program would be noticed.
     let rows = event["rows"].as_array().unwrap();
     let samples: u64 = rows.iter().filter_map(|row| row["samples"].as_u64()).sum();
     assert!(samples > 50, "{samples} samples in {} programs", loaded.len());

@@ -1,4 +1,4 @@
-//! `bprec stat`: known loads come out as they were, in every form; perf and the programs' own counts are the judges.
+//! `bprec stat`: known loads have exact counts in every format; compared with perf and with the programs' own counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
 
-/// Counting under way, with its output in a file.
+/// A running `bprec stat`, with its output in a file.
 struct Counting {
     running: Running,
     out: PathBuf,
@@ -38,13 +38,13 @@ impl Counting {
     }
 }
 
-/// The lines of JSON of one kind.
+/// Lines of JSON of one kind.
 fn rows(text: &str, kind: &str) -> Vec<Value> {
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|e| panic!("{e}: {line}")));
     lines.filter(|line| line["row"] == kind).collect()
 }
 
-/// The one row of a program's entry, of all CPUs.
+/// The only row of a program that is for its entry function and for all CPUs.
 fn of(rows: &[Value], id: u32) -> &Value {
     let mut found = rows.iter().filter(|row| row["id"] == id && row["function"] == 0 && row["cpu"].is_null());
     let row = found.next().unwrap_or_else(|| panic!("no row of {id} in {rows:#?}"));
@@ -69,7 +69,7 @@ fn runs_are_exact_and_every_form_has_the_same_numbers() {
     let loaded = load();
     let id = |name| loaded.id_of(name).unwrap();
     let both = format!("{},{}", id("loop_of_100"), id("loop_of_1000"));
-    // All of them see all of the runs, however much others on the machine make run statistics cost.
+    // With this budget, all formats count all runs, even if other programs make run statistics expensive.
     let json = counting(&scratch, "json", &["-b", &both, "-j", "-I", "200", "--budget", "100"]);
     let csv = counting(&scratch, "csv", &["-b", &both, "-x", ";", "--budget", "100"]);
     let text = counting(&scratch, "text", &["-b", &both, "--budget", "100"]);
@@ -93,7 +93,7 @@ fn runs_are_exact_and_every_form_has_the_same_numbers() {
             assert_eq!(parts.sum::<u64>(), number(&total["stats"][member]), "{name} {member}");
         }
 
-        // value, unit, event, running_ns, percent, metric, metric_unit, source, kind, id, function, name
+        // Fields of a line: value, unit, event, running_ns, percent, metric, metric_unit, source, kind, id, function, name
         let fields: Vec<Vec<&str>> = csv.lines().map(|line| line.split(';').collect()).collect();
         let value = |event: &str| {
             let line = fields.iter().find(|line| line[2] == event && line[9] == id(name).to_string());
@@ -105,7 +105,7 @@ fn runs_are_exact_and_every_form_has_the_same_numbers() {
         assert_eq!(cells[0], id(name).to_string(), "{text}");
         assert_eq!(cells[3], runs.to_string(), "{text}");
         if total["source"] == "stats" {
-            // The kernel's own number, which is one for all who look.
+            // The kernel's number is the same for all readers.
             let time_ns = number(&total["stats"]["measured_ns"]);
             let kernel = loaded.run_stats(name).unwrap();
             assert_eq!((kernel.run_cnt, kernel.run_time_ns), (runs, time_ns));
@@ -134,11 +134,11 @@ fn programs_that_come_and_go_are_counted() {
         let name = format!("churn_{number:06}");
         let mut churn = churn;
         churn.detach();
-        // A CPU may be in it still.
+        // Another CPU may still run the program.
         thread::sleep(Duration::from_millis(50));
         ran.push((churn.id_of(&name).unwrap(), name.clone(), churn.run_stats(&name).unwrap().run_cnt));
     }
-    // The kernel gives up a link, and its program with it, after a grace period; other recorders let go some time later.
+    // The kernel frees a link and its program after a grace period; other recorders release the program some time later.
     wait_for("the unloads", || {
         let lines = fs::read_to_string(&counting.out).unwrap();
         let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
@@ -154,13 +154,13 @@ fn programs_that_come_and_go_are_counted() {
         assert!(runs >= 200);
         assert_eq!(number(&total["stats"]["runs"]), runs, "{name}");
         assert!(total["unloaded_ns"].is_i64(), "{total:#}");
-        // Exact counters may know a program in an interval in which the kernel's count of it was not read.
+        // Exact counters may list a program in an interval without a reading of the kernel's count.
         let parts = intervals.iter().filter(|row| row["id"] == id && row["stats"].is_object());
         assert_eq!(parts.map(|row| number(&row["stats"]["runs"])).sum::<u64>(), runs);
     }
 }
 
-/// Exit code of a command that nothing is expected of.
+/// Exit code of a command, whose output is ignored.
 fn code(command: &mut Command) -> Option<i32> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
 }
@@ -186,7 +186,7 @@ fn exit_codes_are_the_commands_or_say_what_went_wrong() {
         };
         let run = |command: &str| shared("task-clock", &["sh", "-c", command]);
         assert_eq!((run("exit 0"), run("exit 7")), (Some(0), Some(7)));
-        // Exit status of shells; perf says 0.
+        // Shells return this exit status; perf returns 0.
         assert_eq!(run("kill -9 $$"), Some(128 + 9));
         assert_eq!(shared("task-clock", &["/no/such/command"]), Some(2));
         assert_eq!(shared("no-such-event", &["true"]), Some(2));
@@ -195,7 +195,7 @@ fn exit_codes_are_the_commands_or_say_what_went_wrong() {
     }
 }
 
-/// Count of an event in a command, by perf.
+/// Count of an event during a command, by perf.
 fn by_perf(event: &str, command: &[&str]) -> f64 {
     let mut perf = Command::new("perf");
     perf.args(["stat", "-x,", "-e", event, "--"]).args(command).env("LC_ALL", "C");
@@ -205,7 +205,7 @@ fn by_perf(event: &str, command: &[&str]) -> f64 {
     line.split(',').next().unwrap().parse().unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// Count of it by `stat`.
+/// Count of an event during a command, by `bprec stat`.
 fn by_us(event: &str, more: &[&str], command: &[&str]) -> f64 {
     let output =
         succeed(bprec().args(["stat", "--bpf-counters", "-x,", "-e", event]).args(more).arg("--").args(command));
@@ -220,7 +220,7 @@ fn events_of_a_command_are_those_of_perf() {
     if !root(test) || !perf_installed(test) {
         return;
     }
-    // 64 MiB in pages of 4 KiB, written by a child's child; a hundred sleeps, each of which is a switch.
+    // 64 MiB in pages of 4 KiB, written by a grandchild; a hundred sleeps, each causing a switch.
     let pages = ["sh", "-c", "sh -c 'dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null'; :"];
     let switches = ["sh", "-c", "i=0; while [ $i -lt 100 ]; do sleep 0.001; i=$((i+1)); done"];
     let agree = |event: &str, command: &[&str], least: f64, share: f64, ends: f64| {
@@ -236,11 +236,11 @@ fn events_of_a_command_are_those_of_perf() {
     };
     let page_bytes = 4096.0;
     agree("page-faults", &pages, 64.0 * 1048576.0 / page_bytes / 512.0, 0.02, 0.0);
-    // The last switch of each process comes when it has no event of its own any more, and its CPU has.
+    // The last switch of each process occurs after its own event is closed, but while the event of its CPU is still open.
     agree("context-switches", &switches, 100.0, 0.2, 101.0);
 }
 
-/// Cgroups of the test's own, empty at its end.
+/// Cgroups of this test, which become empty when it ends.
 struct Cgroups {
     mount: PathBuf,
     names: Vec<String>,
@@ -271,7 +271,7 @@ impl Drop for Cgroups {
     }
 }
 
-/// The counts of events in cgroups, from lines of which one field is the event and another the cgroup.
+/// The counts of events in cgroups, from lines with one field for the event and one for the cgroup.
 fn in_cgroups(text: &str, cgroups: &[String], events: &[&str]) -> Vec<f64> {
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     let count = |cgroup: &String, event: &str| {
@@ -294,7 +294,7 @@ fn events_of_cgroups_are_those_of_perf() {
         skip(test, "no cgroups (v2) to be made");
         return;
     };
-    // 64 MiB touched outside of them, once in the first, three times in the second.
+    // 64 MiB touched outside of the cgroups, once in the first one, three times in the second.
     let touch = "dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null";
     let (first, second) = (cgroups.procs(0), cgroups.procs(1));
     let load = format!(
@@ -350,9 +350,9 @@ fn the_machine_has_as_much_time_as_its_cpus() {
     let machine = totals.iter().find(|row| row["kind"] == "machine").unwrap();
     for event in 0..2 {
         let cpus = totals.iter().filter(|row| row["kind"] == "cpu").map(|row| value(row, event));
-        assert_eq!(cpus.sum::<u64>(), value(machine, event), "the CPUs are the machine");
+        assert_eq!(cpus.sum::<u64>(), value(machine, event), "the values of the CPUs add up to the machine's value");
         let parts = intervals.iter().filter(|row| row["kind"] == "machine").map(|row| value(row, event));
-        assert_eq!(parts.sum::<u64>(), value(machine, event), "the intervals are all of it");
+        assert_eq!(parts.sum::<u64>(), value(machine, event), "the values of the intervals add up to the total");
     }
     let cpus = totals.iter().filter(|row| row["kind"] == "cpu").count() as u64;
     let elapsed_ns = number(&rows(&text, "end")[0]["elapsed_ns"]);
@@ -372,7 +372,7 @@ fn processes_and_threads_have_their_own_counts() {
     }
     let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let mut children = [spin(), spin()];
-    // A new program is there a moment before it has its name.
+    // A new process exists for a moment before it has its name.
     for child in &children {
         let comm = format!("/proc/{}/comm", child.id());
         while fs::read_to_string(&comm).unwrap() != "sh\n" {
@@ -390,7 +390,7 @@ fn processes_and_threads_have_their_own_counts() {
     for (row, child) in totals.iter().zip(&children) {
         assert!(children.iter().any(|child| row["id"] == child.id()));
         assert_eq!((&row["kind"], &row["name"]), (&Value::from("tgid"), &Value::from("sh")));
-        // Two that never rest, on however many CPUs others leave.
+        // Two busy processes, on all CPUs that others leave free.
         assert!(number(&row["shared"]["readings"][0]["value"]) > 10_000_000, "{row:#} {}", child.id());
     }
 }
@@ -426,7 +426,7 @@ fn an_interrupt_prints_what_there_is() {
     assert_eq!(number(&of(&rows(&text, "total"), loaded.id_of("loop_of_100").unwrap())["stats"]["runs"]), 25);
     assert_eq!(rows(&text, "end").len(), 1);
 
-    // The command is given it too, and its answer is ours. Not SIGINT, for which a shell sets no trap where it is ignored from the beginning.
+    // The signal is passed on to the command, whose exit code is returned. Not SIGINT: a shell cannot trap a signal that was ignored at its start.
     let started = scratch.path("started");
     let mut child = bprec()
         .args(["stat", "--bpf-counters", "-x,", "-e", "task-clock", "-o"])
@@ -454,7 +454,7 @@ fn a_closed_pipe_is_no_error() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Programs in runs short and many, under load, whatever else there is: needs exact counters.
+/// Many short runs under load give possible counts, whatever other load the machine has. Needs exact counters.
 #[test]
 fn short_counts_under_load_are_possible() {
     let test = "short_counts_under_load_are_possible";
@@ -490,8 +490,8 @@ fn short_counts_under_load_are_possible() {
     });
 }
 
-/// No counter is above what its time and its CPUs have room for; intervals, and CPUs, add up to the total. Within a budget a program that
-/// runs so often may not be counted.
+/// Checks that no count exceeds the possible maximum for its time and CPUs, and that intervals and CPUs add up to the total. With a budget, exact
+/// counts of a program may be missing, because counting so many runs exceeds the budget.
 fn check_possible(text: &str, ids: &[u32], has_budget: bool) {
     let begin = &rows(text, "begin")[0];
     let cpus = number(&begin["cpus"]);
@@ -506,7 +506,7 @@ fn check_possible(text: &str, ids: &[u32], has_budget: bool) {
         assert!(exact["anomalies"].as_array().unwrap().is_empty(), "{total:#}");
         let elapsed_ns = number(&rows(text, "end")[0]["elapsed_ns"]);
         assert!(number(&exact["measured_ns"]) <= elapsed_ns * cpus, "{total:#}");
-        assert!(number(&exact["runs"]) > 0, "it ran all the time: {total:#}");
+        assert!(number(&exact["runs"]) > 0, "the program has no runs: {total:#}");
         let mine = |row: &&Value| row["id"] == *id && row["function"] == 0;
         for member in ["runs", "measured", "measured_ns"] {
             let sum = |rows: &[Value], of_cpus: bool| -> u64 {

@@ -1,5 +1,5 @@
-//! Runs of programs while somebody else switches the kernel's run statistics. Real kernel, root; a test binary of its own, as the switch is the
-//! machine's.
+//! Runs of programs while another process switches the kernel's run statistics. Real kernel, root; tests of other files wait, because the
+//! switch is global.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use crate::support::{self, Running, Scratch, SetAtEnd, measured, report, root, s
 use bprec_fixtures::Fixture;
 use bprec_fixtures::load::Pattern;
 
-/// Runs once for each system call.
+/// Program that runs once for each system call.
 const PROGRAM: &str = "account_syscall_enter";
 
-/// `kernel.bpf_stats_enabled`, which is at the end what it was before.
+/// `kernel.bpf_stats_enabled`, restored on drop.
 struct Sysctl(String);
 
 impl Sysctl {
@@ -35,7 +35,7 @@ impl Drop for Sysctl {
     }
 }
 
-/// Numbers that look drawn by chance, the same each time (splitmix64).
+/// Pseudo-random numbers, the same in every run (splitmix64).
 struct Draw(u64);
 
 impl Draw {
@@ -47,8 +47,8 @@ impl Draw {
     }
 }
 
-/// The sysctl is switched at random, as by somebody who looks at programs with bpftool: runs are as many as there were, within the margin
-/// that is told, or unknown.
+/// Like a user of bpftool, the test switches the sysctl at random times: the reported runs equal the actual runs within the stated margin, or are
+/// unknown.
 #[test]
 fn runs_are_right_while_the_sysctl_is_switched() {
     let test = "runs_are_right_while_the_sysctl_is_switched";
@@ -59,7 +59,7 @@ fn runs_are_right_while_the_sysctl_is_switched() {
         skip(test, "kernel.bpf_stats_enabled cannot be written");
         return;
     };
-    // All runs; and few enough that there are windows.
+    // The first budget allows all runs; the others cause windows.
     for (seed, budget) in [(1, "100"), (2, "0.02"), (3, "0.1")] {
         measured(|| runs_beside(&sysctl, &mut Draw(seed), budget));
     }
@@ -70,7 +70,7 @@ fn runs_beside(sysctl: &Sysctl, draw: &mut Draw, budget: &str) -> Result<(), Str
     let path = scratch.path("perf.data");
     let mut loaded = Fixture::TP.open().unwrap().load().unwrap();
     let id = loaded.id_of(PROGRAM).unwrap();
-    // Attached after it has begun, and detached before it ends: each of its runs is in the time of the recording.
+    // The program is attached after the start and detached before the end of the recording, so all runs are within it.
     let recording = Running::record(&path, &["-q", "-F", "99", "--budget", budget]);
     loaded.attach().unwrap();
     let is_over = AtomicBool::new(false);

@@ -1,5 +1,5 @@
-//! Run statistics that would take more than their budget are on in windows, and runs are estimates. Real kernel, root; a test binary
-//! of its own, so that no other test has the kernel count meanwhile.
+//! Run statistics that would exceed their budget are on only in windows, and runs are estimates. Real kernel, root; tests of other
+//! files wait, so that no other test makes the kernel count meanwhile.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::{self, Running, Scratch, SetAtEnd, bprec, measured, report, root, skip, succeed};
 use bprec_fixtures::{Fixture, Loaded, StatsSwitch, load};
 
-/// The program of a load of system calls that runs once for each.
+/// Program that runs once for each system call of the load.
 const PROGRAM: &str = "account_syscall_enter";
 
 fn known_load() -> (Loaded, u32) {
@@ -19,7 +19,7 @@ fn known_load() -> (Loaded, u32) {
     (loaded, id)
 }
 
-/// Makes system calls for this long; how many.
+/// Makes system calls for this time; returns their number.
 fn make_calls(length: Duration) -> u64 {
     let started = Instant::now();
     let mut made = 0;
@@ -36,7 +36,7 @@ struct Reading {
     time_ns: u64,
     on_ns: u64,
     others_ns: u64,
-    /// Runs of the program that is asked for, unless the reading leaves it out.
+    /// Runs of the requested program; `None` if the reading does not contain it.
     runs: Option<u64>,
 }
 
@@ -59,14 +59,14 @@ fn readings(path: &Path, id: u32) -> Vec<Reading> {
         .collect()
 }
 
-/// A program that runs as often as system calls are made, with statistics that may take next to nothing.
+/// A program that runs for every system call, with a very small budget for statistics.
 #[test]
 fn runs_are_estimated_where_statistics_would_take_too_much() {
     let test = "runs_are_estimated_where_statistics_would_take_too_much";
     if !root(test) {
         return;
     }
-    // Windows catch runs by chance: a busy moment of the machine that falls between them is in none.
+    // Repeats the test after a bad estimate: windows are samples of time, and can miss a busy moment between them.
     measured(|| estimate(test));
 }
 
@@ -83,9 +83,9 @@ fn estimate(test: &str) -> Result<(), String> {
     let made = make_calls(Duration::from_secs(5));
     recording.end();
     let counted = counted() - before;
-    // Runs that others have the kernel count belong to none of our windows, and are not scaled with them.
+    // If other tools have statistics on, the kernel also counts runs outside of windows. Such runs are not extrapolated.
     if !others_count && counted > made / 2 {
-        return Err(format!("the kernel counted {counted} of {made} runs: that is not a part of them"));
+        return Err(format!("the kernel counted {counted} of {made} runs: expected only a part of them"));
     }
     let report = report(&path, &[]);
     let runs = &support::program(&report, id)["runs"];
@@ -103,14 +103,15 @@ fn estimate(test: &str) -> Result<(), String> {
     let table = String::from_utf8_lossy(&table);
     let row = table.lines().find(|line| line.contains(PROGRAM)).unwrap();
     assert!(row.contains('≈'), "{row}");
-    // The load keeps a CPU busy, so that counting slows it, which the margin has to cover.
-    assert!(!table.contains("≈RUNS are from short windows"), "{table}");
+    assert!(!table.contains("≈RUNS are estimates from short windows"), "{table}");
+    // The load keeps a CPU busy, so counting slows it down; the margin of the estimate must cover this.
     let margin = runs["estimate"]["count_margin"].as_f64().unwrap();
     if !others_count && (estimated as f64 - made as f64).abs() > margin * 1.5 {
         return Err(format!("{estimated} ± {margin} estimated, {made} made"));
     }
 
-    // At most so many runs were counted as the kernel counted while the recording went on, each for a few nanoseconds to a microsecond.
+    // The counted runs are at most those that the kernel counted during the recording; counting each run takes from a few nanoseconds to a
+    // microsecond.
     let taken_ns = report["recording"]["cost"]["run_statistics"]["time_ns"].as_u64().unwrap();
     if taken_ns == 0 || !others_count && taken_ns >= 1_000 * counted.max(1) * 4 {
         return Err(format!("{taken_ns} ns for {counted} runs"));
@@ -119,7 +120,7 @@ fn estimate(test: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// There are about ten windows in a second, and each is closed on time while the recorder is busy otherwise. What counting takes
+/// There are about ten windows per second, and each is closed on time even if the recorder is busy. The cost of counting
 /// stays within the budget.
 #[test]
 fn windows_are_many_and_closed_on_time() {
@@ -141,11 +142,11 @@ fn windows_are_many_and_closed_on_time() {
             .map(|pair| (pair[1].time_ns - pair[0].time_ns, pair[1].on_ns.saturating_sub(pair[0].on_ns)))
             .filter(|(_, on_ns)| *on_ns > 0)
             .collect();
-        // Counting everything first is one of them.
+        // The time at the start in which all runs were counted is also one of the windows.
         if lengths.len() < 40 {
             return Err(format!("{} windows: {lengths:?}", lengths.len()));
         }
-        // Lengths follow the load, which a busy machine keeps from running; none is as long as the recorder was busy otherwise.
+        // The lengths follow the load, which a busy machine delays. No window is as long as the time for which the recorder was busy.
         let mut on: Vec<u64> = lengths.iter().map(|(_, on_ns)| *on_ns).collect();
         on.sort_unstable();
         let (median, longest) = (on[on.len() / 2], on[on.len() - 3]);
@@ -162,8 +163,8 @@ fn windows_are_many_and_closed_on_time() {
     });
 }
 
-/// Another one has statistics on when the recording begins, and switches them off: they are off then, but for our windows. For how long
-/// they were on is in the recording, never more than that.
+/// Another process has statistics on when the recording begins, and then switches them off; afterwards they are on only in the recorder's windows.
+/// The recording contains the time for which they were on, and never more.
 #[test]
 fn statistics_of_others_are_known_and_never_held_on() {
     let test = "statistics_of_others_are_known_and_never_held_on";
@@ -180,27 +181,29 @@ fn statistics_of_others_are_known_and_never_held_on() {
         let (before, began) = (counted(), Instant::now());
         let made = make_calls(Duration::from_secs(2));
         let (all, with_other) = (counted() - before, began.elapsed());
-        assert!(all >= made, "{all} of {made} runs while statistics were on");
+        assert!(all >= made, "the kernel counted {all} of {made} runs while statistics were on");
         drop(other);
         let before = counted();
         let made = make_calls(Duration::from_secs(2));
         let part = counted() - before;
         recording.end();
         if part > made / 2 {
-            return Err(format!("the kernel counted {part} of {made} runs after the other one had gone"));
+            return Err(format!(
+                "the kernel counted {part} of {made} runs after the other user of run statistics had ended"
+            ));
         }
         let readings = readings(&path, id);
         let known = Duration::from_nanos(readings.last().unwrap().others_ns);
-        // The start of the recording is before that of the load.
+        // The recording starts before the load.
         let longest = with_other + Duration::from_secs(1);
         if known < with_other / 2 || known > longest {
-            return Err(format!("{known:?} known, of about {with_other:?}"));
+            return Err(format!("statistics are known to be on for {known:?}, expected about {with_other:?}"));
         }
         Ok(())
     });
 }
 
-/// Without `-v`, while it begins and in the report: all programs take longer for what others count.
+/// A message at the start and the report say that statistics of other tools make all programs slower, even without `-v`.
 #[test]
 fn statistics_of_others_are_said() {
     if !root("statistics_of_others_are_said") {
@@ -211,15 +214,15 @@ fn statistics_of_others_are_said() {
     let _other = StatsSwitch::on().unwrap();
     let output = succeed(bprec().args(["record", "-a", "-F", "99", "--duration", "0.2", "-o"]).arg(&path));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("another tool has the kernel's run statistics on"), "{said}");
+    assert!(said.contains("another tool has switched on the kernel's run statistics"), "{said}");
     let table = String::from_utf8(succeed(bprec().args(["report", "-i"]).arg(&path)).stdout).unwrap();
     let (above, _) = table.split_once("PROGRAM").unwrap();
-    assert!(above.contains("# another tool had the kernel's run statistics on"), "{table}");
+    assert!(above.contains("# another tool had switched on the kernel's run statistics"), "{table}");
     assert_eq!(report(&path, &[])["recording"]["statistics_of_others"], true);
 }
 
-/// Statistics that somebody else switches at random: runs that are counted outside of our windows are of times that are known to have been
-/// counted throughout, or of times in which that switch was made. None of them is taken for a run of a window, however late its counts are read.
+/// Another process switches statistics at random times. Runs counted outside the recorder's windows belong to times that are known to be counted
+/// completely, or to times of a switch. None of them counts as a run of a window, even if its count is read late.
 #[test]
 fn switches_of_others_are_seen() {
     if !root("switches_of_others_are_seen") {
@@ -255,9 +258,9 @@ fn switches_of_others_are_seen() {
         recording.end();
         let readings = readings(&path, id);
         let known = Duration::from_nanos(readings.last().unwrap().others_ns);
-        // Each switch costs at most the time between two looks, and what is known is never more than what was.
+        // Each switch reduces the known time by at most one check interval, and the known time never exceeds the real time.
         if known > on + Duration::from_millis(100) || known + Duration::from_millis(200) * times < on {
-            return Err(format!("{known:?} known of {on:?} in {times} times"));
+            return Err(format!("statistics are known to be on for {known:?}, in fact {on:?} in {times} periods"));
         }
         let estimated = support::program(&report(&path, &[]), id)["runs"]["count"].as_u64().unwrap();
         if !(0.7..1.4).contains(&(estimated as f64 / made as f64)) {

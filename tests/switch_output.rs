@@ -1,4 +1,4 @@
-//! `bprec record --switch-output`: a recording over several files, each complete by itself. Real kernel, root; perf is the judge.
+//! `bprec record --switch-output`: a recording over several files, each complete by itself. Real kernel, root; compared with perf.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::fs;
@@ -18,7 +18,7 @@ use bprec_format::{File, RecordType, SampleLayout};
 /// Pages that the load touches for the first time, one fault each.
 const PAGES: usize = 40_000;
 
-/// The files of a recording, the oldest first. What is being written has no time behind its name.
+/// The files of a recording, the oldest first. The current file has no time after its name.
 fn files(path: &Path) -> Vec<PathBuf> {
     let name = format!("{}.2", path.file_name().unwrap().to_str().unwrap());
     let entries = fs::read_dir(path.parent().unwrap()).unwrap();
@@ -38,11 +38,11 @@ fn samples(path: &Path, event: &str) -> usize {
     out.lines().filter(|line| line.trim().trim_end_matches(':') == event).count()
 }
 
-/// The load, as a process of its own: touches every page once, one fault each, some at a time.
+/// The load, in a separate process: touches every page once, one fault each, in several portions.
 #[test]
 #[ignore = "run by another test"]
 fn touch_pages() {
-    // SAFETY: a plain system call: no huge pages, of which one fault would be for many.
+    // SAFETY: a plain system call, which disables huge pages, so that each page causes one fault.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     let pages = std::env::var("PAGES").unwrap().parse::<usize>().unwrap();
     let mut memory: Vec<u8> = Vec::with_capacity(pages * 4096);
@@ -54,7 +54,7 @@ fn touch_pages() {
     }
 }
 
-/// Page faults of the load with so many pages, recorded with these options: samples of all files.
+/// Records the load with this number of pages and these options. Returns the number of samples in all files of the recording.
 fn page_faults(path: &Path, pages: usize, more: &[&str]) -> usize {
     let load = std::env::current_exe().unwrap();
     succeed(
@@ -70,7 +70,7 @@ fn page_faults(path: &Path, pages: usize, more: &[&str]) -> usize {
     files.iter().map(|file| samples(file, "page-faults")).sum()
 }
 
-/// Each page is one fault and one sample, wherever one file ended and the next began.
+/// Each page is one fault and one sample, also at the change between files.
 #[test]
 fn no_sample_is_lost_or_doubled_between_two_files() {
     let test = "no_sample_is_lost_or_doubled_between_two_files";
@@ -83,13 +83,13 @@ fn no_sample_is_lost_or_doubled_between_two_files() {
     let with = page_faults(&path, PAGES, &["--switch-output=300K"]);
     let count = files(&path).len();
     assert!(count >= 5, "{count} files");
-    assert!(!path.exists() && !scratch.path("perf.data.journal").exists(), "the last one is closed, too");
+    assert!(!path.exists() && !scratch.path("perf.data.journal").exists(), "the last file is closed, too");
     // Other faults of the process (its program, its stack) differ by a few pages from run to run.
     let own = with.checked_sub(PAGES).expect("a sample for each page");
-    assert!(own.abs_diff(without) <= 64, "{own} beside the pages, {without} without");
+    assert!(own.abs_diff(without) <= 64, "{own} other page faults, {without} without the load");
 }
 
-/// Every file names the task, the kernel function and the BPF program of a load that was there before the first of them.
+/// Every file names the task, the kernel function and the BPF program of a load that existed before the first file.
 #[test]
 fn each_file_is_complete() {
     let test = "each_file_is_complete";
@@ -124,12 +124,12 @@ fn each_file_is_complete() {
         let cost = &report["recording"]["cost"]["run_statistics"];
         costs_ns.push(cost["time_ns"].as_f64().unwrap() / all.sum::<f64>());
     }
-    // The cost of counting is that of each file, not of all up to it. It is looked at and counts are read at different moments.
+    // The cost of counting is per file, not cumulative. The margin is wide because cost and counts are read at different moments.
     assert!((0.5..2.0).contains(&(costs_ns[2] / costs_ns[0])), "{costs_ns:?} for a run");
 }
 
-/// A trampoline that came while a file was recorded is named in the files that follow, which begin with the code that there is; one that has
-/// gone is not.
+/// A trampoline that was registered during a file is named in the following files, which begin with the existing code; a trampoline that was
+/// unregistered is not named.
 #[test]
 fn images_that_came_during_a_file_are_named_in_the_next() {
     let test = "images_that_came_during_a_file_are_named_in_the_next";
@@ -157,10 +157,10 @@ fn images_that_came_during_a_file_are_named_in_the_next() {
     signal(&recorder, "-INT");
     assert!(recorder.wait().unwrap().success());
     let files = files(&path);
-    // The trampoline of the fixture is the one that is new in the first file.
+    // The trampoline of the fixture is the new one in the first file.
     let came = images(&files[0]).into_iter().filter(|(time_ns, is_gone, _)| *time_ns > 0 && !is_gone);
     let came: Vec<u64> = came.map(|(.., addr)| addr).collect();
-    assert!(!came.is_empty(), "the kernel tells of no trampoline");
+    assert!(!came.is_empty(), "the kernel reports no trampoline");
     let is_at_the_start = |file: &Path| {
         let there = images(file);
         came.iter().all(|addr| there.contains(&(0, false, *addr)))
@@ -168,7 +168,7 @@ fn images_that_came_during_a_file_are_named_in_the_next() {
     assert_eq!(files.iter().map(|file| is_at_the_start(file)).collect::<Vec<_>>(), [false, true, true, false, false]);
 }
 
-/// KSYMBOL records of trampolines: time, 0 for what was there before the file; whether it goes; address.
+/// KSYMBOL records of trampolines: time (0 if it existed before the file), true if it is unregistered, address.
 fn images(path: &Path) -> Vec<(u64, bool, u64)> {
     let bytes = fs::read(path).unwrap();
     let file = File::parse(&bytes).unwrap();
@@ -189,7 +189,7 @@ fn images(path: &Path) -> Vec<(u64, bool, u64)> {
     decoded.collect()
 }
 
-/// Processes that a command has started are named in the files that follow, also when their parent has ended.
+/// Processes that a command has started are named in all later files, even after their parent has ended.
 #[test]
 fn what_a_command_started_is_named_in_every_file() {
     let test = "what_a_command_started_is_named_in_every_file";
@@ -249,7 +249,7 @@ fn a_signal_ends_a_file_and_the_newest_are_kept() {
             (!journal.exists() && path.exists()).then_some(newest)
         });
         seen.push(newest);
-        let kept = wait_for("the oldest to go", || Some(files(&path)).filter(|files| files.len() <= 2));
+        let kept = wait_for("the removal of the oldest file", || Some(files(&path)).filter(|files| files.len() <= 2));
         assert_eq!(kept, seen[seen.len().saturating_sub(2)..], "round {round}");
     }
     signal(&recorder, "-INT");
@@ -259,7 +259,7 @@ fn a_signal_ends_a_file_and_the_newest_are_kept() {
     assert!(!path.exists());
 }
 
-/// Killed at any moment, also between two files: every file can be read, and each but the one that was being written is whole.
+/// The recorder is killed at any moment, also between two files: every file can be read, and every file except the one being written is complete.
 #[test]
 fn killed_while_files_change() {
     let test = "killed_while_files_change";
@@ -271,7 +271,7 @@ fn killed_while_files_change() {
         let path = scratch.path(&format!("{round}.data"));
         let recorder = recording(&path, "600", &["-F", "4000", "--switch-output=100K"]);
         wait_for("a closed file", || (!files(&path).is_empty()).then_some(()));
-        // Any moment will do; these are spread over the time of a file.
+        // The moments are spread over the time of a file.
         thread::sleep(Duration::from_millis(17 * round));
         support::kill(&path, recorder);
         let mut all = files(&path);
@@ -279,7 +279,7 @@ fn killed_while_files_change() {
         for file in &all {
             let before = fs::metadata(file).unwrap().len();
             let output = bprec().args(["report", "--json", "-i"]).arg(file).output().unwrap();
-            // One that was killed at once may have no program yet, which is said.
+            // A file that was killed early may have no program yet, which causes exit code 1.
             assert!(
                 matches!(output.status.code(), Some(0 | 1)),
                 "{}, {before} bytes: {}",
@@ -292,12 +292,12 @@ fn killed_while_files_change() {
             let name = name.to_str().unwrap();
             name.starts_with(&format!("{round}.data")) && name.ends_with(".journal")
         });
-        // The one that was being written, and the one before it while it was completed.
+        // Only two files may have journals: the current file, and the previous file while it is being completed.
         assert!(journals.count() <= 2, "round {round}");
     }
 }
 
-/// Files of recordings before this one count, too, and nothing else goes. Beside the newest there is the one that is being written, never more.
+/// Files of earlier recordings count, too, and no other files are deleted. The newest files and the current file remain.
 #[test]
 fn the_newest_are_kept_over_restarts() {
     let test = "the_newest_are_kept_over_restarts";

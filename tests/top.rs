@@ -1,4 +1,4 @@
-//! `bprec top`: runs come out as bpftool has them (shares: `known_loads.rs`), and nothing of it stays. Real kernel, root.
+//! `bprec top`: its runs equal those of bpftool, and nothing remains at the end; `known_loads.rs` tests its shares. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use crate::support::{alone, bprec, root, signal, succeed};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
 
-/// `bprec top` under way, ended when it goes.
+/// A running `bprec top`, ended on drop.
 struct Top {
     child: Child,
     lines: Option<Lines<BufReader<ChildStdout>>>,
@@ -22,7 +22,7 @@ impl Top {
         Top { child, lines: Some(lines) }
     }
 
-    /// The next interval.
+    /// Returns the next interval.
     fn next(&mut self) -> Value {
         let line = self.lines.as_mut().and_then(Iterator::next).expect("another interval").unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
@@ -31,7 +31,7 @@ impl Top {
 
 impl Drop for Top {
     fn drop(&mut self) {
-        // It may have ended already.
+        // `bprec top` may have ended already.
         if let Ok(None) = self.child.try_wait() {
             signal(&self.child, "-TERM");
             let _ = self.child.wait();
@@ -53,7 +53,7 @@ fn load() -> Loaded {
     Fixture::COUNTED.open().unwrap().load().unwrap()
 }
 
-/// Runs and time as `bpftool prog show` has them.
+/// Runs and time from `bpftool prog show`.
 fn bpftool(id: u32) -> (u64, u64) {
     let output = succeed(Command::new("bpftool").args(["-j", "prog", "show", "id", &id.to_string()]));
     let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -74,7 +74,7 @@ fn runs_and_times_are_those_of_bpftool() {
     let (mut runs, mut time_ns) = (0, 0);
     loop {
         let interval = top.next();
-        // No moment is in two intervals, and none is left out.
+        // Intervals neither overlap nor leave gaps.
         assert_eq!(interval["from_ns"], before["to_ns"]);
         let counted = &program(&interval, id)["runs"];
         let count = number(&counted["count"]);
@@ -88,7 +88,7 @@ fn runs_and_times_are_those_of_bpftool() {
             break;
         }
     }
-    // The kernel counts for as long as `top` is there, and for whoever looks.
+    // The kernel counts as long as `top` runs, and all readers see the same count.
     assert_eq!((runs, time_ns), bpftool(id));
     assert_eq!(runs, 5_000);
     drop(top);
@@ -100,7 +100,7 @@ fn series(text: &str, name: &str, labels: &str) -> Option<f64> {
     Some(line.parse().unwrap())
 }
 
-/// bpftool counts the same runs and the same time, over several files of the recording; promtool accepts the file at each moment.
+/// bpftool counts the same runs and the same time, over several files of the recording; promtool accepts the output file at every moment.
 #[test]
 fn counters_for_prometheus_are_those_of_bpftool() {
     if !root("counters_for_prometheus_are_those_of_bpftool") {
@@ -121,37 +121,37 @@ fn counters_for_prometheus_are_those_of_bpftool() {
         (runs.zip(seconds), text)
     };
     while read().0.is_none() {
-        assert!(top.child.try_wait().unwrap().is_none(), "it has ended");
+        assert!(top.child.try_wait().unwrap().is_none(), "bprec top has ended");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // For longer than some files last.
+    // The load runs for longer than the time of several files.
     let began = std::time::Instant::now();
     let mut runs = 0_u32;
     while began.elapsed() < std::time::Duration::from_secs(4) {
         loaded.run("loop_of_1000", 10).unwrap();
         runs += 10;
     }
-    // An interval that begins after the last run.
+    // Waits for an interval that begins after the last run.
     let ends = |text: &str| series(text, "bprec_last_interval_end_timestamp_seconds", "").unwrap();
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     let after = now() + 0.2;
     let (counted_runs, counted_s) = loop {
-        let (Some(counted), text) = read() else { panic!("the series is gone") };
+        let (Some(counted), text) = read() else { panic!("the metrics lack the series") };
         succeed(Command::new("promtool").args(["check", "metrics"]).stdin(std::fs::File::open(&path).unwrap()));
         assert_eq!(series(&text, "bprec_program_runs_counted_ratio", &label), Some(1.0));
         if ends(&text) > after {
             break counted;
         }
-        assert!(top.child.try_wait().unwrap().is_none(), "it has ended");
+        assert!(top.child.try_wait().unwrap().is_none(), "bprec top has ended");
         std::thread::sleep(std::time::Duration::from_millis(20));
     };
     let (bpftool_runs, bpftool_ns) = bpftool(id);
     assert_eq!(bpftool_runs, u64::from(runs));
-    // Between two files are some milliseconds.
+    // A few milliseconds between two files are not counted.
     let is_near = |counted: f64, truth: f64| counted <= truth * 1.000_001 && counted > truth * 0.98;
     assert!(is_near(counted_runs, f64::from(runs)), "{counted_runs} of {runs}");
     assert!(is_near(counted_s, bpftool_ns as f64 / 1e9), "{counted_s} s, {bpftool_ns} ns");
-    // The dashboard of docs/top.md asks for series that exist.
+    // The dashboard of docs/top.md uses only series that exist.
     let dashboard =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/grafana-dashboard.json"));
     let dashboard: Value = serde_json::from_str(&dashboard.unwrap()).unwrap();
@@ -168,7 +168,7 @@ fn counters_for_prometheus_are_those_of_bpftool() {
     assert_eq!(names, ["bprec.prom"]);
 }
 
-/// One file after the other is written and read, and no interval is of a part of the time twice.
+/// `top` writes and reads its files one after the other, and intervals do not overlap.
 #[test]
 fn intervals_go_on_over_files() {
     if !root("intervals_go_on_over_files") {
@@ -185,9 +185,9 @@ fn intervals_go_on_over_files() {
         last_ns = to_ns;
         starts.insert(number(&interval["report"]["recording"]["start_ns"]));
     }
-    assert!(top.lines.as_mut().is_some_and(|lines| lines.next().is_none()), "more than asked for");
+    assert!(top.lines.as_mut().is_some_and(|lines| lines.next().is_none()), "more intervals than -n allows");
     assert!(top.child.wait().unwrap().success());
-    assert!(starts.len() > 1, "all of it is of one file");
+    assert!(starts.len() > 1, "all intervals are from one file");
 }
 
 /// Directories of `bprec top`.
@@ -210,12 +210,12 @@ fn whatever_signal_ends_it_nothing_stays() {
         signal(&top.child, number);
         let status = top.child.wait().unwrap();
         assert!(status.success(), "{number}: {status}");
-        // Others may have cleaned up meanwhile.
+        // Other processes may have removed directories meanwhile.
         assert!(directories().is_subset(&before), "{number}");
     }
 }
 
-/// A killed process cannot clean up: the next one does.
+/// A killed process cannot remove its files, so the next process does.
 #[test]
 fn what_was_killed_is_cleaned_up_by_the_next_one() {
     if !root("what_was_killed_is_cleaned_up_by_the_next_one") {
@@ -285,4 +285,28 @@ fn redacted_intervals_have_the_programs_and_no_names_of_tasks() {
     assert_eq!(program(&redacted, id)["name"], "loop_of_1000");
     let (_, text) = printed(&["--redact=+progs"]);
     assert!(!text.contains(&comm) && !text.contains("loop_of_1000"), "{text}");
+}
+
+/// CSV has the programs of the same interval once, each with as many fields as there are names; Markdown has whole tables.
+#[test]
+fn forms_other_than_json_have_whole_rows() {
+    if !root("forms_other_than_json_have_whole_rows") {
+        return;
+    }
+    alone();
+    let shown = |form: &str| {
+        let output = succeed(bprec().args(["top", "-d", "0.5", "-n", "2", "--all", form]));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let csv = shown("--csv");
+    let names = csv.lines().next().unwrap();
+    assert!(names.starts_with("from_ns,to_ns,"), "{names}");
+    assert_eq!(csv.lines().filter(|line| *line == names).count(), 1, "{csv}");
+    let fields = names.split(',').count();
+    let intervals: BTreeSet<_> =
+        csv.lines().skip(1).map(|line| line.splitn(3, ',').take(2).collect::<Vec<_>>()).collect();
+    let are_whole = csv.lines().filter(|line| !line.contains('"')).all(|line| line.split(',').count() == fields);
+    assert!(are_whole && intervals.len() == 2, "{csv}");
+    let markdown = shown("--markdown");
+    assert!(markdown.contains("| PROGRAM |") && markdown.matches("| ---").count() >= 2, "{markdown}");
 }

@@ -1,4 +1,4 @@
-//! The screen of `bprec top`: its numbers are the kernel's, keys work, and nothing stays. Real kernel, root.
+//! The screen of `bprec top`: its numbers equal the kernel's, keys work, and nothing remains at the end. Real kernel, root.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -19,14 +19,16 @@ fn load() -> (Loaded, String) {
     (loaded, id)
 }
 
-/// Shows a program alone, all of whose runs are counted.
+/// Starts `top` for only one program, with all runs counted and all columns.
 fn watch(id: &str) -> Terminal {
     let terminal = Terminal::start((160, 20), &["top", "-d", "0.5", "--budget", "100", "--all", "--prog", id]);
+    terminal.wait_for(&["q quit"]);
+    terminal.keys(&["c"]);
     terminal.wait_for(&[id, PROGRAM]);
     terminal
 }
 
-/// Runs of the program in the interval that is shown.
+/// Runs of the program in the displayed interval.
 fn runs(screen: &[String], id: &str) -> Option<f64> {
     let number = |text: &str| text.replace(',', "").parse::<f64>().ok();
     let length = number(screen.iter().find(|line| line.contains("all BPF:"))?.split(' ').next()?)?;
@@ -35,14 +37,14 @@ fn runs(screen: &[String], id: &str) -> Option<f64> {
     Some(number(cell(header, row, "RUNS/S"))? * length)
 }
 
-/// Runs as bpftool has them.
+/// Runs from bpftool.
 fn bpftool(id: &str) -> f64 {
     let output = succeed(Command::new("bpftool").args(["-j", "prog", "show", "id", id]));
     let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
     shown["run_cnt"].as_f64().unwrap_or(0.0)
 }
 
-/// Events during a pause make one interval, whose runs are those that bpftool shows.
+/// Runs during a pause are in one interval, and equal those that bpftool shows.
 #[test]
 fn the_runs_of_an_interval_are_those_of_bpftool() {
     let test = "the_runs_of_an_interval_are_those_of_bpftool";
@@ -51,7 +53,7 @@ fn the_runs_of_an_interval_are_those_of_bpftool() {
     }
     alone();
     let (loaded, id) = load();
-    // An interval may end between the key and the load.
+    // Repeats a failed attempt: an interval may end between the key and the load.
     measured(|| {
         let terminal = watch(&id);
         terminal.keys(&["Space"]);
@@ -64,13 +66,13 @@ fn the_runs_of_an_interval_are_those_of_bpftool() {
         let shown = runs(&screen, &id).unwrap();
         terminal.keys(&["q"]);
         assert_eq!(terminal.end(), 0);
-        // The length has three decimals, runs per second have none above 1000.
+        // The length of the interval has three decimals, runs per second above 1000 have none.
         let is_it = expected == 3_000.0 && (shown - expected).abs() <= 0.005 * expected;
         if is_it { Ok(()) } else { Err(format!("{shown} runs on the screen, {expected} by bpftool")) }
     });
 }
 
-/// Under a load the function that runs is hot; what was seen can be written, and reads as any recording.
+/// Under load, the running function is hot; the interval can be written to a file, which is a normal recording.
 #[test]
 fn a_program_opens_while_it_runs_and_what_was_seen_is_written() {
     let test = "a_program_opens_while_it_runs_and_what_was_seen_is_written";
@@ -90,7 +92,14 @@ fn a_program_opens_while_it_runs_and_what_was_seen_is_written() {
         let has_load = |screen: &[String]| runs(screen, &id).is_some_and(|runs| runs > 0.0);
         let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             terminal.wait("runs, and what watching them takes", |screen| {
-                has_load(screen) && screen.iter().any(|line| line.contains("watching:"))
+                has_load(screen) && screen.iter().any(|line| line.contains("bprec itself:"))
+            });
+            terminal.keys(&["Escape"]);
+            terminal.wait("its row on the first page", |screen| {
+                let header = screen.iter().find(|line| line.contains("STATS%") && line.contains("PROGRAM"));
+                let row = screen.iter().find(|line| line.split_whitespace().nth(1) == Some(PROGRAM));
+                let share = header.zip(row).map(|(header, row)| cell(header, row, "STATS%").parse::<f64>());
+                share.is_some_and(|share| share.is_ok_and(|share| share > 0.0))
             });
             terminal.keys(&["Enter"]);
             terminal.wait("a hot function", |screen| {
@@ -98,14 +107,14 @@ fn a_program_opens_while_it_runs_and_what_was_seen_is_written() {
                 let row = screen.iter().find(|line| line.ends_with(PROGRAM) && !line.contains('·'));
                 header.zip(row).is_some_and(|(header, row)| cell(header, row, "%SELF").parse::<f64>().is_ok())
             });
-            // A key right behind Escape would be one with Alt.
+            // A key directly after Escape would be read as Alt and the key.
             terminal.keys(&["Escape"]);
             terminal.wait_for(&["every 0.5 s"]);
             terminal.keys(&["+"]);
             terminal.wait_for(&["every 1 s"]);
             terminal.keys(&["-", "-"]);
             terminal.wait_for(&["every 0.2 s"]);
-            // The shorter interval is another recording, which may not have begun.
+            // The shorter interval starts a new recording, which may not have begun yet.
             wait_for("a file with samples of the program", || {
                 terminal.keys(&["w", "Enter"]);
                 let said = |screen: &[String]| screen.last().is_some_and(|line| line.contains("bprec"));
@@ -123,7 +132,7 @@ fn a_program_opens_while_it_runs_and_what_was_seen_is_written() {
     });
 }
 
-/// Neither who holds a program, nor who ran when it did, is on a page or in the file that is written.
+/// Pages and the written file contain neither the holder of a program nor the running task.
 #[test]
 fn redacted_screens_hold_no_secret() {
     let test = "redacted_screens_hold_no_secret";
@@ -132,7 +141,7 @@ fn redacted_screens_hold_no_secret() {
     }
     alone();
     let (loaded, id) = load();
-    // The first 15 bytes of its name, which is that of the owner.
+    // The process of the test owns the program; the kernel cuts its name to 15 bytes.
     let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
     let comm = comm.trim();
     let is_over = AtomicBool::new(false);
@@ -147,6 +156,8 @@ fn redacted_screens_hold_no_secret() {
                 let redact: &[&str] = if is_redacted { &["--redact"] } else { &[] };
                 let options = ["top", "-d", "0.5", "--budget", "100", "--all", "--prog", &id];
                 let terminal = Terminal::start((200, 20), &[&options, redact].concat());
+                terminal.wait_for(&["q quit"]);
+                terminal.keys(&["c"]);
                 let mut seen = terminal.wait("runs", |screen| runs(screen, &id).is_some_and(|runs| runs > 0.0));
                 terminal.keys(&["p"]);
                 seen.extend(terminal.wait("payers", |screen| {
@@ -195,9 +206,9 @@ fn whatever_ends_it_the_terminal_is_whole_and_nothing_stays() {
     for signal in ["-TERM", "-INT", "-HUP"] {
         let before = directories();
         let terminal = Terminal::start((60, 15), &["top", "-d", "0.2"]);
-        // Once right at the start, else when it shows something.
+        // One signal is sent right at the start, the others after the first screen.
         if signal != "-HUP" {
-            terminal.wait_for(&["all BPF:"]);
+            terminal.wait_for(&["% of this machine"]);
         }
         terminal.wait_for(&["q quit"]);
         terminal.signal(signal);

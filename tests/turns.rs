@@ -1,4 +1,4 @@
-//! Turns of tests on the machine: which wait for which.
+//! Turns of tests on the machine: which tests wait for which others.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::mpsc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::turns::Turns;
 
-/// Longer than a thread takes that need not wait.
+/// Longer than a thread needs if it does not wait.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 #[test]
@@ -28,7 +28,7 @@ fn tests_of_a_file_run_side_by_side_and_all_others_wait() {
         }
         assert!(said.recv_timeout(A_WHILE).is_err());
         drop(first);
-        assert!(said.recv_timeout(A_WHILE).is_err(), "one still runs");
+        assert!(said.recv_timeout(A_WHILE).is_err(), "one test still runs");
         drop(second);
         let order: Vec<_> = said.iter().take(4).collect();
         assert_eq!(order, ["begun", "ended", "begun", "ended"]);
@@ -47,7 +47,7 @@ fn nobody_joins_before_one_that_waits_to_be_alone() {
                 let _turn = turn(turns);
                 say.send(name).unwrap();
             });
-            assert!(said.recv_timeout(A_WHILE).is_err(), "{name} has not waited");
+            assert!(said.recv_timeout(A_WHILE).is_err(), "{name} did not wait");
         };
         joins("alone", Turns::alone);
         joins("one", |turns| turns.beside("one"));

@@ -1,5 +1,5 @@
-//! Functions of user space travel with the recording. perf, which looks them up in the same files, is the judge of names; of which file a
-//! name may come from, the test is, as it made them.
+//! Function names of user space are in the recording. The names are compared with perf, which looks them up in the same files; the test has made the
+//! files, so it knows from which file a name may come.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::{Running, Scratch, bprec, measured, perf, perf_installed, record, root, skip, succeed, wait_for};
 
-/// Works for the part of a second of CPU time that it is told, or for ever. The work is in a function of the name `WORK`.
+/// Source of a program that works for the given number of seconds of CPU time, or endlessly. The function that replaces `WORK` does the work.
 const PROGRAM: &str = r"
 #include <stdlib.h>
 #include <time.h>
@@ -40,7 +40,7 @@ int main(int count, char **arguments) {
 }
 ";
 
-/// True if the machine lacks a tool that these tests need; says so.
+/// Returns true, with a skip message, if the machine lacks a tool that these tests need.
 fn lacks(test: &str, tools: &[&str]) -> bool {
     let is_there =
         |tool: &&&str| Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
@@ -48,7 +48,7 @@ fn lacks(test: &str, tools: &[&str]) -> bool {
     missing.inspect(|tool| skip(test, &format!("needs {tool}"))).is_some() || !root(test)
 }
 
-/// A program whose work is in a function of this name.
+/// Compiles a program in which a function with this name does the work.
 fn compile(scratch: &Scratch, name: &str, work: &str, flags: &[&str]) -> PathBuf {
     let (source, program) = (scratch.path(&format!("{name}.c")), scratch.path(name));
     fs::write(&source, PROGRAM.replace("WORK", work)).unwrap();
@@ -58,7 +58,7 @@ fn compile(scratch: &Scratch, name: &str, work: &str, flags: &[&str]) -> PathBuf
     program
 }
 
-/// Addresses in user space and their symbols, of all frames of all samples in their order.
+/// Addresses in user space and their symbols, for all frames of all samples in order.
 fn user_frames(text: &str) -> Vec<(u64, String)> {
     let frames = text.lines().filter_map(|line| {
         let (ip, symbol) = line.trim().split_once(' ')?;
@@ -81,12 +81,12 @@ fn names(path: &Path) -> BTreeSet<String> {
     our_symbols(path, &[]).into_values().collect()
 }
 
-/// Names of a recording's functions in user space by the process that ran in them.
+/// Names of user-space functions in which this process was sampled.
 fn names_of(path: &Path, pid: u32) -> BTreeSet<String> {
     our_symbols(path, &["--pid", &pid.to_string()]).into_values().collect()
 }
 
-/// Records these processes until each has worked a tenth of a second, and then until `meanwhile` returns.
+/// Records these processes until each has worked for a tenth of a second, and then until `meanwhile` returns.
 fn record_processes(path: &Path, children: &[&Child], meanwhile: impl FnOnce()) {
     let pids = children.iter().map(|child| child.id().to_string()).collect::<Vec<_>>().join(",");
     let arguments = ["record", "-q", "-g", "-p", &pids, "-o"].map(OsStr::new);
@@ -97,13 +97,13 @@ fn record_processes(path: &Path, children: &[&Child], meanwhile: impl FnOnce()) 
     };
     for child in children {
         let before = ticks(child);
-        wait_for("a process that works", || (ticks(child) >= before + 10).then_some(()));
+        wait_for("a process that uses CPU time", || (ticks(child) >= before + 10).then_some(()));
     }
     meanwhile();
     recording.end();
 }
 
-/// A process that goes when the test does.
+/// A process that is killed when the test ends.
 struct Works(Child);
 
 impl Works {
@@ -119,7 +119,7 @@ impl Drop for Works {
     }
 }
 
-/// The symbols of a file, packed as distributions do.
+/// Compresses the symbols of a file, as distributions do.
 fn pack_symbols(scratch: &Scratch, program: &Path) {
     let (inner, packed) = (scratch.path("inner"), scratch.path("inner.xz"));
     fs::copy(program, &inner).unwrap();
@@ -130,7 +130,7 @@ fn pack_symbols(scratch: &Scratch, program: &Path) {
     succeed(Command::new("objcopy").args(["--add-section", &section]).arg(program));
 }
 
-/// The symbols of a file in another one, where debuggers look for it by name.
+/// Moves the symbols of a file to another file, which debuggers find by its name.
 fn move_symbols(scratch: &Scratch, program: &Path) {
     let debug = scratch.path(".debug");
     fs::create_dir(&debug).unwrap();
@@ -140,7 +140,7 @@ fn move_symbols(scratch: &Scratch, program: &Path) {
     succeed(Command::new("objcopy").arg(format!("--add-gnu-debuglink={}", beside.display())).arg(program));
 }
 
-/// A name, flags of the compiler, what is done with what it makes, and functions that have to be found.
+/// A name, flags of the compiler, processing of the program, and functions that must be found.
 type Variant<'a> = (&'a str, &'a [&'a str], fn(&Scratch, &Path), &'a [&'a str]);
 
 #[test]
@@ -175,9 +175,9 @@ fn functions_have_the_names_that_perf_finds() {
         let script = [OsStr::new("script"), "-F".as_ref(), "ip,sym".as_ref(), "-i".as_ref(), path.as_os_str()];
         let (ours, perfs) = (user_frames(&script_text(&path, &[])), user_frames(&perf(&script)));
         assert_eq!(ours.len(), perfs.len(), "{name}");
-        // Jumps to other files have no symbol: perf makes one up, or takes the one in front of them. The call before `_dl_start_user` is the last
-        // instruction of another function, which is the one that is named here. Not every build of perf reads symbols that are packed or moved.
-        // In the middle of `execve` the frames are of the program that goes, and its mappings are those of the one that comes.
+        // PLT stubs have no symbol: perf invents one, or uses the previous symbol. The call before `_dl_start_user` is the last instruction of
+        // another function, which bprec names. Some builds of perf cannot read compressed or moved symbols.
+        // During `execve`, the frames belong to the old program, and the mappings to the new one.
         let others = |symbol: &str| {
             symbol.ends_with("@plt") || symbol.contains("execve") || ["_init", "_dl_start_user"].contains(&symbol)
         };
@@ -192,7 +192,7 @@ fn functions_have_the_names_that_perf_finds() {
     }
 }
 
-/// A program in a mount namespace, where another one has the same path outside of it.
+/// The program runs in a mount namespace; another program has the same path outside of it.
 #[test]
 fn a_path_is_that_of_the_process() {
     let test = "a_path_is_that_of_the_process";
@@ -223,14 +223,14 @@ fn a_file_that_was_deleted_or_replaced_gives_its_own_names_or_none() {
     if lacks(test, &["cc"]) {
         return;
     }
-    /// Fate of a program that runs.
+    /// Event that happens to a running program.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Fate {
         Deleted,
         Replaced,
-        /// And it has ended.
+        /// The process ends, and another file replaces the program.
         EndedAndReplaced,
-        /// And it has ended, and a reader of what has its name would wait.
+        /// The process ends, and a FIFO replaces the program; opening it would block.
         EndedAndFifo,
     }
     for (build_id, fate) in ["sha1", "none"].into_iter().flat_map(|id| {
@@ -266,7 +266,7 @@ fn a_file_that_was_deleted_or_replaced_gives_its_own_names_or_none() {
         let is_known = matches!(fate, Fate::Deleted | Fate::Replaced);
         assert_eq!(found.contains("first_work"), is_known, "{build_id} {fate:?}: {found:?}");
         assert!(!found.contains("other_work"), "{build_id} {fate:?}: {found:?}");
-        // A file that other processes map as well keeps its names.
+        // A file that other processes also map, such as the C library, keeps its names.
         assert!(found.iter().any(|symbol| symbol.contains("clock_gettime")), "{build_id} {fate:?}: {found:?}");
     }
 }
@@ -287,7 +287,7 @@ fn names_are_left_out_where_that_is_asked_for_and_where_they_come_too_late() {
     let output = succeed(bprec().args(["record", "-q", "-g", "-o", "-", "--", program, "0.1"]));
     fs::write(&piped, output.stdout).unwrap();
     assert_eq!(names(&piped), BTreeSet::new());
-    // Compressed, and each file of several, has its own.
+    // A compressed recording, and each of several files, contain the names, too.
     measured(|| {
         let packed = scratch.path("packed.data");
         record_in_time(&packed, &["-z", "--", program, "0.1"])?;
@@ -301,7 +301,7 @@ fn names_are_left_out_where_that_is_asked_for_and_where_they_come_too_late() {
             .filter(|path| path.to_string_lossy().contains("switched.data."))
             .collect();
         assert!(parts.len() > 1, "{parts:?}");
-        // A file that is full of what others do may have no sample of it.
+        // A file with samples of other processes may lack samples of this process.
         let (mut at_work, mut samples) = (0, 0);
         for part in &parts {
             let frames = succeed(bprec().args(["script", "-F", "ip,sym", "-i"]).arg(part));
@@ -313,11 +313,15 @@ fn names_are_left_out_where_that_is_asked_for_and_where_they_come_too_late() {
             }
             at_work += usize::from(std::mem::take(&mut samples) > 0);
         }
-        if at_work > 1 { Ok(()) } else { Err(format!("of {} files {at_work} have samples of it", parts.len())) }
+        if at_work > 1 {
+            Ok(())
+        } else {
+            Err(format!("expected samples of the function in several of {} files, but {at_work} have any", parts.len()))
+        }
     });
 }
 
-/// Memory of a function, of a program that is not moved, by `nm`.
+/// Address range of a function in a program that is not relocated, from `nm`.
 fn addresses(program: &Path, function: &str) -> Range<u64> {
     let symbols = String::from_utf8(succeed(Command::new("nm").arg("-S").arg(program)).stdout).unwrap();
     let line = symbols.lines().find(|line| line.ends_with(&format!(" {function}"))).unwrap();
@@ -326,14 +330,14 @@ fn addresses(program: &Path, function: &str) -> Range<u64> {
     start..start + bytes
 }
 
-/// Records; an error where the machine was so busy that the time for names was over before all were found.
+/// Makes a recording; fails if the machine was so busy that the time limit for names ended before all names were found.
 fn record_in_time(path: &Path, arguments: &[&str]) -> Result<(), String> {
     let said = record(path, &[&["-q", "-g"], arguments].concat()).stderr;
     let said = String::from_utf8(said).unwrap();
     if said.contains("some user functions have no names") { Err(said) } else { Ok(()) }
 }
 
-/// Names of C++ as perf has them, and as the file has them.
+/// Names of C++ functions as perf prints them, and as the file stores them.
 #[test]
 fn names_are_those_of_the_language() {
     let test = "names_are_those_of_the_language";

@@ -1,4 +1,4 @@
-//! Recordings of earlier versions (`fixtures/versions`) are read for ever, and say what their loads counted.
+//! Recordings of earlier versions (`fixtures/versions`) stay readable, and have the counts of their loads.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Scratch, bprec, report, succeed};
 
-/// Recordings, by the version that wrote them.
+/// Recordings by the version that wrote them.
 fn recordings() -> Vec<(String, PathBuf)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/versions");
     let entries = |directory: &Path| fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -38,7 +38,7 @@ fn runs_are_what_the_programs_counted() {
             let id: u64 = field(line, "id").parse().unwrap();
             let program: &Value = programs.iter().find(|program| program["id"] == id).unwrap();
             assert_eq!(program["name"], field(line, "name"), "{}", path.display());
-            // The load began and ended while it was recorded.
+            // The load began and ended during the recording.
             let entered: u64 = field(line, "entered").parse().unwrap();
             assert_eq!(program["runs"]["count"], entered, "version {version}, {}: {line}", path.display());
         }

@@ -1,4 +1,4 @@
-//! Trials of the access that this process has to BPF.
+//! Tries the kinds of access to BPF that bprec needs.
 
 use crate::error::Result;
 use crate::inspect::prog_ids;

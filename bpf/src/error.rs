@@ -1,12 +1,14 @@
-//! Errors of questions to the kernel: the call, its object, the errno and the remedy.
+//! Errors of requests to the kernel: the call, its object, the errno and the remedy.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use bprec_host::{Answer, Errno};
+
 use crate::privilege;
 
-/// Result of asking the kernel.
+/// Result of a request to the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Failure of a system call, a kernel file, or a BPF program that bprec loads.
@@ -26,7 +28,7 @@ pub enum Error {
         remedy: Option<&'static str>,
     },
     /// A file could not be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), Answer(source))]
     File {
         /// The file.
         path: PathBuf,
@@ -34,7 +36,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The arrays of an object grew between each request for their sizes and the request for their contents.
-    #[error("bpf(BPF_OBJ_GET_INFO_BY_FD) {object}: its arrays kept growing between the two calls")]
+    #[error("bpf(BPF_OBJ_GET_INFO_BY_FD) {object}: the arrays in its info kept growing while bprec read them")]
     Grew {
         /// The object.
         object: Object,
@@ -50,7 +52,7 @@ pub enum Error {
         problem: String,
     },
     /// A program of bprec could not be loaded or attached.
-    #[error("our program {program}: {source}{}", LoadHint(source, log))]
+    #[error("bprec's BPF program {program}: {source}{}", LoadHint(source, log))]
     Load {
         /// Name of the program.
         program: &'static str,
@@ -62,13 +64,13 @@ pub enum Error {
     /// A BPF object file of the user cannot be used.
     #[error("{}: {problem}", path.display())]
     UserObject {
-        /// Its file.
+        /// Path of the object file.
         path: PathBuf,
         /// Name of the program, the refusal, and the end of the verifier's log if the verifier rejects it.
         problem: String,
     },
     /// The kernel refused to let bprec trace a program.
-    #[error("tracing program {id}: {}{}", Errno(*errno), Words(words))]
+    #[error("cannot trace program {id}: {}{}", Errno(*errno), Words(words))]
     Attach {
         /// The program.
         id: u32,
@@ -86,7 +88,7 @@ impl From<bprec_host::Error> for Error {
 }
 
 impl Error {
-    /// The kernel's answer, if a system call was refused.
+    /// Errno with which the kernel refused a call, an attachment or a file; EPERM if libbpf reports a missing permission; otherwise `None`.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Error::Syscall { errno, .. } | Error::Attach { errno, .. } => Some(*errno),
@@ -101,7 +103,7 @@ impl Error {
         matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::EBADF))
     }
 
-    /// Returns true if more privilege would help.
+    /// Returns true for EPERM and EACCES: more privilege may help.
     pub fn is_permission(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }
@@ -120,14 +122,14 @@ impl Error {
         move |(source, log)| Error::Load { program, source, log }
     }
 
-    /// Maps libbpf's error, where libbpf wrote no log, to an error about our program `program`.
+    /// Maps libbpf's error, without a log of libbpf, to an error about our program `program`.
     pub(crate) fn libbpf(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
         move |source| Error::Load { program, source, log: String::new() }
     }
 
-    /// Says that our program `program` is not usable.
+    /// Error of bprec's own program `program`, which cannot be used.
     pub(crate) fn own_program(program: &'static str, problem: impl Into<String>) -> Error {
-        Error::Answer { call: "our program", object: Object::Named(program), problem: problem.into() }
+        Error::Answer { call: "bprec's BPF program", object: Object::Named(program), problem: problem.into() }
     }
 }
 
@@ -170,46 +172,6 @@ impl fmt::Display for Object {
     }
 }
 
-/// Shows an errno by its name, as in manual pages.
-pub(crate) struct Errno(pub(crate) i32);
-
-/// `ENOTSUPP`: an errno of the kernel alone, which BPF system calls return to user space.
-pub(crate) const ENOTSUPP: i32 = 524;
-
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.0 {
-            libc::EPERM => "EPERM",
-            libc::ENOENT => "ENOENT",
-            libc::ESRCH => "ESRCH",
-            libc::EINTR => "EINTR",
-            libc::EIO => "EIO",
-            libc::E2BIG => "E2BIG",
-            libc::EBADF => "EBADF",
-            libc::EAGAIN => "EAGAIN",
-            libc::ENOMEM => "ENOMEM",
-            libc::EACCES => "EACCES",
-            libc::EFAULT => "EFAULT",
-            libc::EBUSY => "EBUSY",
-            libc::EEXIST => "EEXIST",
-            libc::ENODEV => "ENODEV",
-            libc::EINVAL => "EINVAL",
-            libc::ENFILE => "ENFILE",
-            libc::EMFILE => "EMFILE",
-            libc::ENOSPC => "ENOSPC",
-            libc::ENOSYS => "ENOSYS",
-            libc::ENOTDIR => "ENOTDIR",
-            libc::EROFS => "EROFS",
-            libc::EPROTO => "EPROTO",
-            libc::EOPNOTSUPP => "EOPNOTSUPP",
-            libc::ENOBUFS => "ENOBUFS",
-            ENOTSUPP => "ENOTSUPP",
-            other => return write!(f, "errno {other}"),
-        };
-        f.write_str(name)
-    }
-}
-
 /// Shows a remedy at the end of a message.
 struct Remedy(Option<&'static str>);
 
@@ -238,7 +200,7 @@ struct LoadHint<'a>(&'a libbpf_rs::Error, &'a str);
 impl fmt::Display for LoadHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LINES: usize = 12;
-        // The verifier rejects programs with EACCES as well, and says why.
+        // EACCES can also be the verifier's verdict; then the log has the cause.
         if self.0.kind() == libbpf_rs::ErrorKind::PermissionDenied && !self.1.contains("BEGIN PROG LOAD LOG") {
             return write!(f, "; {}", privilege::permission_remedy());
         }
@@ -259,7 +221,10 @@ mod tests {
             errno: libc::EPERM,
             remedy: Some("needs CAP_SYS_ADMIN"),
         };
-        assert_eq!(refused.to_string(), "bpf(BPF_PROG_GET_FD_BY_ID) program 7: EPERM; needs CAP_SYS_ADMIN");
+        assert_eq!(
+            refused.to_string(),
+            "bpf(BPF_PROG_GET_FD_BY_ID) program 7: Operation not permitted (EPERM); needs CAP_SYS_ADMIN"
+        );
         assert!(refused.is_permission() && !refused.is_gone());
     }
 }

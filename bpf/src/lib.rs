@@ -1,17 +1,18 @@
 //! Facts of the running kernel about its BPF programs.
 //!
-//! Programs, maps, links and BTF are asked for by raw `bpf(2)`, one object at a time and each failing alone with its
-//! reason; who holds them, what they are attached to without a link, and where they are pinned comes from `/proc`,
-//! netlink and mounted bpf file systems. Everything here only reads, but for what lasts exactly as long as its guard:
-//! [`StatsGuard`] switches the kernel's run statistics on, [`Refs`] loads a small iterator program of our own,
-//! [`UserObject`] holds programs of the user's, and [`Attached`] is a program on a perf event, for which
-//! [`SamplerProgram`] and [`Aggregator`] have some of ours; [`Profiler`] puts programs of ours around functions of others, [`Leader`] and [`Follower`] on context switches.
+//! The crate queries programs, maps, links and BTF by raw `bpf(2)` calls. Each object is queried separately; if a query fails, the reason is kept for
+//! this object only. Holders of programs, attachments without a link, and pins are found in `/proc`, by netlink, and in mounted bpf file systems.
 //!
-//! This crate must not know what a perf event measures (it is a descriptor that a program is put on), nor of files to be
-//! written, or reports: it answers with the types of
-//! `bprec-format` and leaves to its callers what becomes of them. `unsafe` stands in the module `sys` alone.
+//! Queries change nothing. A few guards change the kernel for as long as they exist: [`StatsGuard`] switches on the kernel's run statistics, [`Refs`]
+//! loads a small iterator program, [`UserObject`] holds programs of the user, and [`Attached`] is a program on a perf event. bprec's own programs on
+//! perf events are in [`SamplerProgram`] and [`Aggregator`], those around functions of other programs in [`Profiler`], those at context switches in
+//! [`Leader`] and [`Follower`].
 //!
-//! `sys` makes system calls, `inspect` asks about what others loaded, `programs` has ours. Each knows those before it.
+//! This crate must not know what a perf event measures (an event is only a descriptor to which a program is attached), nor output files, nor reports:
+//! it returns types of `bprec-format`. Only the module `sys` contains `unsafe`.
+//!
+//! `sys` makes system calls, `inspect` queries objects of other tools, and `programs` has bprec's own programs. Each of these modules uses only the
+//! ones named before it.
 #![deny(unsafe_code)]
 
 mod access;
@@ -22,11 +23,10 @@ mod programs;
 mod sys;
 
 pub use access::{Access, access};
-pub use bprec_host::{mounts_of_type, private_mount};
 pub use error::{Error, Object, Result};
 pub use inspect::{
     Attachments, Bounds, BtfCache, Holders, Kallsyms, Links, Map, Names, Pins, ProgSnapshot, Program, RunStats,
-    StatsGuard, links, map_ids, pins, prog_arrays, prog_ids, stats_sysctl,
+    StatsGuard, links, map_ids, owner, pins, prog_arrays, prog_ids, stats_sysctl,
 };
 pub use privilege::may_trace;
 pub use programs::{

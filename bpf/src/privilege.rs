@@ -2,7 +2,7 @@
 
 use bprec_host::Capability;
 
-/// Returns true if this process has the privilege to load and attach tracing programs. If the kernel refuses them all the same, more privilege
+/// Returns true if this process has the privilege to load and attach tracing programs. If the kernel still refuses such programs, more privilege
 /// does not help.
 pub fn may_trace() -> bool {
     Capability::SYS_ADMIN.is_effective() || Capability::BPF.is_effective() && Capability::PERFMON.is_effective()
@@ -11,7 +11,7 @@ pub fn may_trace() -> bool {
 /// Remedy if the kernel refuses to load or attach a program of bprec with EPERM or EACCES.
 pub(crate) fn permission_remedy() -> &'static str {
     if may_trace() {
-        "EPERM despite sufficient privileges: forbidden by kernel lockdown, a security module or the container"
+        "bprec has sufficient privileges: kernel lockdown, a security module or the container forbids the call"
     } else {
         "needs CAP_BPF and CAP_PERFMON (run as root)"
     }

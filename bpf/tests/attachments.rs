@@ -1,4 +1,4 @@
-//! Maps, attachments, owners, pins and metadata, against what bpftool, ip and tc say or did.
+//! Maps, attachments, owners, pins and metadata, compared with bpftool, ip and tc.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -85,10 +85,10 @@ fn metadata_owners_and_pins_are_found() {
     assert_eq!(metadata, [(&b"team"[..], &b"\"storage\""[..]), (b"build", b"42")]);
     let pids =
         |program: &bprec_format::bprec::state::Program| program.owners.iter().map(|it| it.pid).collect::<Vec<_>>();
-    // A recorder at work beside the test holds them too.
+    // The owners can include another recorder that runs at the same time, so the checks use `contains`.
     assert!(pids(&xdp).contains(&holds_prog.pid()) && !pids(&xdp).contains(&holds_map.pid()));
     assert!(pids(&raw_tp).contains(&holds_link.pid()) && !pids(&raw_tp).contains(&holds_prog.pid()));
-    // No process holds this one itself, so that the holder of one of its maps is the nearest.
+    // No process holds this program itself, so the holder of one of its maps is its owner.
     if !pids(&tc).contains(&holds_map.pid()) {
         println!("SKIP {test}: owner by map: another process holds the program");
     }
@@ -104,7 +104,7 @@ fn metadata_owners_and_pins_are_found() {
     assert!((before_ns..=uptime_ns() + 10_000_000).contains(&xdp.load_time_ns), "{}", xdp.load_time_ns);
 }
 
-/// Nanoseconds since boot, as coarse as /proc/uptime is.
+/// Nanoseconds since boot, with the resolution of /proc/uptime.
 fn uptime_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/uptime").unwrap();
     let (seconds, hundredths) = text.split(' ').next().unwrap().split_once('.').unwrap();
@@ -133,7 +133,7 @@ fn programs_reached_by_tail_calls_say_from_where() {
         (id(&object, "tail_call_first"), id(&object, "tail_call_second"), id(&object, "tail_call_third"));
     let map_id = jumps.info().unwrap().info.id;
     assert_eq!(held(&around.prog_arrays), (map_id, vec![(0, first), (1, second), (2, third)]));
-    // An entry that is taken out is gone at the next look.
+    // A deleted entry is missing in the next reading.
     jumps.delete(&1u32.to_ne_bytes()).unwrap();
     assert_eq!(held(&prog_arrays([map_id])), (map_id, vec![(0, first), (2, third)]));
 }
@@ -154,7 +154,7 @@ fn links_are_what_they_were_attached_to() {
     links.push(program(&object, "inventory_perf_event").attach_perf_event(clock.into_raw_fd()).unwrap());
     let tracefs = Tracefs::mount();
     let tracepoint = tracefs.as_ref().map(|tracefs| perf_event(2, tracefs.id("sched/sched_switch")));
-    // The link closes the event.
+    // The link takes over the event's descriptor and closes it.
     let has_tracepoint = tracepoint.is_some();
     if let Some(event) = tracepoint {
         let name = "inventory_counts_every_switch";
@@ -172,7 +172,7 @@ fn links_are_what_they_were_attached_to() {
     assert_eq!(of("inventory_tp_btf"), ["link raw_tracepoint sched_process_exit"]);
     assert_eq!(of("inventory_iter_task"), ["link iter task"]);
     if !kernel_is(6, 6) {
-        println!("SKIP {test}: perf events: before Linux 6.6 links tell nothing of them");
+        println!("SKIP {test}: perf events: before Linux 6.6, links do not show the event");
         return;
     }
     assert_eq!(of("inventory_perf_event"), ["link perf_event cpu-clock"]);
@@ -185,7 +185,7 @@ fn links_are_what_they_were_attached_to() {
             let below = format!("/{}", cgroup.0.file_name().unwrap().to_str().unwrap());
             assert_eq!(of("inventory_egress"), [format!("link cgroup_inet_egress {below}")]);
         }
-        None => println!("SKIP {test}: cgroup: no cgroup2 that can be written"),
+        None => println!("SKIP {test}: cgroup: no writable cgroup2"),
     }
     // bpftool knows the same links.
     let listed = bpftool(&["link", "show"]);
@@ -219,7 +219,7 @@ fn trampolines_name_what_they_trace() {
     ];
     for (name, target, kind, expected) in cases {
         let attached = |object: &Object| program(object, name).attach();
-        // Before 5.13 links do not tell their targets.
+        // Before 5.13, links do not show their targets.
         let expected = format!("link {kind} {}", if kernel_is(5, 13) { expected } else { "" });
         is_found(test, name, target, attached, &expected);
     }
@@ -229,7 +229,7 @@ fn trampolines_name_what_they_trace() {
 fn probes_name_what_they_are_placed_on() {
     let test = "probes_name_what_they_are_placed_on";
     if !can_load(test) || !kernel_is(6, 6) {
-        println!("SKIP {test}: needs root and Linux 6.6, before which links tell nothing of probes");
+        println!("SKIP {test}: needs root and Linux 6.6: earlier links do not show the probe");
         return;
     }
     let itself = std::env::current_exe().unwrap();
@@ -253,7 +253,7 @@ fn probes_name_what_they_are_placed_on() {
     is_found(test, "inventory_netfilter", None, netfilter, "link netfilter ipv4 input priority -7");
 }
 
-/// Loads one program of `inventory_tracing.bpf.c`, attaches it and expects it to be found where it was attached.
+/// Loads one program of `inventory_tracing.bpf.c` and attaches it. The inventory must report it at this attach point.
 fn is_found(
     test: &str,
     name: &str,
@@ -309,7 +309,7 @@ fn attachments_to_the_network_are_found_with_and_without_links() {
     if !can_load(test) || !has_bpftool(test) {
         return;
     }
-    // The namespace is that of the thread, so that the test has one of its own.
+    // The network namespace belongs to the thread, so the test gets its own.
     std::thread::scope(|scope| {
         scope.spawn(|| in_own_network(test)).join().unwrap();
     });
@@ -332,10 +332,10 @@ fn in_own_network(test: &str) {
     let link = program(&object, "inventory_xdp").attach_xdp(1).unwrap();
     let around = look_around(&snapshots, &btfs);
     assert_eq!(attachments(&around, xdp), ["link xdp lo"]);
-    // Seen from the namespace that the other threads are in, interface 1 is another one, or has another program.
+    // Other threads are in another network namespace: there, interface 1 is another interface or has another program.
     let elsewhere = std::thread::scope(|scope| {
         let look = || {
-            // /proc/self is the process, which is where its first thread is.
+            // /proc/self describes the process, so this is the network namespace of its first thread.
             let home = std::fs::File::open("/proc/self/ns/net").unwrap();
             // SAFETY: takes no pointers and moves only this thread.
             unsafe { libc::setns(home.as_raw_fd(), libc::CLONE_NEWNET) };
@@ -402,18 +402,22 @@ fn attachments_in_other_network_namespaces_are_found() {
     let has_tc = has_tc && network.run("tc filter add dev lo egress bpf direct-action object-pinned PIN", &tc_pin);
     let before = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
     let around = look_around(&snapshots, &btfs);
-    assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), before, "this thread stays where it was");
+    assert_eq!(
+        std::fs::read_link("/proc/thread-self/ns/net").unwrap(),
+        before,
+        "the thread is in its own network namespace again"
+    );
     assert_eq!(attachments(&around, xdp), [format!("xdp lo in netns {}", network.0)], "{:?}", around.problems);
     if has_tc {
         assert_eq!(attachments(&around, tc), [format!("tc_egress lo in netns {}", network.0)]);
     } else {
         println!("SKIP {test}: tc filters: no tc, or a kernel without clsact");
     }
-    // Without a name, it is known by a process that is in it.
+    // A namespace without a name is identified by a process in it.
     let mut child = Command::new("ip").args(["netns", "exec", &network.0, "sleep", "1000"]).spawn().unwrap();
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap() != "sleep\n" {
-        assert!(std::time::Instant::now() < patience, "sleep does not begin");
+        assert!(std::time::Instant::now() < patience, "sleep did not start");
         std::thread::yield_now();
     }
     let number = std::fs::read_link(format!("/proc/{}/ns/net", child.id())).unwrap();
@@ -453,14 +457,13 @@ fn programs_on_events_and_cgroups_without_a_link_are_found() {
     let around = look_around(&snapshots, &btfs);
     let expected = format!("perf_event event of process {}", holder.pid());
     let found = attachments(&around, id(&object, "inventory_perf_event"));
-    // It cannot be told apart from others that the machine may have, and then that is said.
-    let is_ambiguous =
-        |problem: &String| problem.contains("of type perf_event have no link, and the kernel does not tell");
+    // If the machine has other programs of this type without a link, the target is ambiguous, which is reported.
+    let is_ambiguous = |problem: &String| problem.contains("they have no link, and the kernel does not report");
     let ambiguous = around.problems.iter().any(is_ambiguous);
     assert_ne!(found.contains(&expected), ambiguous, "{found:?} {:?}", around.problems);
 
     let (Some(cgroup), Some(bpffs)) = (Cgroup::make(), Bpffs::mount()) else {
-        println!("SKIP {test}: cgroup: no cgroup2 that can be written, or no bpf file system");
+        println!("SKIP {test}: cgroup: no writable cgroup2, or no bpf file system");
         return;
     };
     let pin = bpffs.path().join("prog");
@@ -472,7 +475,7 @@ fn programs_on_events_and_cgroups_without_a_link_are_found() {
     assert_eq!(found, [format!("cgroup_inet_egress {below}")]);
 }
 
-/// A program of this type that returns 1, with its id.
+/// Loads a program of the type `prog_type` that returns 1. Returns its descriptor and id.
 fn returns_one(prog_type: u32) -> (OwnedFd, u32) {
     let one = sys::bpf_insn { code: 0xb7, imm: 1, ..sys::bpf_insn::default() };
     let insns = [one, sys::bpf_insn { code: 0x95, ..sys::bpf_insn::default() }];
@@ -487,13 +490,13 @@ fn returns_one(prog_type: u32) -> (OwnedFd, u32) {
     (fd, id)
 }
 
-/// A number that the kernel tells of a descriptor.
+/// Reads a number from the fdinfo of a descriptor.
 fn number_of(fd: &OwnedFd, name: &str) -> u32 {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
     info.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
 }
 
-/// tcx, flow dissector and sockmaps take programs without a link, too. All of it goes with the network namespace and the map.
+/// Programs attached to tcx, flow dissector and sockmaps without a link are found. The attachments end with the network namespace and the map.
 #[test]
 fn programs_at_hooks_without_a_link_are_found() {
     let test = "programs_at_hooks_without_a_link_are_found";
@@ -529,7 +532,7 @@ fn programs_at_hooks_without_a_link_are_found() {
             (sys::BPF_PROG_TYPE_SK_MSG, sys::BPF_SK_MSG_VERDICT, map.as_raw_fd(), "sk_msg_verdict sockets".to_owned()),
         ] {
             if of == map.as_raw_fd() && !kernel_is(5, 18) {
-                println!("SKIP {test}: {expected}: maps of sockets tell of programs from Linux 5.18 on");
+                println!("SKIP {test}: {expected}: maps of sockets show their programs from Linux 5.18 on");
                 continue;
             }
             let (program, id) = returns_one(prog_type);
@@ -542,16 +545,16 @@ fn programs_at_hooks_without_a_link_are_found() {
             let btfs = BtfCache::new();
             let snapshot = Program::take(id).unwrap().fetch(&btfs).unwrap();
             let found = attachments(&look_around(&[snapshot], &btfs), id);
-            // Names of maps are not unique: a map is named with its id.
+            // Map names are not unique, so the output adds the map's id.
             let names: Vec<String> = found.iter().map(|it| it.replace(&format!(" map {map_id}"), "")).collect();
             assert_eq!(names, [expected]);
         }
     };
-    // The namespace is that of the thread.
+    // The network namespace belongs to the thread.
     std::thread::scope(|scope| scope.spawn(look).join().unwrap());
 }
 
-/// A tracefs mounted somewhere out of the way.
+/// A tracefs mounted in an unusual directory.
 struct Tracefs(tempfile::TempDir);
 
 impl Tracefs {
@@ -573,7 +576,7 @@ impl Drop for Tracefs {
     }
 }
 
-/// A cgroup of the unified hierarchy, with nobody in it.
+/// A cgroup of the unified hierarchy without tasks.
 struct Cgroup(std::path::PathBuf);
 
 impl Cgroup {

@@ -1,4 +1,4 @@
-//! Contents of maps, against the values that libbpf put into them.
+//! Contents of maps, compared with the values that libbpf wrote.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod common;
@@ -13,7 +13,7 @@ use common::{can_load, fdinfo, load_inventory, prog_id, program};
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, num_possible_cpus};
 
-/// A map of our own; None, and said, when this kernel has no such type.
+/// Creates a map; `None`, with a skip message, if this kernel lacks the type.
 fn create(test: &str, kind: MapType, sizes: [u32; 3], flags: u32, inner: Option<&MapHandle>) -> Option<MapHandle> {
     let opts = bpf_map_create_opts {
         sz: size_of::<bpf_map_create_opts>() as _,
@@ -31,7 +31,7 @@ fn id(map: &MapHandle) -> u32 {
     fdinfo(map.as_fd().as_raw_fd(), "map_id")
 }
 
-/// The parts as they come, each as it fits into a record.
+/// Reads the contents of a map and returns their parts in order. Checks that each part fits into a record.
 fn parts(map: &MapHandle, bounds: &Bounds) -> Vec<MapContents> {
     let mut parts = Vec::new();
     let read = Map::take(id(map)).unwrap().read_contents(
@@ -52,7 +52,7 @@ fn parts(map: &MapHandle, bounds: &Bounds) -> Vec<MapContents> {
     parts
 }
 
-/// Keys and values, and how it ended.
+/// Reads a map. Returns its keys and values, and the end of the last part.
 fn read(map: &MapHandle, bounds: &Bounds) -> (BTreeMap<Vec<u8>, Vec<u8>>, ContentsEnd) {
     let parts = parts(map, bounds);
     let first = parts[0].clone();
@@ -63,7 +63,7 @@ fn read(map: &MapHandle, bounds: &Bounds) -> (BTreeMap<Vec<u8>, Vec<u8>>, Conten
     assert_eq!(entries.len() as u64, end.entries);
     let split = entries.iter().map(|entry| entry.split_at(first.key_bytes as usize));
     let map: BTreeMap<_, _> = split.map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
-    assert_eq!(map.len(), entries.len(), "an entry is there twice");
+    assert_eq!(map.len(), entries.len(), "an entry appears twice");
     (map, end)
 }
 
@@ -83,7 +83,7 @@ fn hashes_and_arrays_give_what_was_put_in() {
     for (kind, flags) in
         [(MapType::Hash, 0), (MapType::Hash, NO_PREALLOC), (MapType::LruHash, 0), (MapType::LpmTrie, NO_PREALLOC)]
     {
-        // Odd sizes: nothing is padded. A prefix is 32 bits of length and then the address.
+        // With values of 11 bytes, any padding would show. A key of the LPM trie is a prefix: its length in bits (32), then the address.
         let Some(map) = create(test, kind, [8, 11, 5000], flags, None) else { continue };
         let mut expected = BTreeMap::new();
         for n in 0..3000u32 {
@@ -92,7 +92,7 @@ fn hashes_and_arrays_give_what_was_put_in() {
             map.update(&key, &value, MapFlags::ANY).unwrap();
             expected.insert(key, value);
         }
-        // An LRU map may have let go of some already.
+        // An LRU map may have evicted some entries already.
         let there: BTreeMap<_, _> = map.keys().map(|key| (key.clone(), expected[&key].clone())).collect();
         assert!(kind == MapType::LruHash && there.len() > 1000 || there.len() == 3000, "{kind:?}: {}", there.len());
         assert_eq!(all(&map), there, "{kind:?}");
@@ -106,18 +106,21 @@ fn hashes_and_arrays_give_what_was_put_in() {
     let entries = all(&map);
     assert_eq!(entries.len(), 70_000);
     assert_eq!(entries[&69_999u32.to_ne_bytes()[..]], 7u32.to_ne_bytes());
-    assert!(parts(&map, &Bounds::default()).len() > 9, "560,000 bytes are in parts");
-    // A number of entries equal to the bound is all: nothing was cut.
+    assert!(parts(&map, &Bounds::default()).len() > 9, "560,000 bytes are split into parts");
+    // With exactly as many entries as the limit, nothing is cut.
     let exact = Bounds { entries: 70_000, bytes: 560_000 };
     assert_eq!(read(&map, &exact).1.cut, "");
 
-    // Entries larger than a payload.
+    // Entries that are larger than the payload of one record.
     let Some(map) = create(test, MapType::Array, [4, 150_001, 2], 0, None) else { return };
     let value: Vec<u8> = (0..150_001u32).map(|n| (n % 251) as u8).collect();
     map.update(&1u32.to_ne_bytes(), &value, MapFlags::ANY).unwrap();
     assert_eq!(all(&map)[&1u32.to_ne_bytes()[..]], value);
     let (none, end) = read(&map, &Bounds { entries: 9, bytes: 1000 });
-    assert_eq!((none.len(), end.cut.as_str()), (0, "one entry has 150005 bytes, more than the 1000 allowed"));
+    assert_eq!(
+        (none.len(), end.cut.as_str()),
+        (0, "one entry has 150005 bytes; the limit is 1000 bytes for the whole map")
+    );
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn maps_of_objects_give_ids_and_others_a_reason() {
     for kind in [MapType::ArrayOfMaps, MapType::HashOfMaps] {
         let Some(map) = create(test, kind, [4, 4, 3], 0, Some(&inner)) else { continue };
         map.update(&2u32.to_ne_bytes(), &inner.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY).unwrap();
-        // Slots that are empty are not there.
+        // Empty slots are left out.
         assert_eq!(all(&map), BTreeMap::from([(2u32.to_ne_bytes().to_vec(), id(&inner).to_ne_bytes().to_vec())]));
     }
     let object = load_inventory(&["inventory_raw_tp"]);
@@ -157,7 +160,7 @@ fn maps_of_objects_give_ids_and_others_a_reason() {
         let prog = prog_id(&object, "inventory_raw_tp");
         assert_eq!(all(&map), BTreeMap::from([(40u32.to_ne_bytes().to_vec(), prog.to_ne_bytes().to_vec())]));
     }
-    // A queue shows its head, a stack its top, and both still have it afterwards.
+    // The head of a queue and the top of a stack are read, and stay in the map.
     for (kind, next) in [(MapType::Queue, 5u64), (MapType::Stack, 6)] {
         let Some(map) = create(test, kind, [0, 8, 4], 0, None) else { continue };
         assert_eq!(read(&map, &Bounds::default()), (BTreeMap::new(), ContentsEnd { time_ns: 7, ..Default::default() }));
@@ -167,7 +170,7 @@ fn maps_of_objects_give_ids_and_others_a_reason() {
         for _ in 0..2 {
             let (entries, end) = read(&map, &Bounds::default());
             assert_eq!(entries, BTreeMap::from([(Vec::new(), next.to_ne_bytes().to_vec())]));
-            assert!(end.cut.starts_with("the next element only"), "{}", end.cut);
+            assert!(end.cut.starts_with("only the next element"), "{}", end.cut);
         }
         for value in if kind == MapType::Queue { [5u64, 6] } else { [6, 5] } {
             assert_eq!(map.lookup_and_delete(&[]).unwrap(), Some(value.to_ne_bytes().to_vec()));
@@ -177,14 +180,14 @@ fn maps_of_objects_give_ids_and_others_a_reason() {
     for (kind, sizes, flags, reason) in [
         (MapType::RingBuf, [0, 0, page], 0, "a ring buffer has no entries"),
         (MapType::UserRingBuf, [0, 0, page], 0, "a ring buffer has no entries"),
-        (MapType::PerfEventArray, [4, 4, 2], 0, "the kernel does not tell which perf events"),
-        (MapType::CgroupArray, [4, 4, 2], 0, "the kernel does not tell which cgroups"),
-        (MapType::BloomFilter, [0, 8, 10], 0, "a bloom filter can only be asked"),
-        (MapType::Xskmap, [4, 4, 2], 0, "the kernel does not tell which sockets"),
-        // The kernel's answer is kept where there is no better reason.
+        (MapType::PerfEventArray, [4, 4, 2], 0, "the kernel does not report which perf events"),
+        (MapType::CgroupArray, [4, 4, 2], 0, "the kernel does not report which cgroups"),
+        (MapType::BloomFilter, [0, 8, 10], 0, "a bloom filter has no entries"),
+        (MapType::Xskmap, [4, 4, 2], 0, "the kernel does not report which sockets"),
+        // Without a more specific reason, the recording has the kernel's error.
         (MapType::Sockmap, [4, 4, 2], 0, ""),
         // BPF_F_MMAPABLE
-        (MapType::Arena, [0, 0, 2], 1 << 10, "an arena is read by mapping it"),
+        (MapType::Arena, [0, 0, 2], 1 << 10, "bprec would have to map the arena"),
     ] {
         let Some(map) = create(test, kind, sizes, flags, None) else { continue };
         let (entries, end) = read(&map, &Bounds::default());
@@ -192,15 +195,15 @@ fn maps_of_objects_give_ids_and_others_a_reason() {
     }
     for kind in [MapType::Devmap, MapType::Cpumap] {
         let Some(map) = create(test, kind, [4, 4, 2], 0, None) else { continue };
-        assert!(all(&map).is_empty(), "{kind:?}: its slots are empty");
+        assert!(all(&map).is_empty(), "{kind:?}: all slots are empty");
     }
-    // A stack trace map that nothing was stored in.
+    // A stack trace map without entries.
     let Some(map) = create(test, MapType::StackTrace, [4, 8 * 127, 16], 0, None) else { return };
     assert!(all(&map).is_empty());
     drop(Program::take(prog_id(&object, "inventory_raw_tp")).unwrap());
 }
 
-/// Reading is no use of an entry: what an LRU map lets go of next stays the same.
+/// Reading an entry does not count as a use: an LRU map evicts the same entries with and without the reading.
 #[test]
 fn reading_does_not_keep_entries_of_an_lru_map() {
     let test = "reading_does_not_keep_entries_of_an_lru_map";
@@ -222,13 +225,16 @@ fn reading_does_not_keep_entries_of_an_lru_map() {
     };
     let untouched = survivors(|_| ());
     let read = survivors(|map| (0..3).for_each(|_| drop(all(map))));
-    // Replacing a value is a use of its entry.
+    // Replacing a value counts as a use of its entry.
     let used = survivors(|map| {
-        // A walk over what is replaced meanwhile would not end.
+        // The keys are collected first, because a walk over entries that are replaced meanwhile would not end.
         for key in map.keys().collect::<Vec<_>>() {
             map.update(&key, &key, MapFlags::ANY).unwrap();
         }
     });
     let (Some(untouched), Some(read), Some(used)) = (untouched, read, used) else { return };
-    assert!(used > 3 * untouched.max(read) + 100, "left: {untouched} untouched, {read} read, {used} used");
+    assert!(
+        used > 3 * untouched.max(read) + 100,
+        "entries left: {untouched} if untouched, {read} if read, {used} if used"
+    );
 }

@@ -1,5 +1,5 @@
-//! Programs that extensions (freplace) belong to: which are left alone, and that the kernel's rules are those that this follows from.
-//! Needs trampolines (fentry, fexit), which not every machine allows.
+//! Counting and extensions (freplace): bprec counts extensions, but not programs with a function that is for extensions. The kernel refuses an
+//! extension of a function that is counted. Needs trampolines (fentry, fexit), which not every machine allows.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -18,7 +18,7 @@ fn dispatcher() -> Loaded {
     Fixture::DISPATCHER.open().unwrap().load().unwrap()
 }
 
-/// An extension in the place of that program's function, or why it cannot be there.
+/// Loads an extension and attaches it in place of the function `PLACE` of the program `name`. Returns the error if the kernel refuses the attachment.
 fn extension(target: &Loaded, name: &str) -> Result<Loaded, String> {
     let mut loaded = Fixture::EXTENSION.open().unwrap().on_function_of(target, name, PLACE).unwrap().load().unwrap();
     match loaded.attach() {
@@ -35,13 +35,13 @@ fn programs_with_a_place_for_extensions_are_left_alone() {
     let mut refusals = Refusals::look().unwrap();
     let reason = |refusals: &Refusals, loaded: &Loaded, name| refusals.reason(&snapshot(loaded, name));
     assert!(reason(&refusals, &dispatcher, "xdp_dispatcher").unwrap().contains("it is a dispatcher"));
-    assert!(reason(&refusals, &dispatcher, "pass_to_another").unwrap().contains("does nothing"));
+    assert!(reason(&refusals, &dispatcher, "pass_to_another").unwrap().contains("is an empty placeholder"));
     for name in ["loop_of_100", "call_a_subprogram", "run_inside_itself"] {
         assert_eq!(reason(&refusals, &counted, name), None, "{name}");
     }
     let extension = extension(&dispatcher, "pass_to_another").unwrap();
     refusals.refresh().unwrap();
-    assert!(reason(&refusals, &dispatcher, "pass_to_another").unwrap().contains("an extension has replaced"));
+    assert!(reason(&refusals, &dispatcher, "pass_to_another").unwrap().contains("an extension program has replaced"));
     assert_eq!(reason(&refusals, &extension, "run_in_its_place"), None);
 }
 
@@ -54,7 +54,7 @@ fn an_extension_is_kept_off_the_function_that_is_traced() {
     let refused = extension(&dispatcher, "pass_to_another").map(drop).unwrap_err();
     assert!(refused.contains("busy"), "{refused}");
     drop(pair);
-    // The extension was on no other program; here it is again.
+    // Without the pair, extensions can replace the function of both programs.
     drop(extension(&dispatcher, "xdp_dispatcher").unwrap());
     let extension = extension(&dispatcher, "pass_to_another").unwrap();
     dispatcher.run("pass_to_another", 3).unwrap();

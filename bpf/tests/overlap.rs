@@ -1,5 +1,5 @@
-//! The program profiler where runs of one program overlap on a CPU: asleep, preempted, interrupted. What is expected is what the programs
-//! and their callers count and time themselves. Needs trampolines (fentry, fexit), which not every machine allows.
+//! The program profiler with overlapping runs of one program on a CPU: asleep, preempted, interrupted. The tests expect the counts and times that the
+//! programs and their callers measure themselves. Needs trampolines (fentry, fexit), which not every machine allows.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -11,7 +11,7 @@ use bprec_fixtures::{AbsentMemory, Fixture, Loaded, Ran, Request, run_on_cpu};
 use bprec_format::bprec::state::Histogram;
 use common::{attach, position_of, profilers};
 
-/// The buckets of all runs, ascending.
+/// Returns the buckets of all runs, ascending.
 fn buckets(counted: &ProbeCounts) -> Vec<u16> {
     counted.buckets.iter().flat_map(|(bucket, runs)| (0..*runs).map(|_| *bucket)).collect()
 }
@@ -24,7 +24,7 @@ fn sleeping_runs_end_in_any_order_and_are_not_mixed() {
 
 fn sleeping_runs(test: &str, profiler: &Profiler) {
     const NAME: &str = "sleep_in_the_middle";
-    // In which order runs that began one after the other end, and how many of them are more than can be open.
+    // Order in which consecutive runs end, and number of runs that exceed the limit on open runs.
     for (order, nesting_overflow) in
         [(&[0, 1, 2, 3][..], 0), (&[3, 2, 1, 0], 0), (&[1, 3, 0, 2], 0), (&[5, 0, 4, 1, 3, 2], 2)]
     {
@@ -49,18 +49,21 @@ fn sleeping_runs(test: &str, profiler: &Profiler) {
                 memory.wait_for_reader().unwrap();
                 std::thread::sleep(Duration::from_millis(150));
             }
-            // With any other begin than its own, each would take another time.
+            // The runs have different lengths, so a wrong start time would be noticed.
             for (place, page) in order.iter().enumerate() {
                 memory.give(*page).unwrap();
                 let patience = std::time::Instant::now() + Duration::from_secs(20);
                 while loaded.ran(NAME).unwrap() < place as u64 + 1 {
-                    assert!(std::time::Instant::now() < patience, "page {page} is given and its reader still waits");
+                    assert!(
+                        std::time::Instant::now() < patience,
+                        "page {page} is available, but its reader still waits"
+                    );
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 std::thread::sleep(Duration::from_millis(100));
             }
             let ran: Vec<(Ran, u64)> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-            // The last to begin found no room.
+            // The last runs to begin exceeded the limit.
             let measured = &ran[..runs - nesting_overflow as usize];
             (measured.iter().map(|(ran, _)| *ran).collect(), measured.iter().map(|(_, outside_ns)| outside_ns).sum())
         });
@@ -70,10 +73,10 @@ fn sleeping_runs(test: &str, profiler: &Profiler) {
         assert_eq!((counted.runs, pair.misses()), (runs as u64, Some(0)), "{order:?}");
         assert_eq!(counted.measured, runs as u64 - nesting_overflow, "{order:?}: {counted:?}");
         assert_eq!((counted.nesting_overflow, counted.discarded, counted.open), (nesting_overflow, 0, 0), "{order:?}");
-        // Around what the program sees of itself, within what its caller waited.
+        // The measured time includes the program's own time, and is within the caller's waiting time.
         let inside_ns: u64 = ran.iter().map(Ran::time_ns).sum();
         assert!((inside_ns..=outside_ns).contains(&counted.time_ns), "{order:?}: {counted:?}, {ran:?}");
-        // The bucket of its own time, or one of the next: what the pair sees is longer.
+        // The bucket of a measured time is that of the program's own time or a later one (up to 25 % longer), because the measured time is longer.
         let mut own_ns: Vec<u64> = ran.iter().map(Ran::time_ns).collect();
         own_ns.sort_unstable();
         for (ns, bucket) in own_ns.iter().zip(buckets(&counted)) {
@@ -92,7 +95,7 @@ struct Work {
 
 fn work(loaded: &Loaded) -> Work {
     let of = |name| loaded.variable(name).unwrap();
-    assert_eq!((of("under_way"), of("work_entered")), (0, of("work_ran")), "not all runs have ended");
+    assert_eq!((of("under_way"), of("work_entered")), (0, of("work_ran")), "some runs have not ended");
     Work { entered: of("work_entered"), inside: of("work_inside"), ns: of("work_ns") }
 }
 
@@ -122,7 +125,7 @@ fn preempted_runs(_: &str, profiler: &Profiler) {
     });
     pair.detach();
     let (counted, own) = (pair.read().unwrap(), work(&loaded));
-    println!("{} of {} runs found another under way", own.inside, own.entered);
+    println!("{} of {} runs started during another run", own.inside, own.entered);
     assert_eq!(own.entered, THREADS * RUNS);
     assert_eq!(counted.runs + pair.misses().unwrap(), own.entered, "{counted:?}");
     assert_eq!(
@@ -131,9 +134,14 @@ fn preempted_runs(_: &str, profiler: &Profiler) {
         "{counted:?}"
     );
     if (counted.measured, counted.nesting_overflow) == (own.entered, 0) {
-        assert!((own.ns..=outside_ns).contains(&counted.time_ns), "{counted:?}, {} ns by itself", own.ns);
+        assert!(
+            (own.ns..=outside_ns).contains(&counted.time_ns),
+            "{counted:?}, but {} ns by the program's own clock",
+            own.ns
+        );
     }
-    // An end that is missed, because ours was preempted, holds its place for a while: how many are measured is left to chance.
+    // If a run ends while our program is preempted in another run, the kernel skips our program at that end. The run that ended stays open for a
+    // while, so the number of measured runs is random.
     assert!(counted.measured > 0, "{counted:?}");
 }
 
@@ -151,10 +159,12 @@ fn runs_from_an_interrupt(test: &str, profiler: &Profiler) {
     let alone = Request { rounds: 10_000, timer_rounds: 100, ..Request::default() };
     let time_ns = loaded.request("work_until_done", &alone).unwrap().time_ns();
     for run in 0..RUNS {
-        // At every time from before the first instruction of work to behind its last one.
+        // Each run sets a longer delay, from 1 ns to the time of a run without a timer. The timer thus fires at moments spread from before the first
+        // instruction of `work` to after its last one, unless the kernel runs it late.
         let timer_ns = 1 + time_ns * run / RUNS;
         loaded.request("work_until_done", &Request { timer_ns, ..alone }).unwrap();
-        // It has fired when it is armed again.
+        // Wait for the timer before the next run sets it again: each run executes `work` twice, once itself and once in the timer. The run before the
+        // loop executed it once.
         let patience = std::time::Instant::now() + Duration::from_secs(5);
         while loaded.variable("work_ran").unwrap() < 2 * (run + 1) + 1 {
             assert!(std::time::Instant::now() < patience, "the timer did not fire");
@@ -163,19 +173,18 @@ fn runs_from_an_interrupt(test: &str, profiler: &Profiler) {
     pair.detach();
     let (counted, own) = (pair.read().unwrap(), work(&loaded));
     let misses = pair.misses().unwrap();
-    println!("{} of {} runs inside another; {misses} missed; {counted:?}", own.inside, own.entered);
+    println!("{} of {} runs started inside another run; {misses} missed; {counted:?}", own.inside, own.entered);
     assert_eq!(own.entered, 2 * RUNS + 1);
-    // Runs that the kernel kept from us because our own program was interrupted are reported as misses; all others are
-    // counted.
+    // If the timer interrupts our own program, the kernel skips our program for the timer's run and counts a miss. All other runs are counted.
     assert_eq!(counted.runs + misses, own.entered, "{counted:?}");
     assert_eq!(counted.measured + counted.discarded + counted.open, counted.runs, "{counted:?}");
     assert_eq!(counted.nesting_overflow, 0);
     assert_eq!(counted.buckets.iter().map(|(_, runs)| runs).sum::<u64>(), counted.measured);
     assert!(counted.measured > RUNS + own.inside / 2, "{counted:?}");
     if counted.measured == own.entered {
-        assert!(counted.time_ns >= own.ns, "{counted:?}, {} ns by itself", own.ns);
+        assert!(counted.time_ns >= own.ns, "{counted:?}, but {} ns by the program's own clock", own.ns);
     }
     if own.inside < RUNS / 20 {
-        println!("SKIP {test}: only {} runs came inside another, the timer fired late", own.inside);
+        println!("SKIP {test}: only {} runs started inside another run, because the timer fired late", own.inside);
     }
 }

@@ -1,4 +1,4 @@
-//! Programs on perf events: each way of attaching runs them, and leaves nothing.
+//! Programs on perf events: a program runs after each way of attaching it, and no attachment remains after the test.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -19,7 +19,7 @@ fn load(test: &str) -> Option<Object> {
         return None;
     }
     if !kernel_is(5, 15) {
-        println!("SKIP {test}: cookies of perf events came with Linux 5.15");
+        println!("SKIP {test}: cookies of perf events need Linux 5.15");
         return None;
     }
     Some(ObjectBuilder::default().open_memory(BY_COOKIE).unwrap().load().unwrap())
@@ -31,7 +31,7 @@ fn runs(object: &Object, cookie: u64) -> u64 {
     value.map_or(0, |bytes| u64::from_ne_bytes(bytes.try_into().unwrap()))
 }
 
-/// Computes until the program has run that often more under the cookie; false after a minute.
+/// Computes until the program has made this number of further runs with the cookie; false after a minute.
 fn burn_until(object: &Object, cookie: u64, more: u64) -> bool {
     let wanted = runs(object, cookie) + more;
     let started = Instant::now();
@@ -64,7 +64,7 @@ fn by_link_it_runs_with_its_cookie_and_goes_when_dropped() {
         text.is_ok_and(|text| text.contains(&format!("link_id:\t{link_id}\n")))
     };
     assert!(!links.iter().any(is_link));
-    // The event lives on without the program, and takes another.
+    // The event continues without the program, and accepts another one.
     let before = runs(&object, 4711);
     let again = Attached::new(program(&object, "count_runs_by_cookie").as_fd(), event.as_fd(), 4712).unwrap();
     assert!(burn_until(&object, 4712, 3));
@@ -86,7 +86,7 @@ fn by_ioctl_it_runs_without_a_cookie_and_goes_with_the_event() {
     let other = perf_event(TASK_CLOCK.0, TASK_CLOCK.1);
     let other = (Attached::new(program(&object, "count_runs_by_cookie").as_fd(), other.as_fd(), 1).unwrap(), other);
     assert!(burn_until(&object, 1, 3));
-    assert_eq!(runs(&object, 0), after, "nothing ran on the event that is closed");
+    assert_eq!(runs(&object, 0), after, "the program does not run after its event was closed");
     drop(other);
 }
 
@@ -104,7 +104,7 @@ fn an_event_takes_one_program() {
         };
         let second = Attached::new(program.as_fd(), event.as_fd(), 2).unwrap_err();
         assert_eq!(second.errno(), Some(libc::EEXIST));
-        assert!(second.to_string().contains("EEXIST; the perf event has a program already"), "{second}");
+        assert!(second.to_string().contains("(EEXIST); the perf event already has a BPF program"), "{second}");
         drop(first);
     }
 }

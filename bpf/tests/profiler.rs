@@ -1,4 +1,4 @@
-//! The program profiler against programs that count their own runs. Needs trampolines (fentry, fexit), which not every machine allows.
+//! The program profiler, compared with programs that count their own runs. Needs trampolines (fentry, fexit), which not every machine allows.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -43,7 +43,8 @@ fn count_every_run(profiler: &Profiler) {
         assert!(u128::from(counted.time_ns) <= elapsed_ns, "{name}: {counted:?} in {elapsed_ns} ns");
         shortest.push(counted.buckets[0].0);
     }
-    // Interruptions make runs longer, never shorter: a hundred times the work shows in the shortest.
+    // Interruptions make runs longer, never shorter. The shortest runs therefore show that the third program does a hundred times the work of the
+    // first.
     assert!(shortest[0] < shortest[2], "{shortest:?}");
     // Runs after the probe is gone are not counted.
     loaded.run(names[0], 100).unwrap();
@@ -68,7 +69,7 @@ fn runs_inside_runs_are_counted_once_and_not_mixed() {
     let test = "runs_inside_runs_are_counted_once_and_not_mixed";
     const LOOPBACK: u32 = 1;
     let Some(profiler) = profiler(test) else { return };
-    // A network of this thread's own, so that nothing else leaves by its loopback interface.
+    // This thread gets its own network namespace, so that its loopback interface sends no other packets.
     // SAFETY: changes only which network this thread sees.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         println!("SKIP {test}: {}", std::io::Error::last_os_error());
@@ -90,12 +91,16 @@ fn runs_inside_runs_are_counted_once_and_not_mixed() {
         let counted = pair.read().unwrap();
         let runs = loaded.entered("run_inside_itself").unwrap();
         assert_eq!((counted.runs, pair.misses()), (runs, Some(0)), "depth {depth}: {counted:?}");
-        assert_eq!(loaded.ran("run_inside_itself").unwrap(), 500, "depth {depth}: not as deep as it should be");
-        // Four may be open at a time; those further in are counted and not measured.
+        assert_eq!(
+            loaded.ran("run_inside_itself").unwrap(),
+            500,
+            "depth {depth}: the runs are not nested as deeply as expected"
+        );
+        // At most four runs are measured at the same time; runs nested deeper are counted but not measured.
         assert_eq!(counted.measured, 500 * depth.min(4));
         assert_eq!(counted.nesting_overflow, 500 * depth.saturating_sub(4));
         assert_eq!((counted.discarded, counted.open), (0, 0));
-        // An outer run has the inner ones in it: together no more than as many times what went by.
+        // An outer run includes the inner ones, so the sum is at most `depth` times the elapsed time.
         assert!(counted.time_ns <= depth * elapsed_ns);
         assert!(counted.buckets.len() > 1 || depth == 1, "{:?}", counted.buckets);
     }
@@ -110,18 +115,21 @@ fn a_gate_measures_one_in_so_many() {
     loaded.run(name, 20_000).unwrap();
     let every_run = pair.read().unwrap();
     assert_eq!((every_run.runs, every_run.measured), (20_000, 20_000));
-    // One in a hundred is longer by itself: the gate must not fall in step with it.
+    // One in a hundred runs is longer. The choice of the measured runs must not be in step with these long runs.
     pair.set_every(10);
     loaded.run(name, 60_000).unwrap();
     let gated = pair.read().unwrap();
     assert_eq!(gated.runs, 80_000);
     let measured = gated.measured - every_run.measured;
-    // The gaps are 0 to 18 with a mean of 9: 6,000 of them spread by 33 (gap's deviation 5.5, over 10, times the root of 6,000).
-    assert!((6000 - 250..6000 + 250).contains(&measured), "{measured} of 60,000 at one in ten");
+    // Between two measured runs, 0 to 18 runs are skipped, 9 on average. The standard deviation of the count is about 42 (5.5 ÷ 10 × √6,000).
+    assert!(
+        (6000 - 250..6000 + 250).contains(&measured),
+        "{measured} of 60,000 runs were measured, expected one in ten"
+    );
     let long_runs = |counted: &ProbeCounts, bucket: u16| -> u64 {
         counted.buckets.iter().filter(|(index, _)| *index >= bucket).map(|(_, runs)| runs).sum()
     };
-    // Five times the median, two octaves and a quarter above it: long runs are there by themselves, short ones only with an interrupt in them.
+    // Runs from nine buckets above the median on (about 1.5 times the time) are long runs, or short runs that were interrupted.
     let mut runs = 0;
     let median = every_run.buckets.iter().find(|(_, more)| {
         runs += more;
@@ -130,8 +138,8 @@ fn a_gate_measures_one_in_so_many() {
     let bucket = median.unwrap().0 + 9;
     assert!(long_runs(&every_run, bucket) >= 200, "{:?}", every_run.buckets);
     let long = long_runs(&gated, bucket) - long_runs(&every_run, bucket);
-    // 60 expected, and as much as chance (and a busy machine, upwards) makes of it.
-    assert!(long >= 60 - 40, "{long} long runs among {measured}");
+    // 60 long runs are expected, with a margin for chance; a busy machine only increases the number.
+    assert!(long >= 60 - 40, "{long} long runs among {measured} measured runs");
 }
 
 #[test]
@@ -149,7 +157,7 @@ fn what_is_read_while_it_moves_is_of_one_moment() {
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         });
         while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-            // Numbers that never keep still are unknown, which is rare and not wrong.
+            // If the counts change during every attempt to read them, they are unknown. This is rare but correct.
             let Some(counted) = pair.read() else { continue };
             let in_buckets: u64 = counted.buckets.iter().map(|(_, runs)| runs).sum();
             assert_eq!(in_buckets, counted.measured, "{counted:?}");
@@ -159,11 +167,11 @@ fn what_is_read_while_it_moves_is_of_one_moment() {
             (read, last) = (read + 1, counted.runs);
         }
     });
-    assert!(read > 10 && moved > 0, "{read} readings, {moved} of them other than before");
+    assert!(read > 10 && moved > 0, "{read} readings, {moved} of them differ from the previous reading");
     assert_eq!(pair.read().unwrap().measured, 400_000);
 }
 
-/// Opens cpu-clock in the places of these events, on every CPU.
+/// Opens a cpu-clock event on every CPU for each of the given event numbers of the profiler.
 fn clocks(profiler: &Profiler, events: &[usize]) -> Vec<OwnedFd> {
     const CPU_CLOCK: u64 = 0;
     let places = online_cpus().unwrap().into_iter().flat_map(|cpu| events.iter().map(move |event| (*event, cpu)));
@@ -191,20 +199,23 @@ fn clocks_agree_in_whatever_way_they_are_read() {
         let counted = pair.read().unwrap();
         assert_eq!((counted.measured, counted.discarded), (2000, 0), "{first:?}");
         let [one, two, clock] = counted.readings[..] else { panic!("{counted:?}") };
-        // A clock counts the time of the run, and nothing here ever waits for hardware.
+        // A clock event counts the time of the run, and is always running.
         assert_eq!(clock, [counted.time_ns; 3]);
         assert_eq!((one[1], two[1]), (one[2], two[2]), "{counted:?}");
-        // The first is read within the second.
+        // The first event is read within the interval of the second event.
         assert!(one[0] <= two[0] && two[0] <= elapsed_ns, "{counted:?} in {elapsed_ns} ns");
         if first == Source::Leading {
-            assert_eq!((one[1], two[1]), (counted.time_ns, one[1]), "a group has one time");
+            assert_eq!((one[1], two[1]), (counted.time_ns, one[1]), "all events of a group have the same time");
         } else {
             assert_eq!(one[1], counted.time_ns);
-            // By two clocks of the kernel, one of which is kept in step with the world's.
+            // The two numbers are from two kernel clocks, one of which is adjusted to wall time.
             let within = counted.time_ns as f64 <= 1.001 * one[0] as f64;
-            assert!(within, "the time is read within all events: {counted:?}");
+            assert!(within, "the run time is measured while all events count: {counted:?}");
         }
-        assert!(two[0] as f64 <= 2.0 * counted.time_ns as f64, "reading is not most of it: {counted:?}");
+        assert!(
+            two[0] as f64 <= 2.0 * counted.time_ns as f64,
+            "most of the count is not from reading the events: {counted:?}"
+        );
     }
 }
 
@@ -254,7 +265,7 @@ fn nothing_stays() {
     assert!(gone, "program {id} is still there");
 }
 
-/// Attach types of this process' links to a program, if the kernel tells to which program they are: 6.1 does not.
+/// Attach types of this process's links to a program; `None` if the kernel does not show the program of a link, like 6.1.
 fn attach_types(target: u32) -> Option<Vec<u32>> {
     let mut types = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {
@@ -282,7 +293,7 @@ fn one_session_is_around_a_function_where_there_are_sessions() {
     let id = loaded.id_of("loop_of_100").unwrap();
     let mut pair = attach(&profiler, &loaded, "loop_of_100", 0);
     let Some(types) = attach_types(id) else {
-        println!("SKIP {test}: this kernel's links do not tell what they are attached to");
+        println!("SKIP {test}: this kernel's links do not tell their targets");
         return;
     };
     // `BPF_TRACE_FENTRY`, `BPF_TRACE_FEXIT`, or `BPF_TRACE_FSESSION`.
@@ -292,7 +303,7 @@ fn one_session_is_around_a_function_where_there_are_sessions() {
     match (kernel_has_them, cfg!(target_arch = "x86_64")) {
         (true, true) => assert_eq!(types, [58]),
         (false, _) => assert_eq!(types, [24, 25]),
-        (true, false) => println!("SKIP {test}: not every processor has the sessions that this kernel has"),
+        (true, false) => println!("SKIP {test}: this kernel has sessions, but not on this processor"),
     }
     pair.detach();
     assert_eq!(attach_types(id), Some(Vec::new()));

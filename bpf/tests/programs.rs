@@ -1,4 +1,4 @@
-//! Programs and their statistics, against what bpftool and fdinfo say.
+//! Programs and their statistics, compared with bpftool and fdinfo.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -36,7 +36,7 @@ fn programs_are_what_bpftool_says() {
         assert_eq!(info.prog_type().unwrap().name().unwrap(), entry["type"].as_str().unwrap());
         assert_eq!(info.tag().unwrap().to_string(), entry["tag"].as_str().unwrap());
         assert_eq!(info.id().unwrap(), *id);
-        // bpftool prints the full name from BTF, of which the info holds the first 15 bytes.
+        // bpftool prints the full name from BTF; the info has its first 15 bytes.
         let name = entry["name"].as_str().unwrap();
         assert_eq!(info.name().unwrap(), &name.as_bytes()[..name.len().min(15)]);
         assert_eq!(u64::from(info.created_by_uid().unwrap()), entry["uid"].as_u64().unwrap());
@@ -71,7 +71,7 @@ fn a_held_program_outlives_its_owner_and_a_freed_one_fails_alone() {
     assert_eq!(snapshot.info.view().name(), Some(&b"inventory_raw_t"[..]));
     assert!(snapshot.info.arrays[Array::XlatedInsns as usize].is_some() && snapshot.btf.is_some());
 
-    // The last reference is dropped after an RCU grace period, and by a recorder beside the test when that ends.
+    // The last reference is dropped after an RCU grace period; a recorder that runs at the same time drops its reference at its end.
     let error = (0..1500)
         .find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -79,7 +79,10 @@ fn a_held_program_outlives_its_owner_and_a_freed_one_fails_alone() {
         })
         .unwrap();
     assert!(error.is_gone(), "{error}");
-    assert_eq!(error.to_string(), format!("bpf(BPF_PROG_GET_FD_BY_ID) program {freed}: ENOENT"));
+    assert_eq!(
+        error.to_string(),
+        format!("bpf(BPF_PROG_GET_FD_BY_ID) program {freed}: No such file or directory (ENOENT)")
+    );
     assert!(prog_ids().all(|id| id.unwrap() != freed));
 }
 
@@ -140,7 +143,7 @@ fn maps_bound_meanwhile_are_found_too() {
             };
             let create = |_| MapHandle::create(MapType::Array, Some("bound"), 4, 8, 1, &opts).unwrap();
             let maps: Vec<MapHandle> = (0..MAPS).map(create).collect();
-            // Slow enough to be fetched in between, fast enough to happen between the two calls of a fetch.
+            // The delay after each map is chosen so that fetches succeed, and that some maps are bound between the two system calls of a fetch.
             for map in &maps {
                 common::bind_map(prog_fd, map.as_fd());
                 std::hint::black_box((0..2000).map(std::hint::black_box).sum::<u64>());
@@ -176,7 +179,7 @@ fn run_statistics_count_the_runs_made() {
     assert_eq!(after.recursion_misses, common::kernel_is(5, 12).then_some(0));
 }
 
-/// Number of descriptors of a program that a process has, or all processes have, by the kernel's fdinfo.
+/// Number of descriptors of a program in one process, or in all processes, according to fdinfo.
 fn descriptors(pid: Option<u32>, id: u32) -> usize {
     let line = format!("prog_id:\t{id}");
     let is_process = |name: &str| pid.map_or_else(|| name.parse::<u32>().is_ok(), |pid| name == pid.to_string());
@@ -200,7 +203,7 @@ fn a_program_that_nobody_else_holds_is_told_by_its_references() {
     let program = Program::take(prog_id(&object, "inventory_raw_tp")).unwrap();
     let refs = Refs::load().unwrap();
     let references = || refs.read().unwrap().iter().find(|it| it.id == program.id()).map(|it| it.references);
-    // Links give their reference up after a grace period. A recorder at work beside the test has descriptors of its own.
+    // Links drop their reference after a grace period. A recorder that runs at the same time has its own descriptors.
     let expect = |own: usize, links: i64| {
         let reached = (0..1000).any(|_| {
             let all = descriptors(None, program.id()) as i64;
@@ -213,7 +216,7 @@ fn a_program_that_nobody_else_holds_is_told_by_its_references() {
         let all = descriptors(None, program.id());
         assert!(reached, "{:?} references, {all} descriptors, {own} expected of this process", references());
     };
-    // The loader's descriptor and ours.
+    // Two descriptors: that of the loader (`object`) and that of this test (`program`).
     expect(2, 0);
     let link = common::program(&object, "inventory_raw_tp").attach().unwrap();
     expect(2, 1);
@@ -235,7 +238,7 @@ fn recorders_tell_each_other_what_they_hold() {
     let [one, other] = [(), ()].map(|()| Refs::load().unwrap());
     let of =
         |refs: &Refs| refs.read().unwrap().into_iter().find(|it| it.id == id).map(|it| (it.own, it.other_recorders));
-    // More than recorders at work beside the test hold together.
+    // More references than all recorders that run at the same time hold together.
     const MANY: i64 = 1 << 40;
     let tells = |refs: &Refs| of(refs).is_some_and(|(_, others)| others >= MANY);
     assert!(!tells(&one) && !tells(&other));
@@ -246,7 +249,7 @@ fn recorders_tell_each_other_what_they_hold() {
     assert!(one.set_held(id, 0));
     assert!(!tells(&other));
     assert!(one.set_held(id, MANY));
-    // Iterators go after a grace period.
+    // Iterators are freed after a grace period.
     drop(one);
     assert!((0..1000).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -302,9 +305,22 @@ fn without_privilege_the_refusal_says_what_is_missing() {
         return;
     };
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("bpf(BPF_PROG_GET_NEXT_ID) of all: EPERM; needs CAP_SYS_ADMIN (run as root)"), "{text}");
-    assert!(text.contains("our program bprec_refs: ") && text.contains("; needs CAP_BPF and CAP_PERFMON"), "{text}");
-    assert!(text.contains("bpf(BPF_ENABLE_STATS) run time: EPERM; needs CAP_SYS_ADMIN (run as root)"), "{text}");
+    assert!(
+        text.contains(
+            "bpf(BPF_PROG_GET_NEXT_ID) of all: Operation not permitted (EPERM); needs CAP_SYS_ADMIN (run as root)"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains("bprec's BPF program bprec_refs: ") && text.contains("; needs CAP_BPF and CAP_PERFMON"),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "bpf(BPF_ENABLE_STATS) run time: Operation not permitted (EPERM); needs CAP_SYS_ADMIN (run as root)"
+        ),
+        "{text}"
+    );
 }
 
 #[test]
@@ -333,7 +349,7 @@ fn hidden_code_is_withheld_with_the_reason_and_the_rest_is_kept() {
     assert!(text.contains(expected) && text.contains("CAP_SYSLOG"), "{text}");
 }
 
-/// Child of the test above, without CAP_SYSLOG. Alone it proves nothing.
+/// Child process of `hidden_code_is_withheld_with_the_reason_and_the_rest_is_kept`, without CAP_SYSLOG; not a test of its own.
 #[test]
 #[ignore = "run by another test without CAP_SYSLOG"]
 fn child_without_syslog() {
@@ -362,7 +378,7 @@ fn child_without_syslog() {
     assert!(single.withheld.contains("bpf_prog_info.jited_prog_insns, "), "{}", single.withheld);
 }
 
-/// Child of the test before that, without privilege. Alone it proves nothing.
+/// Child process of `without_privilege_the_refusal_says_what_is_missing`, without privileges; not a test of its own.
 #[test]
 #[ignore = "run by another test as a user without privilege"]
 fn child_without_privilege() {

@@ -1,4 +1,4 @@
-//! Cost of run statistics: measured on a program that does nothing, and on a load of system calls. Real kernel, root.
+//! Cost of run statistics: measured on a program that does nothing, and on a load of system calls. Needs root.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
@@ -16,7 +16,7 @@ fn a_load_pays_what_was_calibrated() {
         return;
     }
     let probe = StatsProbe::load().unwrap();
-    // Each call runs two programs; those of others that run for each, too, pay as well.
+    // Each call runs two programs; programs of others that also run for each call add to the cost.
     let loaded = Fixture::TP.open().unwrap().for_this_thread().unwrap().start().unwrap();
     let clock = Counter::of_task(SoftwareEvent::TaskClock, thread_id()).unwrap();
     let time_of_calls = || {
@@ -30,7 +30,7 @@ fn a_load_pays_what_was_calibrated() {
     };
     let mut was_alone = false;
     let agrees = (0..20).any(|_| {
-        // While others have statistics on, a load pays the same with ours and without.
+        // While another process has run statistics on, switching them on here does not change the cost of a load.
         if probe.are_on().unwrap() {
             std::thread::sleep(std::time::Duration::from_millis(200));
             return false;
@@ -57,7 +57,7 @@ fn a_load_pays_what_was_calibrated() {
     assert!(loaded.entered("account_syscall_enter").unwrap() >= CALLS);
 }
 
-/// Statistics are seen on, whoever has them on; what they cost is known then, too.
+/// The probe detects that another process has statistics on, and calibration then still finds their cost.
 #[test]
 fn statistics_of_others_are_seen() {
     const CALIBRATIONS: usize = 3;
@@ -65,7 +65,7 @@ fn statistics_of_others_are_seen() {
         return;
     }
     let probe = StatsProbe::load().unwrap();
-    // Others may have them on by chance, never all the time. The least of several is what no busy moment has added to.
+    // Other processes may have statistics on for some time, but not always. The minimum of several measurements excludes busy moments.
     let alone = (0..100).filter_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let before = probe.are_on().unwrap();
@@ -77,7 +77,7 @@ fn statistics_of_others_are_seen() {
     assert!(probe.are_on().unwrap());
     let beside: Vec<_> = (0..CALIBRATIONS).map(|_| probe.calibrate().unwrap()).collect();
     drop(guard);
-    println!("alone {alone:?}, beside another one {beside:?}");
+    println!("alone {alone:?}, while another process has statistics on {beside:?}");
     assert!(beside.iter().all(|cost| cost.run_ns > 0 && cost.switch.is_zero()));
     let least_ns = beside.iter().map(|cost| cost.run_ns).min().unwrap();
     if let Some(alone) = alone {

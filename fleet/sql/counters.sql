@@ -1,4 +1,4 @@
--- Counters by processor model. Values are as they were read; `per_run` is scaled by the share of the time that the event was counted.
+-- Counters by processor model. Values are unscaled; `per_run` is scaled by enabled and running time.
 WITH machine AS (
   SELECT host_id, start_time, MAX(cpu_model) AS cpu_model
   FROM recording

@@ -1,4 +1,4 @@
--- Functions by the weight of the samples that are charged to them; each event by itself, as weights of different ones cannot be added.
+-- Functions by the weight of their samples. Events stay apart: weights of different events cannot be added.
 WITH totals AS (
   SELECT event, unit, SUM(CAST(weight AS DECIMAL(20,0))) AS of_bpf
   FROM sample

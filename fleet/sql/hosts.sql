@@ -1,4 +1,4 @@
--- Hosts by what all of their programs cost together.
+-- Hosts by CPU time of all their programs.
 WITH recorded AS (
   SELECT host_id, kernel_release, window_start,
          SUM(CAST(run_cnt AS DECIMAL(20,0))) AS runs,

@@ -1,4 +1,4 @@
--- Programs by their cost, over all hosts. What was observed is counted once for each recording, however often the program was loaded.
+-- Programs by CPU time on all hosts. Observed time counts once per recording, even if the program was loaded several times.
 WITH recorded AS (
   SELECT prog_key, name, prog_type, host_id, window_start,
          SUM(CAST(run_cnt AS DECIMAL(20,0))) AS runs,

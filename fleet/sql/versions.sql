@@ -1,4 +1,4 @@
--- Versions of each program, on each kernel: tags of different kernels are never put together.
+-- Versions of each program, by kernel: tags of different kernels are not comparable.
 WITH recorded AS (
   SELECT prog_key, name, prog_type, kernel_release, version_label, tag, host_id, window_start, MIN(date) AS date,
          SUM(CAST(run_cnt AS DECIMAL(20,0))) AS runs,

@@ -1,18 +1,18 @@
-//! Answers: rows of values, whatever engine they come from.
+//! Answers of queries: rows of values, the same for every engine.
 
-/// A value of a row.
+/// Value of a column in a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
-    /// Not known.
+    /// Unknown.
     Null,
-    /// Sums are of any size that 38 digits have.
+    /// Integer of up to 38 digits.
     Integer(i128),
     Real(f64),
     Bool(bool),
     Text(String),
 }
 
-/// Rows by column.
+/// Column names, and rows with a value for each column.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Answer {
     pub(crate) columns: Vec<String>,
@@ -21,10 +21,18 @@ pub(crate) struct Answer {
 
 impl Value {
     pub(crate) fn integer(&self) -> Option<i128> {
-        match self {
-            Value::Integer(number) => Some(*number),
-            Value::Null | Value::Real(_) | Value::Bool(_) | Value::Text(_) => None,
-        }
+        let Value::Integer(number) = self else { return None };
+        Some(*number)
+    }
+
+    pub(crate) fn real(&self) -> Option<f64> {
+        let Value::Real(number) = self else { return None };
+        Some(*number)
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        let Value::Text(text) = self else { return None };
+        Some(text)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Fewer and larger files: batches of a day become one, by the engine, with the same rows.
+//! Compaction: DataFusion merges the batches of a day into fewer and larger files with the same rows.
 
 use crate::engine::DataFusionEngine;
 use crate::lake::{Batch, Lake, batch_id};
@@ -6,36 +6,33 @@ use crate::rows::Date;
 use crate::schema::{ProgRow, RecordingRow, Row, Table, fact_tables};
 use anyhow::{Context, Result, ensure};
 use datafusion::arrow::array::{AsArray, RecordBatch};
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Result of the work.
+/// Number of batches before and after a compaction.
 #[derive(Debug, Default)]
 pub(crate) struct Compacted {
     pub(crate) before: usize,
     pub(crate) after: usize,
 }
 
-/// Puts batches of each day together, of `most` recordings at most.
+/// Merges the batches of each day into batches of at most `most` recordings.
 ///
 /// # Errors
-/// When the lake cannot be read or written. What was put together until then stays.
+/// Fails if the lake cannot be read or written. Batches that were merged before the failure stay merged.
 pub(crate) fn compact(path: &Path, most: u64) -> Result<Compacted> {
     let (mut lake, _lock) = Lake::open_to_write(path)?;
-    let before = lake.batches.len();
-    let mut days: BTreeMap<Date, Vec<Batch>> = BTreeMap::new();
-    for batch in &lake.batches {
-        days.entry(batch.date).or_default().push(batch.clone());
-    }
-    for (date, batches) in days {
+    let mut before = 0;
+    for date in lake.days() {
+        let batches = lake.read_day(date)?.to_vec();
+        before += batches.len();
         for group in groups(batches, most) {
-            put_together(&mut lake, date, group)?;
+            merge(&mut lake, date, group)?;
         }
     }
     Ok(Compacted { before, after: lake.batches.len() })
 }
 
-/// Batches that become one, each at least two.
+/// Groups of batches to merge; batches that stay alone are left out.
 fn groups(batches: Vec<Batch>, most: u64) -> Vec<Vec<Batch>> {
     let mut groups: Vec<(u64, Vec<Batch>)> = Vec::new();
     for batch in batches {
@@ -50,12 +47,12 @@ fn groups(batches: Vec<Batch>, most: u64) -> Vec<Vec<Batch>> {
     groups.into_iter().map(|(_, group)| group).filter(|group| group.len() > 1).collect()
 }
 
-fn put_together(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
+fn merge(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
     let part = lake.part(group);
     let engine = DataFusionEngine::open(&part)?;
     let rows = |table: &Table| -> Result<Vec<RecordBatch>> {
         let columns: Vec<&str> = table.schema.fields().iter().map(|field| field.name().as_str()).collect();
-        // A program is a row for each batch that has it, of which one is enough.
+        // Several batches have the same row of a program: one is enough.
         let is_prog = table.name == ProgRow::table().name;
         let sql = format!(
             "SELECT {} {} FROM {} ORDER BY {}",
@@ -78,8 +75,6 @@ fn put_together(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
         let column = batch.column_by_name("recording_id").context("recording has no column recording_id")?;
         ids.extend(column.as_string::<i32>().iter().flatten());
     }
-    let replaced: BTreeSet<(Date, String)> = part.batches.iter().map(|batch| (date, batch.id.clone())).collect();
-    let replaces = part.batches.iter().map(|batch| batch.id.clone()).collect();
-    lake.commit_batches(date, batch_id(ids.into_iter()), &facts, &recordings, replaces)?;
-    lake.remove(&replaced)
+    let replaced = part.batches.iter().map(|batch| batch.id.clone()).collect();
+    lake.commit_batch(date, batch_id(ids.into_iter()), &facts, &recordings, &replaced)
 }

@@ -1,9 +1,11 @@
-//! Recordings into a lake: read in parallel, written in batches, each of which counts as a whole or not at all.
+//! Import: threads read recordings, and the lake gets them in batches that are committed completely or not at all.
 
-use crate::lake::Lake;
-use crate::rows::{Date, Rows, Said, content_id, rows_of};
+use crate::lake::{CURRENT, Lake};
+use crate::parallel::in_parallel;
+use crate::rows::{Date, GivenFacts, Rows, content_id, rows_of};
 use crate::schema::{RecordingRow, Row};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
+use bprec_host::sandbox::{Confined, KeptAccess};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::TimestampMicrosecondType;
 use parquet::arrow::ProjectionMask;
@@ -12,135 +14,123 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Options of an import.
-#[derive(Debug)]
+/// Options of the import.
+#[derive(Debug, clap::Args)]
 pub(crate) struct ImportOptions {
-    pub(crate) said: Said,
-    /// Most recordings of a batch.
-    pub(crate) batch: usize,
-    /// Threads that read recordings.
-    pub(crate) threads: usize,
+    #[command(flatten)]
+    given: GivenFacts,
+    /// Limit on the recordings of a batch. A batch is committed completely or not at all.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    batch: u32,
+    /// Threads that read recordings; the default is one per CPU.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// Do not confine the import. By default, it cannot execute programs, use the network, or write outside of the lake, where
+    /// the kernel supports this (Landlock, seccomp).
+    #[arg(long)]
+    no_sandbox: bool,
 }
 
-/// Result of the work.
+/// Numbers of recordings and batches of an import.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imported {
     pub(crate) recordings: u64,
-    /// Recordings that were in the lake before.
+    /// Recordings that were already in the lake.
     pub(crate) already_there: u64,
-    /// Recordings that are not in the lake, each with its reason.
+    /// Recordings that could not be imported; an event names each.
     pub(crate) refused: u64,
     pub(crate) batches: u64,
 }
 
-/// Fate of a name.
+/// Result of reading a file.
 enum Outcome {
     Read(Date, u128, Box<Rows>),
     AlreadyThere,
     Refused(anyhow::Error),
 }
 
-/// Imports recordings in the order of their names. `tell` is told of what is refused, and of progress.
+/// Imports recordings in the order of `names`. `report` gets refused recordings and progress.
 ///
 /// # Errors
-/// When the lake cannot be read or written. What cannot be imported is told and left out.
+/// Fails if the lake cannot be read or written. A recording that cannot be imported is reported, and the others are imported.
 pub(crate) fn import(
     lake: &Path,
     names: impl Iterator<Item = Result<PathBuf>>,
     options: &ImportOptions,
-    mut tell: impl FnMut(Event<'_>),
+    mut report: impl FnMut(Event<'_>),
 ) -> Result<Imported> {
     let (mut lake, _lock) = Lake::open_to_write(lake)?;
-    for path in &lake.foreign {
-        tell(Event::Foreign(path));
+    if !options.no_sandbox {
+        // The process is confined before it opens the first recording, and before threads start.
+        let output = lake.root.join(CURRENT);
+        let access = KeptAccess { output: Some(&output), directories: true, ..KeptAccess::default() };
+        drop(Confined::enter(access));
     }
-    let mut known = Known::of(&lake)?;
+    let mut known = Known::default();
     let mut imported = Imported::default();
     let mut names = names.peekable();
     while names.peek().is_some() {
-        let names: Vec<PathBuf> = names.by_ref().take(options.batch).collect::<Result<_>>()?;
+        let names: Vec<PathBuf> = names.by_ref().take(options.batch as usize).collect::<Result<_>>()?;
         let mut days: BTreeMap<Date, Rows> = BTreeMap::new();
-        for (name, outcome) in names.iter().zip(read_all(&names, options, &known)?) {
+        let outcome = |name: &PathBuf| read(name, &options.given, &known).unwrap_or_else(Outcome::Refused);
+        for (name, outcome) in names.iter().zip(in_parallel(&names, options.threads, outcome)?) {
             match outcome {
                 Outcome::AlreadyThere => imported.already_there += 1,
                 Outcome::Refused(error) => {
                     imported.refused += 1;
-                    tell(Event::Refused(&error));
+                    report(Event::Refused(&error));
                 }
-                Outcome::Read(date, id, rows) => match known.insert(id, &rows.recordings) {
-                    Found::New => {
-                        imported.recordings += 1;
-                        days.entry(date).or_default().append(*rows);
+                Outcome::Read(date, id, rows) => {
+                    known.read_day(&mut lake, date)?;
+                    match known.insert(id, &rows.recordings) {
+                        Found::New => {
+                            imported.recordings += 1;
+                            days.entry(date).or_default().append(*rows);
+                        }
+                        Found::Same => imported.already_there += 1,
+                        Found::OtherForm => {
+                            imported.refused += 1;
+                            report(Event::OtherForm(name));
+                        }
                     }
-                    Found::Same => imported.already_there += 1,
-                    Found::OtherForm => {
-                        imported.refused += 1;
-                        tell(Event::OtherForm(name));
-                    }
-                },
+                }
             }
         }
         for (date, rows) in days {
             lake.commit(date, rows)?;
             imported.batches += 1;
         }
-        tell(Event::Progress(&imported));
+        report(Event::Progress(&imported));
     }
     Ok(imported)
 }
 
-/// Events worth telling while importing.
+/// Event during an import.
 #[derive(Debug)]
 pub(crate) enum Event<'e> {
     Refused(&'e anyhow::Error),
-    /// The recording is there, compressed or rewritten.
+    /// The lake has the recording in another form, compressed or rewritten.
     OtherForm(&'e Path),
-    Foreign(&'e Path),
     Progress(&'e Imported),
 }
 
-/// Fate of each name, in their order.
-fn read_all(names: &[PathBuf], options: &ImportOptions, known: &Known) -> Result<Vec<Outcome>> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(name) = names.get(at) else { return done };
-            done.push((at, read(name, &options.said, known).unwrap_or_else(Outcome::Refused)));
-        }
-    };
-    let mut outcomes = Vec::with_capacity(names.len());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..options.threads.clamp(1, names.len().max(1))).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            outcomes.extend(thread.join().map_err(|_| anyhow!("a thread that reads recordings failed"))?);
-        }
-        Ok::<(), anyhow::Error>(())
-    })?;
-    outcomes.sort_by_key(|(at, _)| *at);
-    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
-}
-
-fn read(path: &Path, said: &Said, known: &Known) -> Result<Outcome> {
+fn read(path: &Path, given: &GivenFacts, known: &Known) -> Result<Outcome> {
     let content = content_id(path)?;
     if known.ids.contains(&content.0) {
         return Ok(Outcome::AlreadyThere);
     }
-    let (date, rows) = rows_of(path, content, said)?;
+    let (date, rows) = rows_of(path, content, given)?;
     Ok(Outcome::Read(date, content.0, Box::new(rows)))
 }
 
-/// Recordings of a lake.
+/// Recordings that the lake has on the days of the imported files. Other days are not read, so an import does not slow down with the age of the lake.
 #[derive(Debug, Default)]
 struct Known {
-    /// By their bytes.
+    /// Ids, which are hashes of the bytes.
     ids: HashSet<u128>,
-    /// By host and start: no host begins two recordings in one microsecond.
+    /// Hashes of host and start: a host starts no two recordings in one microsecond.
     starts: HashSet<u64>,
-    /// Makes the second of these of a host and a start.
     hasher: RandomState,
 }
 
@@ -152,12 +142,14 @@ enum Found {
 }
 
 impl Known {
-    fn of(lake: &Lake) -> Result<Known> {
-        let mut known = Known::default();
-        for file in lake.committed(RecordingRow::table().name)? {
-            known.read(&file.path).with_context(|| format!("read {}", file.path.display()))?;
+    /// Reads the recordings of a day, unless it was read before.
+    fn read_day(&mut self, lake: &mut Lake, date: Date) -> Result<()> {
+        let read = lake.read_day(date)?.to_vec();
+        for batch in &read {
+            let file = lake.committed_of(batch, RecordingRow::table().name)?;
+            self.read(&file.path).with_context(|| format!("read {}", file.path.display()))?;
         }
-        Ok(known)
+        Ok(())
     }
 
     fn read(&mut self, path: &Path) -> Result<()> {
@@ -183,7 +175,7 @@ impl Known {
         Some(self.hasher.hash_one((host?, start?)))
     }
 
-    /// `recordings` is the one row of the recording.
+    /// Adds a recording by its id and its row of `recording`, unless the lake has it already, in this form or in another.
     fn insert(&mut self, id: u128, recordings: &[RecordingRow]) -> Found {
         let start =
             recordings.iter().find_map(|row| self.start(row.host_id.as_deref(), row.start_time.map(|start| start.0)));
@@ -199,5 +191,5 @@ impl Known {
 }
 
 fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
-    batch.column_by_name(name).with_context(|| format!("it has no column {name}"))
+    batch.column_by_name(name).with_context(|| format!("the file has no column {name}"))
 }

@@ -1,8 +1,17 @@
-//! A lake on disk: `v1/<table>/date=<day>/<batch>.parquet`, and which of these files count.
+//! Lake on disk, and the commits that change it.
 //!
-//! A batch is some recordings of a day. Its files of all tables are written under temporary names, synced and renamed, that of `recording`
-//! last: it is the mark of the commit, and lists the others with their sizes and hashes. What no mark lists does not count. A batch that is
-//! made of others (`compact`) lists those too: they no longer count from then on, whether they are still there or not.
+//! ```text
+//! v1/current ─▶ generations/17                                              the newest state of the lake
+//! v1/generations/17/<table>/date=<day> ─▶ ../../../days/<day>.12/<table>
+//! v1/days/<day>.12/<table>/<batch>.parquet                                  the state of a day since generation 12
+//! ```
+//!
+//! A writer creates a new state of a day: new files, and hard links to the files that stay. A new generation has a symbolic link to the state of each
+//! day. Renaming a link over `current` commits all tables at once. Until then, no directory that readers list has changed.
+//! A superseded generation is kept for [`HORIZON`], so that queries that have resolved `current` are not disturbed.
+//!
+//! A batch holds recordings of one day, with a file for each table. Its file of `recording` lists the others with sizes and hashes. Queries read no
+//! file that is not listed.
 
 use crate::rows::{Date, Rows};
 use crate::schema::{
@@ -20,20 +29,32 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{BufReader, Read, Write};
+use std::fs::{self, DirBuilder, File};
+use std::io::{BufReader, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-/// Key of a file's metadata that has the version of the schema.
+/// Metadata key of the schema version, in each file.
 const VERSION_KEY: &str = "bprec.schema_version";
-/// Key of a mark's metadata that has what was committed.
+/// Metadata key of the commit, in files of `recording`.
 const COMMIT_KEY: &str = "bprec.commit";
-/// Most rows of a row group.
+/// Limit on the rows of a row group.
 const ROW_GROUP_ROWS: usize = 1 << 20;
-/// Prefix of temporary names: engines take no such files for data.
-const TEMPORARY: &str = ".bprec-";
+/// Range of days that reads no commits.
+pub(crate) const NO_DAYS: (Date, Date) = (Date::MAX, Date::MIN);
+/// Permissions of a new lake. Directories in it get those of `v1`, files the same without execution.
+const OWNER_ONLY: u32 = 0o700;
+/// Symbolic link to the newest generation.
+pub(crate) const CURRENT: &str = "current";
+const GENERATIONS: &str = "generations";
+const DAYS: &str = "days";
+/// End of the name of a file; before it is the id of the batch.
+const SUFFIX: &str = ".parquet";
+/// Time for which a superseded generation is kept.
+const HORIZON: Duration = Duration::from_secs(3600);
 
-/// A file of a batch, as its mark lists it.
+/// File of a batch, as listed in the commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listed {
     pub(crate) rows: u64,
@@ -41,189 +62,226 @@ pub(crate) struct Listed {
     pub(crate) sha256: String,
 }
 
-/// Content of a mark: its batch.
+/// Commit of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct Commit {
-    /// By table.
+    /// Files by table.
     files: BTreeMap<String, Listed>,
-    /// Batches of the same day that this one is made of.
-    replaces: BTreeSet<String>,
 }
 
-/// A batch that was committed.
+/// Committed batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Batch {
     pub(crate) date: Date,
     pub(crate) id: String,
-    /// Rows of `recording`.
+    /// Number of rows of `recording`.
     pub(crate) recordings: u64,
     commit: Commit,
 }
 
-/// A file that counts.
+/// Committed file.
 #[derive(Debug, Clone)]
 pub(crate) struct Committed {
     pub(crate) date: Date,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// Not known of a mark, since a mark lists the others.
+    /// `None` for files of `recording`, which list the hashes of the others.
     sha256: Option<String>,
 }
 
 impl Committed {
-    /// Returns true if it is what was committed, to the last bit.
+    /// Compares the hash of the file with the committed one.
     ///
     /// # Errors
-    /// When it is not, or cannot be read.
+    /// Fails if the hash differs or the file cannot be read.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(sha256) = &self.sha256 else { return Ok(()) };
         let at = || self.path.display().to_string();
-        let found = File::open(&self.path).and_then(hash_of).with_context(at)?;
-        ensure!(found == *sha256, "{}: is not what was committed, its hash is another: {DAMAGED}", at());
+        let (found, _) = hash_of(&self.path).with_context(at)?;
+        ensure!(found == *sha256, "{}: differs from the committed file (another SHA-256): {DAMAGED}", at());
         Ok(())
     }
 }
 
-/// Remedy for a file that is no longer what it was.
+/// Remedy for a changed file.
 const DAMAGED: &str = "restore it, or remove the files of this name from all tables and import their recordings again";
 
-/// A lake, and what of it counts.
-#[derive(Debug)]
+/// A generation of a lake, with the batches of the days that were read.
+#[derive(Debug, Clone)]
 pub(crate) struct Lake {
-    root: PathBuf,
-    /// By day and id.
+    pub(crate) root: PathBuf,
+    /// Number of the generation; 0 for an empty lake.
+    generation: u64,
+    /// Directory of each day, below `days`.
+    states: BTreeMap<Date, String>,
+    /// Days whose commits were read.
+    read: BTreeSet<Date>,
+    /// Batches, sorted by id within a day.
     pub(crate) batches: Vec<Batch>,
-    /// Files that are not bprec's, or no Parquet: they count for nothing.
-    pub(crate) foreign: Vec<PathBuf>,
-    /// Files of bprec's that no mark lists, or no longer: of an import that did not come to its end, or of batches that were compacted.
-    pub(crate) left_over: Vec<PathBuf>,
+    /// Files that no commit lists.
+    pub(crate) foreign: BTreeSet<PathBuf>,
 }
 
-/// Lock of the only writer of a lake.
+/// Lock that makes its holder the only writer of a lake.
 #[derive(Debug)]
 pub(crate) struct Lock(#[expect(dead_code, reason = "held")] File);
 
 impl Lake {
-    /// Looks at a lake that is there; days outside of `days` are not looked at.
+    /// Opens the newest generation of an existing lake and reads the commits of `days`, first and last included.
     ///
     /// # Errors
-    /// When there is none, or it was written in a newer version, or a mark cannot be read: what it lists would be missing from every sum.
-    pub(crate) fn open(path: &Path, days: (Date, Date)) -> Result<Lake> {
+    /// Fails if the lake is missing or has a newer version, or if a file of `recording` cannot be read: sums would lack its batch.
+    pub(crate) fn open(path: &Path, (from, to): (Date, Date)) -> Result<Lake> {
         let root = path.join(format!("v{SCHEMA_VERSION}"));
-        if !root.is_dir() {
-            bail!(
-                "{}: is no lake: it has no directory v{SCHEMA_VERSION}; `bprec-fleet import` makes one",
-                path.display()
-            );
-        }
-        Lake::read(root, days)
-    }
-
-    /// The same for whoever writes to it; makes one where there is none.
-    pub(crate) fn open_to_write(path: &Path) -> Result<(Lake, Lock)> {
-        let root = path.join(format!("v{SCHEMA_VERSION}"));
-        for table in tables() {
-            let directory = root.join(table.name);
-            fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
-        }
-        let lock = root.join(".lock");
-        let file = File::options().create(true).append(true).open(&lock);
-        let file = file.with_context(|| format!("open {}", lock.display()))?;
-        flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {}", lock.display()))?;
-        let mut lake = Lake::read(root, (Date::MIN, Date::MAX))?;
-        for path in std::mem::take(&mut lake.left_over) {
-            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
-        }
-        Ok((lake, Lock(file)))
-    }
-
-    fn read(root: PathBuf, (from, to): (Date, Date)) -> Result<Lake> {
-        let beside = root.parent().map(subdirectories).transpose()?.unwrap_or_default();
-        if let Some((name, _)) = beside.iter().find(|(name, _)| is_newer_version(name)) {
-            bail!("{}: has {name}, which a newer bprec-fleet wrote: take that one", root.display());
-        }
-        let mut lake = Lake { root, batches: Vec::new(), foreign: Vec::new(), left_over: Vec::new() };
-        let mut files: BTreeMap<&str, BTreeSet<(Date, String)>> = BTreeMap::new();
-        let tables = tables();
-        for table in &tables {
-            let found = lake.files_of(table.name)?;
-            files.insert(table.name, found.into_iter().filter(|(date, _)| (from..=to).contains(date)).collect());
-        }
-        let marks = files.remove(RecordingRow::table().name).unwrap_or_default();
-        for (date, id) in marks {
-            let path = lake.path_of(RecordingRow::table().name, date, &id);
-            match read_mark(&path)? {
-                Some((commit, recordings)) => lake.batches.push(Batch { date, id, recordings, commit }),
-                None => lake.foreign.push(path),
-            }
-        }
-        let replaced: BTreeSet<(Date, String)> = lake
-            .batches
-            .iter()
-            .flat_map(|batch| batch.commit.replaces.iter().map(|id| (batch.date, id.clone())))
-            .collect();
-        let (gone, batches) = std::mem::take(&mut lake.batches)
-            .into_iter()
-            .partition(|batch| replaced.contains(&(batch.date, batch.id.clone())));
-        lake.batches = batches;
-        for Batch { date, id, .. } in gone {
-            lake.left_over.push(lake.path_of(RecordingRow::table().name, date, &id));
-        }
-        let committed: BTreeSet<(Date, &str)> = lake.batches.iter().map(|batch| (batch.date, &*batch.id)).collect();
-        for (table, found) in &files {
-            for (date, id) in found.iter().filter(|(date, id)| !committed.contains(&(*date, &**id))) {
-                let path = lake.path_of(table, *date, id);
-                if is_ours(&path)? { lake.left_over.push(path) } else { lake.foreign.push(path) }
+        ensure!(
+            root.is_dir(),
+            "{}: is not a lake: the directory v{SCHEMA_VERSION} is missing; `bprec-fleet import` creates it",
+            path.display()
+        );
+        let mut lake = Lake::newest(root)?;
+        for date in lake.days() {
+            if (from..=to).contains(&date) {
+                lake.read_day(date)?;
             }
         }
         Ok(lake)
     }
 
-    /// Days and names of the Parquet files of a table; what else is there is told or is left over.
-    fn files_of(&mut self, table: &str) -> Result<Vec<(Date, String)>> {
-        let mut files = Vec::new();
-        let directory = self.root.join(table);
-        if !directory.is_dir() {
-            return Ok(files);
-        }
-        for (name, path) in entries(&directory)? {
-            let date = name.strip_prefix("date=").and_then(|date| date.parse::<Date>().ok());
-            let Some(date) = date.filter(|_| path.is_dir()) else {
-                self.foreign.push(path);
-                continue;
-            };
-            for (name, path) in entries(&path)? {
-                match name.strip_suffix(".parquet").filter(|_| path.is_file()) {
-                    Some(_) if name.starts_with(TEMPORARY) => self.left_over.push(path),
-                    Some(id) => files.push((date, id.to_owned())),
-                    None if name.starts_with(TEMPORARY) => self.left_over.push(path),
-                    None => self.foreign.push(path),
-                }
-            }
-        }
-        Ok(files)
-    }
-
-    /// Path of a file of a batch.
-    pub(crate) fn path_of(&self, table: &str, date: Date, batch: &str) -> PathBuf {
-        self.root.join(table).join(format!("date={date}")).join(format!("{batch}.parquet"))
-    }
-
-    /// Files of a table that count.
+    /// Opens a lake for its only writer, creates a missing one, and removes what no reader needs. No day is read yet.
     ///
     /// # Errors
-    /// When one is not there, or is not as long as it was: every sum would be wrong.
+    /// Fails if the lake cannot be created or locked, or has a newer version.
+    pub(crate) fn open_to_write(path: &Path) -> Result<(Lake, Lock)> {
+        let root = path.join(format!("v{SCHEMA_VERSION}"));
+        create_directory(&root, OWNER_ONLY)?;
+        let lock = root.join(".lock");
+        let file = File::options().create(true).append(true).open(&lock);
+        let file = file.with_context(|| format!("open {}", lock.display()))?;
+        flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {}", lock.display()))?;
+        let lake = Lake::newest(root)?;
+        for name in [GENERATIONS, DAYS] {
+            create_directory(&lake.root.join(name), mode_of(&lake.root)?)?;
+        }
+        lake.remove_unused()?;
+        Ok((lake, Lock(file)))
+    }
+
+    fn newest(root: PathBuf) -> Result<Lake> {
+        check_versions(&root)?;
+        let current = root.join(CURRENT);
+        let (generation, states) = match fs::read_link(&current) {
+            Ok(target) => {
+                let number = target.file_name().and_then(|name| name.to_str()?.parse().ok());
+                (number.with_context(|| format!("{}: is no link to a generation", current.display()))?, target)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Earlier versions had no generations, and their tables were in this directory.
+                let earlier = root.join(RecordingRow::table().name);
+                ensure!(
+                    !earlier.is_dir(),
+                    "{}: the lake has an earlier layout; import its recordings into a new directory",
+                    root.display()
+                );
+                (0, PathBuf::new())
+            }
+            Err(error) => return Err(error).with_context(|| format!("read link {}", current.display())),
+        };
+        let states = if generation == 0 { BTreeMap::new() } else { states_of(&root.join(states))? };
+        Ok(Lake { root, generation, states, read: BTreeSet::new(), batches: Vec::new(), foreign: BTreeSet::new() })
+    }
+
+    /// Returns the days of the lake, sorted.
+    pub(crate) fn days(&self) -> Vec<Date> {
+        self.states.keys().copied().collect()
+    }
+
+    /// Reads the commits of a day, unless they were read before. Returns the batches that were read now.
+    ///
+    /// # Errors
+    /// Fails if a file of `recording` cannot be read.
+    pub(crate) fn read_day(&mut self, date: Date) -> Result<&[Batch]> {
+        let first = self.batches.len();
+        if !self.states.contains_key(&date) || !self.read.insert(date) {
+            return Ok(&[]);
+        }
+        for (name, path) in entries(&self.directory_of(RecordingRow::table().name, date))? {
+            match name.strip_suffix(SUFFIX).map(|id| Ok::<_, anyhow::Error>((id, read_commit(&path)?))).transpose()? {
+                Some((id, Some((commit, recordings)))) => {
+                    self.batches.push(Batch { date, id: id.to_owned(), recordings, commit });
+                }
+                _ => drop(self.foreign.insert(path)),
+            }
+        }
+        let files: BTreeSet<String> = self.batches[first..].iter().map(|batch| batch.id.clone() + SUFFIX).collect();
+        for table in fact_tables() {
+            let found = entries(&self.directory_of(table.name, date))?;
+            self.foreign.extend(found.into_iter().filter(|(name, _)| !files.contains(name)).map(|(_, path)| path));
+        }
+        Ok(&self.batches[first..])
+    }
+
+    /// Removes what a killed writer left, generations that were superseded at least `HORIZON` ago, and states of days that only these have.
+    fn remove_unused(&self) -> Result<()> {
+        let (generations, days) = (self.root.join(GENERATIONS), self.root.join(DAYS));
+        let found = entries(&generations)?;
+        let numbered = found.iter().filter_map(|(name, path)| Some((name.parse::<u64>().ok()?, path)));
+        let numbered: BTreeMap<u64, &PathBuf> = numbered.filter(|(number, _)| *number <= self.generation).collect();
+        let mut superseded_at: Option<SystemTime> = None;
+        let (mut kept, mut states) = (BTreeSet::new(), BTreeSet::new());
+        for path in numbered.into_values().rev() {
+            // `elapsed` fails if the clock was set back; the generation is then kept.
+            if superseded_at.is_some_and(|at| at.elapsed().is_ok_and(|age| age >= HORIZON)) {
+                break;
+            }
+            superseded_at = Some(fs::metadata(path).and_then(|found| found.modified()).with_context(|| stat(path))?);
+            states.extend(states_of(path)?.into_values());
+            kept.insert(path);
+        }
+        let unused = found.iter().map(|(_, path)| path).filter(|path| !kept.contains(path)).cloned();
+        let of_days = entries(&days)?.into_iter().filter(|(name, _)| !states.contains(name)).map(|(_, path)| path);
+        for path in unused.chain(of_days) {
+            fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Commits a generation without the days before `first`, and returns these days.
+    ///
+    /// # Errors
+    /// Fails if the generation cannot be written; then nothing has changed.
+    pub(crate) fn expire(&mut self, first: Date) -> Result<Vec<Date>> {
+        let (expired, kept) = self.states.clone().into_iter().partition::<BTreeMap<_, _>, _>(|(date, _)| *date < first);
+        if !expired.is_empty() {
+            self.publish(kept)?;
+        }
+        Ok(expired.into_keys().collect())
+    }
+
+    fn directory_of(&self, table: &str, date: Date) -> PathBuf {
+        let generation = self.root.join(GENERATIONS).join(self.generation.to_string());
+        generation.join(table).join(format!("date={date}"))
+    }
+
+    /// Returns the path of a file.
+    fn path_of(&self, table: &str, date: Date, batch: &str) -> PathBuf {
+        self.directory_of(table, date).join(format!("{batch}{SUFFIX}"))
+    }
+
+    /// Returns the committed files of a table.
+    ///
+    /// # Errors
+    /// Fails if a file is missing or has another size than was committed: sums would be wrong.
     pub(crate) fn committed(&self, table: &str) -> Result<Vec<Committed>> {
         self.batches.iter().map(|batch| self.committed_of(batch, table)).collect()
     }
 
-    /// A batch's file of a table.
+    /// Returns the file of a batch and table.
     ///
     /// # Errors
-    /// When the lake cannot be read, see [`Lake::committed`].
+    /// Fails if the file is missing or has another size than was committed.
     pub(crate) fn committed_of(&self, batch: &Batch, table: &str) -> Result<Committed> {
         let path = self.path_of(table, batch.date, &batch.id);
-        let bytes = fs::metadata(&path).with_context(|| format!("stat {}", path.display()))?.len();
+        let bytes = fs::metadata(&path).with_context(|| stat(&path))?.len();
         let listed = batch.commit.files.get(table);
         if let Some(listed) = listed {
             ensure!(
@@ -236,20 +294,20 @@ impl Lake {
         Ok(Committed { date: batch.date, path, bytes, sha256: listed.map(|listed| listed.sha256.clone()) })
     }
 
-    /// The same lake with these batches alone.
+    /// Returns the lake restricted to these batches.
     pub(crate) fn part(&self, batches: Vec<Batch>) -> Lake {
-        Lake { root: self.root.clone(), batches, foreign: Vec::new(), left_over: Vec::new() }
+        Lake { batches, foreign: BTreeSet::new(), ..self.clone() }
     }
 
-    /// Rows of a batch's file, as its mark says.
+    /// Returns the committed number of rows of a file.
     pub(crate) fn rows_of(&self, batch: &Batch, table: &str) -> u64 {
         batch.commit.files.get(table).map_or(batch.recordings, |listed| listed.rows)
     }
 
-    /// Writes recordings of a day, which counts when this returns, and never in part.
+    /// Writes and commits recordings of a day as one batch.
     ///
     /// # Errors
-    /// When it cannot be written; then nothing of it counts.
+    /// Fails if a file cannot be written; then nothing is committed.
     pub(crate) fn commit(&mut self, date: Date, mut rows: Rows) -> Result<()> {
         let id = batch_id(rows.recordings.iter().map(|row| &*row.recording_id));
         drop_known(&mut rows.progs);
@@ -263,86 +321,94 @@ impl Lake {
         ];
         let facts: Vec<Vec<RecordBatch>> = facts.into_iter().map(|batch| vec![batch]).collect();
         let recordings = vec![RecordingRow::batch(&rows.recordings)?];
-        self.commit_batches(date, id, &facts, &recordings, BTreeSet::new())
+        self.commit_batch(date, id, &facts, &recordings, &BTreeSet::new())
     }
 
-    /// Writes a batch: of each table its rows in their order. `replaces`: batches that count no longer.
-    pub(crate) fn commit_batches(
+    /// Writes and commits a batch with sorted rows of each table, in place of the batches `replaced` of this day.
+    pub(crate) fn commit_batch(
         &mut self,
         date: Date,
         id: String,
         facts: &[Vec<RecordBatch>],
         recordings: &[RecordBatch],
-        replaces: BTreeSet<String>,
+        replaced: &BTreeSet<String>,
     ) -> Result<()> {
-        let mut commit = Commit { files: BTreeMap::new(), replaces };
-        for (table, rows) in fact_tables().iter().zip(facts) {
-            let listed = self.write(table, date, &id, rows, None)?;
-            commit.files.insert(table.name.to_owned(), listed);
-        }
-        // All names of the facts are on the disk before the mark's is.
-        for table in fact_tables() {
-            sync_directory(self.path_of(table.name, date, &id).parent())?;
-        }
-        let table = RecordingRow::table();
-        let listed = self.write(&table, date, &id, recordings, Some(&commit))?;
-        sync_directory(self.path_of(table.name, date, &id).parent())?;
-        self.batches.push(Batch { date, id, recordings: listed.rows, commit });
-        Ok(())
-    }
-
-    fn write(
-        &self,
-        table: &Table,
-        date: Date,
-        id: &str,
-        rows: &[RecordBatch],
-        commit: Option<&Commit>,
-    ) -> Result<Listed> {
-        let path = self.path_of(table.name, date, id);
-        let directory = path.parent().context("a file without a directory")?;
-        if !directory.is_dir() {
-            fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
-            sync_directory(directory.parent())?;
-        }
-        let mut file = tempfile::Builder::new()
-            .prefix(TEMPORARY)
-            .suffix(".tmp")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-            .tempfile_in(directory)
-            .with_context(|| format!("create a file in {}", directory.display()))?;
-        let mut write = || -> Result<Listed> {
-            let mut bytes = Hashing { file: file.as_file_mut(), hash: Sha256::new(), bytes: 0 };
-            let options =
-                ArrowWriterOptions::new().with_properties(properties(table, commit)?).with_skip_arrow_metadata(true);
-            let mut writer = ArrowWriter::try_new_with_options(&mut bytes, table.schema.clone(), options)?;
-            rows.iter().try_for_each(|rows| writer.write(rows))?;
-            writer.close()?;
-            let count = rows.iter().map(|rows| rows.num_rows() as u64).sum();
-            let listed = Listed { rows: count, bytes: bytes.bytes, sha256: hex(&bytes.hash.finalize()) };
-            file.as_file().sync_all()?;
-            Ok(listed)
-        };
-        let listed = write().with_context(|| format!("write {}", path.display()))?;
-        file.persist(&path).with_context(|| format!("rename to {}", path.display()))?;
-        Ok(listed)
-    }
-
-    /// Removes batches that another one replaces.
-    pub(crate) fn remove(&mut self, replaced: &BTreeSet<(Date, String)>) -> Result<()> {
-        // The marks go last: until then their files are known as what is left over.
-        for table in fact_tables().iter().chain([&RecordingRow::table()]) {
-            for (date, id) in replaced {
-                let path = self.path_of(table.name, *date, id);
-                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        // `batches` must have all batches of the day: the new state gets links to these files only.
+        self.read_day(date)?;
+        let state = format!("{date}.{}", self.generation + 1);
+        let directory = self.root.join(DAYS).join(&state);
+        for table in tables() {
+            let directory = directory.join(table.name);
+            create_directory(&directory, mode_of(&self.root)?)?;
+            for batch in self.batches.iter().filter(|batch| batch.date == date && !replaced.contains(&batch.id)) {
+                let file = self.path_of(table.name, date, &batch.id);
+                let link = directory.join(batch.id.clone() + SUFFIX);
+                fs::hard_link(&file, link).with_context(|| format!("link {}: {DAMAGED}", file.display()))?;
             }
         }
-        self.batches.retain(|batch| !replaced.contains(&(batch.date, batch.id.clone())));
+        let mut commit = Commit::default();
+        let path = |table: &Table| directory.join(table.name).join(id.clone() + SUFFIX);
+        for (table, rows) in fact_tables().iter().zip(facts) {
+            commit.files.insert(table.name.to_owned(), self.write(&path(table), table, rows, None)?);
+        }
+        let table = RecordingRow::table();
+        let recordings = self.write(&path(&table), &table, recordings, Some(&commit))?.rows;
+        for path in tables().iter().map(|table| directory.join(table.name)).chain([directory.clone()]) {
+            sync_directory(&path)?;
+        }
+        let mut states = self.states.clone();
+        states.insert(date, state);
+        self.publish(states)?;
+        self.read.insert(date);
+        self.batches.retain(|batch| batch.date != date || !replaced.contains(&batch.id));
+        self.batches.push(Batch { date, id, recordings, commit });
         Ok(())
+    }
+
+    /// Writes a generation with these states of days, and makes it the newest.
+    fn publish(&mut self, states: BTreeMap<Date, String>) -> Result<()> {
+        let next = self.generation + 1;
+        let directory = self.root.join(GENERATIONS).join(next.to_string());
+        for Table { name, .. } in tables() {
+            let directory = directory.join(name);
+            create_directory(&directory, mode_of(&self.root)?)?;
+            for (date, state) in &states {
+                link(&format!("../../../{DAYS}/{state}/{name}"), &directory.join(format!("date={date}")))?;
+            }
+            sync_directory(&directory)?;
+        }
+        let new = directory.with_extension("link");
+        link(&format!("{GENERATIONS}/{next}"), &new)?;
+        for directory in [&directory, &self.root.join(GENERATIONS), &self.root.join(DAYS)] {
+            sync_directory(directory)?;
+        }
+        let current = self.root.join(CURRENT);
+        fs::rename(&new, &current).with_context(|| format!("rename to {}", current.display()))?;
+        sync_directory(&self.root)?;
+        (self.generation, self.states) = (next, states);
+        Ok(())
+    }
+
+    /// Writes a new file.
+    fn write(&self, path: &Path, table: &Table, rows: &[RecordBatch], commit: Option<&Commit>) -> Result<Listed> {
+        let write = || -> Result<Listed> {
+            let mode = mode_of(&self.root)? & 0o666;
+            let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
+            let options =
+                ArrowWriterOptions::new().with_properties(properties(table, commit)?).with_skip_arrow_metadata(true);
+            let mut writer = ArrowWriter::try_new_with_options(&mut file, table.schema.clone(), options)?;
+            rows.iter().try_for_each(|rows| writer.write(rows))?;
+            writer.close()?;
+            file.sync_all()?;
+            let rows = rows.iter().map(|rows| rows.num_rows() as u64).sum();
+            let (sha256, bytes) = hash_of(path)?;
+            Ok(Listed { rows, bytes, sha256 })
+        };
+        write().with_context(|| format!("write {}", path.display()))
     }
 }
 
-/// A name for a batch that follows from what is in it.
+/// Returns the id of a batch, a hash of the ids of its recordings.
 pub(crate) fn batch_id<'i>(recording_ids: impl Iterator<Item = &'i str>) -> String {
     let mut ids: Vec<&str> = recording_ids.collect();
     ids.sort_unstable();
@@ -351,7 +417,7 @@ pub(crate) fn batch_id<'i>(recording_ids: impl Iterator<Item = &'i str>) -> Stri
     hex(&hash.finalize()[..16])
 }
 
-/// Programs that several recordings of a host know are one row: that of the last one.
+/// Keeps one row per program of a host: the row of the last recording.
 fn drop_known(progs: &mut Vec<ProgRow>) {
     let key =
         |row: &ProgRow| (row.host_id.clone(), row.prog_id, row.load_time_ns, row.prog_key.clone(), row.tag.clone());
@@ -384,47 +450,27 @@ fn properties(table: &Table, commit: Option<&Commit>) -> Result<WriterProperties
     Ok(properties.build())
 }
 
-/// Hashes what is written.
-struct Hashing<'f> {
-    file: &'f mut File,
-    hash: Sha256,
-    bytes: u64,
-}
-
-impl Write for Hashing<'_> {
-    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        let written = self.file.write(buffer)?;
-        self.hash.update(&buffer[..written]);
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.file.flush()
-    }
-}
-
-fn hash_of(file: File) -> std::io::Result<String> {
+/// Returns the hash and the size of a file.
+fn hash_of(path: &Path) -> std::io::Result<(String, u64)> {
     let mut hash = Sha256::new();
-    let mut reader = BufReader::new(file);
-    let mut buffer = [0; 1 << 16];
-    loop {
-        match reader.read(&mut buffer)? {
-            0 => return Ok(hex(&hash.finalize())),
-            read => hash.update(&buffer[..read]),
-        }
-    }
+    let bytes = hash_file(path, &mut hash)?;
+    Ok((hex(&hash.finalize()), bytes))
+}
+
+/// Adds the bytes of a file to a hash, and returns their number.
+pub(crate) fn hash_file(path: &Path, hash: &mut Sha256) -> std::io::Result<u64> {
+    std::io::copy(&mut BufReader::with_capacity(1 << 16, File::open(path)?), hash)
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Files that a mark lists, and its rows; `None` if the file is someone else's.
-fn read_mark(path: &Path) -> Result<Option<(Commit, u64)>> {
+/// Reads a commit and its number of recordings; `None` if bprec-fleet did not write the file.
+fn read_commit(path: &Path) -> Result<Option<(Commit, u64)>> {
     let damaged = || {
         format!(
-            "{}: cannot be read, so what was committed with it is not known; restore it, or remove it and import those recordings again",
+            "{}: cannot be read, so the files of its batch are unknown; restore it, or remove it and import its recordings again",
             path.display()
         )
     };
@@ -433,7 +479,7 @@ fn read_mark(path: &Path) -> Result<Option<(Commit, u64)>> {
     let Some(version) = value_of(metadata.key_value_metadata(), VERSION_KEY) else { return Ok(None) };
     if version != SCHEMA_VERSION.to_string() {
         bail!(
-            "{}: has version {version} of the schema, which a newer bprec-fleet wrote: take that one",
+            "{}: has version {version} of the schema, which a newer bprec-fleet wrote: use the newer one",
             path.display()
         );
     }
@@ -442,20 +488,33 @@ fn read_mark(path: &Path) -> Result<Option<(Commit, u64)>> {
     Ok(Some((commit, u64::try_from(metadata.num_rows()).with_context(damaged)?)))
 }
 
-/// Returns true if a file that no mark lists is of this program.
-fn is_ours(path: &Path) -> Result<bool> {
-    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-    let Ok(reader) = SerializedFileReader::new(file) else { return Ok(false) };
-    Ok(value_of(reader.metadata().file_metadata().key_value_metadata(), VERSION_KEY).is_some())
-}
-
 fn value_of<'m>(metadata: Option<&'m Vec<KeyValue>>, key: &str) -> Option<&'m str> {
     metadata?.iter().find(|entry| entry.key == key)?.value.as_deref()
 }
 
-fn is_newer_version(name: &str) -> bool {
-    let version = name.strip_prefix('v').and_then(|version| version.parse::<i32>().ok());
-    version.is_some_and(|version| version > SCHEMA_VERSION)
+/// Returns the directory of each day of a generation.
+fn states_of(generation: &Path) -> Result<BTreeMap<Date, String>> {
+    let links = entries(&generation.join(RecordingRow::table().name))?.into_iter();
+    let state = |(name, path): (String, PathBuf)| {
+        let state = fs::read_link(path).ok()?.parent()?.file_name()?.to_str()?.to_owned();
+        Some((name.strip_prefix("date=")?.parse().ok()?, state))
+    };
+    Ok(links.filter_map(state).collect())
+}
+
+/// Refuses a lake that has a newer version beside this one.
+fn check_versions(root: &Path) -> Result<()> {
+    let versions = root.parent().map(entries).transpose()?.unwrap_or_default();
+    let version = |name: &str| name.strip_prefix('v')?.parse::<i32>().ok();
+    if let Some((name, _)) = versions.iter().find(|(name, _)| version(name) > Some(SCHEMA_VERSION)) {
+        bail!("{}: has {name}, which a newer bprec-fleet wrote: use the newer one", root.display());
+    }
+    Ok(())
+}
+
+fn mode_of(path: &Path) -> Result<u32> {
+    let metadata = fs::metadata(path).with_context(|| stat(path))?;
+    Ok(metadata.permissions().mode() & 0o7777)
 }
 
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
@@ -469,12 +528,20 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(entries)
 }
 
-fn subdirectories(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
-    Ok(entries(directory)?.into_iter().filter(|(_, path)| path.is_dir()).collect())
+fn create_directory(directory: &Path, mode: u32) -> Result<()> {
+    let created = DirBuilder::new().recursive(true).mode(mode).create(directory);
+    created.with_context(|| format!("create {}", directory.display()))
 }
 
-fn sync_directory(directory: Option<&Path>) -> Result<()> {
-    let Some(directory) = directory else { return Ok(()) };
+fn link(target: &str, link: &Path) -> Result<()> {
+    symlink(target, link).with_context(|| format!("create {}", link.display()))
+}
+
+fn sync_directory(directory: &Path) -> Result<()> {
     let at = || format!("sync {}", directory.display());
     File::open(directory).and_then(|directory| directory.sync_all()).with_context(at)
+}
+
+fn stat(path: &Path) -> String {
+    format!("stat {}", path.display())
 }

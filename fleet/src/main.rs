@@ -1,15 +1,18 @@
-//! Recordings of many hosts in one lake of Parquet files, and questions about all of them.
+//! Recordings of many hosts in one lake of Parquet files, and queries over all of them.
 //!
-//! The way of the data: `rows` (a recording, through the reporter's model) → `lake` (files, of which each batch counts as a whole or not at
-//! all) → `engine` (DataFusion or Spark over the files that count) → `query`, `regressed` → `answer` → `print`, `page` (compute nothing). `schema` has the
-//! tables. No query engine of our own, and no numbers but those of the reporter.
+//! Path of the data: `rows` (a recording, through the reporter's model) → `lake` (files, committed in batches) → `engine` (DataFusion or Spark over
+//! the committed files) → `query`, `regressed` → `answer` → `print`, `page`. `schema` has the tables, `identity` the key of a program, `change` the
+//! statistics of `regressed`. All numbers come from the reporter; all sums come from the engine.
 
 mod answer;
+mod change;
 mod compact;
 mod engine;
+mod identity;
 mod import;
 mod lake;
 mod page;
+mod parallel;
 mod print;
 mod query;
 mod regressed;
@@ -18,15 +21,16 @@ mod schema;
 mod verify;
 
 use anyhow::{Context, Result, bail};
-use bprec_report::{Confidence, printable};
+use bprec_report::printable;
 use clap::{Args, Parser, Subcommand};
 use compact::Compacted;
 use engine::{EngineChoice, Spark};
 use import::{Event, ImportOptions, Imported};
+use lake::Lake;
 use print::Format;
 use query::{Query, Question, Scope};
 use regressed::RegressedOptions;
-use rows::{Date, Said};
+use rows::{Date, label};
 use std::fs::File;
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -34,7 +38,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use verify::Findings;
 
-/// Puts recordings of BPF programs of many hosts into one lake of Parquet files, and answers questions about all of them.
+/// Imports recordings of many hosts into a lake of Parquet files, and queries all of them.
 #[derive(Debug, Parser)]
 #[command(name = "bprec-fleet", version)]
 struct Command {
@@ -44,44 +48,30 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Puts recordings into a lake; what is there already is left as it is.
+    /// Imports recordings into a lake; recordings that the lake has are skipped.
     Import(ImportArgs),
-    /// Asks a lake.
+    /// Runs a query on a lake.
     Query(QueryArgs),
-    /// Asks a lake everything, and writes the answers as one page of HTML.
+    /// Runs all named queries on a lake and writes one HTML page.
     Report(ReportArgs),
-    /// Reads all of a lake, and says what is wrong with it.
+    /// Reads a lake completely and prints its faults.
     Verify(LakeArgs),
-    /// Puts the batches of each day together, so that there are fewer and larger files. Not while other engines read the lake.
+    /// Merges the batches of each day into fewer and larger files.
     Compact(CompactArgs),
+    /// Removes old days from a lake.
+    Expire(ExpireArgs),
 }
 
 #[derive(Debug, Args)]
 struct ImportArgs {
-    /// Directory of the lake; made where there is none.
+    /// Directory of the lake, created if missing.
     #[arg(long, value_name = "LAKE")]
     out: PathBuf,
-    /// Recordings; `-`: their names are read from standard input, one per line.
+    /// Recordings; `-` reads their names from standard input, one per line.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Host that all of these are of, instead of the name that each recording has.
-    #[arg(long, value_name = "NAME")]
-    host: Option<String>,
-    /// A label of these recordings, like `role=edge`; may be given several times.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
-    /// Day (UTC) of recordings that do not say when they were made.
-    #[arg(long, value_name = "YYYY-MM-DD")]
-    date: Option<Date>,
-    /// Take recordings without an end, too. With its end, such a recording is refused from then on: it is there.
-    #[arg(long)]
-    unfinished: bool,
-    /// Most recordings of a batch: the files of a batch count together or not at all.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    batch: u32,
-    /// Threads that read recordings; as many as there are CPUs.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: Option<u32>,
+    #[command(flatten)]
+    options: ImportOptions,
 }
 
 #[derive(Debug, Args)]
@@ -95,51 +85,63 @@ struct LakeArgs {
 struct CompactArgs {
     #[command(flatten)]
     lake: LakeArgs,
-    /// Most recordings of a batch.
+    /// Limit on the recordings of a merged batch.
     #[arg(long, value_name = "N", default_value_t = 2000)]
     batch: u64,
 }
 
 #[derive(Debug, Args)]
+struct ExpireArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    /// Days to keep, today (UTC) included, such as `90d`.
+    #[arg(long, value_name = "DAYS", value_parser = days)]
+    keep: i64,
+}
+
+#[derive(Debug, Args)]
 struct QueryArgs {
-    /// Question to ask.
+    /// Named query.
     #[arg(required_unless_present = "sql", conflicts_with = "sql")]
     question: Option<Question>,
-    /// A query of your own over the tables of docs/fleet.md.
+    /// File with an SQL query over the tables of docs/fleet.md.
     #[arg(long, value_name = "FILE")]
     sql: Option<PathBuf>,
     /// Directory of the lake.
     #[arg(long, value_name = "LAKE")]
     lake: PathBuf,
-    /// Only rows for which this holds, an SQL expression over the table that is asked: `"kernel_release LIKE '6.12%'"`.
+    /// Select rows of the queried table by an SQL condition, such as `"kernel_release LIKE '6.12%'"`.
     #[arg(long = "where", value_name = "EXPR", conflicts_with = "sql")]
     condition: Option<String>,
-    /// Most rows of the answer.
+    /// Select hosts with this label; may be given several times.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, conflicts_with = "sql")]
+    labels: Vec<(String, String)>,
+    /// Limit on the rows of the answer.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
     scope: ScopeArgs,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// File of the page; `-`: standard output.
+    /// File of the page; `-` writes to standard output.
     #[arg(short, long, value_name = "FILE", default_value = "fleet.html")]
     output: PathBuf,
     /// Directory of the lake.
     #[arg(long, value_name = "LAKE")]
     lake: PathBuf,
-    /// Most rows of each answer.
+    /// Limit on the rows of each answer.
     #[arg(long, value_name = "N", default_value_t = 500)]
     limit: usize,
     #[command(flatten)]
     scope: ScopeArgs,
 }
 
-/// Days, what is compared with what, and who computes it.
+/// Options of queries: days, comparison and engine.
 #[derive(Debug, Args)]
 struct ScopeArgs {
     /// First day (UTC).
@@ -148,79 +150,60 @@ struct ScopeArgs {
     /// Last day.
     #[arg(long, value_name = "YYYY-MM-DD")]
     until: Option<Date>,
-    /// `regressed`: first day of those that are compared with; as many as are asked for.
-    #[arg(long, value_name = "YYYY-MM-DD")]
-    base_since: Option<Date>,
-    /// `regressed`: last day of those; the day before the first that is asked for.
-    #[arg(long, value_name = "YYYY-MM-DD")]
-    base_until: Option<Date>,
-    /// `regressed`: a host is compared where a program ran at least so often before and after.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    min_runs: u64,
-    /// `regressed`: how sure all of the verdicts together are.
-    #[arg(long, value_name = "PERCENT", default_value_t)]
-    confidence: Confidence,
+    #[command(flatten)]
+    regressed: RegressedOptions,
     /// Engine that runs the query.
     #[arg(long, value_enum, default_value_t)]
     engine: EngineName,
-    /// `spark`: the cluster, like `spark://HOST:7077`, `yarn` or `local[4]`.
+    /// `spark`: URL of the cluster, such as `spark://HOST:7077`, `yarn` or `local[4]`.
     #[arg(long, value_name = "URL", required_if_eq("engine", "spark"))]
     master: Option<String>,
-    /// `spark`: give up when the cluster has run no task for so long.
+    /// `spark`: limit on the time until the cluster runs a task.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     start_timeout: u64,
 }
 
 impl ScopeArgs {
-    fn scope(&self, condition: Option<String>, limit: usize) -> Scope {
-        Scope {
-            since: self.since,
-            until: self.until,
-            condition,
-            limit,
-            regressed: RegressedOptions {
-                base_since: self.base_since,
-                base_until: self.base_until,
-                min_runs: self.min_runs,
-                confidence: self.confidence,
-            },
-        }
+    fn scope(&self, conditions: Vec<String>, limit: usize) -> Scope {
+        Scope { since: self.since, until: self.until, conditions, limit, regressed: self.regressed.clone() }
     }
 
     fn engine(&self) -> Result<EngineChoice> {
         Ok(match (self.engine, &self.master) {
             (EngineName::Datafusion, None) => EngineChoice::DataFusion,
             (EngineName::Datafusion, Some(_)) => bail!("--master is for --engine spark"),
-            (EngineName::Spark, master) => {
-                let master = master.clone().context("--engine spark needs --master")?;
-                EngineChoice::Spark(Spark::find(master, Duration::from_secs(self.start_timeout))?)
+            (EngineName::Spark, None) => bail!("--engine spark needs --master"),
+            (EngineName::Spark, Some(master)) => {
+                EngineChoice::Spark(Spark::new(master.clone(), Duration::from_secs(self.start_timeout)))
             }
         })
     }
 }
 
-/// Options of the engine.
+/// Name of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 enum EngineName {
-    /// This program.
+    /// DataFusion, in this process.
     #[default]
     Datafusion,
-    /// A Spark cluster; `SPARK_HOME`, or `spark-submit` on `PATH`, is the way to it.
+    /// A Spark cluster; needs `SPARK_HOME`, or `spark-submit` on `PATH`.
     Spark,
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
+/// Parses a number of days, such as `90d`.
+fn days(text: &str) -> Result<i64, &'static str> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u16>().ok());
+    days.filter(|days| *days > 0).map(i64::from).ok_or("expected days, such as 90d")
 }
 
 fn main() -> ExitCode {
     let done = match Command::parse().verb {
-        Verb::Import(args) => import(args),
+        Verb::Import(args) => import(&args),
         Verb::Query(args) => query(args),
         Verb::Report(args) => report(&args),
         Verb::Verify(args) => verify(&args.lake),
         Verb::Compact(args) => compact(&args),
+        Verb::Expire(args) => expire(&args),
     };
     match done {
         Ok(code) => code,
@@ -232,21 +215,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn import(args: ImportArgs) -> Result<ExitCode> {
-    let threads = args.threads.map_or_else(
-        || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        |threads| threads as usize,
-    );
-    let options = ImportOptions {
-        said: Said {
-            host: args.host,
-            labels: args.labels.into_iter().collect(),
-            date: args.date,
-            unfinished: args.unfinished,
-        },
-        batch: args.batch as usize,
-        threads,
-    };
+fn import(args: &ImportArgs) -> Result<ExitCode> {
     let names: Box<dyn Iterator<Item = Result<PathBuf>>> = match &args.files[..] {
         [name] if name == Path::new("-") => {
             let lines = io::stdin().lock().lines();
@@ -255,13 +224,12 @@ fn import(args: ImportArgs) -> Result<ExitCode> {
         names => Box::new(names.iter().cloned().map(Ok)),
     };
     let is_terminal = io::stderr().is_terminal();
-    let done = import::import(&args.out, names, &options, |event| match event {
+    let done = import::import(&args.out, names, &args.options, |event| match event {
         Event::Refused(error) => complain(&format!("{error:#}")),
         Event::OtherForm(path) => complain(&format!(
-            "{}: a recording of this host that began in the same microsecond is there: this is it in another form",
+            "{}: the lake has a recording of this host with the same start time: this is another form of it",
             path.display()
         )),
-        Event::Foreign(path) => complain(&format!("{}: is not of bprec-fleet, and is left alone", path.display())),
         Event::Progress(done) if is_terminal => complain(&summary(done)),
         Event::Progress(_) => {}
     })?;
@@ -272,26 +240,27 @@ fn import(args: ImportArgs) -> Result<ExitCode> {
 fn summary(done: &Imported) -> String {
     let Imported { recordings, already_there, refused, batches } = done;
     format!(
-        "{recordings} recordings imported in {batches} batches, {already_there} were there already, {refused} refused"
+        "{recordings} recordings imported in {batches} batches, {already_there} already in the lake, {refused} refused"
     )
 }
 
 fn query(args: QueryArgs) -> Result<ExitCode> {
     let query = match (args.question, args.sql) {
         (_, Some(file)) => Query::Sql(file),
-        (question, None) => Query::Known(question.context("a question or --sql is needed")?),
+        (question, None) => Query::Known(question.context("a named query or --sql is needed")?),
     };
-    let scope = args.scope.scope(args.condition, args.limit);
+    let conditions = args.condition.into_iter().chain(args.labels.iter().map(query::has_label));
+    let scope = args.scope.scope(conditions.collect(), args.limit);
     let engine = args.scope.engine()?;
-    let (name, answer) = query::ask(&args.lake, &engine, &query, &scope)?;
+    let answer = query::ask(&args.lake, &engine, &query, &scope)?;
     let mut out = BufWriter::new(io::stdout().lock());
-    print::write(&answer, name, args.format, &mut out)?;
+    print::write(&answer, &query.name(), args.format, &mut out)?;
     out.flush()?;
     Ok(if answer.rows.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
 fn report(args: &ReportArgs) -> Result<ExitCode> {
-    let page = page::page(&args.lake, &args.scope.engine()?, &args.scope.scope(None, args.limit))?;
+    let page = page::page(&args.lake, &args.scope.engine()?, &args.scope.scope(Vec::new(), args.limit))?;
     if args.output == Path::new("-") {
         let mut out = BufWriter::new(io::stdout().lock());
         page.write(&mut out)?;
@@ -314,13 +283,23 @@ fn verify(lake: &Path) -> Result<ExitCode> {
 
 fn compact(args: &CompactArgs) -> Result<ExitCode> {
     let Compacted { before, after } = compact::compact(&args.lake.lake, args.batch)?;
-    writeln!(io::stdout(), "{before} batches became {after}")?;
+    writeln!(io::stdout(), "{before} batches merged into {after}")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says something on standard error, where nothing of a recording's text is obeyed.
+fn expire(args: &ExpireArgs) -> Result<ExitCode> {
+    // Fails for a missing lake, which `open_to_write` would create.
+    Lake::open(&args.lake.lake, lake::NO_DAYS)?;
+    let (mut lake, _lock) = Lake::open_to_write(&args.lake.lake)?;
+    let first = Date::today().plus_days(1 - args.keep);
+    let expired = lake.expire(first)?;
+    writeln!(io::stdout(), "{} days before {first} removed", expired.len())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a message to standard error, without control characters.
 fn complain(text: &str) {
-    // Nobody is left to be told of an error here.
+    // An error of standard error cannot be reported.
     let _ = writeln!(io::stderr(), "bprec-fleet: {}", printable(text));
 }
 

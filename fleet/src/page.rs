@@ -1,4 +1,4 @@
-//! Every question in one page of HTML that needs nothing else.
+//! The answers to all named queries in one HTML page that needs no network.
 
 use crate::answer::{Answer, Value};
 use crate::engine::EngineChoice;
@@ -10,13 +10,13 @@ use anyhow::{Context, Result};
 use bprec_report::{PageTable, TablesPage};
 use std::path::Path;
 
-/// In the order of the page, each with its heading and what its rows are.
+/// Sections in the order of the page: query, heading, description of the rows.
 const SECTIONS: [(Question, &str, &str); 6] = [
     (Question::Top, "Programs", "What each program cost on all hosts together."),
     (
         Question::Regressed,
-        "Slower and faster",
-        "Time per run before and after, host by host; a verdict is as sure as was asked for, of all programs together.",
+        "Changes",
+        "Time per run of each program against the same weekdays of the weeks before; verdicts hold for all programs together at the confidence level.",
     ),
     (Question::Versions, "Versions", "The same programs by version label, tag and kernel."),
     (Question::Hosts, "Hosts", "What all programs of a host cost."),
@@ -24,30 +24,31 @@ const SECTIONS: [(Question, &str, &str); 6] = [
     (Question::Counters, "Counters", "Exact and shared counters by processor model."),
 ];
 
-const WHAT: &str = "SELECT COUNT(*) AS recordings, COUNT(DISTINCT host_id) AS hosts, MIN(date) AS first_day, MAX(date) AS last_day \
+const CONTENTS: &str = "SELECT COUNT(*) AS recordings, COUNT(DISTINCT host_id) AS hosts, MIN(date) AS first_day, MAX(date) AS last_day \
                     FROM recording";
 
-/// Asks everything.
+/// Runs all named queries.
 ///
 /// # Errors
-/// When the lake cannot be read as a whole.
+/// Fails if a file of the lake is missing or damaged.
 pub(crate) fn page(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<TablesPage> {
     let lake = Lake::open(path, (scope.since.unwrap_or(Date::MIN), scope.until.unwrap_or(Date::MAX)))?;
-    let what = choice.open(&lake)?.ask(WHAT)?;
-    let what = what.rows.first().context("no row of what the lake has")?;
+    let contents = choice.open(&lake)?.ask(CONTENTS)?;
+    let contents = contents.rows.first().context("the query for the contents of the lake has no row")?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let [recordings, hosts, first, last] = [0, 1, 2, 3].map(|at| print::cell(&what[at]));
+    let [recordings, hosts, first, last] = [0, 1, 2, 3].map(|at| print::cell(&contents[at]));
     let mut page = TablesPage {
         title: format!("bprec fleet · {name}"),
         facts: vec![format!("{recordings} recordings of {hosts} hosts, {first} to {last} (UTC)")],
         tables: Vec::new(),
     };
     for (question, title, about) in SECTIONS {
-        let (name, answer) = query::ask(path, choice, &Query::Known(question), scope)?;
+        let query = Query::Known(question);
+        let (name, answer) = (query.name(), query::ask(path, choice, &query, scope)?);
         if answer.rows.is_empty() {
-            page.facts.push(format!("{name}: nothing is known of these days"));
+            page.facts.push(format!("{name}: no rows for these days"));
         } else if question == Question::Regressed && answer.rows.iter().all(|row| row[0] == Value::Text("new".into())) {
-            page.facts.push(format!("{name}: there is no day before to compare with"));
+            page.facts.push(format!("{name}: the lake has no earlier days to compare with"));
         } else {
             if answer.rows.len() == scope.limit {
                 page.facts.push(format!("{name}: the first {} rows (--limit)", scope.limit));

@@ -1,22 +1,22 @@
-//! Answers as a table, as CSV, and as JSON. Nothing is computed here, and text that a terminal would obey is escaped.
+//! Output of answers as a table, CSV or JSON. Control characters in text are escaped.
 
 use crate::answer::{Answer, Value};
 use bprec_report::printable;
 use std::io::{self, Write};
 
-/// Format of answers.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// Columns, for people.
+    /// Aligned columns.
     #[default]
     Table,
-    /// Comma-separated values (RFC 4180, lines end in a newline); what is not known is empty.
+    /// Comma-separated values (RFC 4180, lines end in a newline); unknown values are empty.
     Csv,
-    /// One document.
+    /// One JSON document.
     Json,
 }
 
-/// Writes an answer; `name` is that of the question.
+/// Writes an answer. `name` is the name of the query.
 pub(crate) fn write(answer: &Answer, name: &str, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Table => table(answer, out),
@@ -51,25 +51,18 @@ fn table(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A value as people read it.
+/// Formats a value for a table.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "n/a".into(),
         Value::Integer(number) => number.to_string(),
-        // Four digits, but no digit of the integer part is left out.
+        // Four significant digits, and all digits of the integer part.
         Value::Real(number) => match number.abs() {
             0.0 => "0".into(),
             size if size >= 1000.0 => format!("{number:.0}"),
-            size if size >= 1.0 => format!(
-                "{number:.*}",
-                if size >= 100.0 {
-                    1
-                } else if size >= 10.0 {
-                    2
-                } else {
-                    3
-                }
-            ),
+            size if size >= 100.0 => format!("{number:.1}"),
+            size if size >= 10.0 => format!("{number:.2}"),
+            size if size >= 1.0 => format!("{number:.3}"),
             size if size >= 0.001 => format!("{number:.4}"),
             _ => format!("{number:.2e}"),
         },

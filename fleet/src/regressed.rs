@@ -1,39 +1,119 @@
-//! Programs that take longer per run than before, and the part of chance in that.
+//! Verdicts on programs: change of the time per run since the base days, and its cost.
 //!
-//! A host is a pair: its time per run before and after. Of the ratios, in logarithms, the mean has a confidence interval by Student's
-//! distribution, over as many hosts as there are: what differs between hosts, their load and their processors, is no part of it. As many
-//! programs are compared, each gets its share of the error that is allowed (Bonferroni), so that all of the verdicts together are as sure as
-//! was asked for.
+//! The query returns the median over hosts for each program and day. Without a canary, the median over programs is the move of the fleet, and a
+//! program is judged by its difference to this move. With a canary, hosts of the new version are compared with hosts of the old version on the
+//! same days. Hosts with a kernel upgrade form a cohort of their own.
 
 use crate::answer::{Answer, Value};
+use crate::change::{Change, DayValue, median, quantiles};
 use crate::rows::Date;
 use anyhow::{Context, Result};
 use bprec_report::{Confidence, StudentQuantiles};
-use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
-/// Options of the comparison, and the limits of a verdict.
-#[derive(Debug, Clone)]
+/// Options of the comparison.
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RegressedOptions {
+    /// `regressed`: first base day; the default is four weeks before the last one.
+    #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) base_since: Option<Date>,
+    /// `regressed`: last base day; the default is the day before `--since`.
+    #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) base_until: Option<Date>,
-    /// A host is compared with itself where a program ran at least so often on either side.
+    /// `regressed`: compare hosts with version label NEW to hosts with OLD on the same days.
+    #[arg(long, value_name = "OLD..NEW")]
+    pub(crate) canary: Option<Canary>,
+    /// `regressed`: least runs of a program on a host and day.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) min_runs: u64,
-    /// Rate over all verdicts together.
+    /// `regressed`: smallest change worth a verdict.
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
+    pub(crate) min_effect: f64,
+    /// `regressed`: confidence level of all verdicts together.
+    #[arg(long, value_name = "PERCENT", default_value_t)]
     pub(crate) confidence: Confidence,
 }
 
-/// Fewer hosts say nothing of how hosts differ.
-const MIN_PAIRS: usize = 3;
+/// Versions `OLD..NEW`: version labels, or tags of programs without a label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Canary {
+    pub(crate) old: String,
+    pub(crate) new: String,
+}
 
-const COLUMNS: [&str; 22] = [
+impl FromStr for Canary {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Canary, &'static str> {
+        match text.split_once("..") {
+            Some((old, new)) if !old.is_empty() && !new.is_empty() && old != new => {
+                Ok(Canary { old: old.to_owned(), new: new.to_owned() })
+            }
+            _ => Err("expected two version labels, OLD..NEW"),
+        }
+    }
+}
+
+impl Canary {
+    /// SQL expression for the cohort of a host: 1 with the new version, 0 with the old version, null (left out) if its version or kernel changed.
+    fn cohort(&self) -> String {
+        format!(
+            "CASE WHEN kernel_first <> kernel_last OR version_first <> version_last THEN NULL \
+             WHEN version_last = {} THEN {CANARY} WHEN version_last = {} THEN 0 END",
+            quoted(&self.new),
+            quoted(&self.old)
+        )
+    }
+
+    /// Query for the first day of the new version.
+    pub(crate) fn first_day_sql(&self) -> String {
+        format!("SELECT MIN(date) AS first FROM run_stats WHERE COALESCE(version_label, tag) = {}", quoted(&self.new))
+    }
+}
+
+fn quoted(label: &str) -> String {
+    format!("'{}'", label.replace('\'', "''"))
+}
+
+/// Parses a change in per cent, 0 or more.
+fn percent(text: &str) -> std::result::Result<f64, &'static str> {
+    let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
+    percent.ok().filter(|percent| (0.0..1e4).contains(percent)).ok_or("expected per cent, 0 or more")
+}
+
+impl RegressedOptions {
+    /// SQL expression for the number of a host's cohort.
+    pub(crate) fn cohort(&self) -> String {
+        let by_kernel = || format!("CASE WHEN kernel_first = kernel_last THEN 0 ELSE {KERNEL_CHANGED} END");
+        self.canary.as_ref().map_or_else(by_kernel, Canary::cohort)
+    }
+}
+
+/// Least number of programs for the move of the fleet. With fewer, the move would follow a single program.
+const LEAST_PROGRAMS: usize = 5;
+/// Least number of hosts for the median of a day. With fewer, a single host would decide.
+const LEAST_HOSTS: i128 = 3;
+const S_PER_DAY: f64 = 86_400.0;
+
+/// Number of the second cohort in the query, without and with a canary. The first cohort is 0.
+const KERNEL_CHANGED: i128 = 1;
+const CANARY: i128 = 1;
+
+const COLUMNS: [&str; 26] = [
     "verdict",
     "name",
     "prog_type",
-    "kernel_release",
-    "pairs",
     "ratio",
     "ratio_low",
     "ratio_high",
+    "detectable_percent",
+    "delta_core_s_per_day",
+    "fleet_ratio",
+    "version_old",
+    "version_new",
+    "days_old",
+    "days_new",
     "hosts_old",
     "hosts_new",
     "runs_old",
@@ -46,43 +126,54 @@ const COLUMNS: [&str; 22] = [
     "runs_per_s_of_host_new",
     "capacity_percent_old",
     "capacity_percent_new",
-    "min_runs",
     "prog_key",
 ];
 
 /// Verdict on a program; the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
-    Slower,
-    Unclear,
-    TooFewHosts,
-    Faster,
+    Regressed,
+    KernelChanged,
+    FleetMoved,
+    Undecided,
+    Improved,
     New,
     Gone,
 }
 
 impl Verdict {
+    fn of_change(log_ratio: f64) -> Verdict {
+        if log_ratio > 0.0 { Verdict::Regressed } else { Verdict::Improved }
+    }
+
     fn name(self) -> &'static str {
         match self {
-            Verdict::Slower => "slower",
-            Verdict::Unclear => "unclear",
-            Verdict::TooFewHosts => "too few hosts",
-            Verdict::Faster => "faster",
+            Verdict::Regressed => "regressed",
+            Verdict::KernelChanged => "kernel changed",
+            Verdict::FleetMoved => "the fleet moved",
+            Verdict::Undecided => "undecided",
+            Verdict::Improved => "improved",
             Verdict::New => "new",
             Verdict::Gone => "gone",
         }
     }
 }
 
-/// One side of a program, over all hosts.
-#[derive(Debug, Clone, Copy, Default)]
+/// Sums of a program over all hosts and days of one side of the comparison.
+#[derive(Debug, Clone, Default)]
 struct Side {
+    days: i128,
+    /// Largest number of hosts on a day.
     hosts: i128,
     runs: i128,
     cpu_ns: i128,
-    /// `None` where it is not known of every recording.
+    /// Time that the compared runs would take at the time per run of the base days.
+    expected_ns: i128,
+    /// Observed time of all hosts; `None` if unknown for a recording.
     observed_ns: Option<i128>,
     capacity_ns: Option<i128>,
+    /// Version of the last day.
+    version: String,
 }
 
 impl Side {
@@ -90,16 +181,16 @@ impl Side {
         Side { observed_ns: Some(0), capacity_ns: Some(0), ..Side::default() }
     }
 
-    fn add(&mut self, host: &HostSide) {
-        if host.recordings == 0 {
-            return;
-        }
+    fn add(&mut self, day: &Side) {
         let sum = |a: Option<i128>, b: Option<i128>| a?.checked_add(b?);
-        self.hosts += 1;
-        self.runs += host.runs;
-        self.cpu_ns += host.cpu_ns;
-        self.observed_ns = sum(self.observed_ns, host.observed_ns);
-        self.capacity_ns = sum(self.capacity_ns, host.capacity_ns);
+        self.days += day.days;
+        self.hosts = self.hosts.max(day.hosts);
+        self.runs += day.runs;
+        self.cpu_ns += day.cpu_ns;
+        self.expected_ns += day.expected_ns;
+        self.observed_ns = sum(self.observed_ns, day.observed_ns);
+        self.capacity_ns = sum(self.capacity_ns, day.capacity_ns);
+        self.version.clone_from(&day.version);
     }
 
     fn ns_per_run(&self) -> Option<f64> {
@@ -113,151 +204,273 @@ impl Side {
     fn capacity_percent(&self) -> Option<f64> {
         Some(ratio(self.cpu_ns, self.capacity_ns?)? * 100.0)
     }
+
+    /// CPU seconds of all hosts in a whole day, at the time per run of the base days.
+    fn expected_s_per_day(&self) -> Option<f64> {
+        Some(ratio(self.expected_ns, self.observed_ns?)? * self.hosts as f64 * S_PER_DAY)
+    }
 }
 
-/// One side of a program on a host.
-#[derive(Debug, Clone, Copy)]
-struct HostSide {
-    recordings: i128,
-    runs: i128,
-    cpu_ns: i128,
-    observed_ns: Option<i128>,
-    capacity_ns: Option<i128>,
+/// A day of a program on the hosts of a cohort, with the sums of this day.
+#[derive(Debug, Clone)]
+struct Day {
+    value: DayValue,
+    sums: Side,
 }
 
+/// A program on the hosts of a cohort.
 #[derive(Debug)]
 struct Program {
-    /// `prog_key`, `name`, `prog_type`, `kernel_release`.
-    key: [Value; 4],
-    old: Side,
-    new: Side,
-    /// Logarithms of the ratios of hosts.
-    pairs: Vec<f64>,
+    /// `prog_key`, `name`, `prog_type`.
+    key: [Value; 3],
+    cohort: i128,
+    days: Vec<Day>,
 }
 
-/// Verdicts from pairs of hosts: a row per program and kernel, the most urgent first.
+/// A program, or the whole fleet, with its change.
+struct Judged {
+    key: [Value; 3],
+    /// Returns the verdict on a significant change, given the mean of its logarithm.
+    shown: fn(f64) -> Verdict,
+    old: Side,
+    new: Side,
+    change: Option<Change>,
+    /// Change including the move of the fleet.
+    raw: Option<Change>,
+    /// Move of the fleet, as a logarithm.
+    fleet: Option<f64>,
+}
+
+/// Judges the programs in the rows of the query. Returns a row per program, sorted by verdict, then by cost of the change.
 ///
 /// # Errors
-/// When `pairs` lacks a column.
-pub(crate) fn judge(pairs: &Answer, options: &RegressedOptions, limit: usize) -> Result<Answer> {
-    let programs = programs(pairs, options)?;
-    let compared = programs.iter().filter(|program| program.pairs.len() >= MIN_PAIRS).count();
-    let error = (100.0 - options.confidence.percent()) / 100.0;
-    let quantiles = StudentQuantiles::new(error / 2.0 / compared.max(1) as f64);
-    let mut rows: Vec<(Verdict, f64, Vec<Value>)> = programs
-        .into_iter()
-        .map(|program| {
-            let interval = interval(&program.pairs, &quantiles);
-            let verdict = verdict(&program, interval);
-            let size = interval.map_or(0.0, |(_, low, high)| match verdict {
-                Verdict::Faster => -high,
-                _ => low,
-            });
-            (verdict, size, row(&program, verdict, interval, options))
+/// Fails if the rows lack a column.
+pub(crate) fn judge(days: &Answer, options: &RegressedOptions, limit: usize) -> Result<Answer> {
+    let programs = programs(days)?;
+    let judged = match options.canary {
+        Some(_) => canaries(programs),
+        None => before_and_after(programs),
+    };
+    let least = (options.min_effect / 100.0).ln_1p();
+    let changes: Vec<Change> = judged.iter().filter_map(|it| it.change).collect();
+    let quantiles = quantiles(&changes, least, (100.0 - options.confidence.percent()) / 100.0);
+    let mut rows: Vec<(Verdict, f64, Vec<Value>)> = judged
+        .iter()
+        .map(|it| {
+            let verdict = it.verdict(least, &quantiles);
+            let delta = it.delta_core_s_per_day();
+            (verdict, delta.unwrap_or(0.0).abs(), it.row(verdict, delta, least, &quantiles))
         })
         .collect();
-    // Programs come in the order of their keys, which stays where nothing else decides.
-    rows.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal)));
+    // The sort is stable: ties stay in the order of the keys.
+    rows.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
     rows.truncate(limit);
     Ok(Answer { columns: COLUMNS.map(str::to_owned).into(), rows: rows.into_iter().map(|(_, _, row)| row).collect() })
 }
 
-fn programs(pairs: &Answer, options: &RegressedOptions) -> Result<Vec<Program>> {
+fn programs(answer: &Answer) -> Result<Vec<Program>> {
     let column = |name: &str| {
-        let at = pairs.columns.iter().position(|column| column == name);
+        let at = answer.columns.iter().position(|column| column == name);
         at.with_context(|| format!("the query has no column {name}"))
     };
-    let keys = [column("prog_key")?, column("name")?, column("prog_type")?, column("kernel_release")?];
-    let side = |of: &str| -> Result<[usize; 5]> {
-        let named = |name: &str| column(&format!("{name}_{of}"));
-        Ok([named("recordings")?, named("runs")?, named("cpu_ns")?, named("observed_ns")?, named("capacity_ns")?])
-    };
-    let (old, new) = (side("old")?, side("new")?);
+    let keys = [column("prog_key")?, column("name")?, column("prog_type")?];
+    let [cohort, date, is_new, version, ratio] =
+        [column("cohort")?, column("date")?, column("is_new")?, column("version")?, column("ratio")?];
+    let numbers = ["hosts", "compared_hosts", "runs", "cpu_ns", "expected_ns", "observed_ns", "capacity_ns"];
+    let numbers: Vec<usize> = numbers.into_iter().map(column).collect::<Result<_>>()?;
     let mut programs: Vec<Program> = Vec::new();
-    for row in &pairs.rows {
+    for row in &answer.rows {
         let key = keys.map(|at| row[at].clone());
-        if programs.last().is_none_or(|program| program.key != key) {
-            programs.push(Program { key, old: Side::new(), new: Side::new(), pairs: Vec::new() });
-        }
-        let Some(program) = programs.last_mut() else { continue };
-        let (old, new) = (host_side(row, old), host_side(row, new));
-        program.old.add(&old);
-        program.new.add(&new);
-        let has_enough = |side: &HostSide| side.runs >= i128::from(options.min_runs.max(1)) && side.cpu_ns > 0;
-        if has_enough(&old) && has_enough(&new) {
-            let per_run = |side: HostSide| side.cpu_ns as f64 / side.runs as f64;
-            program.pairs.push((per_run(new) / per_run(old)).ln());
+        let cohort = row[cohort].integer().context("a row without a cohort")?;
+        let date: Date = row[date].text().context("a row without a date")?.parse()?;
+        let numbers: Vec<Option<i128>> = numbers.iter().map(|at| row[*at].integer()).collect();
+        let [hosts, compared_hosts, runs, cpu_ns, expected_ns, observed_ns, capacity_ns] = numbers[..] else {
+            continue;
+        };
+        let ratio = row[ratio].real().filter(|ratio| *ratio > 0.0 && compared_hosts >= Some(LEAST_HOSTS));
+        let value = DayValue {
+            day: date.days_since(Date::MIN),
+            is_new: row[is_new].integer() == Some(1),
+            log_ratio: ratio.map(f64::ln),
+        };
+        let sums = Side {
+            days: 1,
+            version: row[version].text().unwrap_or_default().to_owned(),
+            hosts: hosts.unwrap_or(0),
+            runs: runs.unwrap_or(0),
+            cpu_ns: cpu_ns.unwrap_or(0),
+            expected_ns: expected_ns.unwrap_or(0),
+            observed_ns,
+            capacity_ns,
+        };
+        let day = Day { value, sums };
+        match programs.last_mut().filter(|program| program.key == key && program.cohort == cohort) {
+            Some(program) => program.days.push(day),
+            None => programs.push(Program { key, cohort, days: vec![day] }),
         }
     }
     Ok(programs)
 }
 
-fn host_side(row: &[Value], at: [usize; 5]) -> HostSide {
-    let [recordings, runs, cpu_ns, observed_ns, capacity_ns] = at.map(|at| row[at].integer());
-    HostSide {
-        recordings: recordings.unwrap_or(0),
-        runs: runs.unwrap_or(0),
-        cpu_ns: cpu_ns.unwrap_or(0),
-        observed_ns,
-        capacity_ns,
+/// Returns the programs of each cohort with their change relative to the move of the fleet, and an entry for the move of each cohort.
+fn before_and_after(programs: Vec<Program>) -> Vec<Judged> {
+    let mut judged = Vec::new();
+    let cohorts: BTreeSet<i128> = programs.iter().map(|program| program.cohort).collect();
+    for cohort in cohorts {
+        let of_cohort = || programs.iter().filter(|program| program.cohort == cohort);
+        let fleet = fleet_days(of_cohort());
+        let values: BTreeMap<i64, f64> = fleet.iter().filter_map(|day| Some((day.day, day.log_ratio?))).collect();
+        let moved = Change::of(&fleet);
+        for Program { key, days, .. } in of_cohort() {
+            let to_fleet = |day: &Day| DayValue {
+                log_ratio: day.value.log_ratio.map(|value| value - values.get(&day.value.day).unwrap_or(&0.0)),
+                ..day.value
+            };
+            judged.push(Judged {
+                key: key.clone(),
+                shown: if cohort == KERNEL_CHANGED { |_| Verdict::KernelChanged } else { Verdict::of_change },
+                old: side(days, false),
+                new: side(days, true),
+                change: Change::of(&days.iter().map(to_fleet).collect::<Vec<_>>()),
+                raw: Change::of(&days.iter().map(|day| day.value).collect::<Vec<_>>()),
+                fleet: moved.map(|moved| moved.mean),
+            });
+        }
+        if let Some(moved) = moved {
+            let name = if cohort == KERNEL_CHANGED { "(all programs, kernel changed)" } else { "(all programs)" };
+            judged.push(Judged {
+                key: [Value::Null, Value::Text(name.into()), Value::Null],
+                shown: |_| Verdict::FleetMoved,
+                old: side_of_all(of_cohort(), false),
+                new: side_of_all(of_cohort(), true),
+                change: Some(moved),
+                raw: None,
+                fleet: None,
+            });
+        }
     }
+    judged
 }
 
-/// Mean of the logarithms, and the ends of its confidence interval; `None` where there are too few.
-fn interval(pairs: &[f64], quantiles: &StudentQuantiles) -> Option<(f64, f64, f64)> {
-    if pairs.len() < MIN_PAIRS {
-        return None;
+/// Returns the move of the fleet for each day, the median over programs; empty with too few programs.
+fn fleet_days<'p>(programs: impl Iterator<Item = &'p Program>) -> Vec<DayValue> {
+    let mut days: BTreeMap<(i64, bool), Vec<f64>> = BTreeMap::new();
+    for day in programs.flat_map(|program| &program.days) {
+        days.entry((day.value.day, day.value.is_new)).or_default().extend(day.value.log_ratio);
     }
-    let count = pairs.len() as f64;
-    let mean = pairs.iter().sum::<f64>() / count;
-    let variance = pairs.iter().map(|ratio| (ratio - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    let margin = quantiles.of(count - 1.0)? * (variance / count).sqrt();
-    Some((mean, mean - margin, mean + margin))
+    if days.values().map(Vec::len).max().unwrap_or(0) < LEAST_PROGRAMS {
+        return Vec::new();
+    }
+    let value = |((day, is_new), values): ((i64, bool), Vec<f64>)| {
+        let log_ratio = if values.len() < LEAST_PROGRAMS { None } else { median(values) };
+        DayValue { day, is_new, log_ratio }
+    };
+    days.into_iter().map(value).collect()
 }
 
-fn verdict(program: &Program, interval: Option<(f64, f64, f64)>) -> Verdict {
-    match interval {
-        _ if program.old.hosts == 0 => Verdict::New,
-        _ if program.new.hosts == 0 => Verdict::Gone,
-        None => Verdict::TooFewHosts,
-        Some((_, low, _)) if low > 0.0 => Verdict::Slower,
-        Some((_, _, high)) if high < 0.0 => Verdict::Faster,
-        Some(_) => Verdict::Unclear,
+/// Returns the programs with hosts of both versions, with the difference between the two groups of hosts.
+fn canaries(programs: Vec<Program>) -> Vec<Judged> {
+    let mut by_key: BTreeMap<String, [Option<Program>; 2]> = BTreeMap::new();
+    for program in programs {
+        let key = program.key[0].text().unwrap_or_default().to_owned();
+        let at = usize::from(program.cohort == CANARY);
+        by_key.entry(key).or_default()[at] = Some(program);
     }
+    let judged = |[old, new]: [Option<Program>; 2]| {
+        let (old, new) = (old?, new?);
+        let of_old: BTreeMap<i64, &Day> = old.days.iter().map(|day| (day.value.day, day)).collect();
+        let difference = |day: &Day| {
+            let of_old = of_old.get(&day.value.day).and_then(|old| old.value.log_ratio);
+            DayValue { log_ratio: day.value.log_ratio.zip(of_old).map(|(new, old)| new - old), ..day.value }
+        };
+        let change = Change::of(&new.days.iter().map(difference).collect::<Vec<_>>());
+        Some(Judged {
+            shown: Verdict::of_change,
+            old: side(&old.days, true),
+            new: side(&new.days, true),
+            key: new.key,
+            change,
+            raw: None,
+            fleet: None,
+        })
+    };
+    by_key.into_values().filter_map(judged).collect()
 }
 
-fn row(
-    program: &Program,
-    verdict: Verdict,
-    interval: Option<(f64, f64, f64)>,
-    options: &RegressedOptions,
-) -> Vec<Value> {
-    let Program { key: [key, name, prog_type, kernel], old, new, pairs } = program;
-    let known = |side: &Side, value: fn(&Side) -> Option<f64>| Value::from(value(side));
-    vec![
-        Value::Text(verdict.name().into()),
-        name.clone(),
-        prog_type.clone(),
-        kernel.clone(),
-        Value::Integer(pairs.len() as i128),
-        interval.map(|(mean, _, _)| mean.exp()).into(),
-        interval.map(|(_, low, _)| low.exp()).into(),
-        interval.map(|(_, _, high)| high.exp()).into(),
-        Value::Integer(old.hosts),
-        Value::Integer(new.hosts),
-        Value::Integer(old.runs),
-        Value::Integer(new.runs),
-        Value::Integer(old.cpu_ns),
-        Value::Integer(new.cpu_ns),
-        known(old, Side::ns_per_run),
-        known(new, Side::ns_per_run),
-        known(old, Side::runs_per_s_of_host),
-        known(new, Side::runs_per_s_of_host),
-        known(old, Side::capacity_percent),
-        known(new, Side::capacity_percent),
-        Value::Integer(options.min_runs.into()),
-        key.clone(),
-    ]
+fn side(days: &[Day], is_new: bool) -> Side {
+    let mut side = Side::new();
+    days.iter().filter(|day| day.value.is_new == is_new).for_each(|day| side.add(&day.sums));
+    side
+}
+
+fn side_of_all<'p>(programs: impl Iterator<Item = &'p Program>, is_new: bool) -> Side {
+    let mut all = Side { observed_ns: None, ..Side::default() };
+    for program in programs {
+        let side = side(&program.days, is_new);
+        all.days = all.days.max(side.days);
+        all.hosts = all.hosts.max(side.hosts);
+        all.runs += side.runs;
+        all.cpu_ns += side.cpu_ns;
+    }
+    all
+}
+
+impl Judged {
+    fn verdict(&self, least: f64, quantiles: &StudentQuantiles) -> Verdict {
+        match self.change {
+            _ if self.old.days == 0 => Verdict::New,
+            _ if self.new.days == 0 => Verdict::Gone,
+            Some(change) if change.exceeds(least, quantiles) => (self.shown)(change.mean),
+            _ if self.raw.is_some_and(|raw| self.fleet.is_some() && raw.exceeds(least, quantiles)) => {
+                Verdict::FleetMoved
+            }
+            _ => Verdict::Undecided,
+        }
+    }
+
+    /// Change of the CPU seconds of all hosts in a day.
+    fn delta_core_s_per_day(&self) -> Option<f64> {
+        Some(self.change?.mean.exp_m1() * self.new.expected_s_per_day()?)
+    }
+
+    fn row(&self, verdict: Verdict, delta: Option<f64>, least: f64, quantiles: &StudentQuantiles) -> Vec<Value> {
+        let Judged { key: [key, name, prog_type], old, new, change, fleet, .. } = self;
+        let with_margin = |sign: f64| change.map(|change| (change.mean + sign * change.margin(quantiles)).exp());
+        let detectable = change.map(|change| (least + change.margin(quantiles)).exp_m1() * 100.0);
+        let version = |side: &Side| match side.version.is_empty() {
+            true => Value::Null,
+            false => Value::Text(side.version.clone()),
+        };
+        let known = |side: &Side, value: fn(&Side) -> Option<f64>| Value::from(value(side));
+        vec![
+            Value::Text(verdict.name().into()),
+            name.clone(),
+            prog_type.clone(),
+            with_margin(0.0).into(),
+            with_margin(-1.0).into(),
+            with_margin(1.0).into(),
+            detectable.into(),
+            delta.into(),
+            fleet.map(f64::exp).into(),
+            version(old),
+            version(new),
+            Value::Integer(old.days),
+            Value::Integer(new.days),
+            Value::Integer(old.hosts),
+            Value::Integer(new.hosts),
+            Value::Integer(old.runs),
+            Value::Integer(new.runs),
+            Value::Integer(old.cpu_ns),
+            Value::Integer(new.cpu_ns),
+            known(old, Side::ns_per_run),
+            known(new, Side::ns_per_run),
+            known(old, Side::runs_per_s_of_host),
+            known(new, Side::runs_per_s_of_host),
+            known(old, Side::capacity_percent),
+            known(new, Side::capacity_percent),
+            key.clone(),
+        ]
+    }
 }
 
 fn ratio(part: i128, whole: i128) -> Option<f64> {
@@ -265,97 +478,4 @@ fn ratio(part: i128, whole: i128) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    /// Hosts of a program, each with runs and time before and after.
-    fn pairs(programs: &[(&str, &[[i128; 4]])]) -> Answer {
-        let sides = ["old", "new"].into_iter().flat_map(|side| {
-            ["recordings", "runs", "cpu_ns", "observed_ns", "capacity_ns"].map(|name| format!("{name}_{side}"))
-        });
-        let keys = ["prog_key", "name", "prog_type", "kernel_release"].map(str::to_owned);
-        let rows = programs.iter().flat_map(|(name, hosts)| {
-            hosts.iter().map(|[runs_old, ns_old, runs_new, ns_new]| {
-                let mut row: Vec<Value> = ["key", name, "xdp", "6.12"].map(|text| Value::Text(text.into())).into();
-                for (runs, ns) in [(*runs_old, *ns_old), (*runs_new, *ns_new)] {
-                    let was_there = i128::from(runs > 0);
-                    row.extend(
-                        [was_there, runs, ns, was_there * 1_000_000_000, was_there * 4_000_000_000].map(Value::Integer),
-                    );
-                }
-                row
-            })
-        });
-        Answer { rows: rows.collect(), columns: keys.into_iter().chain(sides).collect() }
-    }
-
-    fn judged(pairs: &Answer, confidence: &str) -> Vec<BTreeMap<String, Value>> {
-        let confidence = confidence.parse().unwrap();
-        let options = RegressedOptions { base_since: None, base_until: None, min_runs: 1000, confidence };
-        let answer = judge(pairs, &options, 100).unwrap();
-        answer.rows.into_iter().map(|row| answer.columns.iter().cloned().zip(row).collect()).collect()
-    }
-
-    fn real(row: &BTreeMap<String, Value>, column: &str) -> f64 {
-        let Value::Real(number) = row[column] else { panic!("{column}: {:?}", row[column]) };
-        number
-    }
-
-    /// Three hosts with ratios of 1.1, 1.2 and 1.3: mean of the logarithms 0.1799987, standard error 0.0482384. Student's t of two degrees is
-    /// 4.303 for a tail of 0.025, and 6.205 for half of that (published tables).
-    #[test]
-    fn intervals_are_those_of_student_and_shared_by_the_programs_compared() {
-        let hosts: &[[i128; 4]] =
-            &[[1000, 100_000, 2000, 220_000], [1000, 200_000, 1000, 240_000], [5000, 500_000, 1000, 130_000]];
-        for (programs, t) in [(&[("a", hosts)][..], 4.303), (&[("a", hosts), ("b", hosts)][..], 6.205)] {
-            let rows = judged(&pairs(programs), "95");
-            assert_eq!(rows.len(), programs.len());
-            let row = &rows[0];
-            assert_eq!(row["verdict"], Value::Text("unclear".into()));
-            let expected = [0.179_998_7, 0.179_998_7 - t * 0.048_238_4, 0.179_998_7 + t * 0.048_238_4].map(f64::exp);
-            for (column, expected) in ["ratio", "ratio_low", "ratio_high"].iter().zip(expected) {
-                assert!((real(row, column) / expected - 1.0).abs() < 2e-4, "{column} {row:?} {expected}");
-            }
-            // 800 µs in 7000 runs before, 590 µs in 4000 after; of three hosts a second each with four CPUs.
-            assert!((real(row, "ns_per_run_old") - 800.0 / 7.0).abs() < 1e-9);
-            assert!((real(row, "ns_per_run_new") - 147.5).abs() < 1e-9);
-            assert!((real(row, "runs_per_s_of_host_new") - 4000.0 / 3.0).abs() < 1e-9);
-            assert!((real(row, "capacity_percent_old") - 100.0 * 800_000.0 / 12e9).abs() < 1e-12);
-        }
-    }
-
-    #[test]
-    fn verdicts_need_hosts_and_runs() {
-        let slower: &[[i128; 4]] =
-            &[[1000, 100_000, 1000, 200_000], [1000, 100_000, 1000, 201_000], [1000, 100_000, 1000, 199_000]];
-        let faster: Vec<[i128; 4]> = slower.iter().map(|[a, b, c, d]| [*c, *d, *a, *b]).collect();
-        let few_runs: Vec<[i128; 4]> = slower.iter().map(|[a, b, _, d]| [*a, *b, 999, *d]).collect();
-        let programs: [(&str, &[[i128; 4]]); 6] = [
-            ("faster", &faster),
-            ("few hosts", &slower[..2]),
-            ("few runs", &few_runs),
-            ("gone", &[[1000, 1000, 0, 0]]),
-            ("new", &[[0, 0, 1000, 1000]]),
-            ("slower", slower),
-        ];
-        let rows = judged(&pairs(&programs), "99.9");
-        let text = |row: &BTreeMap<String, Value>, column: &str| match &row[column] {
-            Value::Text(text) => text.clone(),
-            other => panic!("{other:?}"),
-        };
-        let found: Vec<(String, String)> = rows.iter().map(|row| (text(row, "name"), text(row, "verdict"))).collect();
-        let expected = [
-            ("slower", "slower"),
-            ("few hosts", "too few hosts"),
-            ("few runs", "too few hosts"),
-            ("faster", "faster"),
-            ("new", "new"),
-            ("gone", "gone"),
-        ];
-        assert_eq!(found, expected.map(|(name, verdict)| (name.to_owned(), verdict.to_owned())));
-        assert!(
-            rows.iter().filter(|row| text(row, "verdict") == "too few hosts").all(|row| row["ratio"] == Value::Null)
-        );
-    }
-}
+mod tests;

@@ -1,41 +1,52 @@
-//! One recording as rows of the tables: numbers of the reporter's model, unchanged.
+//! Conversion of a recording to rows. All numbers are those of the reporter's model.
 
+use crate::identity::prog_key;
+use crate::lake::hash_file;
 use crate::schema::{
     CounterRow, EventRow, ProgRow, RecordingRow, RunStatsRow, SCHEMA_VERSION, SampleRow, Text, UnixMicros,
 };
 use anyhow::{Context, Result, bail, ensure};
-use bprec_report::model::{CounterSource, EventReport, Line, Program, Report, Row, Unit, has_sha256_tags};
+use bprec_report::model::{CounterSource, EventReport, Line, Program, Report, Unit, has_sha256_tags};
 use bprec_report::{By, Input, Options, Session, Split};
+use chrono::NaiveDate;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Name of the `bpf_metadata_*` value that says which version of a program it is.
+/// Name of the `bpf_metadata_*` value with the version of a program.
 const VERSION_KEY: &str = "version";
 
-/// Facts about recordings that they do not hold themselves.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Said {
-    /// Host that all of them are of.
+/// Facts about recordings from the command line.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct GivenFacts {
+    /// Host of these recordings, instead of the host name in each recording.
+    #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
-    /// Labels of that host.
-    pub(crate) labels: BTreeMap<String, String>,
-    /// Date of those without a wall clock.
+    /// Label of the host, such as `role=edge`; may be given several times.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// Day (UTC) of recordings without a date.
+    #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) date: Option<Date>,
-    /// Recordings without an end are taken, too.
+    /// Import recordings without an end, too. The complete recording is refused later.
+    #[arg(long)]
     pub(crate) unfinished: bool,
 }
 
-/// A day, UTC.
+/// Splits a label into key and value.
+pub(crate) fn label(text: &str) -> Result<(String, String), &'static str> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Day, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Date {
-    /// Since 1970-01-01.
+    /// Days since 1970-01-01.
     days: i64,
 }
 
-/// Rows of one recording, or of several of a day.
+/// Rows of recordings of one day, by table.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) recordings: Vec<RecordingRow>,
@@ -57,25 +68,16 @@ impl Rows {
     }
 }
 
-/// Identity of a recording: the SHA-256 of its bytes; for a directory, of the bytes of its files in the order of their names.
+/// Returns the id of a recording and its size in bytes. The id is the first half of the SHA-256 of its bytes; for a directory, of the bytes of its
+/// files, sorted by name.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails if a file cannot be read.
 pub(crate) fn content_id(path: &Path) -> Result<(u128, u64)> {
     let mut hash = Sha256::new();
     let mut bytes = 0;
     for file in files_of(path)? {
-        let mut file = File::open(&file).with_context(|| format!("open {}", file.display()))?;
-        let mut buffer = vec![0; 1 << 16];
-        let mut length = 0_u64;
-        loop {
-            let read = file.read(&mut buffer).with_context(|| format!("read {}", path.display()))?;
-            if read == 0 {
-                break;
-            }
-            hash.update(&buffer[..read]);
-            length += read as u64;
-        }
+        let length = hash_file(&file, &mut hash).with_context(|| format!("read {}", file.display()))?;
         bytes += length;
         if path.is_dir() {
             hash.update(length.to_le_bytes());
@@ -95,36 +97,46 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
         files.sort();
         return Ok(files);
     }
-    // An input that can be read only once cannot be hashed and then be read.
-    ensure!(kind.is_file(), "{}: is neither a file nor a directory; write it into a file first", path.display());
+    // A pipe can be read only once: not for the hash and again for the rows.
+    ensure!(
+        kind.is_file(),
+        "{}: is neither a file nor a directory; save the recording to a file first",
+        path.display()
+    );
     Ok(vec![path.to_owned()])
 }
 
-/// Reads a recording into rows, and tells their day.
+/// Reads a recording. Returns its day and its rows.
 ///
 /// # Errors
-/// When it cannot be read, is unfinished, has no date, or has a number that no signed 64-bit integer holds.
-pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), said: &Said) -> Result<(Date, Rows)> {
+/// Fails if the recording cannot be read, is unfinished, has no date or one in the future, or has a number above 2^63 - 1.
+pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts) -> Result<(Date, Rows)> {
     let input = Input::open(path)?;
     let session = Session::open(&input)?;
     let options = Options { threads: Some(1), all: true, by: Some(By::Split(Split::Func)), ..Options::default() };
     let report = session.by_prog(&options)?;
     let at = || path.display().to_string();
-    if report.recording.unfinished && !said.unfinished {
+    if report.recording.unfinished && !given.unfinished {
         bail!(
-            "{}: has no end: it is still written, or was cut off; `bprec recover` completes it, `--unfinished` takes it as it is, and \
-             refuses the rest of it from then on",
+            "{}: has no end: the recorder is still writing, or was interrupted; `bprec recover` completes the recording; `--unfinished` \
+             imports the part that exists, and the complete recording is refused later",
             at()
         );
     }
     let micros = |unix_ns: u64| i64::try_from(unix_ns / 1000).map(UnixMicros);
     let start = report.recording.start_unix_ns.map(micros).transpose().with_context(at)?;
     let start = start.filter(|start| Date::of(*start) <= Date::MAX);
-    let Some(date) = start.map(Date::of).or(said.date) else {
-        bail!("{}: does not say on which day it was made; `--date YYYY-MM-DD` says so", at());
+    let Some(date) = start.map(Date::of).or(given.date) else {
+        bail!("{}: has no date; give it by `--date YYYY-MM-DD`", at());
     };
-    let mut converter = Converter::new(&report, said, start);
-    converter.recording(&format!("{id:032x}"), bytes, path, said).with_context(at)?;
+    let today = Date::today();
+    ensure!(
+        date <= today.plus_days(1),
+        "{}: its clock says {date}, but today is {today}: the clock of the host, or of this machine, is wrong",
+        at()
+    );
+    let mut converter = Converter::new(&report, given, start);
+    converter.recording(&format!("{id:032x}"), bytes, path).with_context(at)?;
     for program in 0..report.programs.len() {
         converter.program(program).with_context(at)?;
     }
@@ -134,7 +146,7 @@ pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), said: &Said) -> Res
     let options = Options { threads: Some(1), ..Options::default() };
     converter.counters(&session.counters(&options)?).with_context(at)?;
     let is_same = content_id(path)? == (id, bytes);
-    ensure!(is_same, "{}: changed while it was read", at());
+    ensure!(is_same, "{}: changed during the import", at());
     Ok((date, converter.rows))
 }
 
@@ -142,15 +154,16 @@ struct Converter<'r> {
     report: &'r Report,
     start: Option<UnixMicros>,
     host_id: Option<Text>,
+    labels: Option<Text>,
     kernel_release: Option<Text>,
     cpu_count: Option<i32>,
-    /// By position in the report.
+    /// Columns of programs, by position in the report.
     programs: Vec<ProgramTexts>,
     texts: HashMap<String, Text>,
     rows: Rows,
 }
 
-/// Columns about a program that many rows share.
+/// Columns of a program, shared by its rows.
 #[derive(Debug, Clone)]
 struct ProgramTexts {
     id: Option<i32>,
@@ -163,12 +176,14 @@ struct ProgramTexts {
 }
 
 impl<'r> Converter<'r> {
-    fn new(report: &'r Report, said: &Said, start: Option<UnixMicros>) -> Converter<'r> {
+    fn new(report: &'r Report, given: &GivenFacts, start: Option<UnixMicros>) -> Converter<'r> {
         let recording = &report.recording;
         let text = |text: &Option<String>| text.as_deref().map(Text::from);
+        let labels: BTreeMap<&String, &String> = given.labels.iter().map(|(key, value)| (key, value)).collect();
         Converter {
+            labels: (!labels.is_empty()).then(|| serde_json::json!(labels).to_string().into()),
             start,
-            host_id: text(&said.host).or_else(|| text(&recording.hostname)),
+            host_id: text(&given.host).or_else(|| text(&recording.hostname)),
             kernel_release: text(&recording.os_release),
             cpu_count: recording.cpus.and_then(|cpus| i32::try_from(cpus).ok()),
             programs: report.programs.iter().map(ProgramTexts::of).collect(),
@@ -178,7 +193,7 @@ impl<'r> Converter<'r> {
         }
     }
 
-    /// Text that comes again and again.
+    /// Returns one shared copy of a text.
     fn shared(&mut self, text: &str) -> Text {
         if let Some(known) = self.texts.get(text) {
             return known.clone();
@@ -188,7 +203,7 @@ impl<'r> Converter<'r> {
         shared
     }
 
-    fn recording(&mut self, id: &str, bytes: u64, path: &Path, said: &Said) -> Result<()> {
+    fn recording(&mut self, id: &str, bytes: u64, path: &Path) -> Result<()> {
         let recording = &self.report.recording;
         let text = |text: &Option<String>| text.as_deref().map(Text::from);
         let cpu_time = || recording.elapsed_ns?.checked_mul(recording.cpus?.into());
@@ -202,10 +217,7 @@ impl<'r> Converter<'r> {
             arch: text(&recording.arch),
             cpu_model: text(&recording.cpu_model),
             cpu_count: self.cpu_count,
-            labels: match said.labels.is_empty() {
-                true => None,
-                false => Some(serde_json::to_string(&said.labels)?.into()),
-            },
+            labels: self.labels.clone(),
             start_time: self.start,
             duration_ns: recording.elapsed_ns.map(signed).transpose()?,
             cpu_time_ns: cpu_time().map(signed).transpose()?,
@@ -216,6 +228,7 @@ impl<'r> Converter<'r> {
             source_uri: path.to_string_lossy().into(),
             source_bytes: signed(bytes)?,
             writer: concat!("bprec-fleet ", env!("CARGO_PKG_VERSION")).into(),
+            ingested_at: Some(UnixMicros::now()),
         });
         Ok(())
     }
@@ -262,6 +275,9 @@ impl<'r> Converter<'r> {
             recursion_misses: runs.misses.map(signed).transpose()?,
             is_estimate: runs.estimate.is_some(),
             is_partial: program.loaded.is_some() || program.unloaded.is_some(),
+            time_margin_ns: runs.estimate.and_then(|estimate| estimate.time_margin_ns).map(signed).transpose()?,
+            hour_of_week: self.start.map(UnixMicros::hour_of_week),
+            labels: self.labels.clone(),
         });
         Ok(())
     }
@@ -288,23 +304,19 @@ impl<'r> Converter<'r> {
             idle_weight: known(event.idle.value().map(|share| &share.count.weight))?,
             machine_weight: known(event.machine.value())?,
             lost: known(event.lost.value())?,
+            labels: self.labels.clone(),
         });
+        // Each sample that is charged to a program is in one function.
         for row in &event.rows {
-            self.charged(row, &name, &unit)?;
+            for part in row.parts.iter().flatten() {
+                let func = self.shared(&part.name);
+                self.sample(Some(row.program), Some(func), "program", &name, &unit, &part.line)?;
+            }
         }
         for (scope, line) in [("entry", &event.entry_unattributed), ("interpreter", &event.interpreted)] {
             if let Some(line) = line.value() {
                 self.sample(None, None, scope, &name, &unit, line)?;
             }
-        }
-        Ok(())
-    }
-
-    /// Charges of a program: each sample is in one part of it.
-    fn charged(&mut self, row: &Row, event: &Text, unit: &Text) -> Result<()> {
-        for part in row.parts.iter().flatten() {
-            let func = self.shared(&part.name);
-            self.sample(Some(row.program), Some(func), "program", event, unit, &part.line)?;
         }
         Ok(())
     }
@@ -346,12 +358,13 @@ impl<'r> Converter<'r> {
             self_weight: weight(columns.and_then(|columns| columns.own.value()))?,
             helper_weight: weight(columns.and_then(|columns| columns.helper.value()))?,
             entry_weight: weight(columns.and_then(|columns| columns.entry.value()))?,
+            labels: self.labels.clone(),
         };
         self.rows.samples.push(row);
         Ok(())
     }
 
-    /// Readings of all counters but run statistics, which have a table of their own.
+    /// Adds readings of all counters except run statistics, which are in `run_stats`.
     fn counters(&mut self, report: &bprec_report::CountersReport) -> Result<()> {
         for row in report.totals.iter().filter(|row| row.source != CounterSource::Stats) {
             let Some(totals) = row.counts.value() else { continue };
@@ -383,6 +396,7 @@ impl<'r> Converter<'r> {
                     time_running_ns: signed(reading.running_ns)?,
                     runs: runs(totals.values.runs)?,
                     measured_runs: runs(totals.values.measured)?,
+                    labels: self.labels.clone(),
                 };
                 self.rows.counters.push(row);
             }
@@ -402,20 +416,11 @@ impl<'r> Converter<'r> {
 
 impl ProgramTexts {
     fn of(program: &Program) -> ProgramTexts {
-        let identity = program.identity();
-        let mut hash = Sha256::new();
-        // Names may be anything: each is told from the next by its length.
-        for text in [&identity.prog_type, &program.label()].into_iter().chain(&identity.attached) {
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text);
-        }
-        let mut first = [0; 8];
-        first.copy_from_slice(&hash.finalize()[..8]);
         let version = program.metadata.iter().find(|metadata| metadata.key == VERSION_KEY);
         ProgramTexts {
             id: program.id.and_then(|id| i32::try_from(id).ok()),
             load_time_ns: program.load_time_ns.and_then(|ns| i64::try_from(ns).ok()),
-            key: format!("{:016x}", u64::from_be_bytes(first)).into(),
+            key: prog_key(program).into(),
             tag: program.tag.map(|tag| tag.to_string().into()),
             name: program.label().into(),
             prog_type: program.prog_type.map(|prog_type| prog_type.to_string().into()),
@@ -424,44 +429,47 @@ impl ProgramTexts {
     }
 }
 
-/// A number as tables have it. What does not fit is refused rather than shown as something else.
+/// Converts a number for a table.
+///
+/// # Errors
+/// Fails if the number does not fit.
 fn signed(value: u64) -> Result<i64> {
     i64::try_from(value).with_context(|| format!("{value} does not fit into 63 bits"))
 }
 
 impl Date {
-    /// The first and the last day there can be.
+    /// First and last day that a lake can have.
     pub(crate) const MIN: Date = Date { days: 0 };
     pub(crate) const MAX: Date = Date { days: 2_932_896 };
 
-    fn of(time: UnixMicros) -> Date {
+    /// Day of a moment.
+    pub(crate) fn of(time: UnixMicros) -> Date {
         Date { days: time.0.div_euclid(86_400_000_000) }
     }
 
-    /// The day that many days later.
+    /// Today by this machine's clock.
+    pub(crate) fn today() -> Date {
+        Date::of(UnixMicros::now())
+    }
+
+    /// Returns the day `days` later.
     pub(crate) fn plus_days(self, days: i64) -> Date {
         Date { days: self.days + days }
     }
 
-    /// Days from `since` up to this one.
+    /// Returns the number of days from `since` to this day.
     pub(crate) fn days_since(self, since: Date) -> i64 {
         self.days - since.days
     }
 }
 
-/// `YYYY-MM-DD`, by the proleptic Gregorian calendar.
+/// `YYYY-MM-DD`.
 impl std::fmt::Display for Date {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Years begin in March here, so that the day that some of them have more is their last.
-        let days = self.days + 719_468;
-        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month + 2) / 5 + 1;
-        let month = if month < 10 { month + 3 } else { month - 9 };
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
-        write!(f, "{year:04}-{month:02}-{day:02}")
+        match i32::try_from(self.days).ok().and_then(NaiveDate::from_epoch_days) {
+            Some(date) => write!(f, "{date}"),
+            None => write!(f, "day {} since 1970", self.days),
+        }
     }
 }
 
@@ -469,23 +477,10 @@ impl std::str::FromStr for Date {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Date> {
-        let wrong = || format!("{text:?} is no date: expected YYYY-MM-DD, from 1970 on");
-        let is_date = text.len() == 10
-            && text
-                .bytes()
-                .enumerate()
-                .all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() });
-        ensure!(is_date, wrong());
-        let numbers: Vec<i64> = text.split('-').map(str::parse).collect::<Result<_, _>>().with_context(wrong)?;
-        let [year, month, day] = numbers[..] else { bail!(wrong()) };
-        let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
-        let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-        let day_of_year = (153 * month + 2) / 5 + day - 1;
-        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-        let date = Date { days: era * 146_097 + day_of_era - 719_468 };
-        // A day or month that there is not comes back as another.
-        ensure!(date.to_string() == text && date.days >= 0, wrong());
-        Ok(date)
+        let date = text.parse::<NaiveDate>().ok().map(|date| Date { days: date.to_epoch_days().into() });
+        // The parser accepts other forms, too, so the text must equal the printed date.
+        let date = date.filter(|date| (Date::MIN..=Date::MAX).contains(date) && date.to_string() == text);
+        date.with_context(|| format!("{text:?} is not a date: expected YYYY-MM-DD, 1970 or later"))
     }
 }
 

@@ -1,28 +1,44 @@
-//! The tables of a lake: each row type is a Rust type, and its columns, their Parquet types and the order of the rows follow from it.
+//! Tables of a lake. A Rust type per table defines columns, Parquet types and order of the rows.
 //!
-//! Rules: no unsigned integers (Spark reads those of 64 bits as decimals), no floating point (sums must not depend on the order of
-//! addition), times in µs since 1970 UTC, durations in ns, plain UTF-8 text. What is not known is null, never zero. Within version 1 only
-//! nullable columns may be added, at the end of a table.
+//! No unsigned integers: Spark reads unsigned 64-bit integers as decimals. No floating point: sums must not depend on the order of addition.
+//! Times in µs since 1970 UTC, durations in ns, text in UTF-8. An unknown value is null, never zero. Within version 1, only nullable columns may
+//! be added, at the end of a table.
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+    ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-/// Version of the layout and of all tables.
+/// Version of the directory layout and of all tables.
 pub(crate) const SCHEMA_VERSION: i32 = 1;
 
-/// Text that many rows share.
+/// Text that rows share.
 pub(crate) type Text = Arc<str>;
 
-/// A moment, µs since 1970 UTC.
+/// Time, µs since 1970 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UnixMicros(pub(crate) i64);
 
-/// Types of columns.
-trait Value: Sized {
+impl UnixMicros {
+    /// Time by this machine's clock.
+    pub(crate) fn now() -> UnixMicros {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        UnixMicros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    /// Hours since Monday 00:00 UTC, 0 to 167.
+    pub(crate) fn hour_of_week(self) -> i32 {
+        const US_PER_HOUR: i64 = 3_600_000_000;
+        // 1970-01-01 was a Thursday.
+        (self.0.div_euclid(US_PER_HOUR) + 3 * 24).rem_euclid(7 * 24) as i32
+    }
+}
+
+/// Type of a column.
+trait ColumnType: Sized {
     const NULLABLE: bool = false;
     fn data_type() -> DataType;
     fn array<'v>(values: impl Iterator<Item = &'v Self>) -> ArrayRef
@@ -30,20 +46,20 @@ trait Value: Sized {
         Self: 'v;
 }
 
-macro_rules! value {
-    ($type:ty, $array:ty, $data_type:expr, |$value:ident| $plain:expr) => {
-        impl Value for $type {
+macro_rules! column {
+    ($type:ty, $array:ty, $data_type:expr, |$value:ident| $plain:expr $(, $zoned:ident($zone:literal))?) => {
+        impl ColumnType for $type {
             fn data_type() -> DataType {
                 $data_type
             }
 
             fn array<'v>(values: impl Iterator<Item = &'v $type>) -> ArrayRef {
                 let values: $array = values.map(|$value| Some($plain)).collect();
-                Arc::new(at_utc(values))
+                Arc::new(values$(.$zoned($zone))?)
             }
         }
 
-        impl Value for Option<$type> {
+        impl ColumnType for Option<$type> {
             const NULLABLE: bool = true;
 
             fn data_type() -> DataType {
@@ -52,51 +68,34 @@ macro_rules! value {
 
             fn array<'v>(values: impl Iterator<Item = &'v Option<$type>>) -> ArrayRef {
                 let values: $array = values.map(|value| value.as_ref().map(|$value| $plain)).collect();
-                Arc::new(at_utc(values))
+                Arc::new(values$(.$zoned($zone))?)
             }
         }
     };
 }
 
-/// Times get their zone; everything else stays as it is.
-trait AtUtc: Array {
-    fn at_utc(self) -> Self;
-}
+column!(Text, StringArray, DataType::Utf8, |text| &**text);
+column!(i32, Int32Array, DataType::Int32, |number| *number);
+column!(i64, Int64Array, DataType::Int64, |number| *number);
+column!(bool, BooleanArray, DataType::Boolean, |flag| *flag);
+column!(
+    UnixMicros,
+    TimestampMicrosecondArray,
+    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+    |time| time.0,
+    with_timezone("UTC")
+);
 
-macro_rules! as_it_is {
-    ($($array:ty),*) => { $(impl AtUtc for $array { fn at_utc(self) -> Self { self } })* };
-}
-
-as_it_is!(StringArray, Int32Array, Int64Array, BooleanArray);
-
-impl AtUtc for TimestampMicrosecondArray {
-    fn at_utc(self) -> Self {
-        self.with_timezone("UTC")
-    }
-}
-
-fn at_utc<A: AtUtc>(values: A) -> A {
-    values.at_utc()
-}
-
-value!(Text, StringArray, DataType::Utf8, |text| &**text);
-value!(i32, Int32Array, DataType::Int32, |number| *number);
-value!(i64, Int64Array, DataType::Int64, |number| *number);
-value!(bool, BooleanArray, DataType::Boolean, |flag| *flag);
-value!(UnixMicros, TimestampMicrosecondArray, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), |time| {
-    time.0
-});
-
-/// A table by its name, and what its files are made of.
+/// Name, columns and order of the rows of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) schema: SchemaRef,
-    /// Columns that order the rows of each file.
+    /// Columns by which the rows of each file are sorted.
     pub(crate) sorted_by: &'static [&'static str],
 }
 
-/// Rows of one table.
+/// Row of a table.
 pub(crate) trait Row: Sized {
     fn table() -> Table;
     fn sort(rows: &mut [Self]);
@@ -133,7 +132,7 @@ macro_rules! table {
 }
 
 table! {
-    /// A recording, and the host that it is of.
+    /// A recording and its host.
     RecordingRow, "recording", sorted by [host_id, start_time, recording_id], {
         schema_version: i32,
         recording_id: Text,
@@ -154,11 +153,12 @@ table! {
         source_uri: Text,
         source_bytes: i64,
         writer: Text,
+        ingested_at: Option<UnixMicros>,
     }
 }
 
 table! {
-    /// A program on a host, as one recording or several of a batch knew it.
+    /// A program on a host, once per batch.
     ProgRow, "prog", sorted by [prog_key, host_id, prog_id, load_time_ns], {
         host_id: Option<Text>,
         kernel_release: Option<Text>,
@@ -178,7 +178,7 @@ table! {
 }
 
 table! {
-    /// Runs of a program in a recording, by the kernel's statistics.
+    /// Runs of a program in a recording, by the kernel's run statistics.
     RunStatsRow, "run_stats", sorted by [prog_key, host_id, window_start], {
         host_id: Option<Text>,
         kernel_release: Option<Text>,
@@ -198,11 +198,14 @@ table! {
         recursion_misses: Option<i64>,
         is_estimate: bool,
         is_partial: bool,
+        time_margin_ns: Option<i64>,
+        hour_of_week: Option<i32>,
+        labels: Option<Text>,
     }
 }
 
 table! {
-    /// Samples of an event in a recording, whatever they were taken in.
+    /// All samples of an event in a recording.
     EventRow, "event", sorted by [event, host_id, window_start], {
         host_id: Option<Text>,
         kernel_release: Option<Text>,
@@ -217,11 +220,12 @@ table! {
         idle_weight: Option<i64>,
         machine_weight: Option<i64>,
         lost: Option<i64>,
+        labels: Option<Text>,
     }
 }
 
 table! {
-    /// Samples of an event that are charged to a function of a program, or to BPF without a program.
+    /// Samples of an event that are charged to a function of a program, or to BPF code of no known program.
     SampleRow, "sample", sorted by [prog_key, host_id, window_start, event, func], {
         host_id: Option<Text>,
         kernel_release: Option<Text>,
@@ -243,11 +247,12 @@ table! {
         self_weight: Option<i64>,
         helper_weight: Option<i64>,
         entry_weight: Option<i64>,
+        labels: Option<Text>,
     }
 }
 
 table! {
-    /// A counter of a recording over all of its time, as it was read.
+    /// Reading of a counter over the whole recording.
     CounterRow, "counter", sorted by [scope, event, prog_key, host_id, window_start], {
         host_id: Option<Text>,
         kernel_release: Option<Text>,
@@ -266,15 +271,16 @@ table! {
         time_running_ns: i64,
         runs: Option<i64>,
         measured_runs: Option<i64>,
+        labels: Option<Text>,
     }
 }
 
-/// Every table but `recording`, whose files are the marks of what was committed.
+/// All tables except `recording`, whose files are the commits.
 pub(crate) fn fact_tables() -> [Table; 5] {
     [ProgRow::table(), RunStatsRow::table(), EventRow::table(), SampleRow::table(), CounterRow::table()]
 }
 
-/// Every table.
+/// All tables.
 pub(crate) fn tables() -> [Table; 6] {
     let [prog, run_stats, event, sample, counter] = fact_tables();
     [RecordingRow::table(), prog, run_stats, event, sample, counter]

@@ -1,38 +1,38 @@
-//! Verification: a lake is what imports made of it.
+//! Verification: every file of a lake is the one that was committed, and its rows are consistent.
 
-use crate::answer::Value;
 use crate::engine::{DataFusionEngine, Engine};
 use crate::lake::Lake;
+use crate::print::cell;
 use crate::rows::Date;
 use crate::schema::tables;
 use anyhow::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Findings.
+/// Contents of a lake, and its faults.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) batches: usize,
     pub(crate) recordings: u64,
     pub(crate) rows: u64,
-    /// Findings that make sums wrong.
+    /// Faults that make sums wrong.
     pub(crate) faults: Vec<String>,
-    /// Files that count for nothing.
+    /// Files that no query reads.
     pub(crate) remarks: Vec<String>,
 }
 
-/// Rows that would make sums wrong, by what is wrong with them. No answer has a row in a lake that is whole.
+/// Faults, each with a query for the rows that have it.
 const CHECKS: [(&str, &str); 3] = [
     (
-        "a recording is there more than once",
+        "a recording is in the lake more than once",
         "SELECT recording_id, COUNT(*) AS times FROM recording GROUP BY recording_id HAVING COUNT(*) > 1",
     ),
     (
-        "a host begins several recordings in the same microsecond",
+        "a host starts several recordings in the same microsecond",
         "SELECT host_id, start_time, COUNT(*) AS times FROM recording \
          WHERE host_id IS NOT NULL AND start_time IS NOT NULL GROUP BY host_id, start_time HAVING COUNT(*) > 1",
     ),
     (
-        "samples charged to BPF do not add up to those of the event",
+        "the sum of samples in `sample` differs from the samples charged to BPF in `event`",
         "SELECT e.host_id, e.window_start, e.event, e.weight, s.weight AS charged FROM \
          (SELECT host_id, window_start, event, SUM(CAST(bpf_weight AS DECIMAL(20,0))) AS weight FROM event GROUP BY host_id, window_start, event) e \
          LEFT JOIN (SELECT host_id, window_start, event, SUM(CAST(weight AS DECIMAL(20,0))) AS weight FROM sample GROUP BY host_id, window_start, event) s \
@@ -41,10 +41,10 @@ const CHECKS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Reads all of a lake.
+/// Reads a lake completely and returns its faults.
 ///
 /// # Errors
-/// When there is none, or a mark of a commit cannot be read. What else is wrong is found.
+/// Fails if the lake is missing or a file of `recording` cannot be read.
 pub(crate) fn verify(path: &Path) -> Result<Findings> {
     let lake = Lake::open(path, (Date::MIN, Date::MAX))?;
     let mut findings = Findings { batches: lake.batches.len(), ..Findings::default() };
@@ -57,11 +57,9 @@ pub(crate) fn verify(path: &Path) -> Result<Findings> {
             }
         }
     }
-    let remark = |path: &Path, what| format!("{}: {what}", path.display());
-    findings.remarks.extend(lake.foreign.iter().map(|path| remark(path, "is not of bprec-fleet")));
-    let left_over = "is of no commit; the next import removes it";
-    findings.remarks.extend(lake.left_over.iter().map(|path| remark(path, left_over)));
-    // Queries refuse damaged files, which are told of already.
+    let remark = |path: &PathBuf| format!("{}: belongs to no commit, and no query reads it", path.display());
+    findings.remarks.extend(lake.foreign.iter().map(remark));
+    // Queries would only repeat that they refuse the damaged files.
     if !findings.faults.is_empty() {
         return Ok(findings);
     }
@@ -70,21 +68,11 @@ pub(crate) fn verify(path: &Path) -> Result<Findings> {
         match engine.ask(sql) {
             Ok(answer) => findings.faults.extend(answer.rows.iter().map(|row| {
                 let values: Vec<String> =
-                    answer.columns.iter().zip(row).map(|(name, value)| said(name, value)).collect();
+                    answer.columns.iter().zip(row).map(|(name, value)| format!("{name} {}", cell(value))).collect();
                 format!("{what}: {}", values.join(", "))
             })),
             Err(error) => findings.faults.push(format!("{error:#}")),
         }
     }
     Ok(findings)
-}
-
-fn said(name: &str, value: &Value) -> String {
-    match value {
-        Value::Null => format!("{name} not known"),
-        Value::Integer(number) => format!("{name} {number}"),
-        Value::Real(number) => format!("{name} {number}"),
-        Value::Bool(flag) => format!("{name} {flag}"),
-        Value::Text(text) => format!("{name} {text}"),
-    }
 }

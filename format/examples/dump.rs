@@ -1,6 +1,6 @@
-//! One line a record, in the order of their times: `dump FILE`.
+//! Prints one line per record, ordered by time: `dump FILE`.
 
-#![expect(clippy::print_stdout, reason = "what the example is for")]
+#![expect(clippy::print_stdout, reason = "output of the example")]
 
 use bprec_format::{Decoded, Recording};
 

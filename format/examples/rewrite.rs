@@ -1,7 +1,7 @@
-//! Writes a recording, file or stream, whole or cut off, as a file that every perf opens: `rewrite FROM TO`.
+//! Writes a recording (a file or a stream, complete or cut off) as a file that every perf opens: `rewrite FROM TO`.
 
-use bprec_format::rewrite::{Care, Rewriter};
-use bprec_format::{FILE_HEADER_BYTES, Recording};
+use bprec_format::rewrite::Rewriter;
+use bprec_format::{FILE_HEADER_BYTES, Recording, Resync};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut paths = std::env::args_os().skip(1);
@@ -12,13 +12,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     while let Some(item) = records.next() {
         // A damaged part of the recording is left out.
         let Ok(item) = item else { continue };
-        // The events of a stream stand in records in front of all others.
+        // In a stream, records at the start describe the events.
         if !item.is_description() || writer.is_some() {
             let writer = match &mut writer {
                 Some(writer) => writer,
-                None => writer.insert(Rewriter::begin(item.metadata(), Care::Repair, &mut out)?),
+                None => writer.insert(Rewriter::begin_smallest(item.metadata(), &mut out)?),
             };
-            writer.record(&item.record, item.is_description(), &mut out);
+            if Resync::new(writer.events(), false).unfit(&item.record).is_none() {
+                writer.record(&item.record, item.is_description(), &mut out);
+            }
         }
     }
     let writer: Rewriter = writer.ok_or("no record")?;

@@ -8,7 +8,7 @@
 //! Writers therefore use the smallest size that holds all fields set. Kernel versions that introduced the sizes: 2.6.31
 //! (64), 2.6.33 (72), 3.4 (80), 3.7 (96), 3.19 (104), 4.1 (112), 5.5 (120), 5.13 (128) and 6.3 (136).
 
-use crate::layout::{Codec, Padded, Plain, layout, number};
+use crate::layout::{Codec, Padded, Plain, layout};
 use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Size in bytes of the newest layout that this crate decodes (`PERF_ATTR_SIZE_VER9`). Bytes beyond it are ignored.
@@ -17,7 +17,7 @@ pub const ATTR_SIZE_MAX: usize = 144;
 /// Attr sizes that have a name in the kernel, in bytes, smallest first: `PERF_ATTR_SIZE_VER0` … `VER9`.
 pub const ATTR_SIZES: [u32; 10] = [64, 72, 80, 96, 104, 112, 120, 128, 136, 144];
 
-/// The values of `perf_event_attr.type` that are fixed by the ABI; other numbers are dynamic PMUs from sysfs.
+/// Values of `perf_event_attr.type` that the ABI fixes; other numbers belong to PMUs, which sysfs lists.
 pub mod event_type {
     /// Generalised hardware event (`PERF_TYPE_HARDWARE`).
     pub const HARDWARE: u32 = 0;
@@ -41,23 +41,16 @@ pub mod software {
     pub const TASK_CLOCK: u64 = 1;
     /// Never fires; carries side-band records.
     pub const DUMMY: u64 = 9;
-    /// Output of `bpf_perf_event_output`, and perf's way to put other tools' payloads into samples.
+    /// Event of the samples that `bpf_perf_event_output` writes; perf also uses such samples for payloads of other
+    /// tools.
     pub const BPF_OUTPUT: u64 = 10;
 }
 
-macro_rules! bits {
-    ($(#[$doc:meta])* $name:ident { $($(#[$bdoc:meta])* $bit:ident = $n:expr;)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-        pub struct $name(pub u64);
-
+/// Defines the operations of a set of bits.
+macro_rules! bit_set {
+    ($name:ident) => {
         impl $name {
-            $($(#[$bdoc])* pub const $bit: $name = $name(1 << $n);)*
-
-            /// Every named bit with its name, lowest first.
-            pub const NAMES: &'static [($name, &'static str)] = &[$(($name::$bit, stringify!($bit)),)*];
-
-            /// True when all bits of `other` are set.
+            /// Returns true if all bits of `other` are set.
             #[inline]
             pub const fn contains(self, other: $name) -> bool {
                 self.0 & other.0 == other.0
@@ -75,6 +68,27 @@ macro_rules! bits {
                 $name(self.0 & !other.0)
             }
         }
+    };
+}
+
+pub(crate) use bit_set;
+
+macro_rules! bits {
+    ($(#[$doc:meta])* $name:ident { $($(#[$bdoc:meta])* $bit:ident = $n:expr;)* }) => {
+        layout! {
+            $(#[$doc])*
+            #[derive(Copy, Hash, Default)]
+            pub struct $name(pub u64);
+        }
+
+        impl $name {
+            $($(#[$bdoc])* pub const $bit: $name = $name(1 << $n);)*
+
+            /// Every named bit with its name, lowest first.
+            pub const NAMES: &'static [($name, &'static str)] = &[$(($name::$bit, stringify!($bit)),)*];
+        }
+
+        bit_set!($name);
     };
 }
 
@@ -115,7 +129,7 @@ bits! {
         WEIGHT = 14;
         /// Memory access description (since 3.10).
         DATA_SRC = 15;
-        /// Like `ID`, at a fixed place: first in samples, last in trailers (since 3.12).
+        /// Id of the parent event at a fixed place: first in samples, last in trailers (since 3.12).
         IDENTIFIER = 16;
         /// Transaction flags (since 3.13).
         TRANSACTION = 17;
@@ -137,7 +151,7 @@ bits! {
 }
 
 bits! {
-    /// `attr.read_format`: the shape of counter values.
+    /// `attr.read_format`: layout of counter values.
     ReadFormat {
         /// Time enabled, ns.
         TOTAL_TIME_ENABLED = 0;
@@ -153,7 +167,7 @@ bits! {
 }
 
 bits! {
-    /// The flag word of the attr, flag n at bit n whatever the byte order of the input was.
+    /// Flags of the attr; flag n is bit n in both byte orders.
     AttrFlags {
         /// Starts disabled.
         DISABLED = 0;
@@ -243,7 +257,7 @@ impl AttrFlags {
         (self.0 >> PRECISE_IP_SHIFT & 3) as u8
     }
 
-    /// The same flags with `precise_ip` set.
+    /// Returns the flags with this `precise_ip`.
     #[must_use]
     pub const fn with_precise_ip(self, level: u8) -> AttrFlags {
         AttrFlags(self.0 & !(3 << PRECISE_IP_SHIFT) | (level as u64 & 3) << PRECISE_IP_SHIFT)
@@ -251,7 +265,7 @@ impl AttrFlags {
 
     /// Converts the flag word of an attr in this byte order.
     ///
-    /// On big-endian machines flag n is bit 63−n; `precise_ip` keeps its own bits' order.
+    /// On big-endian machines flag n is bit 63−n. The two bits of `precise_ip` keep their order.
     fn from_word(word: u64, endian: Endian) -> AttrFlags {
         match endian {
             Endian::Little => AttrFlags(word),
@@ -276,8 +290,8 @@ fn swap_precise_ip(flags: u64) -> u64 {
 
 layout! {
     /// A decoded `perf_event_attr`. Fields have the kernel's names; a union has the name of the member that sampling
-    /// events use.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    /// events use. New kernels add fields: end a literal with `..EventAttr::default()`.
+    #[derive(Default)]
     #[expect(missing_docs, reason = "the fields are documented in perf_event_open(2) under the same names")]
     pub struct EventAttr {
         /// `type`, see [`event_type`].
@@ -310,9 +324,6 @@ layout! {
         pub config4: u64,
     }
 }
-
-number!(SampleType: u64);
-number!(ReadFormat: u64);
 
 const _: () = assert!(<Plain as Codec<'_, EventAttr>>::MIN_BYTES == ATTR_SIZE_MAX);
 
@@ -350,7 +361,7 @@ impl EventAttr {
     /// A `size` of 0 means 64. Bytes beyond [`ATTR_SIZE_MAX`] are ignored.
     ///
     /// # Errors
-    /// When fewer than `size` bytes are there, or `size` is between 1 and 63.
+    /// Fails if `bytes` are fewer than `size`, or `size` is between 1 and 63.
     pub fn parse(bytes: &[u8], offset: u64, endian: Endian) -> Result<EventAttr> {
         let size = match endian.u32_at(bytes, 4) {
             None => return Err(Error::truncated(offset, "perf_event_attr", 64, bytes.len() as u64)),
@@ -358,7 +369,7 @@ impl EventAttr {
             Some(size) => size,
         };
         if size < 64 {
-            return Err(Error::value(offset + 4, "attr.size", size.into(), "0 or at least 64"));
+            return Err(Error::value(offset + 4, "attr.size", size.into(), "0, or a size of 64 bytes or more"));
         }
         let given = bytes
             .get(..size as usize)

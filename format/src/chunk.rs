@@ -25,15 +25,14 @@ pub struct Chunk<'a> {
 pub enum Origin {
     /// Bytes of the input, unchanged.
     Input,
-    /// Bytes of a stream without the large data outside its records' sizes, which were skipped.
+    /// Bytes of a stream, without the large data that follows some records outside of their sizes: this data was skipped.
     InputWithoutOutside,
     /// Compressed records.
     Decompressed,
 }
 
 impl<'a> Chunk<'a> {
-    /// The records, first to last. All are whole. A COMPRESSED record is followed, in the next chunks, by the records
-    /// that it holds.
+    /// Records of the chunk, all complete. The records unpacked from a COMPRESSED record are in the chunks after it.
     pub fn records(&self) -> Records<'a> {
         match self.origin {
             Origin::Input => Records::new(self.bytes, self.offset, self.endian),
@@ -41,7 +40,7 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// The byte order of the records.
+    /// Byte order of the records.
     pub fn endian(&self) -> Endian {
         self.endian
     }
@@ -55,7 +54,7 @@ impl<'a> Chunk<'a> {
 pub(crate) struct Run {
     /// Bytes of the run.
     pub(crate) len: usize,
-    /// The slice of a zstd stream in the record that the run ends with.
+    /// Slice of a zstd stream, if the run ends with a compressed record.
     pub(crate) compressed: Option<Range<usize>>,
     /// Damage that ends the run.
     pub(crate) error: Option<Error>,
@@ -87,7 +86,7 @@ pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: 
                 }
             }
         }
-        if matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2) {
+        if record.kind.is_compressed() {
             run.compressed = Some(compressed_range(&record, run.len, endian));
         }
         run.len += total_bytes;
@@ -98,8 +97,8 @@ pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: 
     run
 }
 
-/// Range of the zstd bytes of a compressed record that starts at `start`. Bytes that COMPRESSED2 announces beyond its
-/// end is not there.
+/// Range of the zstd bytes of a compressed record that starts at `start`; a length in COMPRESSED2 that exceeds the record is
+/// cut.
 fn compressed_range(record: &Record<'_>, start: usize, endian: Endian) -> Range<usize> {
     let end = start + record.bytes.len();
     if record.kind == RecordType::COMPRESSED {
@@ -125,8 +124,8 @@ pub struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// The chunks of the records in `bytes`, which lie at `offset` of the input. `unpacked_limit_bytes` is the most that
-    /// one compressed record may hold, as the COMPRESSED feature says (`mmap_len`).
+    /// Chunks of the records in `bytes`, which lie at `offset` of the input. `unpacked_limit_bytes` limits the bytes that one
+    /// compressed record unpacks to (`mmap_len` of the COMPRESSED feature).
     pub fn new(bytes: &'a [u8], offset: u64, endian: Endian, unpacked_limit_bytes: Option<u64>) -> Chunks<'a> {
         let inflate = Inflate::new(unpacked_limit_bytes);
         Chunks { rest: bytes, offset, endian, inflate, packed: &[], error: None, damage: Vec::new().into_iter() }
@@ -144,9 +143,9 @@ impl<'a> Chunks<'a> {
         self.offset
     }
 
-    /// The next chunk; `None` at the end.
+    /// Next chunk; `None` at the end.
     ///
-    /// After an error in a compressed record, iteration continues with the plain records behind it; any other error
+    /// After an error in a compressed record, iteration continues with the plain records after it; any other error
     /// ends it.
     #[expect(clippy::should_implement_trait, reason = "a chunk borrows from the buffer it was unpacked into")]
     pub fn next(&mut self) -> Option<Result<Chunk<'_>>> {

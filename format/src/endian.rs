@@ -17,49 +17,6 @@ impl Endian {
     /// The byte order of the machine this code runs on.
     pub const NATIVE: Endian = if cfg!(target_endian = "big") { Endian::Big } else { Endian::Little };
 
-    /// Decodes two bytes.
-    #[inline]
-    pub fn u16(self, bytes: [u8; 2]) -> u16 {
-        match self {
-            Endian::Little => u16::from_le_bytes(bytes),
-            Endian::Big => u16::from_be_bytes(bytes),
-        }
-    }
-
-    /// Decodes four bytes.
-    #[inline]
-    pub fn u32(self, bytes: [u8; 4]) -> u32 {
-        match self {
-            Endian::Little => u32::from_le_bytes(bytes),
-            Endian::Big => u32::from_be_bytes(bytes),
-        }
-    }
-
-    /// Decodes eight bytes.
-    #[inline]
-    pub fn u64(self, bytes: [u8; 8]) -> u64 {
-        let value = u64::from_ne_bytes(bytes);
-        if self == Endian::NATIVE { value } else { swapped(value) }
-    }
-
-    /// The `u16` at byte `at`; `None` beyond the end of `bytes`.
-    #[inline]
-    pub fn u16_at(self, bytes: &[u8], at: usize) -> Option<u16> {
-        bytes.get(at..)?.first_chunk().map(|b| self.u16(*b))
-    }
-
-    /// The `u32` at byte `at`; `None` beyond the end of `bytes`.
-    #[inline]
-    pub fn u32_at(self, bytes: &[u8], at: usize) -> Option<u32> {
-        bytes.get(at..)?.first_chunk().map(|b| self.u32(*b))
-    }
-
-    /// The `u64` at byte `at`; `None` beyond the end of `bytes`.
-    #[inline]
-    pub fn u64_at(self, bytes: &[u8], at: usize) -> Option<u64> {
-        bytes.get(at..)?.first_chunk().map(|b| self.u64(*b))
-    }
-
     /// Decodes 1 to 16 bytes as an unsigned integer; `None` for any other number of bytes.
     pub fn uint(self, bytes: &[u8]) -> Option<u128> {
         (1..=16).contains(&bytes.len()).then(|| match self {
@@ -67,41 +24,67 @@ impl Endian {
             Endian::Big => BigEndian::read_uint128(bytes, bytes.len()),
         })
     }
-
-    /// The bytes of an integer in this order.
-    #[inline]
-    pub fn bytes_u16(self, value: u16) -> [u8; 2] {
-        match self {
-            Endian::Little => value.to_le_bytes(),
-            Endian::Big => value.to_be_bytes(),
-        }
-    }
-
-    /// The bytes of an integer in this order.
-    #[inline]
-    pub fn bytes_u32(self, value: u32) -> [u8; 4] {
-        match self {
-            Endian::Little => value.to_le_bytes(),
-            Endian::Big => value.to_be_bytes(),
-        }
-    }
-
-    /// The bytes of an integer in this order.
-    #[inline]
-    pub fn bytes_u64(self, value: u64) -> [u8; 8] {
-        match self {
-            Endian::Little => value.to_le_bytes(),
-            Endian::Big => value.to_be_bytes(),
-        }
-    }
 }
 
-/// Swaps the bytes of a value. Nearly all recordings have the reader's byte order: for these, a call that is almost
-/// never made costs less than a swap with an unused result.
+/// Swaps the bytes of a value. Nearly all recordings have the byte order of this machine and need no swap. For these, a
+/// branch around this call costs less than a swap whose result is not used.
 #[cold]
 #[inline(never)]
 fn swapped(value: u64) -> u64 {
     value.swap_bytes()
+}
+
+/// Defines decoding, encoding, checked reads and writes of integers.
+macro_rules! integers {
+    ($($ty:ident, $swapped:path, $at:ident, $bytes:ident;)*) => {
+        impl Endian {
+            $(
+                #[doc = concat!("Decodes a `", stringify!($ty), "`.")]
+                #[inline]
+                pub fn $ty(self, bytes: [u8; size_of::<$ty>()]) -> $ty {
+                    let value = $ty::from_ne_bytes(bytes);
+                    if self == Endian::NATIVE { value } else { $swapped(value) }
+                }
+
+                #[doc = concat!("Decodes the `", stringify!($ty), "` at byte `at`; `None` beyond the end of `bytes`.")]
+                #[inline]
+                pub fn $at(self, bytes: &[u8], at: usize) -> Option<$ty> {
+                    bytes.get(at..)?.first_chunk().map(|bytes| self.$ty(*bytes))
+                }
+
+                #[doc = concat!("Encodes a `", stringify!($ty), "`.")]
+                #[inline]
+                pub fn $bytes(self, value: $ty) -> [u8; size_of::<$ty>()] {
+                    let value = if self == Endian::NATIVE { value } else { value.swap_bytes() };
+                    value.to_ne_bytes()
+                }
+            )*
+        }
+
+        impl Reader<'_> {
+            $(
+                #[doc = concat!("Reads a `", stringify!($ty), "`; `what` names it in errors.")]
+                pub fn $ty(&mut self, what: &'static str) -> Result<$ty> {
+                    self.array(what).map(|bytes| self.endian.$ty(bytes))
+                }
+            )*
+        }
+
+        impl Writer<'_> {
+            $(
+                #[doc = concat!("Appends a `", stringify!($ty), "`.")]
+                pub fn $ty(&mut self, value: $ty) -> &mut Self {
+                    self.bytes(&self.endian.$bytes(value))
+                }
+            )*
+        }
+    };
+}
+
+integers! {
+    u16, u16::swap_bytes, u16_at, bytes_u16;
+    u32, u32::swap_bytes, u32_at, bytes_u32;
+    u64, swapped, u64_at, bytes_u64;
 }
 
 /// A cursor over bytes in one byte order. Every read is checked and every error carries its offset, counted from `base`.
@@ -168,24 +151,9 @@ impl<'a> Reader<'a> {
         Ok(*bytes)
     }
 
-    /// One byte.
+    /// Reads one byte; `what` names it in errors.
     pub fn u8(&mut self, what: &'static str) -> Result<u8> {
         self.array::<1>(what).map(|[b]| b)
-    }
-
-    /// Two bytes as an integer.
-    pub fn u16(&mut self, what: &'static str) -> Result<u16> {
-        self.array(what).map(|b| self.endian.u16(b))
-    }
-
-    /// Four bytes as an integer.
-    pub fn u32(&mut self, what: &'static str) -> Result<u32> {
-        self.array(what).map(|b| self.endian.u32(b))
-    }
-
-    /// Eight bytes as an integer.
-    pub fn u64(&mut self, what: &'static str) -> Result<u64> {
-        self.array(what).map(|b| self.endian.u64(b))
     }
 
     /// Checks a count of elements of at least `min_bytes` each: fails if fewer bytes are left, so that the caller may
@@ -229,7 +197,7 @@ impl<'a> Writer<'a> {
         self.endian
     }
 
-    /// Number of bytes in the buffer, including those from before this writer.
+    /// Number of bytes in the buffer, including bytes from before this writer.
     pub fn position(&self) -> usize {
         self.out.len()
     }
@@ -244,21 +212,6 @@ impl<'a> Writer<'a> {
     pub fn u8(&mut self, value: u8) -> &mut Self {
         self.out.push(value);
         self
-    }
-
-    /// Appends an integer.
-    pub fn u16(&mut self, value: u16) -> &mut Self {
-        self.bytes(&self.endian.bytes_u16(value))
-    }
-
-    /// Appends an integer.
-    pub fn u32(&mut self, value: u32) -> &mut Self {
-        self.bytes(&self.endian.bytes_u32(value))
-    }
-
-    /// Appends an integer.
-    pub fn u64(&mut self, value: u64) -> &mut Self {
-        self.bytes(&self.endian.bytes_u64(value))
     }
 
     /// Appends `count` zero bytes.

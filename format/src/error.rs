@@ -2,9 +2,9 @@
 
 /// A structural error in a recording: its place, the structure being read, and the problem.
 ///
-/// `offset` counts from the start of the input given by the caller (for a file: from its first byte). For an error in
-/// compressed data it is the offset of the compressed record, and `problem` has the offset in the decompressed stream.
-/// For an error in a field of an unpacked record, `offset` counts from the start of the decompressed stream (see
+/// `offset` counts from the start of the input given by the caller (for a file: from its first byte). In compressed
+/// data, `offset` is the offset of the compressed record, and `problem` has the offset in the decompressed stream. For
+/// an error in a field of an unpacked record, `offset` counts from the start of the decompressed stream (see
 /// [`Chunk::origin`](crate::Chunk::origin)).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("offset {offset:#x}: {what}: {problem}")]
@@ -23,7 +23,7 @@ pub struct Error {
 #[non_exhaustive]
 pub enum Problem {
     /// Fewer bytes than the structure needs.
-    #[error("needs {needed} bytes, {available} are there")]
+    #[error("needs {needed} bytes, but only {available} bytes are left")]
     Truncated {
         /// Bytes the structure needs.
         needed: u64,
@@ -31,7 +31,7 @@ pub enum Problem {
         available: u64,
     },
     /// A value outside what the format allows.
-    #[error("{found:#x} is not allowed, expected {expected}")]
+    #[error("the value is {found:#x}, expected {expected}")]
     Value {
         /// The value found.
         found: u64,
@@ -39,7 +39,7 @@ pub enum Problem {
         expected: &'static str,
     },
     /// String without a terminating NUL.
-    #[error("string without a terminating NUL")]
+    #[error("the string has no terminating NUL")]
     NoNul,
     /// Other problem, described in words.
     #[error("{0}")]
@@ -57,7 +57,7 @@ impl Error {
         Error { offset, what, problem: Problem::Value { found, expected } }
     }
 
-    /// Error for `what` at `offset`; `problem` describes it in words.
+    /// Error for `what` at `offset`; `problem` describes the error in words.
     pub fn other(offset: u64, what: &'static str, problem: impl Into<String>) -> Error {
         Error { offset, what, problem: Problem::Other(problem.into()) }
     }

@@ -72,8 +72,9 @@ impl EventAttr {
         format!("mem:{:#x}:{letters}", self.config1)
     }
 
-    /// Modifiers of the event: `:u`, `:ppH`. Guests are excluded by default if other modes are excluded or `precise_ip`
-    /// is set.
+    /// Modifiers of the event as perf prints them: `:u`, `:ppH`. `H` and `G` stand for host and guests that are not
+    /// excluded. They are printed if the host is excluded. Otherwise they are printed if guests are excluded and a mode
+    /// is excluded or `precise_ip` is set, or if neither guests nor a mode is excluded and `precise_ip` is 0.
     fn modifiers(&self) -> String {
         let has = |flag| self.flags.contains(flag);
         let mut letters = String::new();
@@ -96,7 +97,7 @@ impl EventAttr {
     }
 }
 
-/// `config`: cache, operation and result in a byte each.
+/// Name of a generalised cache event: `config` has cache, operation and result in a byte each.
 fn cache_name(config: u64) -> String {
     let [cache, op, result, ..] = config.to_le_bytes();
     match (CACHES.get(usize::from(cache)), CACHE_OPS.get(usize::from(op)), result) {
@@ -107,8 +108,8 @@ fn cache_name(config: u64) -> String {
 }
 
 impl Metadata<'_> {
-    /// Names of all events, each from the first source that has one: EVENT_DESC, EVENT_UPDATE, the tracepoint's format,
-    /// HEADER_EVENT_TYPE of an old stream, or [`EventAttr::default_name`].
+    /// Names of all events, each from the first source that has a name: EVENT_DESC, EVENT_UPDATE, the tracepoint's
+    /// format, HEADER_EVENT_TYPE of an old stream, or [`EventAttr::default_name`].
     pub fn event_names(&self) -> Vec<String> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let described: Vec<_> = self
@@ -129,13 +130,14 @@ impl Metadata<'_> {
                 tracepoints.entry(u64::from(format.id)).or_insert_with(name);
             }
         }
-        // If several have the same first id, the first one counts.
+        // If several described events have the same first id, the first one is used.
         let mut by_id: HashMap<u64, usize> = HashMap::new();
         for (index, desc) in described.iter().enumerate() {
             desc.ids.first().map(|id| *by_id.entry(*id).or_insert(index));
         }
         let name = |(index, event): (usize, &crate::FileAttr)| {
-            // Both are in the order of the attrs, but an old file may describe fewer events than it has.
+            // Attrs and described events are in the same order. An old file may describe fewer events than it has; then
+            // the ids decide.
             let by_position = described.get(index).filter(|_| described.len() == self.attrs().len());
             let first_by_id = || described.get(*event.ids.iter().filter_map(|id| by_id.get(id)).min()?);
             if let Some(desc) = by_position.or_else(first_by_id) {

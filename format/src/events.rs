@@ -6,12 +6,13 @@ use std::collections::HashMap;
 
 /// An event with the layout of its records.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Event {
     /// Attr of the event.
     pub attr: EventAttr,
     /// Ids of the event.
     pub ids: Vec<u64>,
-    /// Layout of its records.
+    /// Layout of the event's records.
     pub layout: SampleLayout,
 }
 
@@ -23,7 +24,7 @@ const QUICK_MAX: usize = 1 << 12;
 pub struct Events {
     events: Vec<Event>,
     endian: Endian,
-    /// Index of the event of each id; of events with the same id, the first.
+    /// Index of the event of each id; the first event, if several events have the same id.
     ids: HashMap<u64, u32>,
     /// Direct-mapped table of ids, indexed by their lowest bits. The kernel assigns ids in sequence, so nearly every id
     /// has its own slot.
@@ -38,7 +39,7 @@ impl Events {
     /// The events of `attrs`.
     ///
     /// # Errors
-    /// Fails if records of several events cannot be told apart: ids are missing or not all at the same place.
+    /// Fails if records do not identify their event: ids are missing or at different offsets.
     pub fn new(attrs: &[FileAttr], endian: Endian) -> Result<Events> {
         let mut events = Events::none(endian);
         events.events.reserve_exact(attrs.len());
@@ -48,7 +49,7 @@ impl Events {
         Ok(events)
     }
 
-    /// No events yet.
+    /// Returns an empty set of events, for a stream in this byte order.
     pub fn none(endian: Endian) -> Events {
         Events {
             events: Vec::new(),
@@ -64,7 +65,7 @@ impl Events {
     /// Adds an event that became known later.
     ///
     /// # Errors
-    /// When records of the events cannot be told apart, see [`Events::new`].
+    /// Fails if records of the events cannot be told apart, see [`Events::new`].
     pub fn push(&mut self, attr: &FileAttr) -> Result<()> {
         let layout = SampleLayout::new(&attr.attr, self.endian);
         let index = self.events.len() as u32;
@@ -74,10 +75,19 @@ impl Events {
         } else {
             let first = &self.events[0].layout;
             if layout.id_offset().is_none() || layout.id_offset() != first.id_offset() {
-                return Err(Error::other(0, "sample_type", "several events, but no id at one place in their samples"));
+                return Err(Error::other(
+                    0,
+                    "sample_type",
+                    "the file has several events, but their samples do not all have an event id at the same position",
+                ));
             }
             if layout.id_offset_from_end() != first.id_offset_from_end() {
-                return Err(Error::other(0, "sample_type", "several events, but no id at one place in their trailers"));
+                return Err(Error::other(
+                    0,
+                    "sample_type",
+                    "the file has several events, but the trailers of their records do not all have an event id at the same \
+                     position",
+                ));
             }
         }
         if !self.trailers_bytes.contains(&layout.trailer_bytes()) {
@@ -96,7 +106,7 @@ impl Events {
     fn place_ids(&mut self, new: &[u64]) {
         let places = (self.ids.len() * 2).next_power_of_two().min(QUICK_MAX);
         if places > self.quick.len() {
-            // No event has the id 0.
+            // Free slots have the id 0, which no event has.
             self.quick.clear();
             self.quick.resize(places, (0, 0));
             for (id, index) in &self.ids {
@@ -128,8 +138,9 @@ impl Events {
         }
     }
 
-    /// Index of the event that wrote `record`: for a sample by its id, for another record by the id in its trailer. It
-    /// is the first event if the input has only one, or if the id is 0 (synthesized records). `None` for an unknown id.
+    /// Index of the event that wrote `record`: for a sample by its id, for another record by the id in its trailer.
+    /// Returns the first event if the input has only one event, or if the id is 0 (synthesized records). `None` for an
+    /// unknown id.
     #[inline(always)]
     pub fn index_of(&self, record: &Record<'_>) -> Option<usize> {
         if self.events.len() == 1 {
@@ -153,8 +164,8 @@ impl Events {
         }
     }
 
-    /// Index of the event of a record that the kernel made too long: the event whose id stands where its trailer would
-    /// be.
+    /// Index of the event of a record that the kernel made too long. The id of such a record is in the trailer directly
+    /// after the payload, not at the end of the record.
     fn index_of_oversized(&self, record: &Record<'_>, from_end: usize) -> Option<usize> {
         let payload_bytes = payload_bytes(record, self.endian)?;
         self.trailers_bytes.iter().find_map(|trailer_bytes| {

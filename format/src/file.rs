@@ -2,78 +2,106 @@
 //!
 //! Layout (`tools/perf/util/header.h`), 104 bytes: `magic u64, size u64, attr_size u64`, then offset and size of attrs,
 //! data and event_types (u64 each), then a bitmap of 256 features. The table of feature sections, `{offset u64, size
-//! u64}` per set bit in ascending order, stands right behind the data. The bitmap is missing in headers of 72 bytes.
+//! u64}` per set bit in ascending order, directly follows the data. The bitmap is missing in headers of 72 bytes.
 //!
-//! Before Linux 3.4 the magic was `PERFFILE`, the same bytes in both byte orders; the header's size tells the order then.
+//! Before Linux 3.4 the magic was `PERFFILE`, the same bytes in both byte orders: the size of the header shows the order.
 
 use crate::feature::{Compression, Feature, SectionContent};
+use crate::layout::{Codec, Plain, layout};
 use crate::{Chunks, Endian, Error, EventAttr, Reader, Records, Result, Words, Writer};
 
 /// `PERFILE2` as a little-endian number.
 const MAGIC: u64 = 0x3245_4c49_4652_4550;
 /// `PERFFILE`, in both byte orders.
 const MAGIC_V1: [u8; 8] = *b"PERFFILE";
-/// Bytes of a header without feature bitmap.
+/// Bytes of a header without a bitmap of features.
 const HEADER_BYTES_WITHOUT_FEATURES: u64 = 72;
 /// Bytes of the header.
 pub const FILE_HEADER_BYTES: usize = 104;
 /// Bytes of the header of a stream (pipe format): magic and size.
 pub const PIPE_HEADER_BYTES: usize = 16;
-/// The smallest attr, and where its ids are.
+/// Bytes of the smallest attr and the section of its ids.
 const ATTR_ENTRY_MIN_BYTES: usize = 64 + 16;
-/// Feature bits that the header has room for.
+/// Number of feature bits in the header.
 const FEATURE_BITS: u32 = 256;
-/// The feature bit that every writer sets (HOSTNAME).
+/// Feature bit that every writer sets (HOSTNAME).
 const HOSTNAME_BIT: u32 = 3;
 
-crate::layout::layout! {
+layout! {
     /// A range of bytes in the input.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Copy, Default)]
     pub struct Section {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         pub size: u64,
+    }
+
+    /// Header of a file, up to the bitmap of features.
+    #[derive(Copy)]
+    #[expect(unreachable_pub, reason = "a layout is public, its module is not")]
+    pub struct FileHeader {
+        /// [`MAGIC`], or the magic of old files.
+        pub magic: u64,
+        /// Bytes of the header.
+        pub size: u64,
+        /// Bytes of an entry of the attrs section.
+        pub attr_size: u64,
+        /// The attrs, each with the section of its ids.
+        pub attrs: Section,
+        /// The records.
+        pub data: Section,
+        /// Names of events, in old files.
+        pub event_types: Section,
+    }
+}
+
+impl FileHeader {
+    /// Reads the header of a file. The returned reader continues at the bitmap of features.
+    fn read(bytes: &[u8]) -> Result<(Reader<'_>, FileHeader)> {
+        let Container::File(endian) = Container::detect(bytes)? else {
+            return Err(Error::value(
+                8,
+                "header size",
+                PIPE_HEADER_BYTES as u64,
+                "104: the input is a pipe stream, not a file",
+            ));
+        };
+        let mut r = Reader::new(bytes, 0, endian);
+        let header = Plain::get(&mut r, "file header")?;
+        Ok((r, header))
     }
 }
 
 impl Section {
-    /// One past the last byte, unless it does not fit into 64 bits.
+    /// Offset after the last byte; `None` if it exceeds 64 bits.
     fn end(self) -> Option<u64> {
         self.offset.checked_add(self.size)
     }
 
-    /// The bytes, as far as they are there, and whether they all are.
+    /// Bytes of the section that the input has. The second value is true if the input has all of them.
     fn clip(self, bytes: &[u8]) -> (&[u8], bool) {
         let len = bytes.len() as u64;
         let start = self.offset.min(len) as usize;
         let end = self.end().unwrap_or(u64::MAX).min(len) as usize;
         (&bytes[start..end.max(start)], self.end().is_some_and(|end| end <= len))
     }
-
-    fn parse(r: &mut Reader<'_>, what: &'static str) -> Result<Section> {
-        Ok(Section { offset: r.u64(what)?, size: r.u64(what)? })
-    }
-
-    fn encode(self, w: &mut Writer<'_>) {
-        w.u64(self.offset).u64(self.size);
-    }
 }
 
-/// Kind of input, by its first bytes.
+/// Kind of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
-    /// Seekable, [`File`] reads it.
+    /// Seekable file; [`File`] reads it.
     File(Endian),
-    /// A stream of records behind a 16-byte header.
+    /// Stream of records after a header of 16 bytes.
     Pipe(Endian),
 }
 
 impl Container {
-    /// Looks at the first 16 bytes of an input.
+    /// Detects the kind of an input by its first 16 bytes.
     ///
     /// # Errors
-    /// When they are not there, or not those of a perf.data.
+    /// Fails if the input is shorter, or is not perf.data.
     pub fn detect(bytes: &[u8]) -> Result<Container> {
         let mut r = Reader::new(bytes, 0, Endian::Little);
         let magic = r.u64("magic")?;
@@ -81,7 +109,7 @@ impl Container {
             MAGIC => Endian::Little,
             _ if magic.swap_bytes() == MAGIC => Endian::Big,
             _ if magic.to_le_bytes() == MAGIC_V1 => match r.u64("header size")? {
-                // A small number in the order in which it was written.
+                // The size is a small number in the byte order of its writer.
                 size if size <= u64::from(u32::MAX) => Endian::Little,
                 _ => Endian::Big,
             },
@@ -90,7 +118,7 @@ impl Container {
                 return Err(Error::other(
                     0,
                     "file",
-                    format!("this is no perf.data: it starts with \"{}\"", start.escape_ascii()),
+                    format!("it starts with \"{}\", not with \"PERFILE2\"", start.escape_ascii()),
                 ));
             }
         };
@@ -102,12 +130,12 @@ impl Container {
     }
 }
 
-/// An event as the attrs section has it.
+/// Event in the attrs section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileAttr {
-    /// The attr.
+    /// Attr of the event.
     pub attr: EventAttr,
-    /// The ids that its records carry, one per CPU or task.
+    /// Ids of the event, one per CPU or task.
     pub ids: Vec<u64>,
 }
 
@@ -125,32 +153,25 @@ pub struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// Reads header, attrs and feature table; the rest is read when asked for.
+    /// Reads header, attrs and the table of features.
     ///
     /// # Errors
-    /// When header or attrs cannot be read: without them no record can. Anything wrong behind them is kept in
+    /// Fails if the header or the attrs are damaged: no record can be read without them. Other damage is kept in
     /// [`File::problems`].
     pub fn parse(bytes: &'a [u8]) -> Result<File<'a>> {
-        let Container::File(endian) = Container::detect(bytes)? else {
-            return Err(Error::value(8, "header size", PIPE_HEADER_BYTES as u64, "104: this is a stream, not a file"));
-        };
-        let mut r = Reader::new(bytes, 0, endian);
-        r.u64("magic")?;
-        let size = r.u64("header size")?;
+        let (mut r, FileHeader { size, attr_size, attrs, data, .. }) = FileHeader::read(bytes)?;
+        let endian = r.endian();
         if size != FILE_HEADER_BYTES as u64 && size != HEADER_BYTES_WITHOUT_FEATURES {
             return Err(Error::value(8, "header size", size, "104, or 72 without features"));
         }
-        let attr_size = r.u64("attr_size")?;
-        let attrs = Section::parse(&mut r, "attrs section")?;
-        let data = Section::parse(&mut r, "data section")?;
-        Section::parse(&mut r, "event_types section")?;
         let bits = if size == FILE_HEADER_BYTES as u64 { feature_bits(&mut r)? } else { Vec::new() };
 
         let mut problems = Vec::new();
         let events = parse_attrs(bytes, endian, attr_size, attrs, &mut problems)?;
         let end = if attrs.offset > data.offset { attrs.offset } else { bytes.len() as u64 };
-        // A writer that was killed leaves no features (perf: bits set but size 0), and data up to the end. A whole file may
-        // have no features either: its data ends where the file does.
+        // A killed writer leaves records up to the end of the file, and no features. Its header has no feature bits and
+        // an old end of the data section, or, from perf, feature bits and a data size of 0. A finished file may have no
+        // features either, but its data section ends at the end of the file.
         let is_featureless = bits.is_empty() && size == FILE_HEADER_BYTES as u64;
         let unfinished = data.size == 0 || (is_featureless && data.end() != Some(end));
         let features = Vec::new();
@@ -167,68 +188,69 @@ impl<'a> File<'a> {
         Ok(file)
     }
 
-    /// The byte order of the machine that wrote it.
+    /// Byte order of the machine that wrote the file.
     pub fn endian(&self) -> Endian {
         self.endian
     }
 
-    /// The whole input.
+    /// Bytes of the file.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The events, in the order of the attrs section.
+    /// Events in the order of the attrs section.
     pub fn attrs(&self) -> &[FileAttr] {
         &self.attrs
     }
 
-    /// Section of the records, the size of an unfinished file's worked out.
+    /// Section of the records; in an unfinished file it ends with the file.
     pub fn data(&self) -> Section {
         self.data
     }
 
-    /// The writer did not come to its end: the records run to the end of the input, the last one may be cut off, and
-    /// there are no features.
+    /// Returns true if the writer did not finish the file: it has no features, and its records go up to the end, where the
+    /// last record may be cut off.
     pub fn is_unfinished(&self) -> bool {
         self.unfinished
     }
 
-    /// The header has room for features, and none is there: of a writer that always has some, the file is unfinished, too.
+    /// Returns true if the header has a bitmap of features with no bit set. If its writer always writes features, such a file
+    /// is unfinished.
     pub fn is_featureless(&self) -> bool {
         self.is_featureless
     }
 
-    /// The records, as far as they are there.
+    /// Records of the data section.
     pub fn records(&self) -> Records<'a> {
         Records::new(self.data.clip(self.bytes).0, self.data.offset, self.endian)
     }
 
-    /// The records in runs, what compressed ones hold among them.
+    /// Records in chunks; compressed records are unpacked.
     pub fn chunks(&self) -> Chunks<'a> {
         Chunks::new(self.data.clip(self.bytes).0, self.data.offset, self.endian, self.unpacked_limit_bytes())
     }
 
-    /// The most that one compressed record of this recording may hold, if it says so: field `mmap_len` of the COMPRESSED
-    /// feature. For a recording in a directory it holds for the other files, too.
+    /// Limit on the bytes that one compressed record unpacks to: field `mmap_len` of the COMPRESSED feature. In a recording
+    /// that is a directory, the limit is valid for the other files, too.
     pub fn unpacked_limit_bytes(&self) -> Option<u64> {
         let (bytes, offset) = self.feature(Feature::COMPRESSED.0)?;
         Compression::parse(bytes, offset, self.endian).ok().map(|section| section.value.mmap_len_bytes.into())
     }
 
-    /// The feature sections, by bit.
+    /// Feature sections, in ascending order of their bits.
     pub fn features(&self) -> &[(u8, Section)] {
         &self.features
     }
 
-    /// The bytes of a feature section, with their offset in the input.
+    /// Bytes of a feature section, and their offset in the input.
     pub fn feature(&self, bit: u8) -> Option<(&'a [u8], u64)> {
         let at = self.features.binary_search_by_key(&bit, |(bit, _)| *bit).ok()?;
         let section = self.features[at].1;
         Some((section.clip(self.bytes).0, section.offset))
     }
 
-    /// Bytes between the feature table and the first section, if all are zero: perf leaves room there for features that
-    /// it then cannot write.
+    /// Number of zero bytes between the table of features and the first section. perf leaves such bytes if it reserves
+    /// entries of the table for features that it then cannot write. 0 if one of the bytes is not zero.
     pub(crate) fn unused_table_bytes(&self) -> u64 {
         let first = self.features.iter().map(|(_, section)| section.offset).min();
         let table_end = self.data.end().and_then(|end| end.checked_add(self.features.len() as u64 * 16));
@@ -238,21 +260,21 @@ impl<'a> File<'a> {
         if is_whole && bytes.iter().all(|b| *b == 0) { unused.size } else { 0 }
     }
 
-    /// Damage of the container, as far as it could be read all the same.
+    /// Damage of the container that did not prevent reading.
     pub fn problems(&self) -> &[Error] {
         &self.problems
     }
 
     fn parse_feature_table(&mut self, bits: &[u8]) {
         let Some(table_offset) = self.data.end() else {
-            self.problems.push(Error::value(40, "data section", self.data.size, "an end within 64 bits"));
+            self.problems.push(Error::value(40, "data section", self.data.size, "an end below 2^64"));
             return;
         };
         let table = Section { offset: table_offset, size: bits.len() as u64 * 16 };
         let mut r = Reader::new(table.clip(self.bytes).0, table_offset, self.endian);
         for bit in bits {
-            match Section::parse(&mut r, "feature table") {
-                Ok(section) => {
+            match Plain::get(&mut r, "feature table") {
+                Ok(section @ Section { .. }) => {
                     if !section.clip(self.bytes).1 {
                         let available = (self.bytes.len() as u64).saturating_sub(section.offset);
                         let at = r.offset() - 16;
@@ -269,10 +291,10 @@ impl<'a> File<'a> {
     }
 }
 
-/// The set bits of the feature bitmap, ascending.
+/// Set bits of the feature bitmap, ascending.
 ///
-/// It was an array of `unsigned long` once, so that a 32-bit big-endian writer's words are in another order: as every
-/// such writer sets HOSTNAME, that bit tells which it is.
+/// The bitmap was an array of `unsigned long`, so 32-bit big-endian writers have the halves of each 64-bit word
+/// swapped. As every such writer sets HOSTNAME, this bit shows the order.
 fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
     let endian = r.endian();
     let words = Words::new(r.take(FEATURE_BITS as usize / 8, "features")?, endian);
@@ -284,7 +306,7 @@ fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
         (0..FEATURE_BITS).filter(move |bit| word_of(*bit) >> (bit % 64) & 1 != 0)
     };
     let has_hostname = |swap_halves: bool| set(swap_halves).any(|bit| bit == HOSTNAME_BIT);
-    // A recovered file may have lost it: its words are in order.
+    // A recovered file may lack HOSTNAME: its words are in order.
     let halves_swapped = endian == Endian::Big && !has_hostname(false) && has_hostname(true);
     Ok(set(halves_swapped).map(|bit| bit as u8).collect())
 }
@@ -311,7 +333,7 @@ fn parse_attrs(
         return Err(Error::other(24, "attrs section", "no event"));
     }
     let mut attrs = Vec::with_capacity(entries.len());
-    // Id arrays do not overlap, so that all of them together are no longer than the input.
+    // Id arrays do not overlap, so their total is not longer than the input.
     let mut ids_left = bytes.len() as u64;
     for (attr, ids) in entries {
         let (id_bytes, whole) = ids.clip(bytes);
@@ -326,10 +348,11 @@ fn parse_attrs(
     Ok(attrs)
 }
 
-/// The entries of the attrs section: attr and where its ids are.
+/// Entries of the attrs section: an attr and the section of its ids.
 ///
-/// Some writers leave `attr.size` smaller than the room that `attr_size` gives to every attr; the ids stand at the end of
-/// that `stride` then. Others put attrs of different sizes behind each other; each is followed by its ids.
+/// Some writers set `attr.size` smaller than `attr_size`; the section of the ids then ends `attr_size` bytes (`stride`)
+/// after the start of the attr. Other writers put attrs of different sizes back to back, each with the section of its
+/// ids after it; `stride` is then `None`.
 fn attr_entries(
     table: &[u8],
     table_offset: u64,
@@ -350,10 +373,10 @@ fn attr_entries(
             return Err(Error::truncated(offset, "attrs section", entry_len as u64, (table.len() - at) as u64));
         };
         let ids_at = entry_len - 16;
-        let ids = Section::parse(&mut Reader::new(&entry[ids_at..], offset + ids_at as u64, endian), "attr ids")?;
+        let ids: Section = Plain::get(&mut Reader::new(&entry[ids_at..], offset + ids_at as u64, endian), "attr ids")?;
         let plausible = ids.size % 8 == 0 && ids.end().is_some_and(|end| end <= input_bytes);
         if stride.is_some() && !plausible {
-            return Err(Error::value(offset + ids_at as u64, "attr ids", ids.offset, "a section of the file"));
+            return Err(Error::value(offset + ids_at as u64, "attr ids", ids.offset, "ids inside the file"));
         }
         entries.push((attr, ids));
         at += entry_len;
@@ -361,26 +384,22 @@ fn attr_entries(
     Ok(entries)
 }
 
-/// Bytes in front of the records of a file that is being written, and the header that is written over the first
-/// bytes as the file grows.
+/// Layout of a file that is being written. The writer writes its header again as the file grows.
 #[derive(Debug, Clone)]
 pub struct FileLayout {
     endian: Endian,
-    attr_size: u64,
-    attrs: Section,
-    data_offset: u64,
+    header: FileHeader,
 }
 
 impl FileLayout {
-    /// Lays out a file with these events, and appends its first bytes, up to the first record, to `out`, which must be
-    /// empty. All attrs are written in one size, the smallest that holds every one of them. Offsets of the id arrays and
-    /// the attrs follow from it.
+    /// Lays out a file with these events, and appends the bytes in front of the first record to `out`, which must be empty.
+    /// All attrs are written in one size, the smallest that holds each of them.
     pub fn begin(events: &[FileAttr], endian: Endian, out: &mut Vec<u8>) -> FileLayout {
         let attr_size = events.iter().map(|event| event.attr.smallest_size()).max().unwrap_or(64);
         FileLayout::begin_sized(events, endian, attr_size, out)
     }
 
-    /// Like [`FileLayout::begin`] with attrs of this size, which must be at least 64.
+    /// Lays out a file like [`FileLayout::begin`], with attrs of this size, at least 64.
     pub(crate) fn begin_sized(events: &[FileAttr], endian: Endian, attr_size: u32, out: &mut Vec<u8>) -> FileLayout {
         out.resize(FILE_HEADER_BYTES, 0);
         let mut id_sections = Vec::with_capacity(events.len());
@@ -395,53 +414,47 @@ impl FileLayout {
         let attrs_offset = out.len() as u64;
         for (event, ids) in events.iter().zip(id_sections) {
             EventAttr { size: attr_size, ..event.attr.clone() }.encode(out, endian);
-            ids.encode(&mut Writer::new(out, endian));
+            Plain::put(&ids, &mut Writer::new(out, endian));
         }
-        let layout = FileLayout {
-            endian,
+        let header = FileHeader {
+            magic: MAGIC,
+            size: FILE_HEADER_BYTES as u64,
             attr_size: u64::from(attr_size) + 16,
             attrs: Section { offset: attrs_offset, size: out.len() as u64 - attrs_offset },
-            data_offset: out.len() as u64,
+            data: Section { offset: out.len() as u64, size: 0 },
+            event_types: Section::default(),
         };
+        let layout = FileLayout { endian, header };
         let header = layout.header(0, &[]);
         out[..FILE_HEADER_BYTES].copy_from_slice(&header);
         layout
     }
 
-    /// The layout of a file that begins with these bytes, of which the header is enough.
+    /// Layout of an existing file; `bytes` must hold its header.
     ///
     /// # Errors
-    /// When they are no header with room for feature bits.
+    /// Fails if the bytes are not the header of a file, or the header has no feature bits.
     pub fn of_header(bytes: &[u8]) -> Result<FileLayout> {
-        let Container::File(endian) = Container::detect(bytes)? else {
-            return Err(Error::value(8, "header size", PIPE_HEADER_BYTES as u64, "104: this is a stream, not a file"));
-        };
-        let mut r = Reader::new(bytes, 0, endian);
-        r.u64("magic")?;
-        let size = r.u64("header size")?;
-        if size != FILE_HEADER_BYTES as u64 {
-            return Err(Error::value(8, "header size", size, "104"));
+        let (r, header) = FileHeader::read(bytes)?;
+        if header.size != FILE_HEADER_BYTES as u64 {
+            return Err(Error::value(8, "header size", header.size, "104"));
         }
-        let attr_size = r.u64("attr_size")?;
-        let attrs = Section::parse(&mut r, "attrs section")?;
-        let data = Section::parse(&mut r, "data section")?;
-        Ok(FileLayout { endian, attr_size, attrs, data_offset: data.offset })
+        Ok(FileLayout { endian: r.endian(), header })
     }
 
     /// Offset of the first record.
     pub fn data_offset(&self) -> u64 {
-        self.data_offset
+        self.header.data.offset
     }
 
-    /// The header for `data_size` bytes of records and these feature bits. A file whose features are not written yet
-    /// has none set: any perf reads it then as far as its records go.
+    /// Header for `data_size` bytes of records and these feature bits. Until the features are written, a header without bits
+    /// lets any perf read the records.
     pub fn header(&self, data_size: u64, features: &[u8]) -> [u8; FILE_HEADER_BYTES] {
         let mut bytes = Vec::with_capacity(FILE_HEADER_BYTES);
         let mut w = Writer::new(&mut bytes, self.endian);
-        w.u64(MAGIC).u64(FILE_HEADER_BYTES as u64).u64(self.attr_size);
-        self.attrs.encode(&mut w);
-        Section { offset: self.data_offset, size: data_size }.encode(&mut w);
-        Section::default().encode(&mut w);
+        let data = Section { size: data_size, ..self.header.data };
+        let event_types = Section::default();
+        Plain::put(&FileHeader { magic: MAGIC, data, event_types, ..self.header }, &mut w);
         let mut words = [0u64; FEATURE_BITS as usize / 64];
         for bit in features {
             words[usize::from(*bit) / 64] |= 1 << (bit % 64);
@@ -454,13 +467,13 @@ impl FileLayout {
         header
     }
 
-    /// Appends feature table and payloads, to be written right behind `data_size` bytes of records; `features` must be
-    /// in ascending order of their bits.
+    /// Appends the table of features and their sections, which belong after `data_size` bytes of records. `features`
+    /// must be in ascending order of their bits.
     pub fn features(&self, data_size: u64, features: &[(u8, Vec<u8>)], out: &mut Vec<u8>) {
         self.features_behind(data_size, features, 0, out);
     }
 
-    /// Like [`FileLayout::features`], with some unused bytes behind the table.
+    /// Appends features like [`FileLayout::features`], with unused bytes after the table.
     pub(crate) fn features_behind(
         &self,
         data_size: u64,
@@ -468,9 +481,9 @@ impl FileLayout {
         unused_bytes: u64,
         out: &mut Vec<u8>,
     ) {
-        let mut offset = self.data_offset + data_size + features.len() as u64 * 16 + unused_bytes;
+        let mut offset = self.data_offset() + data_size + features.len() as u64 * 16 + unused_bytes;
         for (_, payload) in features {
-            Section { offset, size: payload.len() as u64 }.encode(&mut Writer::new(out, self.endian));
+            Plain::put(&Section { offset, size: payload.len() as u64 }, &mut Writer::new(out, self.endian));
             offset += payload.len() as u64;
         }
         out.resize(out.len() + unused_bytes as usize, 0);
@@ -480,7 +493,7 @@ impl FileLayout {
     }
 }
 
-/// The header of a stream of records (pipe format).
+/// Header of a stream (pipe format).
 pub fn pipe_header(endian: Endian) -> [u8; PIPE_HEADER_BYTES] {
     let mut header = [0; PIPE_HEADER_BYTES];
     header[..8].copy_from_slice(&endian.bytes_u64(MAGIC));

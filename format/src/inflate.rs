@@ -1,46 +1,48 @@
 //! The zstd stream that COMPRESSED and COMPRESSED2 records carry in slices.
 //!
-//! A writer has one stream that never ends; frames span records, and what a slice unpacks to may end inside a record. The
-//! remainder is kept for the next slice, so that only whole records are handed out.
+//! A writer has one endless stream: a zstd frame spans several slices, and the unpacked bytes of a slice may end inside a
+//! record. The incomplete record is kept for the next slice, so only whole records are returned.
 
 use crate::{Availability, Endian, Error, Record, Result};
 
-/// The most that one compressed record may hold. It has less than 64 KiB of compressed bytes, of records that differ in
-/// their times at least: 512 times as much is beyond any real recording.
+/// Limit on the bytes that one compressed record unpacks to. Its compressed bytes are less than 64 KiB, and the records
+/// in it differ at least in their times: no real recording reaches 512 times that size.
+#[cfg(feature = "zstd")]
 const UNPACKED_LIMIT_BYTES: u64 = 32 << 20;
 
 /// Bytes that are unpacked at a time.
 #[cfg(feature = "zstd")]
 const STEP_BYTES: usize = 256 << 10;
 
-/// Whole records, at their offset in the decompressed stream.
+/// Whole records and their offset in the decompressed stream.
 pub(crate) struct Unpacked<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) offset: u64,
 }
 
-/// The largest window that a stream may ask the decompressor to keep, as a power of two: the highest level (22) uses it. The format allows
-/// ones of 2 TiB.
+/// Limit on the window of a stream, as the base-2 logarithm of its bytes: the window of the highest level of zstd (22).
+/// The format allows 2 TiB.
 #[cfg(feature = "zstd")]
 const WINDOW_LOG_MAX: u32 = 27;
 
-/// The state of a stream between its slices.
+/// State of a decompressed stream between its slices.
+#[derive(Default)]
 pub(crate) struct Inflate {
     #[cfg(feature = "zstd")]
     decoder: Option<zstd::stream::raw::Decoder<'static>>,
-    /// Unpacked bytes up to `filled`; those up to `used` have been handed out.
+    /// Unpacked bytes up to `filled`; the bytes up to `used` were returned.
     buffer: Vec<u8>,
     filled: usize,
     used: usize,
-    /// Offset of the buffer's start in the decompressed stream.
+    /// Offset of the buffer in the decompressed stream.
     offset: u64,
-    /// Bytes that the record at hand has unpacked to so far.
+    /// Bytes that the current compressed record has unpacked to so far.
     produced: u64,
-    /// The record that is being read holds more, or may.
+    /// True if the current compressed record may unpack to more bytes.
     active: bool,
-    /// The most that one record may unpack to.
+    /// Limit on the bytes that one record unpacks to, if the recording has one.
     #[cfg_attr(not(feature = "zstd"), expect(dead_code, reason = "nothing is unpacked"))]
-    limit: u64,
+    limit: Option<u64>,
     failed: bool,
 }
 
@@ -52,41 +54,34 @@ impl std::fmt::Debug for Inflate {
 
 impl Inflate {
     pub(crate) fn new(limit: Option<u64>) -> Inflate {
-        Inflate {
-            #[cfg(feature = "zstd")]
-            decoder: None,
-            buffer: Vec::new(),
-            filled: 0,
-            used: 0,
-            offset: 0,
-            produced: 0,
-            active: false,
-            limit: limit.unwrap_or(UNPACKED_LIMIT_BYTES).min(UNPACKED_LIMIT_BYTES),
-            failed: false,
-        }
+        Inflate { limit, ..Inflate::default() }
     }
 
-    /// Starts on the next compressed record.
+    /// Starts the next compressed record.
     pub(crate) fn begin(&mut self) {
         self.produced = 0;
         self.active = true;
     }
 
-    /// True while there is more to unpack of the record.
+    /// Returns true if the current compressed record may unpack to more bytes.
     pub(crate) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Unpacks a part of `packed`, which belongs to the record in front of `offset`, takes it off its front, and returns
-    /// the whole records so far: possibly none.
+    /// Unpacks a part of `packed`, removes it from `packed`, and returns the new whole records, possibly none. `offset` is the
+    /// end of the compressed record.
     ///
     /// # Errors
-    /// When the bytes are no zstd stream, unpack to more than is allowed, or to no records. The stream is lost then: every
-    /// further call is an error that says so.
+    /// Fails if the bytes are not a zstd stream, unpack to more bytes than the limit, or do not unpack to records. Every
+    /// further call fails, too.
     pub(crate) fn step(&mut self, packed: &mut &[u8], offset: u64, endian: Endian) -> Result<Unpacked<'_>> {
         if self.failed {
             self.active = false;
-            return Err(Error::other(offset, "compressed record", "skipped, as the stream broke before it"));
+            return Err(Error::other(
+                offset,
+                "compressed record",
+                "the record is skipped, because an earlier record of the compressed stream is damaged",
+            ));
         }
         let result = self.unpack(packed, offset).and_then(|()| self.whole_records(offset, endian));
         match result {
@@ -103,8 +98,10 @@ impl Inflate {
         }
     }
 
+    /// Ends the stream.
+    ///
     /// # Errors
-    /// When the decompressed stream ends inside a record.
+    /// Fails if the decompressed stream ends inside a record.
     pub(crate) fn finish(&mut self) -> Result<()> {
         let left = self.filled - self.used;
         if left == 0 || self.failed {
@@ -115,11 +112,11 @@ impl Inflate {
         Err(Error::other(
             offset,
             "decompressed stream",
-            format!("ends inside a record, of which {left} bytes are there"),
+            format!("the decompressed stream ends inside a record, after {left} bytes of the record"),
         ))
     }
 
-    /// Length of the whole records in the buffer that have not been handed out.
+    /// Number of bytes, in the buffer, of the whole records that were not returned yet.
     fn whole_records(&self, offset: u64, endian: Endian) -> Result<usize> {
         let bytes = self.buffer.get(self.used..self.filled).unwrap_or_default();
         let mut len = 0;
@@ -160,21 +157,26 @@ impl Inflate {
         self.filled += status.bytes_written;
         self.decoder = Some(decoder);
         self.produced += status.bytes_written as u64;
-        if self.produced > self.limit {
-            let problem = format!("unpacks to more than the {} bytes that one may hold", self.limit);
+        let limit = self.limit.unwrap_or(UNPACKED_LIMIT_BYTES).min(UNPACKED_LIMIT_BYTES);
+        if self.produced > limit {
+            let problem = format!("the record decompresses to more than the limit of {limit} bytes");
             return Err(Error::other(offset, "compressed record", problem));
         }
         *packed = packed.get(status.bytes_read..).unwrap_or_default();
-        // With the output full, more may wait inside the decoder although all input is read.
+        // If the output is full, the decoder may hold more although all input is read.
         self.active = status.bytes_written == STEP_BYTES || !packed.is_empty();
         if self.active && status.bytes_read == 0 && status.bytes_written == 0 {
-            return Err(Error::other(offset, "compressed record", "the decompressor makes no progress"));
+            return Err(Error::other(
+                offset,
+                "compressed record",
+                "the compressed data is damaged: the decompressor makes no progress",
+            ));
         }
         Ok(())
     }
 
     #[cfg(not(feature = "zstd"))]
     fn unpack(&mut self, _packed: &mut &[u8], offset: u64) -> Result<()> {
-        Err(Error::other(offset, "compressed record", "this build reads no zstd; build with the feature `zstd`"))
+        Err(Error::other(offset, "compressed record", "this build cannot read zstd; build it with the feature `zstd`"))
     }
 }

@@ -1,5 +1,5 @@
-//! Layouts as tables: a struct lists its fields in the order of their bytes, each with the codec that reads and writes it. Reading, writing,
-//! the name of a field in errors and what of it is secret follow from the table.
+//! Layouts as tables: a struct lists its fields in the order of their bytes, each with the codec that reads and writes it.
+//! Reading, writing, the names of fields in errors and the secrets in them follow from the table.
 
 mod text;
 
@@ -9,7 +9,8 @@ use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Layout of a value of type `T`.
 pub(crate) trait Codec<'a, T> {
-    /// Fewest bytes that a value takes: bounds what the count of a list may allocate.
+    /// Fewest bytes that a value takes. A list checks with this number that the remaining bytes suffice for its count,
+    /// before it allocates memory.
     const MIN_BYTES: usize;
 
     /// Appends a value.
@@ -18,17 +19,17 @@ pub(crate) trait Codec<'a, T> {
     /// Reads a value; `what` is its name in errors.
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<T>;
 
-    /// Reads a value of which a part may be missing: of a list, the elements before the damage, which goes to `problem`.
+    /// Reads a value that may be damaged: a list keeps the elements before the damage, and sets `problem`.
     #[inline]
     fn get_partial(r: &mut Reader<'a>, what: &'static str, _problem: &mut Option<Error>) -> Result<T> {
         Self::get(r, what)
     }
 
-    /// Shows each secret that the value holds.
+    /// Passes each secret in the value to `secrets`.
     fn secrets(_value: &mut T, _secrets: &mut dyn Secrets) {}
 }
 
-/// Meaning of a text, which decides what replaces it where it must not be known.
+/// Kind of secret that a text is. Redaction chooses the replacement by the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Secret {
@@ -60,49 +61,65 @@ pub enum Secret {
     Message,
 }
 
-/// Replaces what must not be known, in place.
+/// Replaces secrets in place.
 pub trait Secrets {
-    /// A text.
+    /// Replaces a text.
     fn text(&mut self, secret: Secret, text: &mut Vec<u8>);
-    /// An address of the kernel.
+    /// Replaces an address of the kernel.
     fn address(&mut self, address: &mut u64);
-    /// The tag of a program.
+    /// Replaces the tag of a program.
     fn tag(&mut self, tag: &mut [u8; 8]);
-    /// The identity of a mapped file.
+    /// Replaces the identity of a mapped file.
     fn file(&mut self, file: &mut crate::records::Mmap2File);
-    /// The number of a type, or of a set of types, in BTF.
+    /// Replaces the id of a BTF type or of a BTF object.
     fn btf_id(&mut self, id: &mut u32);
 }
 
-/// Numbers, arrays of bytes and structs that [`layout!`] declares.
+/// Layout of numbers, arrays of bytes, and structs that [`layout!`] declares.
 pub(crate) struct Plain;
 
-/// Defines codecs of numbers.
+/// A `u32` in eight bytes.
+pub(crate) struct Wide;
+
+/// An address of the kernel.
+pub(crate) struct Address;
+
+/// The id of a BTF type or of a BTF object.
+pub(crate) struct BtfId;
+
+/// Defines codecs of numbers: codec, type of the value, integer in the bytes, and the method that replaces a secret number.
 macro_rules! numbers {
-    ($($ty:ty: $method:ident $(as $wire:ty)?,)*) => {
-        $(impl<'a> Codec<'a, $ty> for Plain {
-            const MIN_BYTES: usize = size_of::<$ty>();
+    ($($codec:ident $ty:ident: $wire:ident $(, $secret:ident)?;)*) => {
+        $(impl<'a> Codec<'a, $ty> for $codec {
+            const MIN_BYTES: usize = size_of::<$wire>();
 
             #[inline]
             fn put(value: &$ty, w: &mut Writer<'_>) {
-                w.$method(*value $(as $wire)?);
+                w.$wire(*value as $wire);
             }
 
             #[inline]
             fn get(r: &mut Reader<'a>, what: &'static str) -> Result<$ty> {
-                Ok(r.$method(what)? as $ty)
+                Ok(r.$wire(what)? as $ty)
             }
+
+            $(fn secrets(value: &mut $ty, secrets: &mut dyn Secrets) {
+                secrets.$secret(value);
+            })?
         })*
     };
 }
 
 numbers! {
-    u8: u8,
-    u16: u16,
-    u32: u32,
-    u64: u64,
-    i32: u32 as u32,
-    i64: u64 as u64,
+    Plain u8: u8;
+    Plain u16: u16;
+    Plain u32: u32;
+    Plain u64: u64;
+    Plain i32: u32;
+    Plain i64: u64;
+    Wide u32: u64;
+    Address u64: u64, address;
+    BtfId u32: u32, btf_id;
 }
 
 impl<'a> Codec<'a, bool> for Plain {
@@ -154,44 +171,25 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, Option<T>> for Optional<C> {
     }
 }
 
-/// A `u32` in eight bytes.
-pub(crate) struct Wide;
-
-impl<'a> Codec<'a, u32> for Wide {
-    const MIN_BYTES: usize = 8;
-
-    fn put(value: &u32, w: &mut Writer<'_>) {
-        w.u64((*value).into());
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<u32> {
-        Ok(r.u64(what)? as u32)
-    }
-}
-
-/// A field that older writers did not have: present is known from the bytes that are left.
+/// A number that older writers did not write. The field is `None` if no bytes are left for it.
 pub(crate) struct Late;
 
-/// Defines codecs of optional numbers behind the end of older layouts.
-macro_rules! late_numbers {
-    ($($ty:ty),*) => {
-        $(impl<'a> Codec<'a, Option<$ty>> for Late {
-            const MIN_BYTES: usize = 0;
+impl<'a, T: Copy + Default> Codec<'a, Option<T>> for Late
+where
+    Plain: Codec<'a, T>,
+{
+    const MIN_BYTES: usize = 0;
 
-            fn put(value: &Option<$ty>, w: &mut Writer<'_>) {
-                Plain::put(&value.unwrap_or_default(), w);
-            }
+    fn put(value: &Option<T>, w: &mut Writer<'_>) {
+        Plain::put(&value.unwrap_or_default(), w);
+    }
 
-            fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<$ty>> {
-                Plain::get(r, what).map(Some)
-            }
-        })*
-    };
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<T>> {
+        Plain::get(r, what).map(Some)
+    }
 }
 
-late_numbers!(u32, u64);
-
-/// A late number that is never 0: 0 stands for none where a later field follows.
+/// A late number that is never 0. A writer puts 0 for `None` if a later field follows.
 pub(crate) struct LateNonZero;
 
 impl<'a> Codec<'a, Option<u32>> for LateNonZero {
@@ -206,10 +204,10 @@ impl<'a> Codec<'a, Option<u32>> for LateNonZero {
     }
 }
 
-/// The number of elements as `N`, and so many elements.
+/// `count N`, then that many elements.
 pub(crate) struct List<C = Plain, N = u32>(C, N);
 
-/// `count u64`, and so many elements.
+/// `count u64`, then that many elements.
 pub(crate) type LongList<C = Plain> = List<C, u64>;
 
 impl<'a, T, C: Codec<'a, T>, N: Copy + Default + Into<u64> + TryFrom<usize>> Codec<'a, Vec<T>> for List<C, N>
@@ -232,7 +230,7 @@ where
         (0..count).map(|_| C::get(r, what)).collect()
     }
 
-    /// Every element takes at least one byte, so that the bytes there bound the work; the count itself sizes nothing.
+    /// Every element takes at least one byte, so the length of the input limits the work. The count allocates nothing.
     fn get_partial(r: &mut Reader<'a>, what: &'static str, problem: &mut Option<Error>) -> Result<Vec<T>> {
         let count: N = Plain::get(r, what)?;
         let mut items = Vec::new();
@@ -255,7 +253,7 @@ where
     }
 }
 
-/// Two values, one behind the other.
+/// Two values, one after the other.
 pub(crate) struct Pair<A, B>(A, B);
 
 impl<'a, T, U, A: Codec<'a, T>, B: Codec<'a, U>> Codec<'a, (T, U)> for Pair<A, B> {
@@ -276,7 +274,7 @@ impl<'a, T, U, A: Codec<'a, T>, B: Codec<'a, U>> Codec<'a, (T, U)> for Pair<A, B
     }
 }
 
-/// `length u32`, and a value of that many bytes. Bytes that are left over at its end are of a later version.
+/// `length u32`, then a value of that many bytes. Bytes that are left at its end are fields of a later version.
 pub(crate) struct Framed<C = Plain>(C);
 
 impl<'a, T, C: Codec<'a, T>> Codec<'a, T> for Framed<C> {
@@ -301,8 +299,26 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, T> for Framed<C> {
     }
 }
 
-/// `length u32`, and that many bytes, which may be anything.
-pub(crate) struct Bytes;
+/// `length N`, then that many bytes.
+pub(crate) struct Bytes<N = u32>(N);
+
+impl<'a, N: Copy + Default + Into<u64> + TryFrom<usize>> Codec<'a, &'a [u8]> for Bytes<N>
+where
+    Plain: Codec<'a, N>,
+{
+    const MIN_BYTES: usize = size_of::<N>();
+
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        Plain::put(&N::try_from(value.len()).unwrap_or_default(), w);
+        w.bytes(value);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+        let len: N = Plain::get(r, what)?;
+        let len = r.count(len.into(), 1, what)?;
+        r.take(len, what)
+    }
+}
 
 impl<'a> Codec<'a, Vec<u8>> for Bytes {
     const MIN_BYTES: usize = 4;
@@ -312,12 +328,11 @@ impl<'a> Codec<'a, Vec<u8>> for Bytes {
     }
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<u8>> {
-        let len = r.u32(what)?;
-        Ok(r.take(len as usize, what)?.to_vec())
+        <Bytes as Codec<'a, &'a [u8]>>::get(r, what).map(<[u8]>::to_vec)
     }
 }
 
-/// A value with `N` bytes behind it that mean nothing.
+/// A value with `N` bytes of padding after it.
 pub(crate) struct Padded<const N: usize>;
 
 impl<'a, T, const N: usize> Codec<'a, T> for Padded<N>
@@ -338,7 +353,7 @@ where
     }
 }
 
-/// The rest of the bytes: as they are, as `FEWEST` or more whole numbers, or as a value that is there if there are enough.
+/// All remaining bytes: as bytes, as at least `FEWEST` numbers, or as an optional value that is present if the bytes suffice.
 pub(crate) struct Rest<const FEWEST: usize = 0>;
 
 impl<'a> Codec<'a, &'a [u8]> for Rest {
@@ -385,45 +400,7 @@ where
     }
 }
 
-/// An address of the kernel.
-pub(crate) struct Address;
-
-impl<'a> Codec<'a, u64> for Address {
-    const MIN_BYTES: usize = 8;
-
-    fn put(value: &u64, w: &mut Writer<'_>) {
-        w.u64(*value);
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<u64> {
-        r.u64(what)
-    }
-
-    fn secrets(value: &mut u64, secrets: &mut dyn Secrets) {
-        secrets.address(value);
-    }
-}
-
-/// The number of a type in BTF.
-pub(crate) struct BtfId;
-
-impl<'a> Codec<'a, u32> for BtfId {
-    const MIN_BYTES: usize = 4;
-
-    fn put(value: &u32, w: &mut Writer<'_>) {
-        w.u32(*value);
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<u32> {
-        r.u32(what)
-    }
-
-    fn secrets(value: &mut u32, secrets: &mut dyn Secrets) {
-        secrets.btf_id(value);
-    }
-}
-
-/// `present u8` and the tag of a program, which is zeros where it is not present.
+/// `present u8` and the tag of a program, all zeros if it is not present.
 pub(crate) struct OptionalTag;
 
 impl<'a> Codec<'a, Option<[u8; 8]>> for OptionalTag {
@@ -446,83 +423,77 @@ impl<'a> Codec<'a, Option<[u8; 8]>> for OptionalTag {
     }
 }
 
-/// Bytes that a value takes.
+/// Returns the number of bytes of an encoded value. The contents of `scratch` are overwritten.
 pub(crate) fn bytes_of<'a, T, C: Codec<'a, T>>(value: &T, scratch: &mut Vec<u8>) -> usize {
     scratch.clear();
     C::put(value, &mut Writer::new(scratch, Endian::Little));
     scratch.len()
 }
 
-/// Declares a struct with the layout of its fields: `name: type as codec`, [`Plain`] where no codec is named. Fields behind `late:` are those that older
-/// writers did not have; they are written up to the last one that is not its default.
+/// Declares structs with the layout of their fields: `name: type as codec`, [`Plain`] if no codec is named. The structs
+/// are `Debug`, `Clone`, `PartialEq` and `Eq`. Older writers did not write the fields after `late:`. Writers now write
+/// these fields up to the last one that differs from its default.
 macro_rules! layout {
-    ($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* }) => {
-        $crate::layout::layout!(@struct [$(#[$meta])*] [$name] ['a, $name] $($fields)*);
+    ($(
+        $(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? $({ $($fields:tt)* })? $(($($field:tt)*);)?
+    )*) => {
+        $($crate::layout::layout!(@declare [$(#[$meta])*] $name [$($life)?] $({ $($fields)* })? $(($($field)*))?);)*
     };
-    ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime> { $($fields:tt)* }) => {
-        $crate::layout::layout!(@struct [$(#[$meta])*] [$name<$life>] [$life, $name] $($fields)*);
+    (@declare $head:tt $name:ident [] $fields:tt) => {
+        $crate::layout::layout!(@struct $head ['a $name [$name]] $fields);
     };
-    ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime>($($field:tt)*);) => {
-        $crate::layout::layout!(@tuple [$(#[$meta])*] [$name<$life>] [$life, $name] $($field)*);
+    (@declare $head:tt $name:ident [$life:lifetime] $fields:tt) => {
+        $crate::layout::layout!(@struct $head [$life $name [$name<$life>]] $fields);
     };
-    ($(#[$meta:meta])* pub struct $name:ident($($field:tt)*);) => {
-        $crate::layout::layout!(@tuple [$(#[$meta])*] [$name] ['a, $name] $($field)*);
-    };
-    (@tuple [$(#[$meta:meta])*] [$($type:tt)*] [$life:lifetime, $name:ident] pub $ty:ty $(as $codec:ty)?) => {
-        $(#[$meta])*
+    (@struct [$($head:tt)*] [$life:lifetime $name:ident [$($type:tt)*]] (pub $ty:ty $(as $codec:ty)?)) => {
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $($head)*
         pub struct $($type)*(pub $ty);
 
-        impl<$life> $crate::layout::Codec<$life, $($type)*> for $crate::layout::Plain {
-            const MIN_BYTES: usize = <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::MIN_BYTES;
-
-            fn put(value: &$($type)*, w: &mut $crate::Writer<'_>) {
-                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::put(&value.0, w);
-            }
-
-            fn get(r: &mut $crate::Reader<$life>, _what: &'static str) -> $crate::Result<$($type)*> {
-                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get(r, stringify!($name)).map($name)
-            }
-
-            fn get_partial(
-                r: &mut $crate::Reader<$life>,
-                _what: &'static str,
-                problem: &mut Option<$crate::Error>,
-            ) -> $crate::Result<$($type)*> {
-                <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get_partial(r, stringify!($name), problem)
-                    .map($name)
-            }
-        }
+        $crate::layout::layout!(@codec [$life $name [$($type)*]] {
+            0 [stringify!($name)]: $ty, $crate::layout::layout!(@or_plain $($codec)?);
+        });
     };
-    (
-        @struct [$(#[$meta:meta])*] [$($type:tt)*] [$life:lifetime, $name:ident]
+    (@struct [$($head:tt)*] [$life:lifetime $name:ident [$($type:tt)*]] {
         $($(#[$field_meta:meta])* pub $field:ident: $ty:ty $(as $codec:ty)?,)*
         $(late: $($(#[$late_meta:meta])* pub $late:ident: $late_ty:ty $(as $late_codec:ty)?,)*)?
-    ) => {
-        $(#[$meta])*
+    }) => {
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $($head)*
         pub struct $($type)* {
             $($(#[$field_meta])* pub $field: $ty,)*
             $($($(#[$late_meta])* pub $late: $late_ty,)*)?
         }
 
-        impl<$life> $crate::layout::Codec<$life, $($type)*> for $crate::layout::Plain {
-            const MIN_BYTES: usize =
-                0 $(+ <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::MIN_BYTES)*;
+        $crate::layout::layout!(@codec [$life $name [$($type)*]] {
+            $($field [concat!(stringify!($name), " ", stringify!($field))]: $ty, $crate::layout::layout!(@or_plain $($codec)?);)*
+        } $({
+            $($late [concat!(stringify!($name), " ", stringify!($late))]: $late_ty, $crate::layout::layout!(@or_plain $($late_codec)?);)*
+        })?);
+    };
+    (@codec [$life:lifetime $name:ident [$type:ty]] {
+        $($field:tt [$label:expr]: $ty:ty, $codec:ty;)*
+    } $({
+        $($late:tt [$late_label:expr]: $late_ty:ty, $late_codec:ty;)*
+    })?) => {
+        impl<$life> $crate::layout::Codec<$life, $type> for $crate::layout::Plain {
+            const MIN_BYTES: usize = 0 $(+ <$codec as $crate::layout::Codec<$life, $ty>>::MIN_BYTES)*;
 
-            fn put(value: &$($type)*, w: &mut $crate::Writer<'_>) {
-                $(<$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::put(&value.$field, w);)*
+            fn put(value: &$type, w: &mut $crate::Writer<'_>) {
+                $(<$codec as $crate::layout::Codec<$life, $ty>>::put(&value.$field, w);)*
                 $(
                     let is_set = [$(value.$late != <$late_ty>::default()),*];
                     let mut fields = is_set.iter().rposition(|is_set| *is_set).map_or(0, |last| last + 1);
                     $(if fields > 0 {
                         fields -= 1;
-                        <$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::put(&value.$late, w);
+                        <$late_codec as $crate::layout::Codec<$life, $late_ty>>::put(&value.$late, w);
                     })*
                     let _ = fields;
                 )?
             }
 
             #[inline]
-            fn get(r: &mut $crate::Reader<$life>, what: &'static str) -> $crate::Result<$($type)*> {
+            fn get(r: &mut $crate::Reader<$life>, what: &'static str) -> $crate::Result<$type> {
                 let mut problem = None;
                 let value = Self::get_partial(r, what, &mut problem)?;
                 problem.map_or(Ok(value), Err)
@@ -533,53 +504,25 @@ macro_rules! layout {
                 r: &mut $crate::Reader<$life>,
                 _what: &'static str,
                 problem: &mut Option<$crate::Error>,
-            ) -> $crate::Result<$($type)*> {
+            ) -> $crate::Result<$type> {
                 Ok($name {
-                    $($field: <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get_partial(
-                        r,
-                        concat!(stringify!($name), " ", stringify!($field)),
-                        problem,
-                    )?,)*
+                    $($field: <$codec as $crate::layout::Codec<$life, $ty>>::get_partial(r, $label, problem)?,)*
                     $($($late: if r.is_empty() {
                         <$late_ty>::default()
                     } else {
-                        <$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::get_partial(
-                            r,
-                            concat!(stringify!($name), " ", stringify!($late)),
-                            problem,
-                        )?
+                        <$late_codec as $crate::layout::Codec<$life, $late_ty>>::get_partial(r, $late_label, problem)?
                     },)*)?
                 })
             }
 
-            fn secrets(value: &mut $($type)*, secrets: &mut dyn $crate::layout::Secrets) {
-                $(<$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::secrets(&mut value.$field, secrets);)*
-                $($(<$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::secrets(
-                    &mut value.$late,
-                    secrets,
-                );)*)?
+            fn secrets(value: &mut $type, secrets: &mut dyn $crate::layout::Secrets) {
+                $(<$codec as $crate::layout::Codec<$life, $ty>>::secrets(&mut value.$field, secrets);)*
+                $($(<$late_codec as $crate::layout::Codec<$life, $late_ty>>::secrets(&mut value.$late, secrets);)*)?
             }
         }
     };
-    (@codec) => { $crate::layout::Plain };
-    (@codec $codec:ty) => { $codec };
+    (@or_plain) => { $crate::layout::Plain };
+    (@or_plain $codec:ty) => { $codec };
 }
 
-/// Lays a number out that has a type of its own.
-macro_rules! number {
-    ($name:ident: $method:ident) => {
-        impl<'a> $crate::layout::Codec<'a, $name> for $crate::layout::Plain {
-            const MIN_BYTES: usize = size_of::<$name>();
-
-            fn put(value: &$name, w: &mut $crate::Writer<'_>) {
-                w.$method(value.0);
-            }
-
-            fn get(r: &mut $crate::Reader<'a>, what: &'static str) -> $crate::Result<$name> {
-                r.$method(what).map($name)
-            }
-        }
-    };
-}
-
-pub(crate) use {layout, number};
+pub(crate) use layout;

@@ -1,10 +1,9 @@
 //! perf.data, BPF blobs and BTF: bytes ⇄ types.
 //!
-//! Everything here is a function of the bytes that are handed in. Reading borrows from them and copies only what has to
-//! be turned; writing appends to a buffer. Both byte orders are read and written everywhere.
+//! Readers borrow from the bytes of the caller; writers append to a buffer. All of them support both byte orders.
 //!
-//! This crate must not know where bytes come from or go to: no files, no operating system, no policy about what to do
-//! with a damaged recording beyond saying precisely what is wrong and how far it could be read. It contains no `unsafe`.
+//! The crate does not know files or the operating system, and contains no `unsafe`. Errors say where a recording is damaged
+//! and how; what can be read in spite of the damage is returned.
 #![forbid(unsafe_code)]
 
 mod attr;
@@ -17,6 +16,7 @@ mod event_name;
 mod events;
 pub mod feature;
 mod file;
+mod glob;
 mod inflate;
 mod layout;
 mod metadata;
@@ -30,6 +30,7 @@ mod sample;
 mod stream;
 mod trailer;
 
+pub use self::glob::Glob;
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
 pub use chunk::{Chunk, Chunks, Origin};
 pub use endian::{Endian, Reader, Writer};
@@ -50,7 +51,7 @@ pub use sample::{
 pub use stream::Stream;
 pub use trailer::SampleId;
 
-/// The example of README.md, run.
+/// Runs the example of README.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

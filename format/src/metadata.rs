@@ -1,5 +1,5 @@
-//! Description of a recording: events, their names, feature sections. In a file most of it stands in the header
-//! and behind the data, in a stream it comes in records; some of it comes in records in both.
+//! Description of a recording: events, their names, feature sections. A file has most of the description in the header
+//! and after the records; a stream has it in records. Some parts are records in both.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,35 +9,35 @@ use crate::records::UserPayload;
 use crate::records::user::Update;
 use crate::{Endian, Error, File, FileAttr, Record, RecordType, Result, Section};
 
-/// The most events that a recording may have; perf has the same bound.
+/// Limit on the events of a recording, the same as in perf.
 const EVENTS_LIMIT: usize = 1 << 16;
 
-/// Everything needed to read a recording's records. Complete from the start for a file, growing for a stream: every
-/// record has to be shown to [`Metadata::absorb`] before it is decoded.
+/// Description of a recording that decoding its records needs. It is complete from the start for a file, and grows for a
+/// stream: pass each record to [`Metadata::absorb`] before decoding it.
 #[derive(Debug, Clone)]
 pub struct Metadata<'a> {
     endian: Endian,
     attrs: Vec<FileAttr>,
-    /// Names by one of the event's ids, from EVENT_UPDATE.
+    /// Names of events from EVENT_UPDATE, by an id of the event.
     names: HashMap<u64, Vec<u8>>,
     sections: Vec<FeatureSection<'a>>,
-    /// `attr.config` and name, of old streams.
+    /// `attr.config` and name of events, from old streams.
     event_types: Vec<(u64, Vec<u8>)>,
     revision: u64,
     is_stream: bool,
     unused_bytes: u64,
 }
 
-/// The bytes of a feature.
+/// Section of a feature.
 #[derive(Debug, Clone)]
 pub struct FeatureSection<'a> {
     /// Bit of the feature.
     pub feature: Feature,
     /// Offset of the bytes in the input.
     pub offset: u64,
-    /// The bytes, as far as they are there.
+    /// Bytes of the section that the input has.
     pub bytes: Cow<'a, [u8]>,
-    /// All bytes are there.
+    /// True if the input has all bytes of the section.
     pub is_whole: bool,
 }
 
@@ -50,19 +50,16 @@ impl<'a> Metadata<'a> {
             Some(FeatureSection { feature: Feature(*bit), offset, bytes: Cow::Borrowed(bytes), is_whole })
         };
         Metadata {
-            endian: file.endian(),
             attrs: file.attrs().to_vec(),
-            names: HashMap::new(),
             sections: file.features().iter().filter_map(section).collect(),
-            event_types: Vec::new(),
-            revision: 0,
             is_stream: false,
             unused_bytes: file.unused_table_bytes(),
+            ..Metadata::of_stream(file.endian())
         }
     }
 
     /// Empty metadata of a stream in this byte order.
-    pub fn of_stream(endian: Endian) -> Metadata<'static> {
+    pub fn of_stream(endian: Endian) -> Metadata<'a> {
         Metadata {
             endian,
             attrs: Vec::new(),
@@ -75,76 +72,74 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The same recording with other events and sections. Names that records gave to events are not in it: they come with those records.
+    /// Metadata of the same recording with other events and sections, and without the names that records gave to events.
     pub fn redescribed<'s>(&self, attrs: Vec<FileAttr>, sections: Vec<FeatureSection<'s>>) -> Metadata<'s> {
         Metadata {
-            endian: self.endian,
             attrs,
-            names: HashMap::new(),
             sections,
-            event_types: Vec::new(),
             revision: self.revision,
             is_stream: self.is_stream,
             unused_bytes: self.unused_bytes,
+            ..Metadata::of_stream(self.endian)
         }
     }
 
-    /// True for a stream, false for a file.
+    /// Returns true for a stream, false for a file.
     pub fn is_stream(&self) -> bool {
         self.is_stream
     }
 
-    /// Zero bytes that the file has behind its feature table.
+    /// Number of zero bytes after the file's table of features.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.unused_bytes
     }
 
-    /// The byte order of the recording.
+    /// Byte order of the recording.
     pub fn endian(&self) -> Endian {
         self.endian
     }
 
-    /// Changes whenever a record has added something.
+    /// Number that changes when a record adds to the description.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The events so far.
+    /// Events known so far.
     pub fn attrs(&self) -> &[FileAttr] {
         &self.attrs
     }
 
-    /// The name that a record has given an event: EVENT_UPDATE, or an old stream's HEADER_EVENT_TYPE. The EVENT_DESC
-    /// feature may have another; [`Metadata::event_names`] weighs them all.
+    /// Name that a record gave to an event: EVENT_UPDATE, or HEADER_EVENT_TYPE of an old stream. [`Metadata::event_names`] uses
+    /// the EVENT_DESC feature, too.
     pub fn name(&self, event: usize) -> Option<&[u8]> {
         self.updated_name(event).or_else(|| self.typed_name(event))
     }
 
-    /// The name that an EVENT_UPDATE has given an event.
+    /// Name that an EVENT_UPDATE gave to an event.
     pub(crate) fn updated_name(&self, event: usize) -> Option<&[u8]> {
         self.attrs.get(event)?.ids.iter().find_map(|id| self.names.get(id)).map(Vec::as_slice)
     }
 
-    /// The name that an old stream has given to all events with this one's `config`.
+    /// Name that an old stream gave to all events with the `config` of this event.
     pub(crate) fn typed_name(&self, event: usize) -> Option<&[u8]> {
         let config = self.attrs.get(event)?.attr.config;
         self.event_types.iter().find(|(named, _)| *named == config).map(|(_, name)| name.as_slice())
     }
 
-    /// All feature sections, in the order of the input.
+    /// Feature sections in the order of the input.
     pub fn sections(&self) -> &[FeatureSection<'a>] {
         &self.sections
     }
 
-    /// The sections of one feature. A stream may have several, each a whole section (one BPF program each, for example).
+    /// Sections of one feature. A stream may have several complete ones, for example one per BPF program.
     pub fn feature(&self, feature: Feature) -> impl Iterator<Item = &FeatureSection<'a>> {
         self.sections.iter().filter(move |section| section.feature == feature)
     }
 
-    /// Looks at a record; true when it belongs to the description of the recording, and to nothing else.
+    /// Adds the content of a record to the description. Returns true if the record only describes the recording.
     ///
     /// # Errors
-    /// When it does but cannot be read.
+    /// Fails if such a record is damaged.
     #[inline]
     pub fn absorb(&mut self, record: &Record<'_>) -> Result<bool> {
         if record.kind.is_kernel() { Ok(false) } else { self.absorb_user(record) }
@@ -181,7 +176,7 @@ impl<'a> Metadata<'a> {
             }
             UserPayload::BuildId(_) => self.add_section(Feature::BUILD_ID, record.offset, record.bytes),
             UserPayload::Feature(feature) => {
-                // The list ends with a number beyond the writer's last feature, and no bytes.
+                // The last record has a number beyond the last feature, and no bytes.
                 let bit = u8::try_from(feature.feature).ok().filter(|_| !feature.bytes.is_empty());
                 if let Some(bit) = bit {
                     self.add_section(Feature(bit), record.offset + 16, feature.bytes);
@@ -198,7 +193,7 @@ impl<'a> Metadata<'a> {
         Ok(true)
     }
 
-    /// Adds a section that stands somewhere else than in the file.
+    /// Adds a section that is not in the input.
     pub fn push_section(&mut self, section: FeatureSection<'a>) {
         self.sections.push(section);
     }

@@ -1,59 +1,61 @@
-//! Records in the order of their times.
+//! Sorts records by time.
 //!
-//! A recording is a few sorted runs, one per ring buffer, laid behind each other piece by piece. FINISHED_ROUND says that
-//! every ring has been read once since the last one: nothing that comes later is older than the newest record before the
-//! *previous* FINISHED_ROUND, so that everything up to there can be handed out. Without such marks a file is handed out
-//! at its end; a stream, whose records have to be kept, when 12 MiB of them wait. A record that comes later than it should
-//! is handed out at once, and counted.
+//! The records of each ring buffer are in the order of their times; a recording holds parts of the ring buffers in
+//! turn. A FINISHED_ROUND record means that the recorder has read every ring once since the last FINISHED_ROUND: no
+//! later record is older than the newest record in front of the *previous* FINISHED_ROUND, and all records up to that
+//! time are ready. Without FINISHED_ROUND, records wait for the end of the input. Waiting records of a stream that
+//! arrives in pieces, and waiting unpacked records, are kept in memory: above 12 MiB or 200,000 of them, the older half
+//! of all waiting records is ready at once. A record that is older than the last returned one is counted as late.
 
 use std::sync::Arc;
 
 use crate::{Endian, Record, Result};
 
-/// The most bytes of records that are kept in memory. Records in mapped files are not kept, only where they are.
+/// Limit on the bytes of waiting records that are kept in memory. Of records in mapped files, only offsets are kept.
 const KEPT_BYTES: usize = 12 << 20;
-/// The most records of a stream that are kept.
+/// Limit on the number of waiting records that are kept in memory.
 const KEPT_RECORDS: usize = 200_000;
 
-/// A record that waits, or that is handed out.
+/// Place of a record that waits or is ready.
 #[derive(Debug, Clone, Copy)]
 pub struct OrderedRecord {
     time_ns: u64,
-    /// Offset in the mapped file, or in the bytes kept.
+    /// Offset in the mapped file, or in the kept bytes.
     at: u64,
     /// Offset in the input.
     offset: u64,
-    /// Number of its event; [`NO_EVENT`] where it is not known.
+    /// Index of the event; [`NO_EVENT`] for an unknown event.
     event: u32,
-    /// The mapped file; [`KEPT`] for the bytes kept.
+    /// Index of the mapped file; [`KEPT`] for kept bytes.
     file: u16,
     len: u16,
 }
 
-/// Marks a record whose bytes are kept.
+/// Value of `OrderedRecord::file` for a record with its bytes kept in memory.
 const KEPT: u16 = u16::MAX;
 
-/// Number of an event that is not known.
+/// Value of `OrderedRecord::event` for an unknown event.
 const NO_EVENT: u32 = u32::MAX;
 
 impl OrderedRecord {
-    /// Index of its event, if that is known.
+    /// Index of the record's event; `None` for an unknown event.
     pub fn event(&self) -> Option<usize> {
         (self.event != NO_EVENT).then_some(self.event as usize)
     }
 }
 
-/// Records in their order, and their bytes.
+/// Sorted records and their bytes.
 #[derive(Debug, Default)]
 pub struct OrderedRun<'a> {
-    /// The records.
+    /// The records in order.
     pub entries: Vec<OrderedRecord>,
     files: Arc<[&'a [u8]]>,
     kept: Vec<u8>,
 }
 
 impl OrderedRun<'_> {
-    /// A record, with what lies behind it outside its size where it is in a mapped file.
+    /// Record of an entry; `None` if the entry does not belong to this run. A record in a mapped file comes with the
+    /// data outside its size, too.
     pub(crate) fn record(&self, entry: &OrderedRecord, endian: Endian) -> Option<Result<Record<'_>>> {
         if entry.file == KEPT {
             let (bytes, offset) = self.bytes(entry)?;
@@ -63,7 +65,7 @@ impl OrderedRun<'_> {
         Some(Record::parse(file.get(entry.at as usize..)?, entry.offset, endian))
     }
 
-    /// The bytes of a record, and their offset in the input.
+    /// Bytes of the record at an entry, and their offset in the input.
     #[inline]
     pub fn bytes(&self, entry: &OrderedRecord) -> Option<(&[u8], u64)> {
         let from =
@@ -72,38 +74,38 @@ impl OrderedRun<'_> {
     }
 }
 
-/// Puts records into the order of their times. Records with the same time stay in the order of the input.
+/// Sorts records by time. Records with the same time keep the order of the input.
 #[derive(Debug, Default)]
 pub struct TimeOrder<'a> {
     files: Arc<[&'a [u8]]>,
-    /// Sorted up to the last round, then as they came.
+    /// Waiting records: sorted up to the last round, records after it in the order of the input.
     waiting: Vec<OrderedRecord>,
-    /// Records that can be handed out.
+    /// Records to return.
     ready: Vec<OrderedRecord>,
     kept: Vec<u8>,
-    /// Bytes of the waiting records that are kept.
+    /// Kept bytes of waiting records.
     waiting_bytes: usize,
     waiting_kept: usize,
     newest_ns: u64,
-    /// The newest time before the last FINISHED_ROUND.
+    /// Newest time before the last FINISHED_ROUND.
     safe_ns: u64,
-    /// The last time that was handed out.
+    /// Newest time of a record that became ready.
     out_ns: u64,
     late: u64,
 }
 
 impl<'a> TimeOrder<'a> {
-    /// The mapped files that records may lie in.
+    /// Sets the mapped files that hold records.
     pub fn set_files(&mut self, files: Vec<&'a [u8]>) {
         self.files = files.into();
     }
 
-    /// Records that came after a newer one had been handed out.
+    /// Number of records that were older than a record returned before.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Adds a record of an event. `file` is the index of the mapped file it lies in; `None` has its bytes copied.
+    /// Adds a record with a time. `file` is the index of the mapped file that holds it; with `None` its bytes are copied.
     pub fn push(&mut self, time_ns: u64, record: &Record<'_>, event: Option<usize>, file: Option<usize>) {
         if time_ns < self.out_ns {
             self.late += 1;
@@ -117,7 +119,7 @@ impl<'a> TimeOrder<'a> {
         self.waiting.push(entry);
     }
 
-    /// Adds a record without a time: it is handed out in its place.
+    /// Adds a record without a time, which is ready at once.
     pub fn pass(&mut self, record: &Record<'_>, event: Option<usize>, file: Option<usize>) {
         let entry = self.entry(0, record, event, file);
         self.ready.push(entry);
@@ -132,7 +134,7 @@ impl<'a> TimeOrder<'a> {
                 (self.kept.len() - record.bytes.len()) as u64
             }
         };
-        // A record's size is 16 bits wide.
+        // The size of a record has 16 bits.
         let len = record.bytes.len() as u16;
         OrderedRecord {
             time_ns,
@@ -144,29 +146,29 @@ impl<'a> TimeOrder<'a> {
         }
     }
 
-    /// Returns true if records have to be handed out for want of memory.
+    /// Returns true if the kept records exceed a limit; see [`TimeOrder::make_room`].
     pub fn is_full(&self) -> bool {
         self.waiting_bytes > KEPT_BYTES || self.waiting_kept > KEPT_RECORDS
     }
 
-    /// A FINISHED_ROUND: records that nothing can precede any more become ready.
+    /// Handles a FINISHED_ROUND record: makes the records ready that no later record can precede.
     pub fn round(&mut self) {
         let safe_ns = std::mem::replace(&mut self.safe_ns, self.newest_ns);
         self.release(|waiting| waiting.partition_point(|entry| entry.time_ns <= safe_ns));
     }
 
-    /// The older half is ready.
+    /// Makes the older half of the waiting records ready.
     pub fn make_room(&mut self) {
         self.release(|waiting| waiting.len().div_ceil(2));
     }
 
-    /// Everything is ready.
+    /// Makes all waiting records ready.
     pub fn finish(&mut self) {
         self.release(|waiting| waiting.len());
     }
 
     fn release(&mut self, count: impl FnOnce(&[OrderedRecord]) -> usize) {
-        // The standard sort finds the runs that are there and merges them.
+        // The standard sort detects sorted runs and merges them.
         self.waiting.sort_by_key(|entry| entry.time_ns);
         let count = count(&self.waiting);
         if let Some(last) = count.checked_sub(1).and_then(|last| self.waiting.get(last)) {
@@ -185,7 +187,7 @@ impl<'a> TimeOrder<'a> {
         self.ready.len()
     }
 
-    /// Hands out those that are ready.
+    /// Returns the records that are ready.
     pub fn take(&mut self) -> OrderedRun<'a> {
         let entries = std::mem::take(&mut self.ready);
         let mut kept = Vec::new();
@@ -214,7 +216,7 @@ mod tests {
         order.push(time_ns, &record, Some(0), None);
     }
 
-    /// The times of what is ready.
+    /// Times of the ready records.
     fn taken(order: &mut TimeOrder<'_>) -> Vec<u64> {
         let run = order.take();
         let bytes = run.entries.iter().filter_map(|entry| run.bytes(entry));
@@ -228,7 +230,7 @@ mod tests {
             push(&mut order, time);
         }
         order.round();
-        assert!(taken(&mut order).is_empty(), "another ring may still have something older");
+        assert!(taken(&mut order).is_empty(), "another ring may still contain an older record");
         for time in [25, 40] {
             push(&mut order, time);
         }

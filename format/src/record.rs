@@ -1,8 +1,8 @@
-//! The record stream: headers, record types, and the walk from one record to the next.
+//! Records: headers, types, and the walk from one record to the next.
 
 use crate::{Endian, Error, Result};
 
-/// The type of a record. Types that this crate does not know keep their number.
+/// Type of a record. The number of an unknown type is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordType(pub u32);
 
@@ -11,7 +11,7 @@ macro_rules! record_types {
         impl RecordType {
             $($(#[$doc])* pub const $name: RecordType = RecordType($n);)*
 
-            /// Every known type with its name, lowest first.
+            /// Known types with their names, in ascending order.
             pub const NAMES: &'static [(RecordType, &'static str)] =
                 &[$((RecordType::$name, stringify!($name)),)*];
         }
@@ -19,21 +19,21 @@ macro_rules! record_types {
 }
 
 record_types! {
-    /// A mapping, old form.
+    /// A mapping in the old layout.
     MMAP = 1;
-    /// Records that the ring had no room for.
+    /// Loss of records because the ring was full.
     LOST = 2;
-    /// A task's name.
+    /// New name of a task.
     COMM = 3;
-    /// A task's end.
+    /// End of a task.
     EXIT = 4;
     /// Sampling stopped until the next tick.
     THROTTLE = 5;
-    /// Sampling goes on.
+    /// Sampling started again.
     UNTHROTTLE = 6;
-    /// A task's start.
+    /// Start of a task.
     FORK = 7;
-    /// Counter values at a task's end.
+    /// Counter values at the end of a task.
     READ = 8;
     /// A sample.
     SAMPLE = 9;
@@ -43,41 +43,41 @@ record_types! {
     AUX = 11;
     /// Instruction tracing started.
     ITRACE_START = 12;
-    /// Samples that the hardware or a filter dropped.
+    /// Loss of samples in the hardware or in a filter.
     LOST_SAMPLES = 13;
     /// Context switch of the event's task.
     SWITCH = 14;
     /// Context switch on the event's CPU.
     SWITCH_CPU_WIDE = 15;
-    /// A task's namespaces.
+    /// Namespaces of a task.
     NAMESPACES = 16;
-    /// Kernel code that came or went: BPF functions, trampolines.
+    /// Kernel code that appeared or disappeared: BPF functions, trampolines.
     KSYMBOL = 17;
-    /// A BPF program loaded or unloaded.
+    /// Load or unload of a BPF program.
     BPF_EVENT = 18;
-    /// A cgroup's id and path.
+    /// Id and path of a cgroup.
     CGROUP = 19;
     /// Kernel code that was patched.
     TEXT_POKE = 20;
-    /// Hardware id for AUX output.
+    /// Id of an event in AUX data.
     AUX_OUTPUT_HW_ID = 21;
-    /// The user part of a call chain whose kernel part came before.
+    /// User part of a call chain; a sample holds the kernel part.
     CALLCHAIN_DEFERRED = 22;
-    /// An attr and its ids (pipe format).
+    /// Attr and ids of an event (pipe format).
     HEADER_ATTR = 64;
-    /// An event's name (deprecated).
+    /// Name of an event (deprecated).
     HEADER_EVENT_TYPE = 65;
-    /// Tracepoint formats; the bytes follow outside the record's size.
+    /// Tracepoint formats, which follow the record, outside its size.
     HEADER_TRACING_DATA = 66;
-    /// A file's build id.
+    /// Build id of a file.
     HEADER_BUILD_ID = 67;
-    /// All rings were read once.
+    /// The tool has read every ring once.
     FINISHED_ROUND = 68;
-    /// Ids to events, CPUs and tasks.
+    /// Events, CPUs and tasks by id.
     ID_INDEX = 69;
     /// Parameters for decoding AUX data.
     AUXTRACE_INFO = 70;
-    /// AUX data; the bytes follow outside the record's size.
+    /// AUX data, which follows the record, outside its size.
     AUXTRACE = 71;
     /// A failure while decoding AUX data.
     AUXTRACE_ERROR = 72;
@@ -89,17 +89,17 @@ record_types! {
     STAT_CONFIG = 75;
     /// A counter value of perf stat.
     STAT = 76;
-    /// An interval of perf stat.
+    /// End of an interval of perf stat.
     STAT_ROUND = 77;
-    /// An event's unit, scale, name or CPUs.
+    /// Unit, scale, name or CPUs of an event.
     EVENT_UPDATE = 78;
-    /// Cycle counter to time.
+    /// Parameters for converting the cycle counter to time.
     TIME_CONV = 79;
     /// A feature section (pipe format).
     HEADER_FEATURE = 80;
     /// A slice of a zstd stream of records.
     COMPRESSED = 81;
-    /// The initial state is complete.
+    /// The description of the initial state is complete.
     FINISHED_INIT = 82;
     /// A slice of a zstd stream, padded.
     COMPRESSED2 = 83;
@@ -112,17 +112,22 @@ record_types! {
 }
 
 impl RecordType {
-    /// Types from here on are written by tools, not by the kernel.
+    /// First type of tools; the kernel writes lower types.
     pub const FIRST_USER: u32 = 64;
 
-    /// The name without its `PERF_RECORD_`, or `None` for a type this crate does not know.
+    /// Name without `PERF_RECORD_`; `None` for an unknown type.
     pub fn name(self) -> Option<&'static str> {
         RecordType::NAMES.binary_search_by_key(&self, |(t, _)| *t).ok().map(|i| RecordType::NAMES[i].1)
     }
 
-    /// True for records that the kernel writes.
+    /// Returns true for records that the kernel writes.
     pub fn is_kernel(self) -> bool {
         self.0 < RecordType::FIRST_USER
+    }
+
+    /// Returns true for records that hold other records, compressed.
+    pub fn is_compressed(self) -> bool {
+        matches!(self, RecordType::COMPRESSED | RecordType::COMPRESSED2)
     }
 }
 
@@ -145,7 +150,7 @@ impl std::fmt::Display for RecordType {
 pub mod misc {
     /// Mask of the CPU mode.
     pub const CPUMODE_MASK: u16 = 7;
-    /// Mode not known.
+    /// Unknown mode.
     pub const CPUMODE_UNKNOWN: u16 = 0;
     /// Kernel mode.
     pub const KERNEL: u16 = 1;
@@ -157,60 +162,60 @@ pub mod misc {
     pub const GUEST_KERNEL: u16 = 4;
     /// User mode of a guest.
     pub const GUEST_USER: u16 = 5;
-    /// MMAP, MMAP2: a data mapping.
+    /// MMAP, MMAP2: data mapping.
     pub const MMAP_DATA: u16 = 1 << 13;
-    /// COMM: the name came from an exec.
+    /// COMM: an exec set the name.
     pub const COMM_EXEC: u16 = 1 << 13;
-    /// FORK: synthesized by a tool; the parent's maps are not inherited.
+    /// FORK: written by a tool; the task does not inherit the parent's maps.
     pub const FORK_EXEC: u16 = 1 << 13;
-    /// SWITCH, SWITCH_CPU_WIDE: away from the task.
+    /// SWITCH, SWITCH_CPU_WIDE: the CPU switched away from the task.
     pub const SWITCH_OUT: u16 = 1 << 13;
     /// SWITCH, SWITCH_CPU_WIDE: the task was preempted.
     pub const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
-    /// SAMPLE: the ip has no skid.
+    /// SAMPLE: the instruction pointer has no skid.
     pub const EXACT_IP: u16 = 1 << 14;
-    /// MMAP2: a build id stands in place of the inode.
+    /// MMAP2: a build id replaces the inode.
     pub const MMAP_BUILD_ID: u16 = 1 << 14;
-    /// LOST_SAMPLES: dropped by a BPF filter.
+    /// LOST_SAMPLES: a BPF filter dropped the samples.
     pub const LOST_SAMPLES_BPF: u16 = 1 << 15;
     /// HEADER_BUILD_ID: the size byte is valid.
     pub const BUILD_ID_SIZE: u16 = 1 << 15;
 }
 
-/// Bytes of a record's header: `type u32`, `misc u16`, `size u16`.
+/// Bytes of the header of a record: `type u32`, `misc u16`, `size u16`.
 pub const RECORD_HEADER_BYTES: usize = 8;
-/// Bytes of a HEADER_TRACING_DATA record whose formats follow behind it.
+/// Size of a HEADER_TRACING_DATA record with its formats outside, after the record.
 const TRACING_DATA_RECORD_BYTES: usize = 16;
 
-/// Something read from bytes that more bytes may follow.
+/// Result of reading bytes that arrive in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability<T> {
-    /// The thing that was asked for.
+    /// The value.
     Ready(T),
-    /// It is not there whole: more bytes are needed.
+    /// The value is incomplete: more bytes are needed.
     NeedMore,
 }
 
-/// One record, as bytes.
+/// Bytes of one record.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// Offset of the record in the input.
     pub offset: u64,
-    /// Its type.
+    /// Type of the record.
     pub kind: RecordType,
-    /// Its misc bits.
+    /// Misc bits of the header.
     pub misc: u16,
-    /// The whole record, header included.
+    /// The record with its header.
     pub bytes: &'a [u8],
-    /// Bytes that belong to the record but lie behind it, outside its size: tracepoint formats, AUX data.
+    /// Data of the record that lies after it, outside its size: tracepoint formats, AUX data.
     pub outside: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, which lie at `offset` of the input.
+    /// Reads the record at the start of `bytes`, which lie at `offset` of the input.
     ///
     /// # Errors
-    /// When the header or anything it announces is not there whole, or its size is below 8.
+    /// Fails if the record or the data after it is incomplete, or the record's size is below 8.
     #[inline]
     pub fn parse(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Record<'a>> {
         let mut record = Record::parse_alone(bytes, offset, endian)?;
@@ -219,16 +224,16 @@ impl<'a> Record<'a> {
             let behind = &bytes[record.bytes.len()..];
             record.outside = usize::try_from(len).ok().and_then(|len| behind.get(..len)).ok_or_else(|| {
                 let offset = offset + record.bytes.len() as u64;
-                Error::truncated(offset, "data behind a record", len, behind.len() as u64)
+                Error::truncated(offset, "data after a record", len, behind.len() as u64)
             })?;
         }
         Ok(record)
     }
 
-    /// The record at the start of `bytes`, without what lies outside its size: for inputs that pass over it.
+    /// Reads the record at the start of `bytes` without the data after it, for inputs that lack this data.
     ///
     /// # Errors
-    /// When the record is not there whole, or its size is below 8.
+    /// Fails if the record is incomplete, or its size is below 8.
     #[inline]
     pub fn parse_alone(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Record<'a>> {
         match Record::parse_partial(bytes, offset, endian)? {
@@ -243,10 +248,10 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The same of bytes that more bytes may follow.
+    /// Reads the record at the start of `bytes`, which arrive in pieces, without the data after it.
     ///
     /// # Errors
-    /// When the record's size is below 8.
+    /// Fails if the record's size is below 8.
     #[inline]
     pub fn parse_partial(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Availability<Record<'a>>> {
         let Some(head) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
@@ -265,43 +270,49 @@ impl<'a> Record<'a> {
         Ok(Availability::Ready(Record { offset, kind, misc, bytes, outside: &[] }))
     }
 
-    /// The payload: everything after the header.
+    /// Bytes after the header.
     #[inline]
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[RECORD_HEADER_BYTES..]
     }
 
-    /// Bytes from this record to the next.
+    /// Offset of the payload in the input.
+    pub fn body_offset(&self) -> u64 {
+        self.offset + RECORD_HEADER_BYTES as u64
+    }
+
+    /// Bytes of the record and of the data after it.
     #[inline]
     pub fn total_bytes(&self) -> usize {
         self.bytes.len() + self.outside.len()
     }
 
-    /// True for the types whose data lies behind the record, outside its size.
+    /// Returns true for types that have data after the record, outside its size.
     #[inline]
     pub fn announces_outside(&self) -> bool {
         matches!(self.kind, RecordType::AUXTRACE | RecordType::HEADER_TRACING_DATA)
     }
 
-    /// Number of bytes behind the record that belong to it.
+    /// Bytes of data after the record, by the length in the record.
     ///
     /// # Errors
-    /// When the record is too short to say.
+    /// Fails if the record is too short to hold this length.
     pub fn outside_bytes(&self, endian: Endian) -> Result<u64> {
         let announced = match self.kind {
             RecordType::AUXTRACE => endian.u64_at(self.body(), 0),
-            // Longer records have the formats inside.
+            // A longer record holds its formats inside.
             RecordType::HEADER_TRACING_DATA if self.bytes.len() <= TRACING_DATA_RECORD_BYTES => {
                 endian.u32_at(self.body(), 0).map(|size| u64::from(size).next_multiple_of(8))
             }
             _ => Some(0),
         };
-        announced
-            .ok_or_else(|| Error::truncated(self.offset, "size of data behind a record", 16, self.bytes.len() as u64))
+        announced.ok_or_else(|| {
+            Error::truncated(self.offset, "size of the data after a record", 16, self.bytes.len() as u64)
+        })
     }
 }
 
-/// Walks the records of a slice, first to last. After an error it ends, and [`Records::offset`] tells how far it came.
+/// Iterator over the records of a slice. An error ends the iteration at [`Records::offset`].
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -312,12 +323,12 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The records in `bytes`, which lie at `offset` of the input.
+    /// Records in `bytes`, which lie at `offset` of the input.
     pub fn new(bytes: &'a [u8], offset: u64, endian: Endian) -> Records<'a> {
         Records { rest: bytes, offset, endian, outside: true, failed: false }
     }
 
-    /// Like [`Records::new`] for `bytes` from which what lies outside the records' sizes has been taken out.
+    /// Records in `bytes` like [`Records::new`], but for `bytes` that lack the data outside the records' sizes.
     pub fn without_outside(bytes: &'a [u8], offset: u64, endian: Endian) -> Records<'a> {
         Records { rest: bytes, offset, endian, outside: false, failed: false }
     }
@@ -327,7 +338,7 @@ impl<'a> Records<'a> {
         self.offset
     }
 
-    /// Steps over the next bytes, which the caller has found to be whole records; at most to the end.
+    /// Skips the next bytes, which must be whole records; at most up to the end.
     #[inline]
     pub fn skip(&mut self, bytes: usize) {
         let bytes = bytes.min(self.rest.len());
@@ -335,7 +346,7 @@ impl<'a> Records<'a> {
         self.offset += bytes as u64;
     }
 
-    /// Goes on to the next sample; `None` at the end, and at a record that cannot be read.
+    /// Skips to the next sample. Returns `None` at the end, and at a damaged record.
     #[inline(always)]
     pub fn next_sample(&mut self) -> Option<Record<'a>> {
         loop {
@@ -357,7 +368,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The bytes not walked yet.
+    /// Remaining bytes.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest

@@ -1,4 +1,4 @@
-//! The front door: a recording in memory, record by record.
+//! A recording in memory, record by record: the usual way to read perf.data.
 
 use crate::order::{OrderedRun, TimeOrder};
 use crate::records::Payload;
@@ -7,8 +7,8 @@ use crate::{
     RecordType, Result, Sample, SampleId,
 };
 
-/// A recording that is in memory as a whole, mapped or read: a file or a stream. A stream that arrives in pieces is read with
-/// [`Stream`](crate::Stream).
+/// A recording in memory, mapped or read: a file or a whole stream. [`Stream`](crate::Stream) reads a stream that arrives in
+/// pieces.
 #[derive(Debug)]
 pub struct Recording<'a> {
     bytes: &'a [u8],
@@ -18,10 +18,10 @@ pub struct Recording<'a> {
 }
 
 impl<'a> Recording<'a> {
-    /// Reads what stands in front of the records.
+    /// Opens a recording.
     ///
     /// # Errors
-    /// When the bytes are no perf.data, or the header of a file cannot be read.
+    /// Fails if the bytes are not perf.data, or the header of a file is damaged.
     pub fn open(bytes: &'a [u8]) -> Result<Recording<'a>> {
         match Container::detect(bytes)? {
             Container::File(_) => {
@@ -37,12 +37,12 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// The byte order of the machine that wrote it.
+    /// Byte order of the machine that wrote the recording.
     pub fn endian(&self) -> Endian {
         self.metadata.endian()
     }
 
-    /// Events and feature sections. Those of a stream are in its records, and known once these have been read.
+    /// Events and feature sections. A stream has them in records: they are not known before these records are read.
     pub fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
@@ -52,24 +52,24 @@ impl<'a> Recording<'a> {
         &self.problems
     }
 
-    /// The records in the order of the input.
+    /// Records in the order of the input.
     pub fn records(self) -> RecordReader<'a> {
         RecordReader::new(self, false)
     }
 
-    /// The records in the order of their times. Records without a time stand where the input has them. Memory is bounded for recordings
-    /// that mark their rounds (FINISHED_ROUND), as perf's and bprec's do; others are sorted whole: 40 bytes a record.
+    /// Records in the order of their times. A record without a time keeps its place in the input. Memory is limited if the
+    /// recording has FINISHED_ROUND records, as those of perf and bprec do; otherwise sorting takes 40 bytes per record.
     pub fn records_by_time(self) -> RecordReader<'a> {
         RecordReader::new(self, true)
     }
 }
 
-/// The records of a [`Recording`], one at a time.
+/// Reader of the records of a [`Recording`].
 #[derive(Debug)]
 pub struct RecordReader<'a> {
     recording: Recording<'a>,
     events: Events,
-    /// State of the metadata that the events are from.
+    /// Revision of the metadata when `events` was last updated.
     revision: u64,
     sorts: bool,
     order: TimeOrder<'a>,
@@ -79,12 +79,12 @@ pub struct RecordReader<'a> {
     is_at_end: bool,
 }
 
-/// A record, with the event that wrote it.
+/// A record and its event.
 #[derive(Debug, Clone, Copy)]
 pub struct Item<'r> {
     /// The record.
     pub record: Record<'r>,
-    /// Its event; `None` where the id in the record is no event's, and for records of tools.
+    /// Event of the record; `None` for an unknown id, and for records of tools.
     pub event: Option<&'r Event>,
     events: &'r Events,
     metadata: &'r Metadata<'r>,
@@ -93,11 +93,11 @@ pub struct Item<'r> {
 /// Content of a record.
 #[derive(Debug)]
 #[non_exhaustive]
-#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+#[expect(clippy::large_enum_variant, reason = "only one value exists at a time, on the stack")]
 pub enum Decoded<'r> {
     /// A sample.
     Sample(Sample<'r>),
-    /// Any other record, with what stands behind its payload about task, time and CPU.
+    /// Any other record: its payload and its trailer.
     Other(Payload<'r>, SampleId),
 }
 
@@ -105,26 +105,29 @@ impl<'r> Item<'r> {
     /// Decodes the record.
     ///
     /// # Errors
-    /// When it is shorter than it has to be, or a sample of an unknown event.
+    /// Fails if the record is too short for its fields, or a kernel record is of an unknown event.
     pub fn decode(&self) -> Result<Decoded<'r>> {
         let event = self.event.or_else(|| self.events.all().first().filter(|_| !self.record.kind.is_kernel()));
         let Some(event) = event else {
-            return Err(Error::other(self.record.offset, "record", "its event is not known"));
+            return Err(Error::other(
+                self.record.offset,
+                "record",
+                "the recording does not describe the event of the sample",
+            ));
         };
         if self.record.kind == RecordType::SAMPLE {
-            let offset = self.record.offset + crate::RECORD_HEADER_BYTES as u64;
-            return event.layout.sample(self.record.body(), offset).map(Decoded::Sample);
+            return event.layout.sample(self.record.body(), self.record.body_offset()).map(Decoded::Sample);
         }
         let (payload, id) = Payload::decode(&self.record, &event.layout)?;
         Ok(Decoded::Other(payload, id))
     }
 
-    /// Description of the recording up to here; in a stream, a batch of records ahead.
+    /// Description of the recording, from the records read so far. The reader reads some records ahead.
     pub fn metadata(&self) -> &'r Metadata<'r> {
         self.metadata
     }
 
-    /// Returns true if the record describes the recording, and nothing else: [`Item::metadata`] has what it says.
+    /// Returns true if the record only describes the recording; [`Item::metadata`] holds its content.
     pub fn is_description(&self) -> bool {
         matches!(
             self.record.kind,
@@ -136,7 +139,7 @@ impl<'r> Item<'r> {
         )
     }
 
-    /// Decodes a sample; `None` for any other record, and for a sample that cannot be read.
+    /// Decodes a sample; `None` for any other record, and for a damaged sample.
     pub fn sample(&self) -> Option<Sample<'r>> {
         match self.decode() {
             Ok(Decoded::Sample(sample)) => Some(sample),
@@ -162,7 +165,8 @@ impl<'a> RecordReader<'a> {
         }
     }
 
-    /// The next record; `None` at the end. After an error in a compressed record the records behind it follow; after any other, nothing does.
+    /// Next record; `None` at the end. After damage in a compressed record, the records after it follow; any other error ends
+    /// the reading.
     #[expect(clippy::should_implement_trait, reason = "a record borrows from the buffer it was unpacked into")]
     pub fn next(&mut self) -> Option<Result<Item<'_>>> {
         while self.at == self.run.entries.len() {
@@ -184,12 +188,12 @@ impl<'a> RecordReader<'a> {
         Some(self.run.record(entry, metadata.endian())?.map(item))
     }
 
-    /// Description of the recording up to here.
+    /// Description of the recording, from the records read so far.
     pub fn metadata(&self) -> &Metadata<'a> {
         self.recording.metadata()
     }
 
-    /// Reads on until records are ready, an error stands in the way, or there is nothing more.
+    /// Reads until records are ready, an error occurs, or the input ends.
     fn fill(&mut self) {
         while self.order.ready() == 0 && self.error.is_none() && !self.is_at_end {
             let Recording { chunks, metadata, .. } = &mut self.recording;
@@ -215,7 +219,7 @@ impl<'a> RecordReader<'a> {
                         break;
                     }
                 };
-                if matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2) {
+                if record.kind.is_compressed() {
                     continue;
                 }
                 let mut failed = metadata.absorb(&record).err();
@@ -244,8 +248,8 @@ impl<'a> RecordReader<'a> {
 }
 
 impl Events {
-    /// The time by which a record is put in order, ns; `None` for one that stays in its place: where not all records have times there is no order
-    /// but that of the input, and records that a tool synthesized have time 0, as they describe what was there before.
+    /// Time by which a record is sorted, ns; `None` for a record that keeps its place. Without `sample_id_all`, all records keep
+    /// the order of the input. Records that a tool synthesized have time 0: they describe the state before the recording.
     pub fn sort_key_ns(&self, event: &Event, record: &Record<'_>) -> Option<u64> {
         let has_times = self.all().first().is_some_and(|first| first.attr.flags.contains(AttrFlags::SAMPLE_ID_ALL));
         event.time_ns(record).filter(|time_ns| has_times && *time_ns != 0 && *time_ns != u64::MAX)
@@ -253,11 +257,10 @@ impl Events {
 }
 
 impl Event {
-    /// The time in one of its records, if it has one.
+    /// Time in a record of the event, ns.
     pub fn time_ns(&self, record: &Record<'_>) -> Option<u64> {
-        let offset = record.offset + crate::RECORD_HEADER_BYTES as u64;
         match record.kind {
-            RecordType::SAMPLE => self.layout.sample(record.body(), offset).ok()?.time_ns(),
+            RecordType::SAMPLE => self.layout.sample(record.body(), record.body_offset()).ok()?.time_ns(),
             _ => self.layout.split_trailer(record).ok()?.1.time_ns,
         }
     }

@@ -1,7 +1,8 @@
-//! Finding the next record behind damage.
+//! Finds the next record after damage.
 //!
-//! A record's own bytes decide alone whether it is fit, so that a record that was kept once is kept again. Damage ends at the
-//! next place from which plausible records follow each other.
+//! A record is fit if perf neither rejects nor misreads it. This depends only on the record's own bytes and on the
+//! events, so repairing a repaired recording keeps all records. Damage ends at the next offset from which plausible
+//! records follow each other.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,22 +11,22 @@ use crate::records::{Payload, write_record};
 use crate::trailer::oversized_trailer;
 use crate::{Error, Event, Events, Problem, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId};
 
-/// Types of tools' records beyond this one are known to no perf.
+/// Last type of a tool's record that perf knows.
 const LAST_TOOL_TYPE: RecordType = RecordType::SCHEDSTAT_DOMAIN;
 /// Types of simpleperf's own records.
 const SIMPLEPERF_TYPES: Range<u32> = 32768..32800;
-/// Kinds of traces that perf knows.
+/// Kinds of hardware traces that perf knows.
 const AUXTRACE_KINDS: RangeInclusive<u32> = 1..=7;
 /// Number of consecutive records checked to decide whether an offset is the start of a record.
 const CHAIN_MAX: usize = 64;
-/// Number of fit records that prove a chain, and the number that does where the chain breaks.
+/// Number of fit records that prove a chain, and the smaller number that suffices if the chain breaks.
 const CHAIN_FIT: usize = 3;
 const CHAIN_FIT_BEFORE_BREAK: usize = 2;
-/// Records of most writers are aligned: with this step the start of the next one is found, unless the damage is longer than this.
+/// Most records are aligned to this step. The search uses the step for this many bytes of damage, and then tries every offset.
 const ALIGNED_STEP: usize = 8;
 const ALIGNED_SEARCH_BYTES: usize = 128 << 10;
 
-/// Tells records from what is none.
+/// Finds records and damage in the bytes of a recording.
 #[derive(Debug, Clone, Copy)]
 pub struct Resync<'e> {
     events: &'e Events,
@@ -33,13 +34,13 @@ pub struct Resync<'e> {
 }
 
 impl<'e> Resync<'e> {
-    /// For a recording with these events: a stream, or a file, where events and features have no records.
+    /// Search in a recording with these events. In a file, unlike a stream, events and features are not records.
     pub fn new(events: &'e Events, is_stream: bool) -> Resync<'e> {
         Resync { events, is_stream }
     }
 
-    /// The stretches of `bytes` that are no records, ascending: offsets in the input, of which `bytes` lie at `offset`. Between them
-    /// each record is there whole. A last record of which only the first part is there is no such stretch.
+    /// Damaged ranges of `bytes`, ascending, as offsets in the input; `bytes` lie at `offset`. All records between the ranges
+    /// are complete. A last record that is cut off is not damage.
     pub fn damage(&self, bytes: &[u8], offset: u64) -> Vec<Range<u64>> {
         let mut damage: Vec<Range<u64>> = Vec::new();
         let mut at = 0;
@@ -62,27 +63,27 @@ impl<'e> Resync<'e> {
         damage
     }
 
-    /// Returns true if the bytes from `at` on can be the first part of a record that the end of `bytes` has cut off: records begin nowhere in
-    /// them, and what there is of a header makes sense.
+    /// Returns true if the bytes from `at` on may be a record that the end of `bytes` cut off: no record begins in them, and
+    /// their header is plausible.
     pub fn is_cut_off(&self, bytes: &[u8], at: usize) -> bool {
         matches!(self.step(bytes, at), Step::End)
     }
 
-    /// Returns true if the records at the start of `bytes`, up to one that is not there whole, are all kept as they are when a recording is repaired.
+    /// Returns true if repairing keeps all records at the start of `bytes` unchanged, up to the first incomplete record.
     pub fn is_intact(&self, bytes: &[u8]) -> bool {
         let mut records = Records::new(bytes, 0, self.events.endian());
         let all_fit = records
             .by_ref()
             .map_while(Result::ok)
-            .all(|record| is_compressed(&record) || self.unfit(&record).is_none());
+            .all(|record| record.kind.is_compressed() || self.unfit(&record).is_none());
         let end = records.offset();
         all_fit && self.damage(bytes, 0).iter().all(|damage| damage.start >= end)
     }
 
-    /// Why perf would stumble over a record, if it would.
-    pub(crate) fn unfit(&self, record: &Record<'_>) -> Option<&'static str> {
-        const ODD: &str = "a size that is no multiple of 8";
-        const UNREADABLE: &str = "fields that do not fit into it";
+    /// Reason why perf would reject or misread a record; `None` for a fit record.
+    pub fn unfit(&self, record: &Record<'_>) -> Option<&'static str> {
+        const ODD: &str = "a size that is not a multiple of 8";
+        const UNREADABLE: &str = "fields that do not fit into the record";
         let is_odd = record.bytes.len() % 8 != 0;
         if !record.kind.is_kernel() {
             if record.kind > LAST_TOOL_TYPE {
@@ -96,12 +97,12 @@ impl<'e> Resync<'e> {
                 Ok(UserPayload::EventUpdate(update))
                     if !self.is_stream && self.events.index_of_id(update.id).is_none() =>
                 {
-                    Some("an event that is not known")
+                    Some("an unknown event")
                 }
                 Ok(UserPayload::AuxtraceInfo(info)) if !AUXTRACE_KINDS.contains(&info.kind) => {
                     Some("a trace of a kind that perf does not know")
                 }
-                // perf takes these for its own counts without a look at their size.
+                // perf reads STAT and STAT_ROUND without checking their size.
                 Ok(UserPayload::Stat(_) | UserPayload::StatRound(_)) if !self.is_exact(record) => Some(UNREADABLE),
                 Ok(_) => None,
             };
@@ -112,11 +113,10 @@ impl<'e> Resync<'e> {
         if record.kind.name().is_none() {
             return Some("a type that perf does not know");
         }
-        let Some(event) = self.event(record) else { return Some("an event that is not known") };
-        let offset = record.offset + RECORD_HEADER_BYTES as u64;
+        let Some(event) = self.event(record) else { return Some("an unknown event") };
         let is_readable = match record.kind {
             RecordType::SAMPLE => {
-                event.layout.sample(record.body(), offset).is_ok_and(|sample| sample.decode().is_ok())
+                event.layout.sample(record.body(), record.body_offset()).is_ok_and(|sample| sample.decode().is_ok())
             }
             _ => Payload::decode(record, &event.layout).is_ok(),
         };
@@ -127,7 +127,7 @@ impl<'e> Resync<'e> {
         self.events.index_of(record).and_then(|index| self.events.all().get(index))
     }
 
-    /// Kind of the bytes at an offset.
+    /// Decides whether the bytes at an offset are a record, damage, or a record that is cut off.
     fn step(&self, bytes: &[u8], at: usize) -> Step {
         let record = match Record::parse(&bytes[at..], 0, self.events.endian()) {
             Ok(record) => record,
@@ -145,8 +145,9 @@ impl<'e> Resync<'e> {
         if is_exact && !has_any_size(record.kind) {
             return Step::Record(end);
         }
-        // The records that it has swallowed may have more bytes than they need, too. Records inside a type with an
-        // opaque body must have exact sizes.
+        // The size of this record may be wrong, so that it contains other records, which may be longer than their
+        // fields, too. If the fields of this record fill it, its type fits several sizes: then inner records count only
+        // if their fields fill them.
         let swallowed = self.chain_to_end(&bytes[at..end], true);
         if let Some(inner) = swallowed.or_else(|| self.chain_to_end(&bytes[at..end], false).filter(|_| !is_exact)) {
             return Step::Damage(at + inner);
@@ -155,8 +156,9 @@ impl<'e> Resync<'e> {
         if follows && (end == bytes.len() || self.begins(bytes, end, true)) {
             return Step::Record(end);
         }
-        // If records go on behind it, the damage is behind it, or it has swallowed the first part of another one. Bytes that only look like
-        // one is known by the records behind: all fit, as they are in whatever was mended before.
+        // Keep this record if it is fit or records follow it, and no other record begins inside it. If records follow, an inner record counts
+        // only if its fields fill it. Inner bytes may look like a record by chance: keep a fit record also if the next records, at most
+        // `CHAIN_MAX`, are all fit, as in a repaired recording.
         let mut inside = (at + RECORD_HEADER_BYTES..end).step_by(ALIGNED_STEP);
         let is_whole = (is_fit || follows)
             && (inside.all(|start| !self.begins(bytes, start, follows)) || is_fit && self.all_fit(bytes, end));
@@ -166,20 +168,21 @@ impl<'e> Resync<'e> {
         }
     }
 
-    /// Looks for the next record behind the one at `at`, which is damaged: why it cannot be read, if it cannot be.
+    /// Finds the next record after the damaged record at `at`; `error` is the error of reading that record.
     fn search(&self, bytes: &[u8], at: usize, error: Option<&Error>) -> Step {
         let from = at + RECORD_HEADER_BYTES;
         let near = bytes.len().min(from.saturating_add(ALIGNED_SEARCH_BYTES));
         let aligned = (from..near).step_by(ALIGNED_STEP).find(|start| self.begins(bytes, *start, true));
         match aligned.or_else(|| (from..bytes.len()).find(|start| self.begins(bytes, *start, true))) {
-            // In front of it may be others with more bytes than they need.
+            // Records in front of `next` may be longer than their fields. If they follow each other up to `next`, they
+            // end the damage.
             Some(next) => Step::Damage(self.chain_to_end(&bytes[at..next], false).map_or(next, |first| at + first)),
             None if error.is_some_and(|error| self.is_tail(bytes, at, error)) => Step::End,
             None => Step::Damage(bytes.len()),
         }
     }
 
-    /// Returns true if the last bytes, from `at` on, are a record that lacks its end.
+    /// Returns true if the bytes from `at` on are a record that lacks its end.
     fn is_tail(&self, bytes: &[u8], at: usize, error: &Error) -> bool {
         if !matches!(error.problem, Problem::Truncated { .. }) {
             return false;
@@ -192,12 +195,13 @@ impl<'e> Resync<'e> {
         is_known(kind) && (size % 8 == 0 || may_be_odd(kind))
     }
 
-    /// Returns true if a record begins at `start`, without any bytes too many if it has to be exact, and others follow it.
+    /// Returns true if a fit record begins at `start` and records follow it. With `is_exact`, the fields must fill the
+    /// record.
     fn begins(&self, bytes: &[u8], start: usize, is_exact: bool) -> bool {
         self.record_bytes(&bytes[start..], is_exact).is_some_and(|len| self.goes_on(bytes, start + len))
     }
 
-    /// Bytes of the record at the start of `bytes`, if there is a fit one; without any too many, if it has to be exact.
+    /// Bytes of the fit record at the start of `bytes`, if any. With `is_exact`, the fields must fill the record.
     fn record_bytes(&self, bytes: &[u8], is_exact: bool) -> Option<usize> {
         let endian = self.events.endian();
         let kind = RecordType(endian.u32_at(bytes, 0)?);
@@ -209,7 +213,9 @@ impl<'e> Resync<'e> {
         (is_fit && (!is_exact || self.is_exact(&record) || is_oversized())).then(|| record.total_bytes())
     }
 
-    /// Returns true if plausible records follow each other from `at` on, most of them fit, or if this is the end.
+    /// Returns true if plausible records follow each other from `at` on up to the end of `bytes`, or until three of
+    /// them are fit. If the chain breaks before that, two fit records suffice, or one in front of a record that is cut
+    /// off.
     fn goes_on(&self, bytes: &[u8], mut at: usize) -> bool {
         let endian = self.events.endian();
         let mut fit = 0;
@@ -234,7 +240,7 @@ impl<'e> Resync<'e> {
         false
     }
 
-    /// Returns true if only fit records follow each other from `at` on, up to the last that is looked at.
+    /// Returns true if the next [`CHAIN_MAX`] records from `at` on are all fit.
     fn all_fit(&self, bytes: &[u8], mut at: usize) -> bool {
         for _ in 0..CHAIN_MAX {
             if at == bytes.len() {
@@ -248,7 +254,7 @@ impl<'e> Resync<'e> {
         true
     }
 
-    /// Returns true if its fields fill the whole record.
+    /// Returns true if the fields fill the whole record.
     fn is_exact(&self, record: &Record<'_>) -> bool {
         let endian = self.events.endian();
         let mut again = Vec::new();
@@ -268,13 +274,14 @@ impl<'e> Resync<'e> {
         is_written.is_ok() && again.len() == record.bytes.len()
     }
 
-    /// A record that no file has: what it describes stands in the header there.
+    /// Returns true for a record of a type that files do not have, because a file has the content in its header and
+    /// features.
     fn is_misplaced(&self, record: &Record<'_>) -> bool {
         !self.is_stream && matches!(record.kind, RecordType::HEADER_ATTR | RecordType::HEADER_FEATURE)
     }
 
-    /// Offset of the first of the records that lie in `bytes` behind a header and go up to their end: those that a record with a wrong
-    /// size has swallowed.
+    /// `bytes` begin with a record that may have a wrong size. Returns the offset of the first record inside it from
+    /// which fit records follow each other up to the end of `bytes`.
     fn chain_to_end(&self, bytes: &[u8], is_exact: bool) -> Option<usize> {
         let places = bytes.len() / ALIGNED_STEP;
         let mut reaches_end = vec![false; places + 1];
@@ -288,32 +295,27 @@ impl<'e> Resync<'e> {
     }
 }
 
-/// Bytes at an offset: a record, damage, or the end.
+/// Content at an offset.
 enum Step {
-    /// A record, up to the place where the next one begins.
+    /// A record that ends at this offset.
     Record(usize),
-    /// No record, up to the place where the next one begins.
+    /// Damage that ends at this offset.
     Damage(usize),
-    /// The first part of a record, and nothing behind it.
+    /// A record that the end of the bytes cut off.
     End,
 }
 
-/// Kinds that perf or simpleperf writes.
+/// Returns true for types that perf or simpleperf writes.
 fn is_known(kind: RecordType) -> bool {
     kind.name().is_some() || SIMPLEPERF_TYPES.contains(&kind.0)
 }
 
-/// Holds other records, which take its place.
-fn is_compressed(record: &Record<'_>) -> bool {
-    matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2)
-}
-
-/// Kinds that fit more than one size, so that one with a wrong size may be exact, too.
+/// Returns true for types with fields that fit several sizes: their fields may fill a record of wrong size, too.
 fn has_any_size(kind: RecordType) -> bool {
     matches!(kind, RecordType::AUXTRACE_INFO | RecordType::TIME_CONV | RecordType::HEADER_FEATURE)
 }
 
-/// Kinds whose size need not be a multiple of 8.
+/// Returns true for types with sizes that are not multiples of 8.
 fn may_be_odd(kind: RecordType) -> bool {
     matches!(
         kind,

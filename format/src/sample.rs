@@ -1,22 +1,23 @@
-//! `PERF_RECORD_SAMPLE`, and where the fields of samples and of trailers stand.
+//! `PERF_RECORD_SAMPLE`, and the offsets of fields in samples and trailers.
 //!
-//! Fields of a sample follow from the attr's `sample_type`; their order is the kernel's, which is not the order of the
-//! bits (source: `perf_output_sample` in `kernel/events/core.c`). A [`SampleLayout`] computes the offsets of the fields
-//! in front of the variable part once per attr, so that reading one of them is a bounds check and a load.
+//! The attr's `sample_type` gives the fields of a sample. Their order is not the order of the bits (source:
+//! `perf_output_sample` in `kernel/events/core.c`). A [`SampleLayout`] computes the offsets of the fields in front of the
+//! variable part once per attr: reading such a field is a bounds check and a load.
 
 mod encode;
 mod values;
 
+use values::{BRANCH_HW_INDEX, raw_bytes, user_stack};
 pub use values::{Branch, Branches, Callchain, ReadValue, ReadValues, Regs, Words};
-use values::{raw_bytes, user_stack};
 
+use crate::layout::{Codec, Plain};
 use crate::{AttrFlags, Endian, Error, EventAttr, ReadFormat, Reader, Result, SampleType};
 
 /// Entries of a call chain from here up are context markers, not addresses (`PERF_CONTEXT_MAX`, −4095).
 pub const CONTEXT_MAX: u64 = -4095i64 as u64;
 
-/// Context markers in call chains: what follows was running in this mode. The kernel's part comes first. Another word
-/// in the range of markers is garbage: the walk of frame pointers left the user stack.
+/// Context markers in call chains: the addresses after a marker ran in this mode. The kernel part comes first. Any
+/// other word from `CONTEXT_MAX` up is garbage: the frame pointer left the user stack.
 pub mod context {
     /// Hypervisor.
     pub const HV: u64 = -32i64 as u64;
@@ -24,7 +25,7 @@ pub mod context {
     pub const KERNEL: u64 = -128i64 as u64;
     /// User space.
     pub const USER: u64 = -512i64 as u64;
-    /// User space, delivered later in a CALLCHAIN_DEFERRED record with the cookie that follows.
+    /// User space. The next word is a cookie; a later CALLCHAIN_DEFERRED record with this cookie has the addresses.
     pub const USER_DEFERRED: u64 = -640i64 as u64;
     /// Guest.
     pub const GUEST: u64 = -2048i64 as u64;
@@ -37,7 +38,55 @@ pub mod context {
 /// Marks a field that a layout does not have.
 pub(crate) const ABSENT: u16 = u16::MAX;
 
-/// Offsets of an attr's sample fields and trailer fields, computed once.
+/// Fields in front of READ, in the order of a sample. All have 8 bytes.
+const HEAD: [SampleType; 9] = [
+    SampleType::IDENTIFIER,
+    SampleType::IP,
+    SampleType::TID,
+    SampleType::TIME,
+    SampleType::ADDR,
+    SampleType::ID,
+    SampleType::STREAM_ID,
+    SampleType::CPU,
+    SampleType::PERIOD,
+];
+
+/// Fields of a trailer, in their order. All have 8 bytes.
+const TRAILER: [SampleType; 6] =
+    [SampleType::TID, SampleType::TIME, SampleType::ID, SampleType::STREAM_ID, SampleType::CPU, SampleType::IDENTIFIER];
+
+/// Offsets of fields of 8 bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Offsets {
+    /// Offsets of the fields, indexed by the number of the field's bit; [`ABSENT`] for a missing field. IDENTIFIER has
+    /// the offset of ID if only ID is present.
+    offsets: [u16; SampleType::IDENTIFIER.0.ilog2() as usize + 1],
+    /// Bytes of all fields.
+    bytes: u16,
+}
+
+impl Offsets {
+    /// Offsets of the fields of `order` that are in `present`.
+    fn new(order: &[SampleType], present: SampleType) -> Offsets {
+        let mut it = Offsets { offsets: [ABSENT; SampleType::IDENTIFIER.0.ilog2() as usize + 1], bytes: 0 };
+        for field in order.iter().filter(|field| present.contains(**field)) {
+            it.offsets[field.0.ilog2() as usize] = it.bytes;
+            it.bytes += 8;
+        }
+        if it.of(SampleType::IDENTIFIER) == ABSENT {
+            it.offsets[SampleType::IDENTIFIER.0.ilog2() as usize] = it.of(SampleType::ID);
+        }
+        it
+    }
+
+    /// Offset of a field; [`ABSENT`] for a missing field. `field` must be a single bit, at most IDENTIFIER.
+    #[inline(always)]
+    pub(crate) fn of(&self, field: SampleType) -> u16 {
+        self.offsets[field.0.trailing_zeros() as usize]
+    }
+}
+
+/// Offsets of the fields of an event's samples and trailers, computed once per attr.
 #[derive(Debug, Clone)]
 pub struct SampleLayout {
     pub(crate) endian: Endian,
@@ -46,150 +95,77 @@ pub struct SampleLayout {
     branch_sample_type: u64,
     regs_user: u64,
     regs_intr: u64,
-    ip: u16,
-    tid: u16,
-    time: u16,
-    addr: u16,
-    id: u16,
-    stream_id: u16,
-    cpu: u16,
-    period: u16,
-    /// Fields follow behind the call chain.
+    /// True if fields follow the call chain.
     has_more: bool,
-    /// Bytes of the fields in front of READ.
-    head: u16,
-    /// Bytes of the trailer on other records; 0 without `sample_id_all`.
-    pub(crate) trailer: u16,
-    /// Offsets of the trailer's fields, counted from its start.
-    pub(crate) trailer_tid: u16,
-    pub(crate) trailer_time: u16,
-    pub(crate) trailer_plain_id: u16,
-    pub(crate) trailer_id: u16,
-    pub(crate) trailer_stream_id: u16,
-    pub(crate) trailer_cpu: u16,
+    /// Fields in front of READ.
+    head: Offsets,
+    /// Fields of the trailer, from its start; none without `sample_id_all`.
+    pub(crate) trailer: Offsets,
 }
 
 impl SampleLayout {
-    /// The layout that `attr` gives to the records of its event.
+    /// Layout of the records of an event with this attr.
     pub fn new(attr: &EventAttr, endian: Endian) -> SampleLayout {
-        let has = |bit| attr.sample_type.contains(bit);
-        let mut head = 0;
-        let mut place = |bit| {
-            if !has(bit) {
-                return ABSENT;
-            }
-            head += 8;
-            head - 8
-        };
-        let identifier = place(SampleType::IDENTIFIER);
-        let ip = place(SampleType::IP);
-        let tid = place(SampleType::TID);
-        let time = place(SampleType::TIME);
-        let addr = place(SampleType::ADDR);
-        let id = place(SampleType::ID);
-        let stream_id = place(SampleType::STREAM_ID);
-        let cpu = place(SampleType::CPU);
-        let period = place(SampleType::PERIOD);
-
-        let mut trailer = 0;
-        let mut place_trailer = |bit| {
-            if !has(bit) || !attr.flags.contains(AttrFlags::SAMPLE_ID_ALL) {
-                return ABSENT;
-            }
-            trailer += 8;
-            trailer - 8
-        };
-        let trailer_tid = place_trailer(SampleType::TID);
-        let trailer_time = place_trailer(SampleType::TIME);
-        let trailer_plain_id = place_trailer(SampleType::ID);
-        let trailer_stream_id = place_trailer(SampleType::STREAM_ID);
-        let trailer_cpu = place_trailer(SampleType::CPU);
-        let trailer_identifier = place_trailer(SampleType::IDENTIFIER);
-        let front = [
-            SampleType::IDENTIFIER,
-            SampleType::IP,
-            SampleType::TID,
-            SampleType::TIME,
-            SampleType::ADDR,
-            SampleType::ID,
-            SampleType::STREAM_ID,
-            SampleType::CPU,
-            SampleType::PERIOD,
-            SampleType::READ,
-            SampleType::CALLCHAIN,
-        ];
-        let front = front.into_iter().reduce(SampleType::with).unwrap_or_default();
+        let has_trailer = attr.flags.contains(AttrFlags::SAMPLE_ID_ALL);
+        let front = HEAD.into_iter().chain([SampleType::READ, SampleType::CALLCHAIN]).reduce(SampleType::with);
         SampleLayout {
             endian,
-            has_more: !front.contains(attr.sample_type),
             sample_type: attr.sample_type,
             read_format: attr.read_format,
             branch_sample_type: attr.branch_sample_type,
             regs_user: attr.sample_regs_user,
             regs_intr: attr.sample_regs_intr,
-            id: if identifier == ABSENT { id } else { identifier },
-            ip,
-            tid,
-            time,
-            addr,
-            stream_id,
-            cpu,
-            period,
-            head,
-            trailer,
-            trailer_tid,
-            trailer_time,
-            trailer_plain_id,
-            trailer_id: if trailer_identifier == ABSENT { trailer_plain_id } else { trailer_identifier },
-            trailer_stream_id,
-            trailer_cpu,
+            has_more: !front.unwrap_or_default().contains(attr.sample_type),
+            head: Offsets::new(&HEAD, attr.sample_type),
+            trailer: Offsets::new(&TRAILER, if has_trailer { attr.sample_type } else { SampleType::default() }),
         }
     }
 
-    /// The byte order of the records.
+    /// Byte order of the records.
     pub fn endian(&self) -> Endian {
         self.endian
     }
 
-    /// The fields that samples have.
+    /// Fields of the samples.
     pub fn sample_type(&self) -> SampleType {
         self.sample_type
     }
 
-    /// The shape of counter values in samples and READ records.
+    /// Layout of counter values in samples and READ records.
     pub fn read_format(&self) -> ReadFormat {
         self.read_format
     }
 
-    /// Offset of the event id in a sample's body, in bytes. All events of one input must agree on it.
+    /// Offset of the event id in the body of a sample, in bytes. It must be the same for all events of a recording.
     pub fn id_offset(&self) -> Option<usize> {
-        (self.id != ABSENT).then_some(self.id as usize)
+        Some(self.head.of(SampleType::IDENTIFIER)).filter(|at| *at != ABSENT).map(usize::from)
     }
 
-    /// Offset of the event id in other records, in bytes back from their end.
+    /// Offset of the event id in other records, in bytes from their end.
     pub fn id_offset_from_end(&self) -> Option<usize> {
-        (self.trailer_id != ABSENT).then(|| usize::from(self.trailer - self.trailer_id))
+        let at = self.trailer.of(SampleType::IDENTIFIER);
+        (at != ABSENT).then(|| usize::from(self.trailer.bytes - at))
     }
 
-    /// Bytes of the trailer that this event's non-sample records end in.
+    /// Bytes of the trailer of records that are not samples.
     pub fn trailer_bytes(&self) -> usize {
-        self.trailer as usize
+        self.trailer.bytes.into()
     }
 
-    /// The sample in a record's body, which lies at `offset` of the input.
+    /// Sample in the body of a record; the body lies at `offset` of the input.
     ///
     /// # Errors
-    /// When the fields in front of the variable part are not there whole.
+    /// Fails if the body is too short for the fields in front of the variable part.
     #[inline]
     pub fn sample<'a>(&'a self, body: &'a [u8], offset: u64) -> Result<Sample<'a>> {
-        if body.len() < self.head as usize {
-            return Err(Error::truncated(offset, "sample", self.head.into(), body.len() as u64));
+        if body.len() < usize::from(self.head.bytes) {
+            return Err(Error::truncated(offset, "sample", self.head.bytes.into(), body.len() as u64));
         }
         Ok(Sample { layout: self, body, offset })
     }
 }
 
-/// A sample: cheap accessors for the fields in front, [`Sample::decode`] for all.
+/// A sample. Accessors read single fields at little cost; [`Sample::decode`] reads all fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
     layout: &'a SampleLayout,
@@ -197,77 +173,63 @@ pub struct Sample<'a> {
     offset: u64,
 }
 
+/// Defines accessors of fields; `None` if the event does not record the field.
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident: $read:ident -> $type:ty = $field:ident;)*) => {$(
+        $(#[$doc])*
+        #[inline]
+        pub fn $name(&self) -> Option<$type> {
+            self.$read(SampleType::$field)
+        }
+    )*};
+}
+
 impl<'a> Sample<'a> {
     #[inline]
-    fn u64_at(&self, at: u16) -> Option<u64> {
-        // An absent field's offset lies beyond any body (records are at most 65,535 bytes with their header), so that
-        // the bounds check covers both cases.
-        self.layout.endian.u64_at(self.body, at as usize)
+    fn u64_at(&self, field: SampleType) -> Option<u64> {
+        // The offset of a missing field lies beyond any body, as a record has at most 65,535 bytes: the bounds check
+        // covers both cases.
+        self.layout.endian.u64_at(self.body, self.layout.head.of(field).into())
     }
 
     #[inline]
-    fn pair_at(&self, at: u16) -> Option<(u32, u32)> {
-        let endian = self.layout.endian;
-        Some((endian.u32_at(self.body, at as usize)?, endian.u32_at(self.body, at as usize + 4)?))
+    fn pair_at(&self, field: SampleType) -> Option<(u32, u32)> {
+        let (endian, at) = (self.layout.endian, usize::from(self.layout.head.of(field)));
+        Some((endian.u32_at(self.body, at)?, endian.u32_at(self.body, at + 4)?))
     }
 
-    /// The byte order of the record that it is in.
+    /// Byte order of the record.
     pub fn endian(&self) -> Endian {
         self.layout.endian
     }
 
-    /// Id of the event that sampled: IDENTIFIER, or else ID.
-    #[inline]
-    pub fn id(&self) -> Option<u64> {
-        self.u64_at(self.layout.id)
-    }
-
-    /// Instruction pointer.
-    #[inline]
-    pub fn ip(&self) -> Option<u64> {
-        self.u64_at(self.layout.ip)
-    }
-
-    /// Process and thread.
-    #[inline]
-    pub fn pid_tid(&self) -> Option<(u32, u32)> {
-        self.pair_at(self.layout.tid)
-    }
-
-    /// Time, in ns of the recording's clock.
-    #[inline]
-    pub fn time_ns(&self) -> Option<u64> {
-        self.u64_at(self.layout.time)
-    }
-
-    /// Data or breakpoint address.
-    #[inline]
-    pub fn addr(&self) -> Option<u64> {
-        self.u64_at(self.layout.addr)
-    }
-
-    /// Id of the event's own instance.
-    #[inline]
-    pub fn stream_id(&self) -> Option<u64> {
-        self.u64_at(self.layout.stream_id)
+    fields! {
+        /// Id of the event: IDENTIFIER, or ID.
+        id: u64_at -> u64 = IDENTIFIER;
+        /// Instruction pointer.
+        ip: u64_at -> u64 = IP;
+        /// Process and thread.
+        pid_tid: pair_at -> (u32, u32) = TID;
+        /// Time, in ns of the recording's clock.
+        time_ns: u64_at -> u64 = TIME;
+        /// Data or breakpoint address.
+        addr: u64_at -> u64 = ADDR;
+        /// Id of the event's own instance.
+        stream_id: u64_at -> u64 = STREAM_ID;
+        /// Number of events (or ns, for clocks) that the sample stands for.
+        period: u64_at -> u64 = PERIOD;
     }
 
     /// CPU.
     #[inline]
     pub fn cpu(&self) -> Option<u32> {
-        self.pair_at(self.layout.cpu).map(|(cpu, _)| cpu)
+        self.pair_at(SampleType::CPU).map(|(cpu, _)| cpu)
     }
 
-    /// Number of events (or ns, for clocks) that the sample stands for.
-    #[inline]
-    pub fn period(&self) -> Option<u64> {
-        self.u64_at(self.layout.period)
-    }
-
-    /// The call chain, if the event records one.
+    /// Call chain, if the event records call chains.
     ///
     /// # Errors
-    /// When the fields before it, or its length, overrun the record.
+    /// Fails if the call chain or a field before it does not fit into the record.
     #[inline]
     pub fn callchain(&self) -> Result<Option<Callchain<'a>>> {
         let sample_type = self.layout.sample_type;
@@ -280,10 +242,10 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The call chain where it is the first of the fields that vary in length, and there whole.
+    /// Call chain directly after the fixed fields; `None` if it does not fit into the record.
     #[inline]
     fn leading_chain(&self) -> Option<Callchain<'a>> {
-        let (endian, head) = (self.layout.endian, self.layout.head as usize);
+        let (endian, head) = (self.layout.endian, usize::from(self.layout.head.bytes));
         let nr = endian.u64_at(self.body, head)?;
         let bytes = usize::try_from(nr).ok()?.checked_mul(8)?;
         Some(Callchain::new(self.body.get(head + 8..)?.get(..bytes)?, endian))
@@ -295,31 +257,29 @@ impl<'a> Sample<'a> {
         if self.layout.sample_type.contains(SampleType::READ) {
             ReadValues::parse(&mut reader, self.layout.read_format)?;
         }
-        Callchain::parse(&mut reader)
+        Plain::get(&mut reader, "callchain")
     }
 
-    /// Offsets in the body of the counter values, in the order of [`ReadValues::iter`]; none if the event reads no counters.
+    /// Offsets of the counter values in the body, in the order of [`ReadValues::iter`]; empty if the event reads no counters.
     ///
     /// # Errors
-    /// When they overrun the record.
+    /// Fails if the values do not fit into the record.
     pub fn read_value_offsets(&self) -> Result<impl Iterator<Item = usize> + use<>> {
-        let (head, format) = (self.layout.head as usize, self.layout.read_format);
-        let words = |bits: &[ReadFormat]| bits.iter().filter(|bit| format.contains(**bit)).count();
+        let (head, format) = (usize::from(self.layout.head.bytes), self.layout.read_format);
         let count = match self.layout.sample_type.contains(SampleType::READ) {
             true => ReadValues::parse(&mut self.variable_part(), format)?.iter().count(),
             false => 0,
         };
-        let times = words(&[ReadFormat::TOTAL_TIME_ENABLED, ReadFormat::TOTAL_TIME_RUNNING]);
-        let first = if format.contains(ReadFormat::GROUP) { 1 + times } else { 0 };
-        let stride = 1 + words(&[ReadFormat::ID, ReadFormat::LOST]);
+        let first = if format.contains(ReadFormat::GROUP) { 1 + format.times() } else { 0 };
+        let stride = format.words_per_value();
         Ok((0..count).map(move |nr| head + 8 * (first + nr * stride)))
     }
 
-    /// The RAW bytes, if the event records them: tracepoint fields, or what a bpf-output event was given. The kernel
-    /// pads them so that 4 + length is a multiple of 8.
+    /// RAW bytes, if the event records them: fields of a tracepoint, or the data of a bpf-output event. The kernel pads
+    /// them: 4 + length is a multiple of 8.
     ///
     /// # Errors
-    /// When the fields before them, or their length, overrun the record.
+    /// Fails if the bytes or a field before them do not fit into the record.
     pub fn raw(&self) -> Result<Option<&'a [u8]>> {
         let sample_type = self.layout.sample_type;
         if !sample_type.contains(SampleType::RAW) {
@@ -330,24 +290,24 @@ impl<'a> Sample<'a> {
             ReadValues::parse(&mut reader, self.layout.read_format)?;
         }
         if sample_type.contains(SampleType::CALLCHAIN) {
-            Callchain::parse(&mut reader)?;
+            <Plain as Codec<'_, Callchain<'_>>>::get(&mut reader, "callchain")?;
         }
         raw_bytes(&mut reader).map(Some)
     }
 
-    /// All fields.
+    /// Decodes all fields.
     ///
     /// # Errors
-    /// When a field overruns the record.
+    /// Fails if a field does not fit into the record.
     #[inline]
     pub fn decode(&self) -> Result<SampleFields<'a>> {
         self.decode_from(&mut self.variable_part())
     }
 
-    /// Bytes of the record behind the last field: none in what a kernel wrote.
+    /// Number of bytes after the last field; 0 in records of the kernel.
     ///
     /// # Errors
-    /// When a field overruns the record.
+    /// Fails if a field does not fit into the record.
     pub fn unread_bytes(&self) -> Result<usize> {
         let mut r = self.variable_part();
         self.decode_from(&mut r)?;
@@ -373,7 +333,7 @@ impl<'a> Sample<'a> {
             fields.read = Some(ReadValues::parse(r, layout.read_format)?);
         }
         if has(SampleType::CALLCHAIN) {
-            fields.callchain = Some(Callchain::parse(r)?);
+            fields.callchain = Some(Plain::get(r, "callchain")?);
         }
         if layout.has_more {
             self.decode_more(r, &mut fields)?;
@@ -381,15 +341,39 @@ impl<'a> Sample<'a> {
         Ok(fields)
     }
 
-    /// Fields behind the call chain: few events have any of them.
+    /// Decodes the fields after the call chain, which few events have.
     fn decode_more(&self, r: &mut Reader<'a>, fields: &mut SampleFields<'a>) -> Result<()> {
         let layout = self.layout;
-        let has = |bit| layout.sample_type.contains(bit);
-        if has(SampleType::RAW) {
+        if layout.sample_type.contains(SampleType::RAW) {
             fields.raw = Some(raw_bytes(r)?);
         }
+        let requested = layout.branch_sample_type;
+        // If a sample has no branch stack, the kernel writes only the number of branches, 0, and no hardware index. For
+        // an empty branch stack, it writes the number 0 and the index. The length of the record distinguishes the two
+        // cases.
+        if layout.sample_type.contains(SampleType::BRANCH_STACK) && Branches::may_lack_index(r, requested) {
+            let (mut short, mut without) = (r.clone(), fields.clone());
+            let end = self.decode_from_branches(&mut short, requested & !BRANCH_HW_INDEX, &mut without);
+            if end.is_ok() && short.is_empty() {
+                (*r, *fields) = (short, without);
+                return Ok(());
+            }
+        }
+        self.decode_from_branches(r, requested, fields)
+    }
+
+    /// Decodes the branch stack and the fields behind it.
+    fn decode_from_branches(
+        &self,
+        r: &mut Reader<'a>,
+        branch_sample_type: u64,
+        fields: &mut SampleFields<'a>,
+    ) -> Result<()> {
+        let layout = self.layout;
+        let has = |bit| layout.sample_type.contains(bit);
+        let number = |r: &mut Reader<'a>, bit, what| if has(bit) { r.u64(what).map(Some) } else { Ok(None) };
         if has(SampleType::BRANCH_STACK) {
-            fields.branches = Some(Branches::parse(r, layout.branch_sample_type)?);
+            fields.branches = Some(Branches::parse(r, branch_sample_type)?);
         }
         if has(SampleType::REGS_USER) {
             fields.regs_user = Some(Regs::parse(r, layout.regs_user)?);
@@ -400,27 +384,15 @@ impl<'a> Sample<'a> {
         if has(SampleType::WEIGHT) || has(SampleType::WEIGHT_STRUCT) {
             fields.weight = Some(r.u64("sample weight")?);
         }
-        if has(SampleType::DATA_SRC) {
-            fields.data_src = Some(r.u64("sample data_src")?);
-        }
-        if has(SampleType::TRANSACTION) {
-            fields.transaction = Some(r.u64("sample transaction")?);
-        }
+        fields.data_src = number(r, SampleType::DATA_SRC, "sample data_src")?;
+        fields.transaction = number(r, SampleType::TRANSACTION, "sample transaction")?;
         if has(SampleType::REGS_INTR) {
             fields.regs_intr = Some(Regs::parse(r, layout.regs_intr)?);
         }
-        if has(SampleType::PHYS_ADDR) {
-            fields.phys_addr = Some(r.u64("sample phys_addr")?);
-        }
-        if has(SampleType::CGROUP) {
-            fields.cgroup = Some(r.u64("sample cgroup")?);
-        }
-        if has(SampleType::DATA_PAGE_SIZE) {
-            fields.data_page_size = Some(r.u64("sample data_page_size")?);
-        }
-        if has(SampleType::CODE_PAGE_SIZE) {
-            fields.code_page_size = Some(r.u64("sample code_page_size")?);
-        }
+        fields.phys_addr = number(r, SampleType::PHYS_ADDR, "sample phys_addr")?;
+        fields.cgroup = number(r, SampleType::CGROUP, "sample cgroup")?;
+        fields.data_page_size = number(r, SampleType::DATA_PAGE_SIZE, "sample data_page_size")?;
+        fields.code_page_size = number(r, SampleType::CODE_PAGE_SIZE, "sample code_page_size")?;
         if has(SampleType::AUX) {
             let len = r.u64("sample aux size")?;
             let len = r.count(len, 1, "sample aux")?;
@@ -431,13 +403,13 @@ impl<'a> Sample<'a> {
 
     #[inline]
     fn variable_part(&self) -> Reader<'a> {
-        let head = self.layout.head as usize;
-        // `SampleLayout::sample` has checked that the head is there.
+        let head = usize::from(self.layout.head.bytes);
+        // `SampleLayout::sample` has checked the length.
         Reader::new(&self.body[head..], self.offset + head as u64, self.layout.endian)
     }
 }
 
-/// All fields of a sample, in the kernel's order. Absent ones are `None`.
+/// All fields of a sample, in the kernel's order; `None` for a missing field.
 #[derive(Debug, Clone, Default)]
 #[expect(missing_docs, reason = "the fields are documented in perf_event_open(2) under the same names")]
 pub struct SampleFields<'a> {
@@ -454,7 +426,7 @@ pub struct SampleFields<'a> {
     pub raw: Option<&'a [u8]>,
     pub branches: Option<Branches<'a>>,
     pub regs_user: Option<Regs<'a>>,
-    /// The copied bytes; shorter than asked for when the stack ended.
+    /// Copied bytes of the stack; fewer than requested if the stack ended.
     pub stack_user: Option<&'a [u8]>,
     /// One number (WEIGHT), or var1 in bits 0–31, var2 in 32–47, var3 in 48–63 (WEIGHT_STRUCT).
     pub weight: Option<u64>,

@@ -1,6 +1,6 @@
-//! The stream container (pipe format): 16 bytes `magic u64, size u64 = 16`, then nothing but records.
+//! The stream container (pipe format): 16 bytes `magic u64, size u64 = 16`, then records up to the end.
 //!
-//! The content of a file's header stands in records: HEADER_ATTR per event, HEADER_FEATURE per feature, TRACING_DATA,
+//! Records have the content of a file's header: HEADER_ATTR per event, HEADER_FEATURE per feature, TRACING_DATA,
 //! BUILD_ID; [`Metadata`](crate::Metadata) collects them.
 
 use std::ops::Range;
@@ -9,61 +9,46 @@ use crate::chunk::{Chunk, Origin, first_run};
 use crate::inflate::Inflate;
 use crate::{Availability, Container, Endian, Error, PIPE_HEADER_BYTES, Record, Result};
 
-/// Tracepoint formats and AUX data behind a record are kept up to this size, and passed over beyond it, whatever the size of the pieces.
-/// The formats of a whole machine are a few MiB; AUX data comes in pieces as large as its ring, 4 MiB unless asked for otherwise.
+/// Limit on data after a record (tracepoint formats, AUX data) that the stream keeps; longer data is skipped. The formats of
+/// a whole machine are a few MiB; AUX data comes in pieces of its ring's size, 4 MiB by default.
 const OUTSIDE_MAX_BYTES: u64 = 16 << 20;
 
-/// Reads a stream that arrives in pieces of any size. Memory is bounded by the size of a piece and 16 MiB, however long the stream.
+/// Reader of a stream that arrives in pieces of any size. Memory is limited to the size of a piece and 16 MiB.
 ///
-/// Feed it, take chunks until there are none, feed it again; at the end, ask [`Stream::finish`].
-#[derive(Debug)]
+/// After each [`Stream::feed`], take chunks until [`Availability::NeedMore`]. At the end, call [`Stream::finish`].
+#[derive(Debug, Default)]
 pub struct Stream {
     buffer: Vec<u8>,
-    /// Bytes of the buffer that have been handed out.
+    /// Number of bytes in the buffer that were returned.
     used: usize,
-    /// Offset of the first byte that has not, in the input.
+    /// Offset in the input of the first byte that was not returned.
     offset: u64,
     endian: Option<Endian>,
-    /// Bytes to pass over before the next record.
+    /// Bytes to skip before the next record.
     skip: u64,
     inflate: Inflate,
-    /// Rest, in the buffer, of the compressed record that is being unpacked.
+    /// Remaining bytes, in the buffer, of the compressed record that is being unpacked.
     packed: Range<usize>,
     failed: bool,
 }
 
-impl Default for Stream {
-    fn default() -> Stream {
-        Stream::new()
-    }
-}
-
 impl Stream {
-    /// A stream of which nothing has arrived.
+    /// Stream without any bytes.
     pub fn new() -> Stream {
-        Stream {
-            buffer: Vec::new(),
-            used: 0,
-            offset: 0,
-            endian: None,
-            skip: 0,
-            inflate: Inflate::new(None),
-            packed: 0..0,
-            failed: false,
-        }
+        Stream::default()
     }
 
-    /// The byte order, once the header has arrived.
+    /// Byte order; `None` until the header has arrived.
     pub fn endian(&self) -> Option<Endian> {
         self.endian
     }
 
-    /// Offset in the input up to which it has been read.
+    /// Offset in the input of the next byte to read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Takes the next piece. All chunks must have been taken out before.
+    /// Appends the next piece. The caller must have taken all chunks before.
     pub fn feed(&mut self, piece: &[u8]) {
         if self.failed {
             return;
@@ -78,11 +63,11 @@ impl Stream {
         self.buffer.extend_from_slice(&piece[skipped..]);
     }
 
-    /// The next whole records.
+    /// Next chunk of whole records.
     ///
     /// # Errors
-    /// When the input is no stream, or a record is malformed. After an error in a compressed record the plain records
-    /// behind it follow; after any other, nothing does.
+    /// Fails if the input is not a stream, or a record is damaged. After damage in a compressed record, all later compressed
+    /// records fail too, but later calls still return the plain records. Any other error ends the stream.
     pub fn next_chunk(&mut self) -> Result<Availability<Chunk<'_>>> {
         if self.failed {
             return Ok(Availability::NeedMore);
@@ -121,10 +106,10 @@ impl Stream {
         }
     }
 
-    /// Ends the stream: no more bytes come.
+    /// Ends the stream.
     ///
     /// # Errors
-    /// When the input ended inside the header, a record, what belongs to one, or the decompressed stream.
+    /// Fails if the input ended inside the header, a record, the data after a record, or the decompressed stream.
     pub fn finish(&mut self) -> Result<()> {
         if self.failed {
             return Ok(());
@@ -134,7 +119,7 @@ impl Stream {
             return Err(Error::truncated(self.offset, "stream header", PIPE_HEADER_BYTES as u64, left));
         };
         if self.skip > 0 {
-            return Err(Error::truncated(self.offset, "data behind a record", self.skip, left));
+            return Err(Error::truncated(self.offset, "data after a record", self.skip, left));
         }
         if left > 0 {
             Record::parse(&self.buffer[self.used..], self.offset, endian)?;
@@ -159,12 +144,16 @@ impl Stream {
             }
             other => {
                 self.failed = true;
-                other.and(Err(Error::other(8, "header size", "a file where a stream was expected: it cannot be piped")))
+                other.and(Err(Error::other(
+                    8,
+                    "header size",
+                    "the input is a perf.data file, not a pipe stream: files cannot be read from a pipe",
+                )))
             }
         }
     }
 
-    /// The first record is not there whole. If more is missing outside its size than is kept, hands the record out and passes over the rest.
+    /// Handles an incomplete first record. If the data after it exceeds the limit, returns the record and skips the data.
     fn pass_over(&mut self, endian: Endian) -> Result<Availability<Chunk<'_>>> {
         let bytes = &self.buffer[self.used..];
         let Availability::Ready(record) = Record::parse_partial(bytes, self.offset, endian)? else {

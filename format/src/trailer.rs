@@ -1,26 +1,26 @@
-//! The trailer of records that are no samples (`struct sample_id`): who was running, when and where, and for which event.
+//! The trailer of records that are not samples (`struct sample_id`): task, time, CPU and event.
 //!
-//! It is the end of the record, in a fixed order: TID, TIME, ID, STREAM_ID, CPU, IDENTIFIER, as the event selects.
+//! The trailer ends the record. The event selects the fields; their order is TID, TIME, ID, STREAM_ID, CPU, IDENTIFIER.
 //!
-//! There is one exception. When several events of a CPU receive a KSYMBOL, BPF_EVENT or TEXT_POKE record, the kernel adds
-//! the length of each event's trailer to one and the same `size` (`perf_event_bpf_output` and its like do not restore it,
-//! up to 7.3 at least): all receivers but the first get a record that is too long, with the trailer right behind the
-//! payload and then whatever was in the ring before. Two recorders at once are enough. What these records carry tells how
-//! long it is, so that the trailer is found all the same. perf looks at the end, finds a nonsense id there, and gives the
-//! whole file up; [`oversized_trailer`] lets a writer mend it.
+//! KSYMBOL, BPF_EVENT and TEXT_POKE records may be too long. If several events of a CPU receive such a record, the kernel
+//! adds the length of each event's trailer to the same `size` (`perf_event_bpf_output` and similar functions do not restore
+//! it, up to 7.3). The first receiver gets a correct record. The others get one with the trailer after the payload, and old
+//! bytes of the ring after the trailer. Two recorders at the same time are enough. The payload gives its own length, so
+//! [`oversized_trailer`] can find the trailer. perf reads the id at the end of the record, which is wrong, and rejects the
+//! whole file.
 
 use crate::sample::ABSENT;
-use crate::{Endian, Error, RECORD_HEADER_BYTES, Record, RecordType, Result, SampleLayout};
+use crate::{Endian, Error, Record, RecordType, Result, SampleLayout, SampleType};
 
-/// The trailer of a non-sample record: who was running, when and where the record was written. Fields that the event
-/// does not record are `None`. Records that a tool synthesized carry zeros.
+/// The trailer of a record that is not a sample: task, time and CPU of the record, and its event. A field that the event
+/// does not record is `None`. Records of tools have zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleId {
-    /// Process and thread that were running.
+    /// Process and thread of the record.
     pub pid_tid: Option<(u32, u32)>,
     /// Time, in ns of the recording's clock.
     pub time_ns: Option<u64>,
-    /// Id of the event (IDENTIFIER, or else ID).
+    /// Id of the event (IDENTIFIER, or ID).
     pub id: Option<u64>,
     /// Id of the event's own instance.
     pub stream_id: Option<u64>,
@@ -29,14 +29,15 @@ pub struct SampleId {
 }
 
 impl SampleId {
-    /// Appends the trailer that `layout` asks for; what is not known is written as 0.
+    /// Appends the trailer of this layout; an unknown field becomes 0.
     pub fn encode(&self, layout: &SampleLayout, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + layout.trailer_bytes(), 0);
         let endian = layout.endian;
-        let mut put = |at: u16, bytes: [u8; 8]| {
+        let mut put = |field, bytes: [u8; 8]| {
+            let at = layout.trailer.of(field);
             if at != ABSENT {
-                let at = start + at as usize;
+                let at = start + usize::from(at);
                 out[at..at + 8].copy_from_slice(&bytes);
             }
         };
@@ -47,26 +48,26 @@ impl SampleId {
             bytes
         };
         let (pid, tid) = self.pid_tid.unwrap_or_default();
-        put(layout.trailer_tid, pair(pid, tid));
-        put(layout.trailer_time, endian.bytes_u64(self.time_ns.unwrap_or_default()));
-        put(layout.trailer_plain_id, endian.bytes_u64(self.id.unwrap_or_default()));
-        put(layout.trailer_id, endian.bytes_u64(self.id.unwrap_or_default()));
-        put(layout.trailer_stream_id, endian.bytes_u64(self.stream_id.unwrap_or_default()));
-        put(layout.trailer_cpu, pair(self.cpu.unwrap_or_default(), 0));
+        put(SampleType::TID, pair(pid, tid));
+        put(SampleType::TIME, endian.bytes_u64(self.time_ns.unwrap_or_default()));
+        put(SampleType::ID, endian.bytes_u64(self.id.unwrap_or_default()));
+        put(SampleType::IDENTIFIER, endian.bytes_u64(self.id.unwrap_or_default()));
+        put(SampleType::STREAM_ID, endian.bytes_u64(self.stream_id.unwrap_or_default()));
+        put(SampleType::CPU, pair(self.cpu.unwrap_or_default(), 0));
     }
 }
 
 impl SampleLayout {
-    /// Splits the body of a record that is no sample into payload and trailer.
+    /// Splits the body of a record that is not a sample into payload and trailer.
     ///
     /// # Errors
-    /// When the body is shorter than the trailer.
+    /// Fails if the body is shorter than the trailer.
     #[inline]
     pub fn split_trailer<'a>(&self, record: &Record<'a>) -> Result<(&'a [u8], SampleId)> {
         let body = record.body();
-        let offset = record.offset + RECORD_HEADER_BYTES as u64;
         let Some(payload_bytes) = body.len().checked_sub(self.trailer_bytes()) else {
-            return Err(Error::truncated(offset, "sample_id trailer", self.trailer.into(), body.len() as u64));
+            let needed = self.trailer_bytes() as u64;
+            return Err(Error::truncated(record.body_offset(), "sample_id trailer", needed, body.len() as u64));
         };
         if let Some(split) = oversized_trailer(record, self) {
             return Ok((&body[..split], self.read_trailer(&body[split..])));
@@ -75,40 +76,39 @@ impl SampleLayout {
     }
 
     fn read_trailer(&self, trailer: &[u8]) -> SampleId {
-        let u64_at = |at: u16| if at == ABSENT { None } else { self.endian.u64_at(trailer, at.into()) };
-        let pair_at = |at: u16| {
-            let bytes = if at == ABSENT { None } else { trailer.get(at.into()..) }?;
-            Some((self.endian.u32_at(bytes, 0)?, self.endian.u32_at(bytes, 4)?))
-        };
+        // The offset of a missing field lies beyond any record.
+        let at = |field| usize::from(self.trailer.of(field));
+        let u64_at = |field| self.endian.u64_at(trailer, at(field));
+        let u32_at = |at| self.endian.u32_at(trailer, at);
         SampleId {
-            pid_tid: pair_at(self.trailer_tid),
-            time_ns: u64_at(self.trailer_time),
-            id: u64_at(self.trailer_id),
-            stream_id: u64_at(self.trailer_stream_id),
-            cpu: pair_at(self.trailer_cpu).map(|(cpu, _)| cpu),
+            pid_tid: u32_at(at(SampleType::TID)).zip(u32_at(at(SampleType::TID) + 4)),
+            time_ns: u64_at(SampleType::TIME),
+            id: u64_at(SampleType::IDENTIFIER),
+            stream_id: u64_at(SampleType::STREAM_ID),
+            cpu: u32_at(at(SampleType::CPU)),
         }
     }
 }
 
-/// Offset of the trailer in the body of a record that the kernel made too long, if this is one and `layout` is its
-/// event's; `None` for all others, where the trailer is the end.
+/// Offset of the trailer in the body of a record that the kernel made too long; `None` if the trailer is the end of the
+/// record. `layout` is the layout of the record's event.
 pub(crate) fn oversized_trailer(record: &Record<'_>, layout: &SampleLayout) -> Option<usize> {
     oversized_trailer_behind(record, payload_bytes(record, layout.endian)?, layout.trailer_bytes())
 }
 
-/// The same, where the lengths of the payload and of the trailer are known.
+/// Offset of the trailer like [`oversized_trailer`], for these lengths of payload and trailer.
 pub(crate) fn oversized_trailer_behind(
     record: &Record<'_>,
     payload_bytes: usize,
     trailer_bytes: usize,
 ) -> Option<usize> {
     let trailer = record.body().get(payload_bytes..payload_bytes.checked_add(trailer_bytes)?)?;
-    // A record that was mended has zeros here and its trailer at the end.
+    // A repaired record has zeros here and its trailer at the end.
     let is_longer = record.body().len() > payload_bytes + trailer_bytes;
     (is_longer && trailer.iter().any(|byte| *byte != 0)).then_some(payload_bytes)
 }
 
-/// Bytes of the payload by its own account, for the kinds that the kernel may make too long.
+/// Length of the payload, computed from its fields, for the types that the kernel may make too long.
 pub(crate) fn payload_bytes(record: &Record<'_>, endian: Endian) -> Option<usize> {
     let body = record.body();
     match record.kind {
@@ -129,9 +129,9 @@ pub(crate) fn payload_bytes(record: &Record<'_>, endian: Endian) -> Option<usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AttrFlags, EventAttr, Events, FileAttr, SampleType, records::Payload};
+    use crate::{AttrFlags, EventAttr, Events, FileAttr, records::Payload};
 
-    /// Written by kernel 6.18 while two events of the CPU listened: 24 bytes, a trailer of 32, and 32 bytes of old ring.
+    /// Record that kernel 6.18 wrote while two events of the CPU listened: 24 bytes, a trailer of 32 bytes, and 32 bytes of old ring contents.
     const LOAD: [u8; 88] = [
         0x12, 0, 0, 0, 0, 0, 0x58, 0, 2, 0, 0, 0, 0x08, 0x22, 0, 0, 0x59, 0xf4, 0xa9, 0x31, 0x74, 0x4d, 0xcd,
         0xc6, //
@@ -144,7 +144,7 @@ mod tests {
         let fields = [SampleType::TID, SampleType::TIME, SampleType::CPU, SampleType::IDENTIFIER];
         let sample_type = fields.iter().fold(SampleType(0), |all, bit| all.with(*bit));
         let attr = EventAttr { sample_type, flags: AttrFlags::SAMPLE_ID_ALL, ..EventAttr::default() };
-        // The old bytes of the ring end in an id that is known, too: it must not win.
+        // The old bytes of the ring also end in a known id, which must not be used.
         let ids = [0x6de, 0x6dc];
         let attrs = ids.map(|id| FileAttr { attr: attr.clone(), ids: vec![id] });
         Events::new(&attrs, Endian::Little).unwrap()

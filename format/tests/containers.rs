@@ -1,15 +1,15 @@
-//! Containers that recordings at hand do not have: compressed streams cut anywhere, bombs, data outside of records.
+//! Containers that available recordings lack: compressed streams cut anywhere, bombs, data outside of records.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::records::UserPayload;
 use bprec_format::records::user::{
-    Auxtrace, AuxtraceError, BpfMetadata, CpuMap, EventUpdate, IdIndex, IdIndexEntry, SchedstatCpu, SchedstatDomain,
-    Stat, StatConfig, StatRound, TimeConv, TimeConvCycles, Update,
+    Auxtrace, AuxtraceError, BpfMetadata, CpuMap, EventUpdate, IdIndex, IdIndexEntry, IdIndexGuest, SchedstatCpu,
+    SchedstatDomain, Stat, StatConfig, StatRound, TimeConv, TimeConvCycles, Update,
 };
 use bprec_format::{Availability, Endian, Origin, Record, RecordType, Stream, pipe_header};
 
-/// Types and offsets of the records of a stream that arrives in pieces, and what is wrong with it.
+/// Returns (type and origin of each record, problems) of a stream that arrives in pieces of `piece` bytes.
 fn read(bytes: &[u8], piece: usize) -> (Vec<(RecordType, Origin)>, Vec<String>) {
     let (mut stream, mut seen, mut problems) = (Stream::new(), Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {
@@ -26,7 +26,7 @@ fn read(bytes: &[u8], piece: usize) -> (Vec<(RecordType, Origin)>, Vec<String>) 
     (seen, problems)
 }
 
-/// A record of this size.
+/// Builds a record of this size.
 fn record(kind: u32, size: u16) -> Vec<u8> {
     let mut bytes = vec![0x5a; size.into()];
     bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -35,7 +35,7 @@ fn record(kind: u32, size: u16) -> Vec<u8> {
     bytes
 }
 
-/// Trace data behind a record is kept up to 16 MiB and passed over beyond, whatever the pieces in which it arrives.
+/// Trace data after a record is kept up to 16 MiB; larger data is skipped, for any size of the pieces.
 #[test]
 fn trace_data_does_not_depend_on_pieces() {
     trace_data(1 << 20, Origin::Input);
@@ -56,7 +56,7 @@ fn trace_data(trace_bytes: usize, origin: Origin) {
     }
     let (_, problems) = read(&bytes[..bytes.len() - 5000], 4096);
     assert_eq!(problems.len(), 1, "{problems:?}");
-    assert!(problems[0].contains("data behind a record"), "{problems:?}");
+    assert!(problems[0].contains("data after a record"), "{problems:?}");
 }
 
 #[cfg(feature = "zstd")]
@@ -64,7 +64,7 @@ mod compressed {
     use super::*;
     use zstd::stream::raw::{Encoder, Operation, OutBuffer};
 
-    /// `plain` as one stream that is never ended, flushed at every cut, a record for each part.
+    /// Compresses `plain` into one endless stream, flushed at each cut, with one record per part.
     fn compressed(plain: &[u8], cuts: &[usize], padded: bool) -> Vec<u8> {
         let mut encoder = Encoder::new(1).unwrap();
         let mut bytes = pipe_header(Endian::Little).to_vec();
@@ -112,11 +112,11 @@ mod compressed {
         assert!(problems[0].contains("ends inside a record"), "{problems:?}");
     }
 
-    /// A frame of a few bytes may ask for a window of any size (RFC 8878, 3.1.1.1.2), which the decompressor would have to keep.
+    /// A frame of a few bytes may require a window of any size (RFC 8878, 3.1.1.1.2), which the decompressor would have to keep in memory.
     #[test]
     fn windows_that_no_recorder_uses_are_refused() {
         let frame = |window_log: u8| {
-            // A header without a content size, and an RLE block of 8 bytes that is the last.
+            // A header without a content size, and one RLE block of 8 bytes.
             let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3];
             frame.extend([8 << 3 | 1 << 1 | 1, 0, 0, 0]);
             let mut bytes = pipe_header(Endian::Little).to_vec();
@@ -126,11 +126,12 @@ mod compressed {
         for window_log in [28, 31, 41] {
             assert!(frame(window_log).contains("requires too much memory"), "{}", frame(window_log));
         }
-        // The frame of the highest level holds no record.
+        // A window of 2^27 bytes, as the highest level has it, is accepted: the error is about the unpacked bytes,
+        // which are no record.
         assert!(frame(27).contains("decompressed stream at"), "{}", frame(27));
     }
 
-    /// A record of a few KiB that would unpack to 256 MiB is refused at 32 MiB; plain records behind it are read.
+    /// A record of a few KiB that would unpack to 256 MiB is refused at 32 MiB; plain records after it are read.
     #[test]
     fn bombs_are_refused() {
         let mut encoder = Encoder::new(19).unwrap();
@@ -155,11 +156,11 @@ mod compressed {
         assert_eq!(seen.last(), Some(&(RecordType::SAMPLE, Origin::Input)));
         assert!(seen.len() <= (32 << 20) / 8 + 2, "{} records", seen.len());
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert!(problems[0].contains("unpacks to more than"), "{problems:?}");
+        assert!(problems[0].contains("decompresses to more than"), "{problems:?}");
     }
 }
 
-/// Bytes laid out by hand after `tools/lib/perf/include/perf/event.h`, for types that recordings at hand do not have.
+/// Bytes written by hand according to `tools/lib/perf/include/perf/event.h`, for types that available recordings lack.
 #[test]
 fn records_of_tools_lie_as_the_header_says() {
     let expect = |payload: UserPayload<'_>, body: &[u8]| {
@@ -180,8 +181,8 @@ fn records_of_tools_lie_as_the_header_says() {
     expect(UserPayload::StatConfig(StatConfig { entries: vec![(2, 1)] }), &words(&[1, 2, 1]));
     expect(UserPayload::StatRound(StatRound { kind: 1, time_ns: 9 }), &words(&[1, 9]));
 
-    let entry = IdIndexEntry { id: 1, idx: 2, cpu: 3, tid: 4, machine_pid: 5, vcpu: 6 };
-    let index = IdIndex { entries: vec![entry], has_guests: true };
+    let entry = IdIndexEntry { id: 1, idx: 2, cpu: 3, tid: 4 };
+    let index = IdIndex { entries: vec![entry], guests: vec![IdIndexGuest { machine_pid: 5, vcpu: 6 }] };
     expect(UserPayload::IdIndex(index), &words(&[1, 1, 2, 3, 4, 5, 6]));
 
     expect(UserPayload::CpuMap(CpuMap::Cpus(vec![0, 0xffff])), &[0, 0, 2, 0, 0, 0, 0xff, 0xff]);
@@ -215,7 +216,7 @@ fn records_of_tools_lie_as_the_header_says() {
     body.push(8 | 9 << 32);
     expect(UserPayload::AuxtraceError(error(Some(7), Some((8, 9)))), &words(&body));
 
-    // Formats inside the record: it has to be longer than one whose formats follow behind it.
+    // A record with formats inside must be longer than a record with the formats after it.
     expect(
         UserPayload::TracingData { size_bytes: 4, inside: &[1, 2, 3, 4] },
         &[4, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0],

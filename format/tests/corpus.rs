@@ -1,4 +1,4 @@
-//! Reads real recordings of other tools, where they lie beside the checkout, and compares with what other readers counted.
+//! Reads real recordings of other tools, if they are beside the checkout, and compares with the counts of other readers.
 
 mod common;
 
@@ -8,7 +8,7 @@ use bprec_format::records::{Payload, UserPayload};
 use bprec_format::{Container, Events, File, Metadata, RecordType, Writer};
 use common::{Walk, corpus_files, recordings, walk};
 
-/// The index names two types otherwise.
+/// The index has other names for two types.
 fn index_name(kind: RecordType) -> String {
     match kind {
         RecordType::HEADER_EVENT_TYPE => "EVENT_TYPE".to_owned(),
@@ -21,8 +21,8 @@ fn by_name(walk: &Walk) -> BTreeMap<String, u64> {
     walk.counts.iter().map(|(kind, count)| (index_name(*kind), *count)).collect()
 }
 
-/// Every file holds as many records of each type as the index, made by other readers, says. Those that no perf reads
-/// end in an error, or hold records that perf does not know.
+/// Every file has as many records of each type as the index lists; the index comes from other readers. Files that no perf reads end with an error, or
+/// have records that perf does not know.
 #[test]
 fn record_counts_are_those_of_the_index() {
     let files = corpus_files();
@@ -72,7 +72,7 @@ fn every_record_decodes() {
                     Ok(fields) => {
                         let mut out = Vec::new();
                         fields.encode(&event.layout, &mut Writer::new(&mut out, metadata.endian()));
-                        // Bytes that the kernel kept free behind a user stack are no part of the sample.
+                        // Unused bytes that the kernel reserved after a user stack are not part of the sample.
                         if fields.stack_user.is_none() {
                             assert_eq!(out, record.body(), "{name}: {record:?}");
                             *encoded.entry(record.kind).or_default() += 1;
@@ -87,7 +87,7 @@ fn every_record_decodes() {
                     let mut out = Vec::new();
                     user.encode(metadata.endian(), &mut out).unwrap();
                     if !matches!(user, UserPayload::BuildId(_)) && !KEEPS_ODD_BYTES.contains(&record.kind) {
-                        // Old tools left garbage in the header's misc, and any number of zeros behind a text.
+                        // Old tools wrote garbage in the header's misc, and any number of zeros after a text.
                         out[4..8].copy_from_slice(&record.bytes[4..8]);
                         let (front, padding) = record.bytes.split_at(out.len());
                         assert_eq!(out, front, "{name}: {record:?}");
@@ -105,10 +105,10 @@ fn every_record_decodes() {
     assert!(encoded.len() >= 10, "{encoded:?}");
 }
 
-/// Types whose padding writers did not clear, or left out.
+/// Types with padding that some writers did not zero or left out.
 const KEEPS_ODD_BYTES: [RecordType; 1] = [RecordType::HEADER_TRACING_DATA];
 
-/// A stream reads the same whatever pieces it arrives in.
+/// A stream has the same records for every size of its pieces.
 #[test]
 fn pieces_do_not_matter() {
     let files = corpus_files();
@@ -124,7 +124,7 @@ fn pieces_do_not_matter() {
     assert!(compared >= 4, "only {compared} streams");
 }
 
-/// The legacy magic changes nothing else.
+/// A file with the old magic is read like a file with the new magic.
 #[test]
 fn the_old_magic_reads_like_the_new_one() {
     let files = corpus_files();

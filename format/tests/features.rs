@@ -1,6 +1,6 @@
-//! Feature sections of real recordings: against the text that perf printed, and written again byte by byte.
+//! Feature sections of real recordings: compared with perf's output, and rewritten with the same bytes.
 //!
-//! The recordings lie beside the checkout.
+//! The recordings are beside the checkout.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use bprec_format::feature::tracing::TracingData;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files under a folder beside the checkout, with their bytes; a SKIP line when there are none.
+/// Files under a folder beside the checkout, with their bytes; prints a SKIP line if there are none.
 fn beside(folder: &str, test: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(folder);
     let mut folders = vec![root];
@@ -72,7 +72,7 @@ fn sections_say_what_perf_printed() {
             if let Some(value) = payload::<Text>(&file, feature) {
                 check(format!("# {name} : {}", text(value.0)));
             } else {
-                // Facts that a machine may lack.
+                // A machine may lack these facts; perf then does not print them.
                 assert!(matches!(name, "cpudesc" | "cpuid") && !header.contains(&format!("# {name} : ")));
             }
         }
@@ -111,7 +111,7 @@ fn sections_say_what_perf_printed() {
     assert!(files.is_empty() || compared >= HEADERS_MIN, "{compared} of {} recordings", files.len());
 }
 
-/// Reads a section and compares what is written of it.
+/// Reads a section, writes it again, and compares the bytes.
 fn rewritten<'a, P: SectionContent<'a>>(
     path: &Path,
     file: &File<'a>,
@@ -119,7 +119,7 @@ fn rewritten<'a, P: SectionContent<'a>>(
     seen: &mut BTreeMap<Feature, usize>,
 ) {
     let Some((bytes, base)) = file.feature(feature.0) else { return };
-    // simpleperf's index of trace data has a layout of its own.
+    // simpleperf's index of trace data has its own layout.
     if feature == Feature::AUXTRACE && path.to_string_lossy().contains("system.extras__") {
         return;
     }
@@ -137,7 +137,7 @@ fn sections_are_written_as_perf_wrote_them() {
     files.extend(beside("corpus", test));
     for (path, bytes) in &files {
         let Ok(file) = File::parse(bytes) else { continue };
-        // Written by a converter, which pads texts to 8 bytes.
+        // A converter wrote this file and padded texts to 8 bytes.
         if path.ends_with("google_autofdo__ro_sample.perf") {
             continue;
         }
@@ -166,7 +166,7 @@ fn sections_are_written_as_perf_wrote_them() {
         rewritten::<PmuCaps>(path, &file, Feature::PMU_CAPS, seen);
         rewritten::<TracingData>(path, &file, Feature::TRACING_DATA, seen);
         if let Some(read) = payload::<BuildIds>(&file, Feature::BUILD_ID) {
-            // Old writers did not say how long the ids are, so that bytes differ.
+            // Old writers did not store the length of ids, so bytes differ.
             let written = read.to_bytes(file.endian());
             let again = BuildIds::parse(&written, 0, file.endian()).unwrap();
             assert_eq!((&again.value, &again.problem), (&read, &None), "{}", path.display());
@@ -189,7 +189,7 @@ fn sections_are_written_as_perf_wrote_them() {
     assert!(files.is_empty() || (seen.len() >= 20 && sections >= 500), "{seen:?}");
 }
 
-/// perf's share of each command in the samples of sched_switch is that of `prev_comm` in their raw data.
+/// perf's percentage of each command in the samples of sched_switch equals the share of the command in `prev_comm` of the raw data.
 #[test]
 fn raw_data_is_read_as_the_format_says() {
     let (mut endians, mut compared) = (BTreeSet::new(), 0);
@@ -231,9 +231,9 @@ fn raw_data_is_read_as_the_format_says() {
                 text
             };
             let number = |name| text(name).parse::<u64>().unwrap();
-            // The task that is switched away from is the one that is sampled.
+            // The sampled task is the previous one of the switch.
             let (_, tid) = sample.pid_tid().unwrap();
-            // perf_event says -1 of a task that is already dead.
+            // perf_event reports -1 for a task that is already dead.
             let is_alive = tid != u32::MAX;
             assert!(!is_alive || (number("prev_pid"), number("common_pid")) == (tid.into(), tid.into()));
             assert_eq!(number("common_type"), file.attrs()[0].attr.config);

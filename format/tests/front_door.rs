@@ -1,4 +1,4 @@
-//! Records through the front door: all of them, in the order of the input and of their times, of files and of streams.
+//! Records through the main entry point: all records of files and of streams, in the order of the input and by time.
 
 mod common;
 
@@ -6,7 +6,7 @@ use bprec_format::{Decoded, Recording};
 use common::{corpus_files, fixtures};
 use std::collections::BTreeMap;
 
-/// Types of the records, times of those that can be put in order, and whether an error came.
+/// Returns (number of records by type, times of the records that have one, in ns, true if an error occurred).
 fn read(bytes: &[u8], by_time: bool) -> (BTreeMap<u32, u64>, Vec<u64>, bool) {
     let Ok(recording) = Recording::open(bytes) else { panic!("no recording") };
     let mut records = if by_time { recording.records_by_time() } else { recording.records() };
@@ -27,7 +27,7 @@ fn read(bytes: &[u8], by_time: bool) -> (BTreeMap<u32, u64>, Vec<u64>, bool) {
     (kinds, times, failed)
 }
 
-/// Records by type, as the walk over chunks finds them; those that hold others are not shown.
+/// Number of records by type from the walk over chunks; records that contain other records are left out.
 fn walked(bytes: &[u8]) -> BTreeMap<u32, u64> {
     let walk = common::walk(bytes).unwrap_or_default();
     let kinds = walk.counts.into_iter().map(|(kind, count)| (kind.0, count));
@@ -51,7 +51,7 @@ fn each_record_of_each_recording_comes_once_in_either_order() {
             sorted += 1;
         }
     }
-    assert!(sorted > 10, "{sorted} recordings came out sorted");
+    assert!(sorted > 10, "only {sorted} recordings are ordered by time");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tests of the formats through their public interface.
 //!
-//! One program for all of them: a file of its own costs a link of its own. Each file is named here by its path, so that its own modules stay
+//! One program for all tests, because each test program must be linked. Each file is named here by its path, so that its own modules stay
 //! beside it. `cargo test -p bprec-format --test it FILE::` runs one file.
 #![allow(clippy::duplicate_mod, reason = "each file names the modules that it needs")]
 

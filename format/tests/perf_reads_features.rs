@@ -1,4 +1,4 @@
-//! perf, where it is installed, reads what is written: a file with every feature section, and what perf prints of it.
+//! perf, if it is installed, reads a written file with every feature section; the test compares perf's output.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use bprec_format::bpf::btf;
@@ -10,12 +10,12 @@ use bprec_format::records::{BuildId, Comm, write_record};
 use bprec_format::*;
 use std::process::Command;
 
-/// A field of `struct bpf_prog_info` and its value.
+/// Sets a field of `struct bpf_prog_info`.
 fn set(info: &mut [u8], at: usize, value: u32) {
     info[at..at + 4].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// A program of two functions, both named by type 34 of the BTF of `data/types.bpf.c`: `use`.
+/// A program of two functions. Both have the name of type 34 in the BTF of `data/types.bpf.c`, which is `use`.
 fn program(id: u32) -> ProgInfoBuf {
     let mut info = vec![0; 232];
     for (at, value) in [(0, 5), (4, id), (16, 48), (20, 16), (104, 2), (108, 2), (128, 9), (132, 8), (144, 2), (180, 2)]
@@ -48,7 +48,7 @@ const FORMAT: &[u8] = b"name: tick\nID: 777\nformat:\n\
     \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
     \tfield:int n;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"n=%d\", REC->n\n";
 
-/// Every section perf 6.1 knows, except those about files beside this one.
+/// Every section that perf 6.1 knows, except those about other files.
 fn sections(events: &[FileAttr]) -> Vec<(u8, Vec<u8>)> {
     let endian = Endian::NATIVE;
     let mut all: Vec<(Feature, Vec<u8>)> = Vec::new();
@@ -128,7 +128,7 @@ fn sections(events: &[FileAttr]) -> Vec<(u8, Vec<u8>)> {
     all.into_iter().map(|(feature, bytes)| (feature.0, bytes)).collect()
 }
 
-/// Output and complaints of perf about a file with one event, one record and these sections; `None` without perf.
+/// Returns standard output and error output of perf for a file with one event, one record and these sections; `None` without perf.
 fn perf(arguments: &[&str], attr: EventAttr, record: &[u8], test: &str) -> Option<(String, String)> {
     if Command::new("perf").arg("--version").output().is_err() {
         eprintln!("SKIP {test}: no perf");
@@ -150,7 +150,7 @@ fn perf(arguments: &[&str], attr: EventAttr, record: &[u8], test: &str) -> Optio
     Some((String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap()))
 }
 
-/// A record of the one event, built of its payload.
+/// Builds a record of the event from its payload.
 fn record(attr: &EventAttr, kind: RecordType, fill: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     let layout = SampleLayout::new(attr, Endian::NATIVE);
@@ -224,7 +224,7 @@ fn perf_prints_the_fields_of_a_tracepoint() {
         ..EventAttr::default()
     };
     let sample = record(&attr, RecordType::SAMPLE, |w| {
-        // Identifier, address, pid and tid, then the raw data and its length.
+        // Identifier, address, pid and tid, then the length of the raw data, and the raw data.
         w.u64(41).u64(0x1234).u32(9).u32(9).u32(12).u16(777).u16(0).u32(9).u32(-5i32 as u32);
     });
     let arguments = ["script", "-F", "trace:event,trace"];

@@ -1,6 +1,6 @@
-//! BPF programs in real recordings as perf and bpftool listed them, against the programs read out of the files.
+//! BPF programs read from real recordings, compared with the lists of perf and bpftool.
 //!
-//! The recordings lie beside the checkout, with the texts that the recorded machines' own tools printed.
+//! The recordings are beside the checkout, with the outputs of the recorded machines' own tools.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use bprec_format::bpf::btf::{BpfBtfSection, Btf, Kind};
@@ -55,7 +55,7 @@ fn bpf<'a>(path: &Path, bytes: &'a [u8]) -> Bpf<'a> {
     Bpf { endian: file.endian(), programs, btf }
 }
 
-/// The name perf gives to a function: from BTF, else the program's if it has but one function.
+/// perf's name of a function: the name from BTF, or the program's name if the program has only one function.
 fn symbol(bpf: &Bpf<'_>, program: &ProgInfo<'_>, function: &prog_info::Function<'_>) -> String {
     let tag = function.tag.unwrap();
     let btf = bpf.btf.get(&program.btf_id().unwrap());
@@ -123,7 +123,7 @@ fn programs_are_as_bpftool_listed_them() {
         let listing = fs::read_to_string(path.with_file_name("bpftool-prog.txt")).unwrap();
         let lines: Vec<&str> = listing.lines().collect();
         for program in &bpf.programs {
-            // Programs of the recording itself were gone when bpftool ran.
+            // Programs of the recorder itself were already unloaded when bpftool ran.
             let Some(at) = lines.iter().position(|l| l.starts_with(&format!("{}: ", program.id().unwrap()))) else {
                 continue;
             };
@@ -138,7 +138,7 @@ fn programs_are_as_bpftool_listed_them() {
             assert_eq!(word(" jited "), format!("{}B", program.jited_prog_len().unwrap()));
             assert_eq!(word("btf_id "), program.btf_id().unwrap().to_string());
             assert_eq!(word("map_ids ").split(',').count(), program.nr_map_ids().unwrap() as usize);
-            // perf does not ask for these.
+            // perf does not request these arrays.
             assert!(program.xlated_insns().is_none() && program.map_ids().is_none());
             compared += 1;
 
@@ -154,7 +154,7 @@ fn programs_are_as_bpftool_listed_them() {
     assert!(compared == 0 || compared >= 60, "{compared} programs compared");
 }
 
-/// The dump has `prototype:` before a function and `; text` before each instruction that has an entry.
+/// bpftool's dump has `prototype:` before a function, and `; text` before each instruction with a line table entry.
 #[test]
 fn source_lines_are_where_bpftool_dumped_them() {
     let mut compared = 0;
@@ -172,17 +172,21 @@ fn source_lines_are_where_bpftool_dumped_them() {
                     let insn: u32 = insn.parse().unwrap();
                     expected.extend(pending.drain(..).map(|text| (insn, text)));
                 } else {
-                    pending.push(line.trim_start_matches("; ").replace(" * ", " *"));
+                    let text = line.trim_start_matches("; ").replace(" * ", " *");
+                    // bpftool prints a whole prototype, BTF has only the name in it.
+                    let name = text.strip_suffix("):").and_then(|it| it.split_once('(')?.0.rsplit([' ', '*']).next());
+                    pending.push(name.map(str::to_owned).unwrap_or(text));
                 }
             }
             let mut found = Vec::new();
             for function in program.func_info().unwrap().iter() {
-                found.push((function.insn_off, 0, btf.definition(function.type_id) + ":"));
+                let name = btf.func_name(function.type_id).map(String::from_utf8_lossy).unwrap_or_default();
+                found.push((function.insn_off, 0, name.into_owned()));
             }
             for line in program.line_info().unwrap().iter() {
                 let text =
                     String::from_utf8_lossy(btf.line_text(&line).unwrap_or_default()).trim_start().replace(" * ", " *");
-                // Code of no line, such as the entry of a loop, has a line number of 0.
+                // Code without a source line, such as the entry of a loop, has line number 0.
                 assert_eq!(line.line == 0, text.is_empty());
                 assert!(line.line == 0 || btf.line_file(&line).unwrap().ends_with(b"w.bpf.c") && line.line <= 11);
                 found.push((line.insn_off, 1, text));
@@ -198,7 +202,7 @@ fn source_lines_are_where_bpftool_dumped_them() {
     assert!(compared == 0 || compared >= 60, "{compared} programs compared");
 }
 
-/// Each function's lines stay within it, start at its entry, and no address outside has one.
+/// The lines of each function belong to the function and start at its entry; addresses outside the function have no line.
 #[test]
 fn addresses_have_lines_of_their_own_function() {
     for (path, bytes) in recordings("addresses_have_lines_of_their_own_function") {
@@ -229,8 +233,8 @@ fn addresses_have_lines_of_their_own_function() {
     }
 }
 
-/// Sections written again from what was read are as long and read the same: perf's layout is ours. (Byte by byte only
-/// the padding behind an array differs, which perf leaves as it finds its memory.)
+/// Sections written again have the same length and content, so their layout equals perf's. (Only the bytes of
+/// the padding after an array differ, which perf does not initialize.)
 #[test]
 fn sections_are_written_as_perf_wrote_them() {
     for (path, bytes) in recordings("sections_are_written_as_perf_wrote_them") {
@@ -242,7 +246,7 @@ fn sections_are_written_as_perf_wrote_them() {
             prog_info::write_section(&mut out, bpf.endian, &programs, prog_info::DEFAULT_INFO_LEN);
             assert_eq!(out.len(), section.len(), "{}", path.display());
             let again: Vec<_> = BpfProgInfoSection::new(&out, 0, bpf.endian).unwrap().map(Result::unwrap).collect();
-            // With the offsets in the info's pointer fields.
+            // The comparison includes the offsets in the info's pointer fields.
             assert_eq!(again, bpf.programs, "{}", path.display());
         }
         if let Some((section, base)) = file.feature(BPF_BTF) {

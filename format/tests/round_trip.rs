@@ -1,4 +1,4 @@
-//! Written values read back as they were, in both byte orders.
+//! Written values are read back unchanged, in both byte orders.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 #[path = "common/strategies.rs"]
@@ -34,7 +34,7 @@ prop_compose! {
     }
 }
 
-/// An attr whose records carry some trailer, without variable fields.
+/// An attr with a trailer on its records, and with only those bits of `sample_type` that are fields of fixed size.
 fn plain_attr(sample_type: u64) -> EventAttr {
     let fixed = [0u32, 1, 2, 3, 6, 7, 8, 9, 16];
     let mask = fixed.iter().fold(0, |mask, bit| mask | 1 << bit);
@@ -83,7 +83,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// Writes the record, and checks what comes back against what went in.
+/// Writes the record, reads it back, and compares.
 fn check_kind(kind: &Kind, layout: &SampleLayout, id: &SampleId) {
     let mut out = Vec::new();
     let endian = layout.endian();
@@ -102,7 +102,7 @@ fn check_kind(kind: &Kind, layout: &SampleLayout, id: &SampleId) {
             let record = Record::parse(&bytes, 0, endian).unwrap();
             assert_eq!(record.kind, $type);
             let (payload, trailer) = Payload::decode(&record, layout).unwrap();
-            let $variant(decoded) = payload else { panic!("another kind came back: {payload:?}") };
+            let $variant(decoded) = payload else { panic!("the payload was decoded as another type: {payload:?}") };
             assert_eq!(decoded, value);
             check_trailer(&trailer, layout, id);
         }};
@@ -176,7 +176,7 @@ fn check_kind(kind: &Kind, layout: &SampleLayout, id: &SampleId) {
     }
 }
 
-/// The fields that the layout has come back; the others are unknown.
+/// Fields of the layout are read back unchanged; other fields are unknown.
 fn check_trailer(read: &SampleId, layout: &SampleLayout, written: &SampleId) {
     let has = |bit| layout.sample_type().contains(bit);
     assert_eq!(read.pid_tid, written.pid_tid.filter(|_| has(SampleType::TID)));
@@ -187,8 +187,8 @@ fn check_trailer(read: &SampleId, layout: &SampleLayout, written: &SampleId) {
     assert_eq!(read.cpu, written.cpu.filter(|_| has(SampleType::CPU)));
 }
 
-/// Records of every known type and a size that fits, with any words in them: small ones, which are counts and lengths, more often than chance
-/// would have it. What decodes encodes to something that decodes to the same.
+/// Records of every known type with a suitable size and random words: small words, which may be counts and lengths, more often than by chance.
+/// If a record decodes, its encoding decodes to the same value.
 #[test]
 fn any_words_in_records_of_known_types_round_trip() {
     let mut state = 1u64;
@@ -202,7 +202,7 @@ fn any_words_in_records_of_known_types_round_trip() {
             let endian = if round % 2 == 0 { Endian::Little } else { Endian::Big };
             let layout = SampleLayout::new(&plain_attr(below(1 << 20)), endian);
             let mut record = Vec::new();
-            // Some begin with a text of 64 words.
+            // Some records begin with a text of 64 words.
             let count = (below(40) + if below(4) == 0 { 64 } else { 0 }) as u16;
             bprec_format::Writer::new(&mut record, endian).u32(kind.0).u16(below(1 << 16) as u16).u16(8 + 8 * count);
             for _ in 0..count {
@@ -233,7 +233,7 @@ fn any_words_in_records_of_known_types_round_trip() {
         }
     }
     let few: Vec<_> = RecordType::NAMES.iter().filter(|(_, name)| decoded.get(name).is_none_or(|n| *n < 5)).collect();
-    assert!(few.is_empty(), "hardly any of these could be decoded: {few:?} {decoded:?}");
+    assert!(few.is_empty(), "too few payloads of these types could be decoded: {few:?} {decoded:?}");
 }
 
 proptest! {
@@ -244,7 +244,7 @@ proptest! {
         prop_assert_eq!(EventAttr::parse(&out, 0, endian).unwrap(), attr);
     }
 
-    /// The smallest size loses nothing, and the next smaller one would.
+    /// The smallest size loses no field; the next smaller size would lose one.
     #[test]
     fn attr_sizes(mut attr in attr(), keep in 0usize..10) {
         for (at, zero) in [
@@ -298,7 +298,7 @@ proptest! {
         let mut out = Vec::new();
         let layout = FileLayout::begin(&events, endian, &mut out);
         out.extend_from_slice(&data);
-        // HOSTNAME is what tells finished files from others, and one order of words from the other.
+        // With HOSTNAME, the file does not look unfinished, and the order of the halves of the bitmap words is known.
         let mut features = features;
         features.insert(3, b"host".to_vec());
         let features: Vec<(u8, Vec<u8>)> = features.into_iter().collect();
@@ -383,5 +383,47 @@ fn sample_fields_stand_in_the_kernels_order() {
         assert_eq!((sample.weight, sample.data_src, sample.phys_addr), (Some(1), Some(2), Some(3)));
         assert_eq!((sample.cgroup, sample.data_page_size, sample.code_page_size), (Some(4), Some(5), Some(6)));
         assert_eq!(sample.aux, Some(&b"aux"[..]));
+    }
+}
+
+/// The kernel writes the hardware index only for a sample that has a branch stack. This stack may be empty.
+#[test]
+fn a_sample_without_branch_stack_has_no_hardware_index() {
+    const HW_INDEX: u64 = 1 << 17;
+    let sample_type = SampleType::BRANCH_STACK.with(SampleType::REGS_USER).with(SampleType::CGROUP);
+    let (branch_sample_type, sample_regs_user) = (HW_INDEX, 0b11);
+    let attr = EventAttr { sample_type, branch_sample_type, sample_regs_user, ..EventAttr::default() };
+    for endian in [Endian::Little, Endian::Big] {
+        let layout = SampleLayout::new(&attr, endian);
+        // Words of the sample after the branch stack: ABI, two registers, cgroup. A stack in `cases` is the number of
+        // branches, the hardware index, and three words for each branch.
+        let behind = [2, 70, 71, 9];
+        let cases: [(&[u64], Option<u64>, usize); 4] = [
+            (&[0], None, 0),
+            (&[0, 0], Some(0), 0),
+            (&[0, u64::MAX], Some(u64::MAX), 0),
+            (&[1, 5, 1, 2, 0], Some(5), 1),
+        ];
+        for (stack, hw_index, len) in cases {
+            let mut body = Vec::new();
+            let mut w = bprec_format::Writer::new(&mut body, endian);
+            for word in stack.iter().chain(&behind) {
+                w.u64(*word);
+            }
+            let sample = layout.sample(&body, 0).unwrap();
+            let fields = sample.decode().unwrap();
+            let branches = fields.branches.unwrap();
+            assert_eq!((branches.hw_index, branches.len()), (hw_index, len), "{stack:?}");
+            let registers: Vec<u64> = fields.regs_user.as_ref().unwrap().values.iter().collect();
+            assert_eq!((registers, fields.cgroup, sample.unread_bytes()), (vec![70, 71], Some(9), Ok(0)), "{stack:?}");
+            let mut again = Vec::new();
+            fields.encode(&layout, &mut bprec_format::Writer::new(&mut again, endian));
+            assert_eq!(again, body, "{stack:?}");
+        }
+        // The branch stack is the last field.
+        let attr = EventAttr { sample_type: SampleType::BRANCH_STACK, ..attr };
+        let layout = SampleLayout::new(&attr, endian);
+        let branches = layout.sample(&[0; 8], 0).unwrap().decode().unwrap().branches.unwrap();
+        assert_eq!((branches.hw_index, branches.len()), (None, 0));
     }
 }

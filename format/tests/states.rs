@@ -1,4 +1,4 @@
-//! States read back as what was written, in both byte orders.
+//! States are read back as written, in both byte orders.
 
 #[path = "common/strategies.rs"]
 mod strategies;
@@ -7,9 +7,9 @@ use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
     AbsentEvent, Aggregation, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents,
     CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram, KernelSymbol, Loss,
-    Map, MapContents, Missed, Owner, ProgArray, Program, ProgramCounters, ProgramRuns, Reading, Released, RunCounts,
-    RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall,
-    TargetCounters, UserSymbols,
+    Map, MapContents, Missed, Owner, PodContainer, ProgArray, Program, ProgramCounters, ProgramRuns, Reading, Released,
+    RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff,
+    TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 use proptest::prelude::*;
@@ -199,8 +199,8 @@ fn state() -> impl Strategy<Value = State> {
             let events = events.into_iter().map(|(event_id, cpu, lost)| EventLoss { event_id, cpu, lost }).collect();
             State::Loss(Loss { events, not_counted })
         }),
-        any::<(u64, u32, bool)>().prop_map(|(time_ns, cpu, came_online)| {
-            State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online })
+        any::<(u64, u32, bool, u64)>().prop_map(|(time_ns, cpu, came_online, until_ns)| {
+            State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online, until_ns })
         }),
         any::<(u64, i64)>()
             .prop_map(|(time_ns, to_boottime_ns)| { State::BootClock(BootClock { time_ns, to_boottime_ns }) }),
@@ -285,6 +285,16 @@ fn state() -> impl Strategy<Value = State> {
                 State::ProgArray(ProgArray { map_id, slots, unread_slots })
             }
         ),
+        prop::collection::vec([text; 5], 0..3).prop_map(|all| {
+            let container = |[id, pod_uid, namespace, pod, container]: [String; 5]| PodContainer {
+                id,
+                pod_uid,
+                namespace,
+                pod,
+                container,
+            };
+            State::PodContainers(all.into_iter().map(container).collect())
+        }),
         (any::<u64>(), text).prop_map(|(time_ns, reason)| State::StatsOff(StatsOff { time_ns, reason })),
         (1000u16.., bytes(50)).prop_map(|(kind, body)| State::Unknown { kind, body }),
     ]

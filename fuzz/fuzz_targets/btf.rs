@@ -19,6 +19,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             (value, text)
         });
         assert!(text.len() < 400_000);
-        let _ = (btf.type_name(id), btf.definitions(id), value.is_whole());
+        let _ = value.is_whole();
     }
 });

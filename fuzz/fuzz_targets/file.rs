@@ -1,5 +1,5 @@
-//! Any bytes as a recording: every line of it, every record in hexadecimal, what each program cost, counters and maps, in every
-//! form of output.
+//! Reads any bytes as a recording, and writes lines of all records, all records in hexadecimal, and reports of programs, counters and maps in every
+//! output format.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

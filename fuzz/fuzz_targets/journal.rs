@@ -1,4 +1,4 @@
-//! A recording that was cut off, and any bytes as its journal: what is recovered from both is a file whose records all can be read.
+//! Recovers a cut-off recording with any bytes as its journal. All records of the recovered file can be read.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]
@@ -14,14 +14,14 @@ use bprec_format::{Endian, File};
 use bprec_report::{RewriteOptions, Source, rewrite};
 use limits::within_limits;
 
-/// A directory of this process with the recording; a journal is found by its place alone.
+/// Path of the recording, in a directory of this process, because the journal is found by its path.
 fn recording() -> &'static PathBuf {
     static DIRECTORY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = DIRECTORY.get_or_init(|| {
-        let directory = tempfile::tempdir().expect("a place for a recording");
+        let directory = tempfile::tempdir().expect("create a directory");
         let path = directory.path().join("perf.data");
         fs::write(&path, include_bytes!("../../fixtures/recordings/linux-6.1/cut-off.data"))
-            .expect("room for a recording");
+            .expect("write the recording");
         (directory, path)
     });
     path
@@ -32,13 +32,13 @@ fn check(bytes: &[u8]) {
         return;
     }
     let path = recording();
-    fs::write(path.with_extension("data.journal"), bytes).expect("room for a journal");
+    fs::write(path.with_extension("data.journal"), bytes).expect("write the journal");
     let Ok(mut source) = Source::open(path) else { return };
     let mut out = Cursor::new(Vec::new());
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
     if rewrite(&mut source, &options, &mut out).is_ok() {
         let out = out.into_inner();
-        let file = File::parse(&out).expect("what was recovered is a file");
+        let file = File::parse(&out).expect("the recovered recording is a file");
         assert!(file.records().all(|record| record.is_ok()));
     }
 }

@@ -1,5 +1,5 @@
-//! Any bytes as a recording in one of the views or exports, which the first byte chooses: text for people has no control character but the end of
-//! a line, CSV neither, JSON can be parsed, and all of them have the same totals.
+//! Writes any bytes as a recording in a view or export, chosen by the first byte. Text output and CSV have no control characters except line
+//! ends, JSON can be parsed, and all outputs have the same totals.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]
@@ -15,7 +15,7 @@ use limits::within_limits;
 use serde_json::Value;
 use totals::totals_agree;
 
-/// Output, with the rules that it has to obey.
+/// Output by format; each format has its own rules.
 enum Written {
     Text(Vec<u8>),
     Json(Vec<u8>),
@@ -23,7 +23,7 @@ enum Written {
     Packed,
 }
 
-/// True for characters that a terminal acts on, or does not show: control characters, and those that turn the direction
+/// Returns true for characters that a terminal interprets or does not show: control characters, and characters that change the direction
 /// of text or have no width.
 fn is_steering(c: char) -> bool {
     let is_mark = matches!(c, '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}');
@@ -37,7 +37,7 @@ impl Written {
         match self {
             Written::Text(bytes) => {
                 let text = String::from_utf8(bytes).expect("text is UTF-8");
-                // Lines that continue a record begin with tabs, as perf's do, and those that continue a line of the header.
+                // Continuation lines of records and of the header start with tabs, as in perf.
                 let content = |line: &'_ str| line.trim_start_matches('\t').trim_start_matches("# \t").to_owned();
                 let mut lines = text.split('\n').map(content);
                 assert!(!lines.any(|line| line.chars().any(is_steering)), "{text:?}");
@@ -51,15 +51,15 @@ impl Written {
 
 fn forms(document: &impl Document) -> Vec<Written> {
     let [mut table, mut json, mut csv] = [const { Vec::new() }; 3];
-    document.write_table(&mut table, 100).expect("memory can be written to");
-    document.write_json(&mut json).expect("memory can be written to");
-    document.write_csv(&mut csv).expect("memory can be written to");
+    document.write_table(&mut table, 100).expect("writing to memory does not fail");
+    document.write_json(&mut json).expect("writing to memory does not fail");
+    document.write_csv(&mut csv).expect("writing to memory does not fail");
     vec![Written::Text(table), Written::Json(json), Written::Text(csv)]
 }
 
 /// Writes one of the views or exports of a recording.
 fn write(view: u8, bytes: &[u8]) -> Result<Vec<Written>> {
-    use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
+    use ExportFormat::{Firefox, Folded, Html, Otlp, Pprof, Speedscope};
     if view == 14 {
         return write_records(bytes);
     }
@@ -99,16 +99,16 @@ fn write(view: u8, bytes: &[u8]) -> Result<Vec<Written>> {
             let out = export(Speedscope)?;
             (!out.is_empty()).then_some(Written::Json(out)).into_iter().collect()
         }
-        12 => export(Pprof).and(export(Firefox)).map(|_| vec![Written::Packed])?,
+        12 => export(Pprof).and(export(Firefox)).and(export(Otlp)).map(|_| vec![Written::Packed])?,
         _ => vec![Written::Page(export(Html)?)],
     })
 }
 
-/// Every record as a line, and the header.
+/// Writes every record as a line, and the header.
 fn write_records(bytes: &[u8]) -> Result<Vec<Written>> {
     let mut text = Vec::new();
     let options = ScriptOptions { show: Show::ALL, threads: Some(1), ..ScriptOptions::default() };
-    // Text before an error was written, too.
+    // On an error, the text before it is still checked.
     let _ = script(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut text);
     let header = header(&Input::from_bytes("fuzz", bytes.to_vec()))?.to_string().into_bytes();
     Ok(vec![Written::Text(text), Written::Text(header)])

@@ -1,5 +1,5 @@
-//! Any bytes as an attr and the bodies of records of its event, whose headers have a known type and the right size. What decodes as a record of a tool encodes to something that decodes
-//! to the same.
+//! Decodes any bytes as an attr, and as bodies of records with a known type and the right size. A decoded record of a tool can be encoded, and
+//! decodes to the same record.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]
@@ -9,7 +9,7 @@ use bprec_format::records::{Payload, UserPayload};
 use bprec_format::{Endian, EventAttr, RecordType, Records, SampleLayout, Writer};
 use limits::within_limits;
 
-/// Records of what the bytes say: which type, which mode, how many words, and the words.
+/// Makes records from the bytes: each starts with a byte for type, mode and number of words, followed by the words.
 fn records(mut bytes: &[u8], endian: Endian) -> Vec<u8> {
     let mut records = Vec::new();
     while let Some(([kind, misc, words], rest)) = bytes.split_first_chunk::<3>() {
@@ -41,8 +41,8 @@ fn check(bytes: &[u8]) {
                     && let Ok(again) = bprec_format::Record::parse_alone(&out, 0, endian)
                 {
                     let mut twice = Vec::new();
-                    let decoded = UserPayload::decode(&again, endian).expect("what was encoded decodes");
-                    decoded.encode(endian, &mut twice).expect("and fits again");
+                    let decoded = UserPayload::decode(&again, endian).expect("the encoded payload can be decoded");
+                    decoded.encode(endian, &mut twice).expect("the decoded payload can be encoded again");
                     assert_eq!(out, twice);
                 }
             }

@@ -20,8 +20,8 @@ fn rewritten(bytes: &[u8], repair: bool) -> Option<Vec<u8>> {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     for repair in [false, true] {
         let Some(once) = within_limits("fuzz", bytes.len(), || rewritten(bytes, repair)) else { continue };
-        let file = File::parse(&once).expect("what was written is a file");
+        let file = File::parse(&once).expect("the recovered recording is a file");
         assert!(!repair || file.records().all(|record| record.is_ok()));
-        assert_eq!(rewritten(&once, repair).expect("and can be rewritten"), once);
+        assert_eq!(rewritten(&once, repair).expect("the recovered recording can be rewritten"), once);
     }
 });

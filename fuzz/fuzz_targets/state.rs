@@ -13,7 +13,7 @@ fn check(bytes: &[u8]) {
         let Ok(state) = State::decode(bytes, 0, endian) else { continue };
         let mut once = Vec::new();
         state.encode(&mut once, endian);
-        let again = State::decode(&once, 0, endian).expect("what was encoded decodes");
+        let again = State::decode(&once, 0, endian).expect("the encoded state can be decoded");
         let mut twice = Vec::new();
         again.encode(&mut twice, endian);
         assert_eq!(once, twice);

@@ -4,7 +4,7 @@
 #[path = "../../report/tests/support/limits.rs"]
 mod limits;
 
-use bprec_format::{Endian, Availability, Stream, pipe_header};
+use bprec_format::{Availability, Endian, Stream, pipe_header};
 use limits::within_limits;
 
 fn records(bytes: &[u8], piece: usize) -> (u64, u64) {
@@ -15,7 +15,9 @@ fn records(bytes: &[u8], piece: usize) -> (u64, u64) {
         loop {
             match stream.next_chunk() {
                 Ok(Availability::NeedMore) => break,
-                Ok(Availability::Ready(chunk)) => count += chunk.records().map(|record| u64::from(record.is_ok())).sum::<u64>(),
+                Ok(Availability::Ready(chunk)) => {
+                    count += chunk.records().map(|record| u64::from(record.is_ok())).sum::<u64>()
+                }
                 Err(_) => errors += 1,
             }
         }

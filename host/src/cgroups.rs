@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::Answer;
 use crate::error::Error;
 use crate::mounts::mounts_of_type;
 
@@ -24,7 +25,6 @@ pub struct Cgroups {
     root: PathBuf,
     /// Id and path below the root with a leading slash, parents before their children.
     all: Vec<(u64, PathBuf)>,
-    is_complete: bool,
 }
 
 impl Cgroups {
@@ -32,7 +32,7 @@ impl Cgroups {
     pub fn read() -> Cgroups {
         let mount_points = mounts_of_type(b"cgroup2").unwrap_or_default();
         let Some(root) = mount_points.into_iter().next() else {
-            return Cgroups { is_complete: true, ..Cgroups::default() };
+            return Cgroups::default();
         };
         let mut all = Vec::new();
         if let Ok(metadata) = fs::metadata(&root) {
@@ -44,7 +44,7 @@ impl Cgroups {
             let Ok(entries) = fs::read_dir(&directory) else { continue };
             for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
                 if all.len() >= CGROUPS_MAX {
-                    return Cgroups { root, all, is_complete: false };
+                    return Cgroups { root, all };
                 }
                 let path = entry.path();
                 if let Ok(below) = path.strip_prefix(&root) {
@@ -53,7 +53,7 @@ impl Cgroups {
                 directories.push(path);
             }
         }
-        Cgroups { root, all, is_complete: true }
+        Cgroups { root, all }
     }
 
     /// Id and path (below the mount point, with a leading slash) of each cgroup, parents before their children.
@@ -64,11 +64,6 @@ impl Cgroups {
     /// Directory of a cgroup by its path from [`Cgroups::iter`].
     pub fn directory(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
-    }
-
-    /// Returns false if the machine has more cgroups than the limit.
-    pub fn is_complete(&self) -> bool {
-        self.is_complete
     }
 }
 
@@ -92,7 +87,7 @@ pub enum CgroupError {
     #[error("no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it")]
     NotMounted,
     /// The directory is missing, or the path is not a directory.
-    #[error("{}: {source}", directory.display())]
+    #[error("{}: {}", directory.display(), Answer(source))]
     Directory {
         /// Path of the directory that was looked up.
         directory: PathBuf,

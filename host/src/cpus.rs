@@ -29,7 +29,7 @@ pub fn online_cpus() -> Result<Vec<u32>> {
     list_in("online")
 }
 
-/// CPUs that may ever come online, ascending. Per-CPU maps have a value for each of them.
+/// CPUs that may ever come online, ascending. Per-CPU maps have a value for each of these CPUs.
 ///
 /// # Errors
 /// Fails if the list in /sys cannot be read.
@@ -86,7 +86,12 @@ fn went_offline(message: &[u8]) -> Option<u32> {
 fn list_in(name: &str) -> Result<Vec<u32>> {
     let path = format!("{DIRECTORY}/{name}");
     let text = fs::read_to_string(&path).map_err(|source| Error::new(&path, source))?;
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("not a list of CPUs: {:?}", text.trim()));
+    let wrong = || {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the kernel's list of CPUs cannot be read: {:?}", text.trim()),
+        )
+    };
     parse_cpu_list(&text).filter(|cpus| !cpus.is_empty()).ok_or_else(|| Error::new(&path, wrong()))
 }
 

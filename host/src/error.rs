@@ -3,12 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::Answer;
+
 /// Result of reading a fact of the machine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A file under `/proc` or `/sys` could not be read or parsed.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {source}", path.display())]
+#[error("{}: {}", path.display(), Answer(source))]
 pub struct Error {
     /// Path of the file.
     pub path: PathBuf,

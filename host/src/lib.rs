@@ -1,29 +1,37 @@
-//! Facts of the running machine: CPU lists, mounts, cgroups, processes and their owners, namespaces, kernel symbols,
+//! Facts of the running machine: CPU lists, mounts, cgroups, pods, processes and their owners, namespaces, kernel symbols,
 //! capabilities. Each fact is read in one place.
 //!
-//! This crate reads `/proc` and `/sys`. Beyond that, [`private_mount`] mounts a file system for this process alone, and
-//! [`create_output`] opens files after checking their owner. The crate must know neither perf events nor BPF; crates
-//! that do build on it.
+//! This crate reads `/proc` and `/sys`. Beyond that, [`private_mount`] mounts a file system for this process alone, [`create_output`] opens files
+//! after checking their owner, and `sandbox` (a feature) confines this process. The crate must not know perf events or BPF; crates that know them
+//! build on it.
 #![forbid(unsafe_code)]
 
 mod cgroups;
 mod cpus;
 pub mod elf;
+mod errno;
 mod error;
 mod kallsyms;
 mod mounts;
 mod namespaces;
 mod outputs;
+mod pods;
 mod privilege;
 mod process;
+#[cfg(feature = "sandbox")]
+pub mod sandbox;
 
 pub use cgroups::{Cgroup, CgroupError, Cgroups};
 pub use cpus::{OfflineCpus, online_cpus, parse_cpu_list, possible_cpus, present_cpus};
+pub use errno::{Answer, ENOTSUPP, Errno};
 pub use error::{Error, Result};
 pub use kallsyms::{Function, Kallsyms, Symbol, SymbolReader};
 pub use mounts::{mounts_of_type, private_mount};
 pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace, is_initial_user_namespace};
-pub use outputs::{create_output, refuse_planted, refuse_planted_target};
+pub use outputs::{
+    create_output, directory_of, journal_of, refuse_planted, refuse_planted_target, rename_with_journal, sync_directory,
+};
+pub use pods::PodContainer;
 pub use privilege::{Capability, hidden_addresses};
 pub use process::{Process, Stat, comm, is_alive, process_ids, start_ticks, thread_ids, with_descendants};
 
@@ -37,7 +45,7 @@ pub fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// Version and patch level of the kernel; zeros if they cannot be read.
+/// Major and minor version of the kernel, such as (6, 12); zeros if they cannot be read.
 pub fn kernel_version() -> (u32, u32) {
     version(&kernel_release())
 }

@@ -45,8 +45,7 @@ pub fn private_mount(kind: &CStr) -> io::Result<OwnedFd> {
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Device and mount point in a line of mountinfo; `None` if the line is not about the root of a file system of this
-/// type.
+/// Parses a line of mountinfo and returns device and mount point; `None` if the line is not about the root of a file system of the type `wanted`.
 fn parse<'a>(line: &'a [u8], wanted: &[u8]) -> Option<(&'a [u8], PathBuf)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;

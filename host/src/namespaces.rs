@@ -11,13 +11,13 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{comm, process_ids};
 
-/// Link text of the initial pid namespace, whose number is fixed (`PROC_PID_INIT_INO`).
+/// Link texts of the initial pid and user namespaces, whose numbers are fixed (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
 const INITIAL_PIDS: &str = "pid:[4026531836]";
 const INITIAL_USERS: &str = "user:[4026531837]";
 /// Directories in which `ip netns` and container runtimes keep named namespaces.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
-/// Returns true if this process is in the initial pid namespace, so its task ids are those of the kernel; `None` if
+/// Returns true if this process is in the initial pid namespace, so that its task ids are the ids of the kernel; `None` if
 /// unknown.
 pub fn is_initial_pid_namespace() -> Option<bool> {
     fs::read_link("/proc/self/ns/pid").ok().map(|namespace| namespace.as_os_str() == INITIAL_PIDS)
@@ -46,7 +46,7 @@ pub struct NetworkNamespaces {
 }
 
 impl NetworkNamespaces {
-    /// Finds named network namespaces, then those of processes, without duplicates; at most `count_max`. A namespace is
+    /// Finds named network namespaces, then the namespaces of processes, without duplicates; at most `count_max`. A namespace is
     /// not found if it is kept alive only by descriptors, sockets, or threads other than the first of a process.
     pub fn find(count_max: usize) -> NetworkNamespaces {
         let number = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
@@ -92,7 +92,7 @@ impl NetworkNamespace {
         &self.label
     }
 
-    /// Moves the calling thread into the namespace, for good. Call it on a thread that ends after its queries there.
+    /// Moves the calling thread permanently into the namespace. Must be called on a thread that ends after its queries in the namespace.
     ///
     /// # Errors
     /// Fails with EPERM without CAP_SYS_ADMIN.

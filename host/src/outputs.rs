@@ -1,9 +1,10 @@
-//! Output files in directories that others may write to: a file that another user placed there is not used.
+//! Output files: their names, the renaming of existing files, and protection in directories that others may write to: there, a file of another user
+//! is not used.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -61,14 +62,48 @@ pub fn create_output(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Fails if the file belongs to another user, in a sticky directory that anyone may write to.
+/// Path of the journal that a recorder keeps beside a recording: `perf.data` → `perf.data.journal`.
+pub fn journal_of(recording: &Path) -> PathBuf {
+    recording.with_added_extension("journal")
+}
+
+/// Renames a recording that makes way, such as `perf.data` to `perf.data.old`, and its journal. If `from` has no journal, deletes the journal of
+/// `to`, which belonged to the recording that is replaced.
+///
+/// # Errors
+/// Fails if the recording cannot be renamed. A missing journal is no error.
+pub fn rename_with_journal(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    if fs::rename(journal_of(from), journal_of(to)).is_err() {
+        drop(fs::remove_file(journal_of(to)));
+    }
+    Ok(())
+}
+
+/// Directory of a file.
+pub fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Syncs the directory of a file, so that the name of the file is on the disk.
+///
+/// # Errors
+/// Fails if the disk refuses. A directory that cannot be synced or read is no error.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    match File::open(directory_of(path)).and_then(|directory| directory.sync_all()) {
+        // Some file systems cannot sync a directory, and a directory that may be written to is not always readable.
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(()),
+        synced => synced,
+    }
+}
+
+/// Fails if the file is in a sticky directory that anyone may write to, and belongs neither to this user nor to the owner of the directory.
 fn refuse_owner(path: &Path, uid: u32) -> io::Result<()> {
-    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(place) = fs::metadata(directory) else { return Ok(()) };
+    let Ok(place) = fs::metadata(directory_of(path)) else { return Ok(()) };
     let is_shared = place.mode() & STICKY != 0 && place.mode() & WRITABLE_BY_ALL != 0;
     if is_shared && uid != rustix::process::geteuid().as_raw() && uid != place.uid() {
         return Err(io::Error::other(format!(
-            "belongs to user {uid}, in a directory that anyone may write to: give another name with -o"
+            "the existing file belongs to user {uid}, in a directory that anyone may write to: give another name with -o"
         )));
     }
     Ok(())

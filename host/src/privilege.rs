@@ -26,8 +26,7 @@ impl Capability {
     }
 }
 
-/// Reason why the kernel hides code and addresses from this process (`kallsyms_show_value()`), with the remedy; `None`
-/// if it does not hide them.
+/// Reason why the kernel hides code and addresses from this process (`kallsyms_show_value()`), with the remedy; `None` if nothing is hidden.
 pub fn hidden_addresses() -> Option<&'static str> {
     let restrict = sysctl_number("kernel/kptr_restrict").unwrap_or(0);
     let paranoid = sysctl_number("kernel/perf_event_paranoid").unwrap_or(2);

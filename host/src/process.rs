@@ -12,7 +12,7 @@ pub struct Process {
     pub pid: u32,
     /// Name of the first thread.
     pub comm: Vec<u8>,
-    /// Real user id, which tells the owner of the process. The owner of the directory `/proc/PID` differs: that is the
+    /// Real user id, which identifies the owner of the process. The owner of the directory `/proc/PID` differs: that is the
     /// effective user, or root for a process that may not be dumped, such as one that gained privilege by exec.
     pub uid: u32,
     /// Path of the cgroup, see [`Process::of`].
@@ -22,8 +22,8 @@ pub struct Process {
 impl Process {
     /// Identity of the process with this id; `None` if the process has ended.
     ///
-    /// The cgroup is that of the unified hierarchy. If the process is in the root of that hierarchy, the longest path
-    /// in another hierarchy is used. The path is empty if the kernel does not tell it.
+    /// The cgroup is the cgroup in the unified hierarchy. If the process is in the root of that hierarchy, the longest path
+    /// in another hierarchy is used. The path is empty if the kernel does not show it.
     pub fn of(pid: u32) -> Option<Process> {
         let directory = format!("/proc/{pid}");
         let read = |name: &str| fs::read(Path::new(&directory).join(name)).ok();
@@ -198,7 +198,7 @@ mod tests {
         while is_alive(child.id()) {
             std::thread::yield_now();
         }
-        assert!(Path::new(&format!("/proc/{}", child.id())).exists(), "it is waited for below");
+        assert!(Path::new(&format!("/proc/{}", child.id())).exists(), "an ended child remains until it is waited for");
         assert_eq!(with_descendants([own]).iter().filter(|pid| **pid == own || **pid == child.id()).count(), 2);
         child.wait().unwrap();
         assert_eq!(Process::of(child.id()), None);

@@ -1,7 +1,9 @@
 //! Reasons why a recording cannot be made.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+
+use bprec_host::Answer;
 
 /// Result of recording.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -11,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A system call was refused.
-    #[error("{call} {object}: {answer}{}", Remedy(remedy))]
+    #[error("{call} {object}: {}{}", Answer(answer), Remedy(remedy))]
     Syscall {
         /// The call ("perf_event_open").
         call: &'static str,
@@ -23,11 +25,11 @@ pub enum Error {
         remedy: String,
     },
     /// A file could not be read or written.
-    #[error("{}: {answer}", path.display())]
+    #[error("{}: {}", path.display(), Answer(answer))]
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Answer of the system.
         answer: io::Error,
     },
     /// An event specification that cannot be understood, or that this machine does not have.
@@ -35,10 +37,10 @@ pub enum Error {
     Event {
         /// Event as the user wrote it.
         event: String,
-        /// Mistake in it, and the right form.
+        /// Mistake in the specification, and the right form.
         problem: String,
     },
-    /// A cgroup that is not there.
+    /// A cgroup that was not found.
     #[error("cgroup {}: {problem}", path.display())]
     Cgroup {
         /// Path as the user wrote it.
@@ -47,30 +49,31 @@ pub enum Error {
         problem: String,
     },
     /// The command could not be run.
-    #[error("cannot run '{command}': {answer}")]
+    #[error("cannot run '{command}': {}", Answer(answer))]
     Command {
-        /// Its name.
+        /// Name of the command.
         command: String,
-        /// Why not.
+        /// Answer of the system.
         answer: io::Error,
     },
     /// The output could not be written any further.
-    #[error("{}: {answer}; the recording ended there: the {kept_bytes} bytes written before are complete and can be opened", path.display())]
+    #[error("{}: {}; the recording ended at this error: the file has the {kept_bytes} bytes written before, and can be \
+             opened", path.display(), Answer(answer))]
     Incomplete {
-        /// The recording.
+        /// Path of the recording.
         path: PathBuf,
-        /// Why not.
+        /// Answer of the system.
         answer: io::Error,
-        /// Bytes that are whole.
+        /// Number of bytes at the start of the recording that are complete.
         kept_bytes: u64,
     },
-    /// The output has ended before its time. Why, it says itself.
-    #[error("the output has ended")]
+    /// The output has ended too early. The output reports the reason itself.
+    #[error("the program that reads the output has ended")]
     OutputEnded,
     /// Answer of the kernel, or error of a BPF object.
     #[error(transparent)]
     Bpf(#[from] bprec_bpf::Error),
-    /// Anything that one sentence says.
+    /// Any other error, described by the text.
     #[error("{0}")]
     Other(String),
 }
@@ -78,6 +81,32 @@ pub enum Error {
 impl Error {
     pub(crate) fn file(path: impl Into<PathBuf>, answer: io::Error) -> Error {
         Error::File { path: path.into(), answer }
+    }
+
+    /// Remedy, as a clause that follows the message; `None` where none is known, or where the message has it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Error::Command { answer, .. } if answer.kind() == ErrorKind::NotFound => {
+                Some("check that it is installed and in PATH")
+            }
+            Error::Command { answer, .. } if answer.kind() == ErrorKind::PermissionDenied => {
+                Some("make it executable: chmod +x")
+            }
+            _ => None,
+        }
+    }
+
+    /// Answer of the system about an output file, or a file that an option names.
+    pub fn file_answer(&self) -> Option<&io::Error> {
+        match self {
+            Error::File { answer, .. } | Error::Incomplete { answer, .. } => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// Maps the kernel's answer to `call` on `object` to an error without a remedy.
+    pub(crate) fn refused(call: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        move |answer| Error::Syscall { call, object: object.into(), answer, remedy: String::new() }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Recording: from perf events and BPF programs of the running kernel to a perf.data file.
 //!
-//! [`record`] opens the events that [`Options`] ask for, maps one ring buffer per CPU and moves what the kernel writes
-//! there into the output without looking at it. Beside that it keeps hold of every BPF program alive at any moment of
-//! the recording, reads its statistics, and writes what perf has no record for as `bprec:state` samples.
+//! [`record`] opens the events that [`Options`] request, maps one ring buffer per CPU, and copies the kernel's records from there to the output
+//! without decoding them. It also holds a descriptor of every BPF program that exists at any moment of the recording, reads the run statistics of the
+//! programs, and writes data without a perf record type as `bprec:state` samples.
 //!
-//! [`stat`] counts without recording: the same sources of counts, whose states it hands to its caller as they come.
+//! [`stat`] counts without recording. It uses the same sources of counts, and passes their states to the caller as they arrive.
 //!
-//! This crate must not know of command lines, terminals or reports: it takes options that are already understood, hands
-//! messages to a function of the caller's, and returns a [`Summary`]. What the kernel says about BPF programs comes from
-//! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in `drain::ring` and in `sys` alone.
+//! This crate must not know command lines, terminals or reports: it takes parsed options, passes messages to a callback of the caller, and returns a
+//! [`Summary`]. `bprec-bpf` provides the facts of the kernel about BPF programs, and `bprec-format` all layouts. Only `drain::ring` and `sys` contain
+//! `unsafe`.
 #![deny(unsafe_code)]
 mod control;
 mod doctor;
@@ -23,25 +23,25 @@ mod synth;
 mod sys;
 
 pub use bprec_bpf::Bounds;
+pub use bprec_format::bpf::{FunctionFilter, MapFilter};
 pub use control::{Counts, Moment, ProgramName, Readings, stat};
 pub use doctor::{Finding, Status, doctor};
 pub use error::{Error, Result};
 pub use limits::Limit;
 pub use options::{
     Aggregate, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, StatOptions, StatTarget,
-    SwitchOutput, Taken, Target, UserChains, WantedMap,
+    SwitchOutput, Taken, Target, UserChains,
 };
-pub use output::{Recovered, Summary, recover};
+pub use output::{Moved, Recovered, Summary, make_way, recover};
 pub use sources::bpf_sampler::SamplerFields;
 pub use sources::shared::{CounterTarget, Shared, SharedOptions};
 pub use sys::survive_file_size_limit;
 
-/// Records as `options` say, until the command ends, the duration is over, the targets are gone, or a signal
-/// (SIGINT, SIGTERM) arrives.
+/// Records as `options` request, until the command ends, the duration is over, all targets have ended, or a signal (SIGINT, SIGTERM) arrives.
 ///
 /// # Errors
-/// When no event can be opened, the command cannot be run, or the output cannot be written. What was written until then
-/// stays and can be opened.
+/// Fails if no event can be opened, the command cannot be run, or the output cannot be written. Data written before the error is kept and can be
+/// opened.
 pub fn record(options: &Options) -> Result<Summary> {
     control::record(options)
 }

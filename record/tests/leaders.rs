@@ -34,7 +34,7 @@ fn sessions_share_a_leader_that_goes_with_the_last_of_them() {
     let mut at = vec![plain.value().unwrap()];
     let second = Shared::start(&options(&bpf, "page-faults,cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     at.push(plain.value().unwrap());
-    assert!(second.events().note.contains("shared with the session that loaded it"), "{}", second.events().note);
+    assert!(second.events().note.contains("loaded by another session and shared"), "{}", second.events().note);
     assert_eq!(programs_of(&second), [leaders[1].clone(), leaders[0].clone()]);
     assert!(Command::new("true").status().unwrap().success());
     // The leaders outlive the session that loaded them.
@@ -77,7 +77,7 @@ fn whoever_waits_for_the_lock_of_a_map_that_is_removed_makes_another() {
     assert_eq!(programs_of(&another), programs_of(&shared));
 }
 
-/// Pins a map of another owner at the path.
+/// Pins a map that another tool could have made.
 fn pin_a_map(bpf: &PrivateBpf, key: &str, value: &str, entries: &str) -> bool {
     let mut command = Command::new("bpftool");
     command.args(["map", "create"]).arg(bpf.map()).args(["type", "hash", "key", key, "value", value]);
@@ -95,15 +95,15 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
         println!("SKIP {test}: bpftool cannot create maps");
         return;
     }
-    // A map as of an older perf, with space for one event, which has two names.
+    // A map as an older perf makes it, with two entries. They are enough for one event, because the event has two keys.
     let first = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     let second = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[CounterTarget::Machine]), say).unwrap();
     assert_eq!(programs_of(&first), programs_of(&second)[..1]);
     let note = &second.events().note;
-    assert!(note.contains("page-faults is not shared") && note.contains("it is full"), "{note}");
+    assert!(note.contains("page-faults is not shared") && note.contains("the map is full"), "{note}");
     assert!(values(&second.finish(), 0)[0] > 0);
     drop(first);
-    assert!(bpf.map().exists(), "it is not ours to remove");
+    assert!(bpf.map().exists(), "a map that perf made is not removed");
     // The entries of bprec are removed, so there is space again.
     let third = Shared::start(&options(&bpf, "page-faults", &[CounterTarget::Machine]), say).unwrap();
     assert!(third.events().note.contains("other sessions can share"), "{}", third.events().note);
@@ -114,9 +114,9 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
         assert!(pin_a_map(&bpf, key, value, "16"));
         let shared = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
         let note = shared.events().note.clone();
-        let expected = format!("no map of event attributes (type 1, keys of {key} bytes, values of {value};");
+        let expected = format!("map of event attributes: type 1, keys of {key} bytes, values of {value} bytes;");
         assert!(note.contains(&expected), "{note}");
-        assert!(values(&shared.finish(), 0)[0] > 0, "counted all the same");
+        assert!(values(&shared.finish(), 0)[0] > 0, "events are counted nevertheless");
         assert!(bpf.map().exists());
     }
     let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +150,7 @@ fn a_leader_that_does_not_read_is_not_followed() {
         .collect();
     assert_eq!(keys.len(), 2, "{text}");
     drop(first);
-    // A leader of no event, as another recorder makes if the event cannot be opened.
+    // A leader without an event, as another recorder makes if it cannot open the event.
     let silent = Leader::load(64, &[]).unwrap();
     let locked = AttrMap::lock(&bpf.map(), keys[0].len()).unwrap();
     for key in &keys {
@@ -159,7 +159,7 @@ fn a_leader_that_does_not_read_is_not_followed() {
     locked.unlock();
     let second = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     let note = second.events().note.clone();
-    assert!(note.contains("cpu-clock is not shared") && note.contains("does not read it on CPU 0"), "{note}");
+    assert!(note.contains("cpu-clock is not shared") && note.contains("does not read the event on CPU 0"), "{note}");
     assert!(note.contains(&silent.program_id().to_string()), "{note}");
     assert!(values(&second.finish(), 0)[0] > 0);
 }
@@ -175,7 +175,7 @@ fn cycles_are_counted_for_all_sessions_on_one_counter() {
         return;
     };
     let bpf = PrivateBpf::mount();
-    // More sessions than hardware counters: with one counter each, they would have to take turns.
+    // There are more sessions than hardware counters: with one counter per session, the sessions would have to take turns.
     let mut at = vec![plain.value().unwrap()];
     let all: Vec<Shared> =
         (0..20).map(|_| Shared::start(&options(&bpf, "cycles", &[CounterTarget::Machine]), say).unwrap()).collect();

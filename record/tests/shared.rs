@@ -48,10 +48,10 @@ fn machine_and_cpus_come_to_what_plain_counters_come_to() {
         for (event, value) in values(&last, target).into_iter().enumerate() {
             let of = |time: usize| at[time][target * events.len() + event];
             check_within(&format!("target {target}, event {event}"), value, [of(0), of(1), of(2), of(3)]);
-            assert!(value >= values(&middle, target)[event], "totals only grow");
+            assert!(value >= values(&middle, target)[event], "totals do not decrease");
         }
     }
-    assert!(!bpf.map().exists(), "the map goes with its last user");
+    assert!(!bpf.map().exists(), "the last user removes the map");
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn a_process_is_counted_with_the_children_it_forks() {
     drop(shared);
     drop(shell);
     check_share("page faults", all[1], plain[1]);
-    assert!(plain[1] > 300, "{} page faults are no load", plain[1]);
+    assert!(plain[1] > 300, "the load caused only {} page faults", plain[1]);
     check_near("task-clock", all[0], plain[0], plain[2]);
-    // The kernel counts a switch for the previous task, after our reading: each task may have one switch more or less.
-    assert!(all[2].abs_diff(plain[2]) <= 60, "context switches {} against {}", all[2], plain[2]);
-    assert!(only[1] > 0 && only[1] < all[1] / 2, "without children: {} of {}", only[1], all[1]);
+    // The kernel counts a switch after our reading and for the previous task: each task may have one switch more or less.
+    assert!(all[2].abs_diff(plain[2]) <= 60, "{} context switches, but {} by a plain counter", all[2], plain[2]);
+    assert!(only[1] > 0 && only[1] < all[1] / 2, "{} page faults without children, {} with children", only[1], all[1]);
 }
 
 /// Sets the flag when it is dropped.
@@ -138,7 +138,7 @@ fn threads_are_counted_one_by_one_and_with_their_process() {
     });
     check_within("one thread", values(&last, 0)[0], [at[0], at[1], at[2], at[3]]);
     let (whole, first) = (values(&whole, 0)[0], at[2] - at[1]);
-    assert!(whole > first + second / 2, "{whole} of the process, {first} and {second} of its threads");
+    assert!(whole > first + second / 2, "the process has {whole}, two of its threads have {first} and {second}");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_slice_that_is_in_progress_at_both_ends_is_counted_to_the_moment() {
 
 /// Mount point of the unified hierarchy.
 fn cgroup_root() -> Option<PathBuf> {
-    bprec_bpf::mounts_of_type(b"cgroup2").unwrap().into_iter().next()
+    bprec_host::mounts_of_type(b"cgroup2").unwrap().into_iter().next()
 }
 
 /// Cgroups nested three levels deep, removed on drop.
@@ -291,7 +291,7 @@ fn a_process_that_is_gone_is_no_zero() {
     child.wait().unwrap();
     let targets = [CounterTarget::Process { id, children: true }, CounterTarget::Cpu(4000)];
     let last = Shared::start(&options(&bpf, "cpu-clock", &targets), say).unwrap().finish();
-    for (target, reason) in last.targets.iter().zip(["there is no such task", "CPU 4000 is not online"]) {
+    for (target, reason) in last.targets.iter().zip(["the task has ended or never existed", "CPU 4000 is not online"]) {
         assert_eq!((target.reason.as_str(), target.readings.len()), (reason, 0));
     }
 }
@@ -345,5 +345,5 @@ fn events_that_are_not_to_be_had_are_said_and_the_others_counted() {
     let last = shared.finish();
     assert_eq!(last.targets[0].readings.len(), events.events.len());
     let too_many = options(&bpf, "cpu-clock,".repeat(9).trim_end_matches(','), &[CounterTarget::Machine]);
-    assert!(Shared::start(&too_many, say).unwrap_err().to_string().contains("at most 8 can be counted"));
+    assert!(Shared::start(&too_many, say).unwrap_err().to_string().contains("count at most 8 events"));
 }

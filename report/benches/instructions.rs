@@ -1,13 +1,13 @@
-//! Reports of recordings that are the same everywhere, for a count of the instructions that they take:
-//! `cargo xtask instructions [--check]` runs it under callgrind. What runs is said by the first argument.
-#![allow(clippy::print_stdout, reason = "a tool for the one who runs it")]
+//! Reports of recordings whose bytes are the same on every machine, to count the instructions of the reader: `cargo xtask instructions [--check]`
+//! runs this program under callgrind. The first argument chooses the report.
+#![allow(clippy::print_stdout, reason = "benchmarks print their results")]
 
 use std::error::Error;
 
 use bprec_generate::{Container, Shape, generate_bytes};
 use bprec_report::{Document, Fields, Input, Options, ScriptOptions, Source, by_prog, script};
 
-/// Few enough records that callgrind is done in seconds, and so many that the records are what counts.
+/// Small enough that callgrind ends within seconds, and large enough that the records dominate the count.
 const RECORD_BYTES: u64 = 6 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let churn = Shape { programs: 500, churned_programs: 500, ..shape.clone() };
     let zstd = Shape { container: Container::ZstdFile(1), ..shape.clone() };
     match what.as_str() {
-        // Making the recordings is not what is measured.
+        // The instructions for making the recordings are not counted.
         "make" => std::fs::write(&file, generate_bytes(&shape)?.0)?,
         "make-churn" => std::fs::write(&file, generate_bytes(&churn)?.0)?,
         "make-zstd" => std::fs::write(&file, generate_bytes(&zstd)?.0)?,

@@ -1,9 +1,9 @@
-//! CPU time of reports and scripts, beside a walk that only looks at record headers and beside perf, in one run: `cargo
-//! bench -p bprec-report --bench pass -- [size=135M] [runs=5] [perf=PATH]… [only=PART]`.
+//! CPU time of reports and scripts, compared in the same run with a walk over the record headers and with perf: `cargo bench -p bprec-report --bench
+//! pass -- [size=135M] [runs=5] [perf=PATH]… [only=PART]`.
 //!
-//! Each measurement is a process of its own, which this program starts as itself: its CPU time, its time on the clock and its
-//! memory are nobody else's. The runs of all measurements are interleaved, so that other load meets all of them.
-#![allow(clippy::print_stdout, reason = "a tool for the one who runs it")]
+//! Each measurement is a separate process of this program, so CPU time, elapsed time and memory are of this measurement alone. The runs of all
+//! measurements are interleaved, so that other load on the machine affects all of them.
+#![allow(clippy::print_stdout, reason = "benchmarks print their results")]
 
 use std::error::Error;
 use std::fs::File;
@@ -25,11 +25,11 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 struct Took {
     cpu_ms: f64,
     wall_ms: f64,
-    /// Memory beside the mapped file, at most.
+    /// Peak memory without the mapped file.
     beside_kib: f64,
 }
 
-/// A measurement: what runs on which file.
+/// A measurement: a command and the file that it reads.
 struct Row {
     name: String,
     file: PathBuf,
@@ -124,7 +124,7 @@ fn rows(settings: &Settings, directory: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Runs one measurement in a process of its own.
+/// Runs one measurement in a separate process.
 fn measure(name: &str, file: &Path) -> Result<Took> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["one", name]).arg(file);
@@ -204,7 +204,7 @@ fn run_one(name: &str, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the size of every record of a file, as little as a reader can.
+/// Walks over a file by the sizes of its records, which is the least that a reader must do.
 fn walk(bytes: &[u8]) -> usize {
     let word = |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes) as usize;
     let (mut at, end) = (word(40), word(40) + word(48));
@@ -219,18 +219,18 @@ fn walk(bytes: &[u8]) -> usize {
     samples
 }
 
-/// CPU time of this process and of those that it waited for.
+/// CPU time of this process and of the children that it has waited for.
 fn cpu_ms() -> f64 {
     let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let own = own.tv_sec as f64 * 1e3 + own.tv_nsec as f64 / 1e6;
-    // The kernel tells the children's in ticks only.
+    // The kernel reports the time of children only in ticks.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: f64 = fields.skip(13).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
     own + ticks * 10.0
 }
 
-/// The most memory that this process had, mapped files included.
+/// Peak memory of this process, mapped files included.
 fn peak_kib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

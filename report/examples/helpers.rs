@@ -1,4 +1,4 @@
-//! A sink of one's own: which kernel functions BPF programs call, by time spent. `cargo run -p bprec-report --example helpers -- perf.data`
+//! A custom sink: kernel functions that BPF programs call, by time spent in them. `cargo run -p bprec-report --example helpers -- perf.data`
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use bprec_report::{Attribution, Charge, ChargeColumn, Input, Options, SampleView, Session, Sink, format};

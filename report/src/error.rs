@@ -1,6 +1,11 @@
 //! Errors of a report.
 
-use std::path::PathBuf;
+use crate::ProgFilter;
+use bprec_format::Problem;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// Error that prevents a report.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +29,15 @@ pub enum Error {
         /// Lowest offset that could not be read.
         offset: u64,
     },
-    /// The input is not a recording, or its damage prevents reading it.
+    /// The input is not a recording: a text, an empty file, a directory.
+    #[error("{}: not a recording by bprec or perf: {problem}", path.display())]
+    NotRecording {
+        /// The input.
+        path: PathBuf,
+        /// Contents that the input has instead of a recording.
+        problem: String,
+    },
+    /// The damage of a recording prevents reading it.
     #[error("{path}: {source}")]
     Format {
         /// The input.
@@ -52,16 +65,129 @@ pub enum Error {
         /// Problem with the value.
         problem: String,
     },
+    /// No program matches the requested filters.
+    #[error("no program in the recording matches --prog {}", listed(asked))]
+    NoProgram {
+        /// The requested filters.
+        asked: Vec<ProgFilter>,
+        /// Names of the recording's programs, sorted.
+        names: Vec<String>,
+    },
+    /// No task name matches the requested patterns.
+    #[error("no task in the recording matches --comms {}", listed(asked))]
+    NoTask {
+        /// The requested patterns.
+        asked: Vec<String>,
+        /// Names of the recording's tasks, sorted.
+        names: Vec<String>,
+    },
     /// The output could not be written.
     #[error("write: {0}")]
     Write(#[from] std::io::Error),
 }
 
+/// Returns the values of an option as the user types them, with commas.
+fn listed(values: &[impl Display]) -> String {
+    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 impl Error {
+    /// Error for filters that match none of these programs.
+    pub(crate) fn no_program<'n>(asked: &[ProgFilter], names: impl Iterator<Item = &'n str>) -> Error {
+        Error::NoProgram { asked: asked.to_vec(), names: sorted(names) }
+    }
+
+    /// Error for an input with a defect that prevents reading it.
+    pub(crate) fn format(path: &Path, source: bprec_format::Error) -> Error {
+        let problem = match (source.what, &source.problem) {
+            ("magic" | "header size" | "file header", Problem::Truncated { available: 0, .. })
+                if source.offset == 0 =>
+            {
+                "the file is empty".to_owned()
+            }
+            ("magic" | "header size" | "file header" | "features", Problem::Truncated { .. }) => {
+                "its header was cut off".to_owned()
+            }
+            ("file" | "header size", problem) => problem.to_string(),
+            _ => return Error::Format { path: path.to_owned(), source },
+        };
+        Error::NotRecording { path: path.to_owned(), problem }
+    }
+
+    /// Returns true if a selection matches nothing in the recording, which may be intended.
+    pub fn is_no_match(&self) -> bool {
+        matches!(self, Error::NoProgram { .. } | Error::NoTask { .. })
+    }
+
+    /// Remedy, as a clause that follows the message; `None` where none is known.
+    pub fn remedy(&self) -> Option<String> {
+        let remedy = match self {
+            Error::NoProgram { asked, names } => {
+                let patterns = asked.iter().filter(|filter| matches!(filter, ProgFilter::Name(_)));
+                let similar = similar(patterns.map(ToString::to_string), names);
+                return Some(format!("{similar}bprec report --all lists all programs"));
+            }
+            Error::NoTask { asked, names } => {
+                return Some(format!("{}bprec report --by comm lists tasks", similar(asked.iter().cloned(), names)));
+            }
+            Error::Io { call: "open" | "stat", source, .. } => match source.kind() {
+                ErrorKind::NotFound => A_RECORDING,
+                ErrorKind::PermissionDenied => "only its owner can read a recording: run bprec as that user",
+                _ => return None,
+            },
+            Error::NotRecording { .. } => A_RECORDING,
+            _ => return None,
+        };
+        Some(remedy.to_owned())
+    }
+
     pub(crate) fn option(option: &'static str, value: impl Into<String>, problem: impl Into<String>) -> Error {
         Error::Option { option, value: value.into(), problem: problem.into() }
     }
 }
 
+/// Remedy where a recording is missing.
+const A_RECORDING: &str = "check the path; `bprec record -a -o FILE` makes a recording";
+
+/// Names similar to one of the patterns, as the beginning of a remedy; empty without any.
+fn similar(patterns: impl Iterator<Item = String>, names: &[String]) -> String {
+    let found: Vec<_> = patterns.flat_map(|pattern| near(&pattern, names.iter().map(String::as_str))).collect();
+    if found.is_empty() { String::new() } else { format!("similar names: {}; ", found.join(", ")) }
+}
+
+/// Names similar to a pattern, the most similar first.
+fn near<'n>(pattern: &str, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    const NAMES_MAX: usize = 3;
+    const LEAST_LIKENESS: f64 = 0.8;
+    let plain = pattern.replace(['*', '?'], "");
+    let likeness = |name: &str| match !plain.is_empty() && (name.contains(&plain) || plain.contains(name)) {
+        true => 1.0,
+        false => strsim::jaro_winkler(&plain, name),
+    };
+    let mut near: Vec<(f64, &str)> = names.filter(|name| !name.is_empty()).map(|name| (likeness(name), name)).collect();
+    near.retain(|(likeness, _)| *likeness >= LEAST_LIKENESS);
+    near.sort_by(|(a, name), (b, other)| b.total_cmp(a).then(name.cmp(other)));
+    near.dedup_by_key(|(_, name)| *name);
+    near.into_iter().take(NAMES_MAX).map(|(_, name)| name).collect()
+}
+
+/// Sorted names, each once.
+pub(crate) fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    names.filter(|name| !name.is_empty()).collect::<BTreeSet<_>>().into_iter().map(str::to_owned).collect()
+}
+
 /// Result of reporting.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_close_are_found() {
+        let names = ["sched_switch", "account_syscall_enter", "account_syscall_exit", "xdp_count"];
+        assert_eq!(near("shed_switch", names.into_iter()), ["sched_switch"]);
+        assert_eq!(near("*syscall*", names.into_iter()), ["account_syscall_enter", "account_syscall_exit"]);
+        assert!(near("nosuch*", names.into_iter()).is_empty());
+    }
+}

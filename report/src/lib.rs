@@ -38,37 +38,43 @@ mod stream;
 mod view;
 
 pub use bprec_format as format;
+pub use bprec_format::bpf::{FunctionFilter, MapFilter, ProgFilter};
 pub use error::{Error, Result};
 pub use export::{ExportFormat, Metrics};
 pub use index::student::Quantiles as StudentQuantiles;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::source::Source;
 pub use input::{Input, Progress, recordings_of};
-pub use model::text::printable;
-pub use model::{Annotation, CountersReport, Header, LinesReport, OverTime, Payers, Report, Stacks, Trees};
+pub use model::text::{fit_middle, printable, wrap};
+pub use model::{Annotation, Bill, CountersReport, Header, LinesReport, OverTime, Payers, Report, Stacks, Trees};
 pub use options::condition::Condition;
 pub use options::diff::{Confidence, DiffOptions, DiffSort};
 pub use options::wall_clock::{WallRange, WallTime};
 pub use options::{
-    AnnotateOptions, By, CpuList, Group, Options, Paint, Payer, ProgFilter, Sort, Split, TableColumns, TableStyle,
-    TextStyle, TimeRange, Tone,
+    AnnotateOptions, By, CpuList, Group, Options, Paint, Payer, Sort, Split, TREE_PERCENT_LIMIT, TableColumns,
+    TableStyle, TextStyle, TimeRange, Tone,
 };
 pub use pass::attribution::{Attribution, Charge, ChargeColumn};
 pub use pass::{SampleView, Sink};
 pub use query::counters::StatAccumulator;
 pub use query::diff::diff;
-pub use query::maps::{MapFilter, MapsOptions};
+pub use query::maps::MapsOptions;
 pub use session::{MapsSummary, Session, maps};
 pub use stream::redact::{Redact, Redactor};
 pub use stream::rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
 pub use stream::script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};
-pub use view::{Detail, Document, FlameBox, Listing, ListingRow, PageTable, StatFormat, StatWriter, TablesPage};
+#[cfg(feature = "tui")]
+pub use view::tui;
+pub use view::{
+    CostPart, Detail, Document, FirstScreen, Flag, FlameBox, HotLine, Listing, ListingRow, MachinePart, PageTable,
+    ScreenRow, StatFormat, StatWriter, TablesPage, Trust, to_ascii,
+};
 
 /// Reports the cost of each program: every sample is charged to the BPF program that it was taken in.
 ///
 /// # Errors
-/// Fails if the recording cannot be read at all, or `options` name an event or a time that it does not have. A recording that
-/// can be read in part gives a report that says so ([`Report::problems`]).
+/// Fails if the recording cannot be read at all, or `options` name an event or a time that the recording does not have. For a partly readable
+/// recording, [`Report::problems`] describes the damage.
 pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
     Session::open_for(input, options)?.by_prog(options)
 }
@@ -76,7 +82,7 @@ pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
 /// Reports counts from snapshot to snapshot: run statistics, exact and shared counters.
 ///
 /// # Errors
-/// Fails if the recording cannot be read at all, or `options` name a time that it does not have.
+/// Fails if the recording cannot be read at all, or `options` name a time that the recording does not have.
 pub fn counters(input: &Input, options: &Options) -> Result<CountersReport> {
     Session::open_for(input, options)?.counters(options)
 }

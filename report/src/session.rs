@@ -5,8 +5,8 @@ use crate::index::symbolizer::Symbolizer;
 use crate::index::{Index, Wanted};
 use crate::input::recording::OpenRecording;
 use crate::model::{
-    Advice, Annotation, Count, CountersReport, Interval, LinesReport, OverTime, Page, Payers, Profile, Report, Row,
-    Stacks, Trees,
+    Advice, Annotation, Bill, Count, CountersReport, Interval, LinesReport, OverTime, Overview, Page, Payers, Profile,
+    Report, Row, Stacks, Trees,
 };
 use crate::pass::sinks::{slowed::correct_runs, stacks};
 use crate::pass::{self, Selection, Sink};
@@ -15,6 +15,8 @@ use crate::query::{annotate, by_prog, counters, page};
 use crate::{
     AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Sort, Split, TimeRange, view,
 };
+#[cfg(feature = "tui")]
+use crate::{TREE_PERCENT_LIMIT, view::tui};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
@@ -29,8 +31,7 @@ impl<'a> Session<'a> {
     /// Reads the side band of a recording.
     ///
     /// # Errors
-    /// Fails if the recording cannot be read at all. One that can be read in part gives a session whose reports say so
-    /// ([`Report::problems`]).
+    /// Fails if the recording cannot be read at all. If a part can be read, the reports of the session list the problems ([`Report::problems`]).
     pub fn open(input: &'a Input) -> Result<Session<'a>> {
         Session::with(input, Wanted { tasks: true, user_code: true, ..Wanted::default() })
     }
@@ -79,8 +80,8 @@ impl<'a> Session<'a> {
         Ok(Interval::new(report, from_ns, to_ns))
     }
 
-    /// Reports an interval with the samples from `sampled_from_ns` on, as an interval has few samples of its own. Runs are those of the interval, as
-    /// is the order of rows sorted by runs.
+    /// Reports an interval with the samples from `sampled_from_ns` on, as an interval has few samples of its own. Runs are from the interval alone,
+    /// and so is the order of rows that are sorted by the time in runs.
     ///
     /// # Errors
     /// Same as [`Session::interval`].
@@ -92,9 +93,10 @@ impl<'a> Session<'a> {
     ) -> Result<Interval> {
         let mut interval = self.interval(options, from_ns, to_ns)?;
         let time = TimeRange::Absolute(Some(sampled_from_ns), Some(to_ns));
-        let longer = self.by_prog(&Options { time, folds_tools: true, ..options.clone() })?;
+        let (longer, overviews) = self.overviews(&Options { time, folds_tools: true, ..options.clone() })?;
+        interval.overviews = overviews;
         interval.sampled_ns = longer.recording.elapsed_ns;
-        // A selection of time does not change the list of programs.
+        // Rows refer to programs by position in the list of programs, which is the same for any selected time.
         let report = &mut interval.report;
         report.events = longer.events;
         if options.sort == Sort::Cpu {
@@ -137,6 +139,14 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::over_time::by_prog_over_time(&self.recording, &self.index, options))
     }
 
+    /// Reports the cost of each program, and sums up each event of the report for one screen.
+    ///
+    /// # Errors
+    /// Fails if `options` name an event or a time that the recording does not have.
+    pub fn overviews(&self, options: &Options) -> Result<(Report, Vec<Overview>)> {
+        self.recording.checked(page::overviews(&self.recording, &self.index, options))
+    }
+
     /// Gives advice by fixed rules over the report by program.
     ///
     /// # Errors
@@ -151,6 +161,15 @@ impl<'a> Session<'a> {
     /// Fails if `options` name an event or a time that the recording does not have.
     pub fn payers(&self, options: &Options, keys: &[Payer]) -> Result<Payers> {
         self.recording.checked(by_prog::payers::payers(&self.recording, &self.index, options, keys))
+    }
+
+    /// Reports the CPU time that each owner of programs costs the machine: the programs, the owner's tasks, and the work that the programs cause
+    /// elsewhere. `owner` selects owners by a glob pattern of their name.
+    ///
+    /// # Errors
+    /// Fails if `options` name an event or a time that the recording does not have.
+    pub fn bill(&self, options: &Options, owner: Option<&str>) -> Result<Bill> {
+        self.recording.checked(by_prog::bill::bill(&self.recording, &self.index, options, owner))
     }
 
     /// Reports the composition of each program's cost: its functions, their callees, and code further in. Parts with less than `percent_limit` of
@@ -178,6 +197,33 @@ impl<'a> Session<'a> {
         self.recording.checked(annotate::lines::lines(&self.recording, &self.index, options))
     }
 
+    /// Reads the model that a screen requested.
+    #[cfg(feature = "tui")]
+    pub fn answer(&self, read: &tui::Read) -> tui::Answer {
+        read.answer(self.screen_model(read.kind(), read.query()))
+    }
+
+    #[cfg(feature = "tui")]
+    fn screen_model(&self, kind: tui::Kind, query: &Options) -> Result<tui::Model> {
+        use tui::{Kind, Model};
+        Ok(match kind {
+            Kind::Programs => {
+                let (report, overviews) = self.overviews(query)?;
+                Model::Report(report.into(), overviews.into())
+            }
+            Kind::Code => {
+                let options = AnnotateOptions { query: query.clone(), ..AnnotateOptions::default() };
+                Model::Annotation(self.annotate(&options)?.into())
+            }
+            Kind::Tree => Model::Trees(self.trees(query, TREE_PERCENT_LIMIT)?.into()),
+            Kind::Stacks => {
+                let stacks = self.stacks(query)?;
+                Model::Stacks(if query.programs.is_empty() { stacks } else { stacks.in_kernel() }.into())
+            }
+            Kind::Payers => Model::Payers(self.payers(query, &[Payer::Comm])?.into()),
+        })
+    }
+
     /// Counts the call chains of the first selected event that has samples.
     ///
     /// # Errors
@@ -202,21 +248,15 @@ impl<'a> Session<'a> {
         self.recording.checked(page::page(&self.recording, &self.index, options))
     }
 
-    /// Writes samples of an event for another viewer. Returns their number; writes nothing if it is 0.
+    /// Writes samples of an event for another viewer, and returns the number of samples. Writes nothing if there are no samples.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have, it has no event that samples, or `out` cannot be written.
     pub fn export(&self, options: &Options, format: ExportFormat, out: &mut dyn Write) -> Result<Count> {
         match format {
             ExportFormat::Folded => self.export_stacks(options, |stacks| stacks.write_folded(out)),
-            ExportFormat::Pprof => {
-                let profile = self.recording.checked(page::profile(&self.recording, &self.index, options, false))?;
-                let total = profile.samples.stacks.total;
-                if total.samples > 0 {
-                    profile.write_pprof(out)?;
-                }
-                Ok(total)
-            }
+            ExportFormat::Pprof => self.export_profile(options, |profile| profile.write_pprof(out)),
+            ExportFormat::Otlp => self.export_profile(options, |profile| profile.write_otlp(out)),
             ExportFormat::Speedscope => self.export_stacks(options, |stacks| stacks.write_speedscope(out)),
             ExportFormat::Firefox => {
                 let profile = self.profile(options)?;
@@ -245,7 +285,18 @@ impl<'a> Session<'a> {
         Ok(stacks.total)
     }
 
-    /// Hands every sample that `query` selects to a sink, with its attribution; with [`Options::threads`] threads.
+    /// Writes the call chains of a profile, without the samples of threads over time. Returns the number of samples; writes nothing if there are
+    /// none.
+    fn export_profile(&self, options: &Options, write: impl FnOnce(&Profile) -> io::Result<()>) -> Result<Count> {
+        let profile = self.recording.checked(page::profile(&self.recording, &self.index, options, false))?;
+        let total = profile.samples.stacks.total;
+        if total.samples > 0 {
+            write(&profile)?;
+        }
+        Ok(total)
+    }
+
+    /// Passes every sample that `query` selects, with its attribution, to a sink. Uses [`Options::threads`] threads.
     ///
     /// # Errors
     /// Fails if `query` names an event or a time that the recording does not have.
@@ -322,7 +373,7 @@ mod tests {
             let by_cpu = Options { by: Some("cpu".parse().unwrap()), ..options.clone() };
             let annotated = AnnotateOptions { query: options.clone(), ..AnnotateOptions::default() };
             let export = |format| session.export(&options, format, &mut io::sink()).map(drop);
-            let commands: [(&str, &dyn Fn() -> Result<()>); 14] = [
+            let commands: [(&str, &dyn Fn() -> Result<()>); 16] = [
                 ("by-prog", &|| session.by_prog(&options).map(drop)),
                 ("by owner", &|| session.by_prog(&by_owner).map(drop)),
                 ("by cpu", &|| session.by_prog(&by_cpu).map(drop)),
@@ -330,12 +381,14 @@ mod tests {
                 ("spark lines", &|| session.by_prog_over_time(&options).map(drop)),
                 ("advice", &|| session.advice(&options).map(drop)),
                 ("payers", &|| session.payers(&options, &[Payer::Comm, Payer::Cpu]).map(drop)),
+                ("bill", &|| session.bill(&options, None).map(drop)),
                 ("trees", &|| session.trees(&options, 0.5).map(drop)),
                 ("annotate", &|| session.annotate(&annotated).map(drop)),
                 ("lines", &|| session.lines(&options).map(drop)),
                 ("folded", &|| export(ExportFormat::Folded)),
                 ("pprof", &|| export(ExportFormat::Pprof)),
                 ("firefox", &|| export(ExportFormat::Firefox)),
+                ("otlp", &|| export(ExportFormat::Otlp)),
                 ("html", &|| export(ExportFormat::Html)),
             ];
             for (command, run) in commands {

@@ -1,4 +1,4 @@
-//! The code of programs: its costs add up to what the ledger has, and its text is what other disassemblers say of the same bytes.
+//! The code of programs: its costs add up to those of the ledger, and its text equals that of other disassemblers for the same bytes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::fixtures;
 
-/// The committed recordings, and those of perf in guests where they are beside the checkout.
+/// Returns the committed recordings, and perf's recordings in guests if they are beside the checkout.
 fn recordings() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/recordings");
     let mut found = fixtures();
@@ -34,7 +34,7 @@ fn everything() -> ProgFilter {
     "*".parse().unwrap()
 }
 
-/// A limit on lines leaves out lines, and says nothing else of a program.
+/// A limit on lines leaves out lines, and changes nothing else about a program.
 #[test]
 fn a_limit_on_lines_does_not_make_unknown_costs_known() {
     let mut blind_programs = 0;
@@ -56,7 +56,7 @@ fn a_limit_on_lines_does_not_make_unknown_costs_known() {
     assert!(blind_programs > 1, "{blind_programs}");
 }
 
-/// Self and helper.
+/// Counts of the columns self and helper.
 type Sums = (Count, Count);
 
 fn add(sum: &mut Sums, other: Sums) {
@@ -77,7 +77,7 @@ fn of_machine<'m>(insns: impl IntoIterator<Item = &'m MachineInsn>) -> Sums {
     sum
 }
 
-/// Sums over a function's lines, the lines left out and the samples in no line. Within a line its instructions add up.
+/// Sums over a function's lines, including omitted lines and samples without a line. Asserts that the instructions of each line add up to the line.
 fn of_function(function: &AnnotatedFunction) -> Sums {
     let mut sum = sums(&function.elsewhere);
     let left_out = function.lines.iter().filter_map(|line| line.left_out).chain(function.left_out);
@@ -99,7 +99,7 @@ fn of_function(function: &AnnotatedFunction) -> Sums {
     sum
 }
 
-/// By id and load time: self, helper, entry and what of it is shared, as the report by program has them.
+/// Counts of each program in the report by program: self, helper, entry, and the shared part of entry. Keys are (id, load time, name).
 fn ledger(session: &Session<'_>, event: &str) -> BTreeMap<(Option<u32>, Option<u64>, String), [Count; 4]> {
     let options = Options { events: vec![event.to_owned()], all: true, ..Options::default() };
     let report = session.by_prog(&options).unwrap();
@@ -114,13 +114,13 @@ fn ledger(session: &Session<'_>, event: &str) -> BTreeMap<(Option<u32>, Option<u
     rows.filter(|(_, counts)| *counts != [Count::default(); 4]).collect()
 }
 
-/// Events that sample, by name.
+/// Names of the sampling events.
 fn sampling_events(session: &Session<'_>) -> Vec<String> {
     let report = session.by_prog(&Options::default()).unwrap();
     report.events.iter().map(|event| event.name.clone()).collect()
 }
 
-/// On every program of every recording: what its functions, their lines and instructions have is what the ledger has, to the last sample.
+/// For every program of every recording, functions, lines and instructions add up exactly to the ledger.
 #[test]
 fn costs_add_up_to_the_ledger() {
     let (mut programs, mut samples, mut shared) = (0, 0, 0);
@@ -157,7 +157,7 @@ fn costs_add_up_to_the_ledger() {
     assert!(programs > 100 && samples > 5_000 && shared > 0, "{programs} programs, {samples} samples, {shared} shared");
 }
 
-/// Code that the event does not see has no cost, in all forms: absent, not zero.
+/// Code that the event cannot see has no cost in any form: it is absent, not zero.
 #[test]
 fn what_the_event_does_not_see_has_no_cost() {
     let path = recordings().into_iter().find(|path| path.ends_with("linux-7.2/perf-event.data")).unwrap();
@@ -175,18 +175,18 @@ fn what_the_event_does_not_see_has_no_cost() {
     let machine =
         function.lines.iter().flat_map(|line| line.bpf.iter().flat_map(|insn| &insn.machine).chain(&line.machine));
     assert!(machine.map(|insn| insn.cost).all(|cost| cost.samples.is_none()));
-    // One that it would have seen, had it run for long enough, has none and says so.
+    // A program that the event can see, but that ran too shortly, has the count zero.
     let seen = annotation.programs.iter().find(|program| program.name == "bprec_refs").unwrap();
     assert_eq!((seen.blind.as_ref(), seen.own), (None, Some(Count::default())));
     let mut text = Vec::new();
     annotation.write_table(&mut text, 200).unwrap();
     let text = String::from_utf8(text).unwrap();
-    let said = "# n/a samples of cpu-clock: n/a % of all samples\n# no cost of its code: a perf_event program runs in the sampling interrupt\n\
+    let said = "# n/a samples of cpu-clock: n/a % of all samples\n# the cost of the program's code is unknown: a perf_event program runs in the sampling interrupt\n\
                 # self n/a samples, helper n/a, entry n/a";
     assert!(text.contains(said), "{text}");
 }
 
-/// Lines over all programs come to the same, and what a limit leaves out is in the rest.
+/// The lines of all programs together add up to the ledger. Lines that a limit omits are in `others`.
 #[test]
 fn lines_add_up_to_the_ledger() {
     let mut compared = 0;
@@ -215,7 +215,7 @@ fn lines_add_up_to_the_ledger() {
     assert!(compared > 5_000, "{compared}");
 }
 
-/// Hot code stays, and the sums with it.
+/// A limit keeps hot code, and does not change the sums.
 #[test]
 fn a_limit_leaves_sums_as_they_are() {
     for path in fixtures() {
@@ -229,7 +229,7 @@ fn a_limit_leaves_sums_as_they_are() {
         let hot = session.annotate(&limited).unwrap();
         for (nth, program) in whole.programs.iter().enumerate() {
             let lines = |program: &AnnotatedProgram| program.functions.iter().map(|it| it.lines.len()).sum::<usize>();
-            assert!(lines(&hottest.programs[nth]) <= 3, "one line and what is next to it");
+            assert!(lines(&hottest.programs[nth]) <= 3, "one line and its neighbours");
             for other in [&hottest.programs[nth], &hot.programs[nth]] {
                 for (function, of_whole) in other.functions.iter().zip(&program.functions) {
                     assert_eq!(of_function(function), of_function(of_whole));
@@ -248,7 +248,7 @@ fn a_limit_leaves_sums_as_they_are() {
     }
 }
 
-/// All that is known of the code of every program of a recording: where no sample is asked for, each is shown.
+/// Code of every program. A filter for a task that does not exist leaves no samples; `annotate` then lists all programs.
 fn code(session: &Session<'_>) -> Annotation {
     let mut options = options(everything(), None);
     options.query.comms = vec!["no task has this name".to_owned()];
@@ -261,7 +261,7 @@ fn machine(function: &AnnotatedFunction) -> Vec<&MachineInsn> {
     insns.collect()
 }
 
-/// Address, bytes and text of each instruction, as objdump has them.
+/// Returns address, bytes and text of each instruction, as objdump prints them.
 fn objdump(tool: &str, arguments: &[&str], code: &[u8]) -> Vec<(u64, String, String)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), code).unwrap();
@@ -278,7 +278,7 @@ fn objdump(tool: &str, arguments: &[&str], code: &[u8]) -> Vec<(u64, String, Str
     text.lines().filter_map(line).collect()
 }
 
-/// Target of a branch, as a distance from the instruction at `addr`.
+/// Returns the text with the target of a branch as a distance from the instruction at `addr`; other texts are unchanged.
 fn relative(text: &str, addr: u64) -> String {
     let branches = ["j", "call", "b", "cb", "tb", "ldr"];
     let is_branch = branches.iter().any(|start| text.starts_with(start));
@@ -288,7 +288,7 @@ fn relative(text: &str, addr: u64) -> String {
     }
 }
 
-/// Numbers in one form, and no blanks where they say nothing.
+/// Normalizes the text: all numbers in one form, and no insignificant blanks.
 fn plain(text: &str) -> String {
     let text = text.split("//").next().unwrap_or_default().split('<').next().unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -313,7 +313,7 @@ fn plain_x86(text: &str) -> String {
     let sizes = ["qword ptr ", "dword ptr ", "word ptr ", "byte ptr ", "cs:", "ds:"];
     let text = sizes.iter().fold(text, |text, size| text.replace(size, ""));
     let text = text.replace("*1", "").replace("+0]", "]").replace("movabs ", "mov ").replace(" near ", " ");
-    // A register that is multiplied by a number into itself is named once.
+    // `imul rax,rax,8` and `imul rax,8` are the same instruction: a register that occurs twice is written once.
     let operands = text.strip_prefix("imul ").map(|operands| operands.split(',').collect::<Vec<_>>());
     match operands.as_deref() {
         Some([to, from, by]) if to == from => format!("imul {to},{by}"),
@@ -327,14 +327,14 @@ fn plain_arm64(text: &str) -> String {
     same.iter().fold(text, |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
-/// Each instruction is where objdump has it, as long, and says the same.
+/// Asserts that each instruction has the address, length and text of objdump.
 fn compare(arch: &str, tool: &str, arguments: &[&str], plain: fn(&str) -> String) {
     if Command::new(tool).arg("--version").output().is_err() {
         println!("SKIP {arch}: {tool} is not installed");
         return;
     }
     let (mut functions, mut insns) = (0, 0);
-    // The same code at the same address is in many recordings.
+    // Many recordings contain the same code at the same address, which is compared once.
     let mut seen = BTreeSet::new();
     for path in recordings() {
         let input = Input::open(&path).unwrap();
@@ -367,7 +367,7 @@ fn compare(arch: &str, tool: &str, arguments: &[&str], plain: fn(&str) -> String
         for ((name, insn), (addr, bytes, text)) in ours.iter().zip(&theirs) {
             let at = format!("{} {name}+{:#x}: {} | {text}", path.display(), insn.offset_bytes, insn.text);
             let bytes: String = match arch {
-                // A word, as a number.
+                // objdump prints a word as a number: the bytes are in reverse order.
                 "aarch64" => {
                     bytes.as_bytes().rchunks(2).map(|b| String::from_utf8_lossy(b).into_owned() + " ").collect()
                 }

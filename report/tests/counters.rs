@@ -1,4 +1,4 @@
-//! Counters in recordings: what they come to is worked out here by hand, and every view says the same.
+//! Counters in recordings: the expected numbers are computed by hand, and every view must show them.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use states::{append, file, is_state, open};
 use std::path::Path;
 
-/// Times in `ratio.data`: `start_ns` and load times of its programs.
+/// Start of `ratio.data`, ns of its clock.
 const START_NS: u64 = 14_370_420_387;
 const S: u64 = 1_000_000_000;
 
@@ -34,7 +34,7 @@ fn fixture_with(states: &[State]) -> Input {
     open(&file(parsed.attrs(), &data, &features, parsed.endian()))
 }
 
-/// A recording of nothing but states, in either byte order.
+/// Builds a recording with only these states, in either byte order.
 fn states_alone(states: &[State], endian: Endian) -> Input {
     let sample_type =
         [SampleType::IDENTIFIER, SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU, SampleType::RAW];
@@ -80,8 +80,7 @@ fn events() -> CounterEvents {
     }
 }
 
-/// Counts of runs that were all measured, with this time and these events each; cache misses were counted a quarter of
-/// the time.
+/// Counts of `runs` runs, all measured. The other arguments are per run. Cache misses were counted a quarter of the time.
 fn runs(runs: u64, time_ns: u64, cycles: u64, instructions: u64, misses: u64) -> RunCounts {
     let total_ns = runs * time_ns;
     let all = |value: u64| Reading { value: runs * value, enabled_ns: total_ns, running_ns: total_ns };
@@ -112,7 +111,7 @@ fn programs() -> Vec<(u32, u64)> {
     keys.filter(|(id, _)| [11, 13, 16, 17, 22].contains(id)).collect()
 }
 
-/// Program 11 has every run measured, 13 mostly not, 16 was refused, the counts of 17 fall, and one of 22's cannot be.
+/// Scenario: all runs of program 11 are measured, of 13 only few; 16 is refused, the counts of 17 decrease, and one count of 22 is impossible.
 fn scenario() -> Vec<State> {
     let [(_, load_11), (_, load_13), (_, load_16), (_, load_17), (_, load_22)] = programs()[..] else { panic!() };
     let slow = Histogram::bucket(100_000, 3);
@@ -121,7 +120,7 @@ fn scenario() -> Vec<State> {
     let function =
         TargetCounters { function: 2, name: b"inner".to_vec(), ..target(11, load_11, runs(500, 240, 0, 0, 0)) };
     let gated = |from: &RunCounts| {
-        // Then 19,000 runs more, of which one in 100 was measured: of 240 ns, 400 cycles and 350 instructions.
+        // Then 19,000 more runs, one in 100 of them measured, with 240 ns, 400 cycles and 350 instructions each.
         let more = runs(190, 240, 400, 350, 0);
         let mut counts = from.clone();
         counts.runs += 19_000;
@@ -212,7 +211,7 @@ fn measured_runs_come_to_values_per_run() {
     assert_eq!(report.problems, [""; 0]);
     let it = exact(&report, 11);
     assert_eq!((it.runs, it.measured, it.is_estimate), (9000, 9000, false));
-    // Overhead of the empty pair: 40 of 1040 ns, 100 of 3100 cycles, 50 of 6050 instructions.
+    // Counting adds a measured overhead, which is subtracted: 40 of 1040 ns, 100 of 3100 cycles, 50 of 6050 instructions.
     close(it.time.value().unwrap().value, 1000.0);
     close(it.time.value().unwrap().gross, 1040.0);
     assert_eq!(it.time.value().unwrap().error, None);
@@ -222,7 +221,8 @@ fn measured_runs_come_to_values_per_run() {
     close(per_run[2], 8.0);
     close(it.ipc.unwrap(), 2.0);
     close(it.events[2].counted.value().unwrap().running, 0.25);
-    // 1040 is in 1024..=1151, 100,000 in 98,304..=106,495; 40 are taken off. 20 of 9000 runs are beyond 99 %, and beyond 99.7 %.
+    // 1040 is in the bucket 1024..=1151, 100,000 in 98,304..=106,495; 40 is subtracted from both. 20 of the 9000 runs are long: they are beyond the
+    // 99th percentile, and beyond 99.7 %.
     let percentiles: Vec<_> = it.percentiles.iter().map(|it| it.from_ns.zip(it.to_ns)).collect();
     assert_eq!(percentiles, [Some((984, 1111)), Some((984, 1111)), Some((98_264, 106_455))]);
     let inner = &program(&report, 11).exact_functions[0];
@@ -235,20 +235,20 @@ fn runs_that_the_gate_let_pass_are_estimated() {
     let report = by_prog(&fixture_with(&scenario()), &Options::default()).unwrap();
     let it = exact(&report, 13);
     assert_eq!((it.runs, it.measured, it.every, it.is_estimate), (20_000, 1190, 100, true));
-    // 1,000 runs of 100 ns, then 19,000 of 200; cycles 200 and 300; instructions 200 and 300.
+    // Times: 1,000 runs of 100 ns, then 19,000 of 200 ns. Cycles: 200, then 300. Instructions: 200, then 300.
     close(it.time.value().unwrap().value, (1000.0 * 100.0 + 19_000.0 * 200.0) / 20_000.0);
     let cycles = it.events[0].counted.value().unwrap();
     close(cycles.per_run.value, (1000.0 * 200.0 + 19_000.0 * 300.0) / 20_000.0);
-    assert_eq!(cycles.per_run.error, None, "two intervals do not tell how much it varies");
+    assert_eq!(cycles.per_run.error, None, "two intervals are too few for an error");
     close(it.ipc.unwrap(), 1.0);
-    // 1000 times are in 128..=143, 190 in 240..=255.
+    // 1000 run times are in the bucket 128..=143, 190 in 240..=255.
     let (low, high) = ((128.0 + 143.0) / 2.0, (240.0 + 255.0) / 2.0);
     let mean = (1000.0 * low + 19_000.0 * high) / 20_000.0;
-    // Evenly over the 15 ns of a bucket.
+    // Times are uniformly distributed over the 15 ns of a bucket.
     let within = 15.0 * 15.0 / 12.0;
     let between = (1000.0 * (low - mean) * (low - mean) + 19_000.0 * (high - mean) * (high - mean)) / 20_000.0;
     let variance = (between + within) * 1190.0 / 1189.0;
-    // All of the first 1,000 are known: only the 19,000 of which 190 were measured leave doubt.
+    // The first 1,000 are known exactly: only the 19,000 runs with 190 measured ones cause a margin.
     let quantile = StudentQuantiles::new(0.025).of(1189.0).unwrap();
     let expected = quantile * (variance * 19_000.0 * (19_000.0 - 190.0) / 190.0f64).sqrt() / 20_000.0;
     close(it.time.value().unwrap().error.unwrap(), expected);
@@ -260,17 +260,17 @@ fn what_cannot_be_true_is_no_number() {
     assert_eq!(program(&report, 16).exact.why().unwrap(), "it has no BTF");
     assert!(matches!(program(&report, 17).exact, Known::Impossible(_)));
     let fallen = program(&report, 17).exact.why().unwrap();
-    assert!(fallen.contains("impossible: runs fell from 100 to 99"), "{fallen}");
+    assert!(fallen.contains("contradict each other: runs fell from 100 to 99"), "{fallen}");
     let it = exact(&report, 22);
     assert!(matches!(it.events[0].counted, Known::Impossible(_)) && it.events[1].counted.is_value());
     let anomalies: Vec<String> = it.anomalies.iter().map(ToString::to_string).collect();
-    assert_eq!(anomalies, ["cycles: counted for 10000000 ns of 10000 ns"]);
+    assert_eq!(anomalies, ["cycles: counted for 10000000 ns, but enabled for only 10000 ns"]);
     assert_eq!(it.ipc, None);
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     for expected in [
         "not counted exactly: account_syscall_enter (16) (it has no BTF)",
         "runs fell from 100 to 99",
-        "! bprec_refs (22): cycles: counted for 10000000 ns of 10000 ns",
+        "! bprec_refs (22): cycles: counted for 10000000 ns, but enabled for only 10000 ns",
         "not counted: branch-misses (no counter is left for it)",
         "n/a!",
     ] {
@@ -305,20 +305,23 @@ fn exact_counts_of_a_part_of_the_time_stand_beside_statistics() {
         by_prog(&fixture_with(&states), &Options::default()).unwrap()
     };
     let report = with(6000);
-    // 9,007 runs by stats in all of the time, 700 counted in a quarter of a second.
+    // Run statistics give 9,007 runs in the whole time; exact counters counted 700 in a quarter of a second.
     let partly = program(&report, 11);
     assert_eq!((partly.exact.value().unwrap().runs, partly.exact_throughout()), (700, None));
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     let row = table.lines().find(|line| line.starts_with("11 ")).unwrap();
     assert!(row.contains("  9,007  ") && !row.contains("  700  "), "{table}");
-    let note = table.lines().find(|line| line.contains("RUNS and NS/RUN are counted exactly, but of these")).unwrap();
+    let note = table.lines().find(|line| line.contains("RUNS and NS/RUN are counted exactly, but for these")).unwrap();
     assert!(note.contains("account_syscall_enter (11)") && !note.contains("account_syscall_exit (13)"), "{note}");
-    assert!(table.contains("no longer counted: account_syscall_enter (11) (it ran too often)"), "{table}");
+    assert!(
+        table.contains("programs no longer counted exactly: account_syscall_enter (11) (it ran too often)"),
+        "{table}"
+    );
 }
 
 #[test]
 fn statistics_that_end_before_the_recording_are_no_numbers() {
-    // 1,000 runs of 1040 ns and 3100 cycles; then counting adds less, and 3,000 more are of 1020 ns and 3060 cycles.
+    // First 1,000 runs of 1040 ns and 3100 cycles. Then the overhead of counting is smaller: 3,000 more runs have 1020 ns and 3060 cycles.
     let less = Calibration { inside_ns: 20_000, inside: vec![60_000, 50_000, 0], ..events().calibration.unwrap() };
     let snapshot = |time_ns, it| ProgramCounters { time_ns, targets: vec![target(11, programs()[0].1, it)] };
     let states = [
@@ -333,7 +336,7 @@ fn statistics_that_end_before_the_recording_are_no_numbers() {
     close(exact(&report, 11).time.value().unwrap().value, 1000.0);
     close(exact(&report, 11).events[0].counted.value().unwrap().per_run.value, 3000.0);
     let note = report.recording.counters_note.unwrap();
-    assert_eq!(note, "run statistics until 0.500 s only: too many runs");
+    assert_eq!(note, "run statistics cover only the first 0.500 s: too many runs");
 }
 
 #[test]
@@ -388,7 +391,7 @@ fn without_exact_counters_nothing_is_added() {
     assert!(table.contains(" 9,007 ") && !table.contains("exact"), "{table}");
 }
 
-/// The intervals of a target, of one source, add up to its total: runs, times and readings.
+/// Asserts that the intervals of a target, from one source, add up to its total: runs, times and readings.
 fn assert_intervals_add_up(report: &CountersReport) {
     assert!(!report.totals.is_empty());
     for total in &report.totals {
@@ -427,7 +430,7 @@ fn intervals_add_up_to_totals() {
         .map(|row| (row.from_ns, row.to_ns, row.counts.value().unwrap().values.runs))
         .collect();
     assert_eq!(exact, [(0, S as i64, 4000), (S as i64, 2 * S as i64, 5000)]);
-    // The recorder's own run statistics, beside them: the total is what the table by program says.
+    // The same holds for the recorder's run statistics: the total equals the table by program.
     assert_eq!(of(CounterSource::Stats, 11).map(|row| row.counts.value().unwrap().values.runs).sum::<u64>(), 9007);
     // 4,000 runs of 1,000 ns in 1 s are 0.4 % of one CPU.
     let first = of(CounterSource::Exact, 11).next().unwrap();
@@ -451,13 +454,13 @@ fn intervals_add_up_to_totals() {
     for expected in [
         "0.000..1.000",
         "n/a!",
-        "! account_syscall_exit 1.000..2.000 s: its counts are impossible: runs fell from 100 to 99",
+        "! account_syscall_exit 1.000..2.000 s: snapshots of its counts contradict each other: runs fell from 100 to 99",
     ] {
         assert!(table.contains(expected), "{expected:?} in\n{table}");
     }
 }
 
-/// Two ways to the same: the table by program looks at the outermost snapshots, the view over time at all of them.
+/// Two ways to the same number: the table by program uses the first and last snapshot, the view over time all of them.
 #[test]
 fn totals_over_time_are_the_runs_by_program() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");

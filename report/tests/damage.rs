@@ -1,6 +1,6 @@
-//! Recovering damaged recordings: every record but the damaged one is kept, and what was recovered once stays as it is.
+//! Recovering damaged recordings: every record but the damaged one is kept, and a second recovery changes nothing.
 //!
-//! `BPREC_DAMAGES` says how many damages are tried; the default suits CI.
+//! `BPREC_DAMAGES` is the number of damages to try; the default suits CI.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -14,22 +14,22 @@ use std::process::Command;
 use bprec_format::{File, RecordType};
 use bprec_report::{RewriteOptions, RewriteSummary, Source, rewrite};
 
-/// Damages of all recordings together.
+/// Number of damages, for all recordings together.
 const DAMAGES: usize = 1000;
-/// Results per one that is opened with perf.
+/// One in this number of recovered files is opened with perf.
 const JUDGED_EVERY: usize = 20;
-/// Lengths of two kinds of records behind each other that are tried, per recording.
+/// Number of tested lengths for each pair of consecutive record types, per recording.
 const LENGTHS: usize = 4;
-/// Limit on the records that the rest of a damaged record may look like.
+/// Limit on the number of records that the rest of a damaged record may look like.
 const REMNANTS: usize = 3;
 
-/// A recording of which every record is kept, and where its records are.
+/// A recording in which a recovery keeps every record, and the positions of its records.
 struct Original {
     name: String,
     bytes: Vec<u8>,
     /// Offset and type of each record.
     places: Vec<(usize, RecordType)>,
-    /// Its records once it was recovered.
+    /// The records after a recovery.
     records: Vec<Vec<u8>>,
 }
 
@@ -69,7 +69,7 @@ fn records(bytes: &[u8]) -> Vec<Vec<u8>> {
     records
 }
 
-/// Files whose records are not compressed: what follows damage in a zstd stream cannot be unpacked.
+/// Files without compressed records, because a zstd stream cannot be unpacked after damage.
 fn originals() -> Vec<Original> {
     let corpus = common::corpus_files().into_iter().map(|file| (file.name, file.bytes));
     let mut originals = Vec::new();
@@ -81,7 +81,7 @@ fn originals() -> Vec<Original> {
         let is_file = bytes.get(8).is_some_and(|size| [104, 72].contains(size)) || bytes.get(15) == Some(&104);
         let records = records(&once);
         let count = |bytes: &[u8]| File::parse(bytes).map_or(0, |file| file.records().map_while(Result::ok).count());
-        // Others become files that are damaged.
+        // An input that is no file, or that a recovery changes, is replaced by its recovered file.
         let bytes = if is_file && count(&bytes) == records.len() { bytes } else { once };
         let file = File::parse(&bytes).unwrap();
         let walked: Vec<_> = file.records().map_while(Result::ok).collect();
@@ -95,7 +95,7 @@ fn originals() -> Vec<Original> {
     originals
 }
 
-/// Damages a record; what was done.
+/// Damages a record; returns a description.
 fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Random) -> String {
     let is_little = original.is_little();
     let at = original.places[index].0;
@@ -112,7 +112,7 @@ fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Rand
         1 => Some(random.below(1 << 16) as u16),
         2 => Some(own.wrapping_add(8 * (1 + random.below(4) as u16))),
         3 => Some(own.saturating_sub(8 * (1 + random.below(4) as u16))),
-        // It swallows the one behind it, and no more.
+        // The size also covers exactly the next record.
         4 => Some(own.wrapping_add(next)),
         5 => Some(8),
         _ => None,
@@ -182,9 +182,9 @@ fn every_record_but_the_damaged_one_is_kept() {
             lost.push(format!("{what}: {} of {} records; {:?}", kept.len(), original.records.len(), summary.problems));
         }
         let (again, summary) = recovered(&once).unwrap();
-        assert!(again == once, "{what}: another time it is not the same");
+        assert!(again == once, "{what}: a second recovery changes the file");
         assert!(summary.problems.is_empty() && summary.dropped.is_empty(), "{what}: {summary:?}");
-        // Some kinds of traces perf reads on the machine that they are of only.
+        // perf reads some kinds of traces only on the machine where they were recorded.
         if has_perf
             && round % JUDGED_EVERY == 0
             && let Some(refusal) = refusal(&dir, &once)
@@ -198,7 +198,8 @@ fn every_record_but_the_damaged_one_is_kept() {
     assert!(lost.is_empty(), "{} of {damages}:\n{}", lost.len(), lost.join("\n"));
 }
 
-/// Sizes that take in a part of the next record, or all of it: for each pair of kinds that a recording has, in some of their lengths.
+/// A record has a wrong size that covers a part of the next record, or all of it. The next record must be kept. Tried for each pair of types in a
+/// recording, with several lengths.
 #[test]
 fn a_record_that_another_has_swallowed_is_kept() {
     let (mut tried, mut lost) = (0, Vec::new());
@@ -232,7 +233,7 @@ fn a_record_that_another_has_swallowed_is_kept() {
     assert!(lost.is_empty(), "{} of {tried}:\n{}", lost.len(), lost.join("\n"));
 }
 
-/// However often a recording is damaged, recovering it twice is recovering it once, and all that is kept can be read.
+/// For any number of damages, a second recovery changes nothing, and all kept records can be read.
 #[test]
 fn what_was_recovered_stays_as_it_is() {
     let originals = originals();
@@ -250,7 +251,7 @@ fn what_was_recovered_stays_as_it_is() {
     }
 }
 
-/// Records that are fit were kept, so that nothing is taken from them: what they are made of may look like others.
+/// A recovery keeps all records of this file. Although the content of a record looks like other records, it must stay whole.
 #[test]
 fn what_was_believed_once_is_believed_again() {
     let bytes = include_bytes!("../../fixtures/regressions/believed-once.data");

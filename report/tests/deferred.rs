@@ -1,5 +1,5 @@
-//! Call chains in two parts, as the kernel makes them since 6.19 with `defer_callchain`: a recording made up for all that
-//! can happen to them, and what perf 7.3 prints of it.
+//! Call chains in two parts, as the kernel makes them since 6.19 with `defer_callchain`: a generated recording with all
+//! possible cases, and the output of perf 7.3 for it.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::{AttrFlags, EventAttr, FileAttr, FileLayout, SampleType, context, event_type};
@@ -15,18 +15,18 @@ fn record(out: &mut Vec<u8>, kind: RecordType, misc: u16, words: &[u64]) {
     words.iter().for_each(|word| out.extend(word.to_le_bytes()));
 }
 
-/// Process 10 and one of its threads.
+/// A word with process 10 and one of its threads.
 fn task(tid: u64) -> u64 {
     tid << 32 | 10
 }
 
-/// IP, TID, TIME, CALLCHAIN.
+/// Appends a sample with IP, TID, TIME, CALLCHAIN.
 fn sample(out: &mut Vec<u8>, tid: u64, time_ns: u64, chain: &[u64]) {
     let head = [chain[1], task(tid), time_ns, chain.len() as u64];
     record(out, RecordType::SAMPLE, misc::KERNEL, &[&head, chain].concat());
 }
 
-/// Cookie and addresses, then the trailer: TID, TIME.
+/// Appends a deferred chain: cookie and addresses, then the trailer with TID and TIME.
 fn user_chain(out: &mut Vec<u8>, tid: u64, time_ns: u64, cookie: u64, ips: &[u64]) {
     let head = [cookie, ips.len() as u64 + 1, context::USER];
     let words = [&head, ips, &[task(tid), time_ns]].concat();
@@ -45,32 +45,32 @@ fn recording() -> Vec<u8> {
     let mut out = Vec::new();
     let layout = FileLayout::begin(&[FileAttr { attr, ids: Vec::new() }], Endian::Little, &mut out);
     let start = out.len();
-    // A map of `/bin/one`, with the process that has it and what its trailer says of the time.
+    // A map of `/bin/one`, with its process and its trailer.
     let path = u64::from_le_bytes(*b"/bin/one");
     record(&mut out, RecordType::MMAP, misc::USER, &[task(10), 0x400000, 0x10000, 0, path, 0, task(10), 0]);
     const K: u64 = context::KERNEL;
     const D: u64 = context::USER_DEFERRED;
     const BASE: u64 = 0xffffffff81000000;
     const S: u64 = 1_000_000_000;
-    // One sample, one chain.
+    // One sample with its chain.
     sample(&mut out, 10, S, &[K, BASE + 0x10, BASE + 0x20, D, 7]);
     user_chain(&mut out, 10, S + 100, 7, &[0x400100, 0x400200]);
-    // Two samples with one chain, and one of another thread between them.
+    // Two samples that share a chain, and a sample of another thread between them.
     sample(&mut out, 10, S + 1000, &[K, BASE + 0x30, D, 8]);
     sample(&mut out, 11, S + 1100, &[K, BASE + 0x31, context::USER, 0x400300]);
     sample(&mut out, 10, S + 1200, &[K, BASE + 0x32, BASE + 0x33, D, 8]);
     user_chain(&mut out, 10, S + 1300, 8, &[0x400110, 0x400210, 0x400310]);
-    // A chain that never comes, because the thread's next one does.
+    // The chain of this sample never comes: the thread's next chain has another cookie.
     sample(&mut out, 10, S + 2000, &[K, BASE + 0x40, D, 9]);
     sample(&mut out, 10, S + 2100, &[K, BASE + 0x41, D, 10]);
     user_chain(&mut out, 10, S + 2200, 10, &[0x400120]);
-    // The chain of another thread with the same cookie.
+    // A chain with the same cookie, but of another thread.
     sample(&mut out, 11, S + 3000, &[K, BASE + 0x50, D, 10]);
     user_chain(&mut out, 10, S + 3100, 10, &[0x400130]);
     sample(&mut out, 10, S + 3200, &[K, BASE + 0x51, context::USER, 0x400140]);
-    // A chain that nothing waits for.
+    // A chain without a waiting sample.
     user_chain(&mut out, 10, S + 3300, 99, &[0x400150]);
-    // Chains that the recording ends without.
+    // The recording ends before the chains of these samples come.
     sample(&mut out, 10, S + 4000, &[K, BASE + 0x60, BASE + 0x61, D, 11]);
     sample(&mut out, 11, S + 4100, &[K, BASE + 0x62, context::USER, 0x400160]);
     sample(&mut out, 10, S + 4200, &[D, 12]);
@@ -97,8 +97,7 @@ fn printed(keep_chains_apart: bool) -> String {
     one
 }
 
-/// perf calls the second cookie a function without a name: of a chain that will not come any more it forgets that it is
-/// none.
+/// Only the cookie 9, whose chain never comes, is printed differently: perf forgets that it is a cookie and prints a function without a name.
 #[test]
 fn chains_are_merged_as_perf_merges_them() {
     let perf = MERGED.replace("               9 [unknown]", "               9 (cookie)");

@@ -1,4 +1,4 @@
-//! Recordings that are a directory: one file with the header, and files of records that were written side by side.
+//! Recordings that are a directory: one file with the header, and files of records that were written in parallel.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -17,7 +17,7 @@ fn lines(mut source: Source) -> (Vec<String>, bprec_report::ScriptSummary) {
     (String::from_utf8(text).unwrap().lines().map(str::to_owned).collect(), summary)
 }
 
-/// A recording dealt out to a directory prints as before, in the order of time, and is one file again when rewritten.
+/// A recording that is split into a directory gives the same output, in the order of time, and is rewritten as one file.
 #[test]
 fn a_recording_in_a_directory_reads_like_one_file() {
     let mut compared = 0;
@@ -29,7 +29,7 @@ fn a_recording_in_a_directory_reads_like_one_file() {
             continue;
         }
         let records: Vec<_> = whole.records().map(Result::unwrap).collect();
-        // The last samples go to the first of three files: only their times tell where they belong.
+        // The last samples go to the first of three files, so only their times give the right order.
         let mut parts = [Vec::new(), Vec::new(), Vec::new()];
         let first_sample = records.iter().position(|r| r.kind == bprec_format::RecordType::SAMPLE).unwrap();
         for (index, record) in records[first_sample..].iter().rev().enumerate() {
@@ -44,7 +44,7 @@ fn a_recording_in_a_directory_reads_like_one_file() {
         let removed = data.size as usize - head_bytes;
         head.drain(data.offset as usize + head_bytes..(data.offset + data.size) as usize);
         head[48..56].copy_from_slice(&(head_bytes as u64).to_le_bytes());
-        // Sections of features move up by what was taken out in front of them.
+        // The new file lacks the removed records, so the offsets of its feature sections are smaller.
         let features = whole.features().len();
         for row in 0..features {
             let at = data.offset as usize + head_bytes + row * 16;

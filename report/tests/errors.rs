@@ -1,4 +1,4 @@
-//! Errors keep what caused them: whoever uses the crate finds kind and offset, not only words.
+//! Errors keep their causes: users of the crate find kind and offset, not only a message.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::Problem;
@@ -9,7 +9,7 @@ use std::error::Error;
 use std::io::{self, Cursor, ErrorKind, Read, Write};
 use std::path::Path;
 
-/// The cause of this type, however deep.
+/// Finds the cause of this type, at any depth.
 fn cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
     let source = error.source()?;
     source.downcast_ref().or_else(|| cause(source))
@@ -19,7 +19,7 @@ fn kind(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
     cause::<io::Error>(error).map(io::Error::kind)
 }
 
-/// Ends in an error, behind some bytes.
+/// A reader that fails after a number of bytes.
 struct Broken(Cursor<Vec<u8>>);
 
 impl Read for Broken {
@@ -53,7 +53,7 @@ fn what_the_system_said_can_be_asked_for() {
     let missing = tempfile::tempdir().unwrap().path().join("missing.data");
     assert_eq!(kind(&Input::open(&missing).unwrap_err()), Some(ErrorKind::NotFound));
     assert_eq!(kind(&Source::open(&missing).err().unwrap()), Some(ErrorKind::NotFound));
-    // In the header, and behind it.
+    // The reading fails in the header, and after the header.
     for len in [7, 4096] {
         let broken = || Source::from_reader("pipe", Broken(Cursor::new(fixture()[..len].to_vec())));
         let error = script(&mut broken(), &ScriptOptions::default(), &mut io::sink()).unwrap_err();
@@ -74,7 +74,7 @@ fn what_could_not_be_written_says_why() {
     assert_eq!(kind(&error), Some(ErrorKind::StorageFull));
 }
 
-/// A header of 104 bytes that ends in its third field, the size of an attr, at offset 16.
+/// The header should have 104 bytes, but ends in its third field, the size of an attr, at offset 16.
 #[test]
 fn where_a_file_is_damaged_can_be_asked_for() {
     let bytes = [&b"PERFILE2"[..], &104u64.to_le_bytes(), &[0; 4]].concat();

@@ -1,4 +1,4 @@
-//! The Firefox Profiler's format, read as its documentation says, beside the stacks and the ledger of the same recording.
+//! The Firefox Profiler's format, read according to its documentation, compared with the stacks and the ledger of the same recording.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -28,10 +28,10 @@ fn threads(document: &Value) -> impl Iterator<Item = &Value> {
     document["threads"].as_array().unwrap().iter()
 }
 
-/// Process of the tracks of programs.
+/// Name of the process that has the tracks of programs.
 const PROGRAMS: &str = "BPF programs";
 
-/// Samples by stack, outermost first, of the threads that are asked for.
+/// Samples by stack, outermost frame first, of the selected threads.
 fn samples_by_stack(document: &Value, is_asked: impl Fn(&Value) -> bool) -> BTreeMap<Vec<String>, u64> {
     let mut stacks = BTreeMap::new();
     for thread in threads(document).filter(|thread| is_asked(thread)) {
@@ -59,7 +59,7 @@ fn samples_by_stack(document: &Value, is_asked: impl Fn(&Value) -> bool) -> BTre
     stacks
 }
 
-/// The same of the stacks that the other formats have, without the task that each begins with.
+/// The same sums from the stacks of the other formats, without their first frame, the task.
 fn expected(stacks: &Stacks) -> BTreeMap<Vec<String>, u64> {
     let mut expected = BTreeMap::new();
     for stack in &stacks.stacks {
@@ -86,7 +86,7 @@ fn it_has_the_stacks_of_the_other_formats() {
     }
 }
 
-/// Rates times the lengths of their intervals are the runs of the ledger.
+/// The sum of each rate times the length of its interval equals the runs in the ledger.
 #[test]
 fn runs_over_time_add_up() {
     let mut compared = 0;
@@ -158,7 +158,7 @@ fn lives_have_both_ends() {
     assert!(whole > 20 && loaded > 5, "{whole} {loaded}");
 }
 
-/// The viewer opens on the costliest program, whose track has the samples in it and in what it called.
+/// The viewer opens with the most expensive program, whose track has the samples in the program and in its callees.
 #[test]
 fn it_opens_on_the_costliest_program() {
     let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();

@@ -11,7 +11,7 @@ use bprec_report::{
 };
 use std::sync::Arc;
 
-/// Samples are handed to threads in parts of a mebibyte: this is a dozen of them.
+/// Threads get samples in parts of one mebibyte: this is a dozen parts.
 const RECORD_BYTES: u64 = 12 << 20;
 
 fn generated(container: Container) -> (Vec<u8>, Made) {
@@ -19,7 +19,7 @@ fn generated(container: Container) -> (Vec<u8>, Made) {
     generate_bytes(&shape).unwrap()
 }
 
-/// Everything that is printed of a recording, with this many threads.
+/// Prints all outputs of a recording, computed with this number of threads.
 fn printed(input: &Input, threads: usize, by: Option<By>) -> String {
     let report = by_prog(input, &Options { by, threads: Some(threads), ..Options::default() }).unwrap();
     let mut out = Vec::new();
@@ -54,7 +54,7 @@ fn any_number_of_threads_prints_the_same_lines() {
     let show = Show::ALL;
     for container in [Container::File, Container::ZstdFile(1), Container::Pipe] {
         let (mut bytes, _) = generated(container);
-        // Something in the middle that cannot be read is told in its place, by whoever is there.
+        // Damage in the middle of the file is reported in order, no matter which thread finds it.
         let middle = bytes.len() / 2;
         bytes[middle..middle + 64].fill(0xff);
         let printed = |threads| {
@@ -70,7 +70,7 @@ fn any_number_of_threads_prints_the_same_lines() {
     }
 }
 
-/// More than is kept in memory between the passes: it is unpacked for each of them.
+/// The recording exceeds the memory kept between the passes, so each pass unpacks it.
 #[test]
 fn what_is_too_large_to_keep_is_unpacked_again() {
     let shape = Shape { record_bytes: 44 << 20, container: Container::ZstdFile(1), ..Shape::default() };
@@ -97,14 +97,14 @@ fn every_container_has_the_samples_that_were_generated() {
 
         let mut source = Source::from_bytes("generated", bytes);
         let summary = script(&mut source, &ScriptOptions::default(), &mut std::io::sink()).unwrap();
-        // The rest are samples of `bprec:state`.
+        // The other samples are those of `bprec:state`.
         assert!(summary.samples > made.samples, "{container:?}");
         assert_eq!((summary.late, summary.unknown, summary.unreadable), (0, 0, 0), "{container:?}");
         assert!(summary.problems.is_empty(), "{container:?}: {:?}", summary.problems);
     }
 }
 
-/// Every view of a recording, whatever it is like, comes to what the generator put into programs, to the last unit.
+/// The total of every view of a recording equals the number of samples that the generator put into programs.
 #[test]
 fn every_view_comes_to_the_same_total() {
     let mut random = 7u64;

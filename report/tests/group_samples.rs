@@ -1,5 +1,5 @@
-//! Events that are read with the samples of their group's leader (`{a,b,c}:S`). The expected sums are those of the values that were written,
-//! and those of the installed perf for the same file.
+//! Events that are read with the samples of their group's leader (`{a,b,c}:S`). The sums must equal those of the written values, and those of the
+//! installed perf for the same file.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "a test")]
 
 use bprec_format::records::{Comm, write_record};
@@ -20,12 +20,12 @@ use std::thread;
 const PAGE_FAULTS: u64 = 2;
 const CONTEXT_SWITCHES: u64 = 3;
 
-/// Ids of the events on CPU 0; those on CPU 1 follow.
+/// Ids of the events on CPU 0; the ids of the events on CPU 1 follow.
 const LEADER: u64 = 10;
 const FAULTS: u64 = 20;
 const SWITCHES: u64 = 30;
 
-/// A sample of the leader on a CPU: what it and the others have counted there since the recording began.
+/// A sample of the leader on a CPU, with the counts of all events on this CPU since the recording began.
 struct Read {
     cpu: u32,
     tid: u32,
@@ -36,7 +36,7 @@ const fn read(cpu: u32, tid: u32, values: [u64; 3]) -> Read {
     Read { cpu, tid, values }
 }
 
-/// Two CPUs, whose samples alternate in the file. The third event does not move with each sample.
+/// Samples of two CPUs, which alternate in the file. The third event does not increase at each sample.
 const READS: [Read; 5] = [
     read(0, 5, [1_000_000, 7, 0]),
     read(1, 6, [2_000_000, 100, 3]),
@@ -106,7 +106,7 @@ fn expected(sums: &[(&str, u64, u64)]) -> BTreeMap<String, Count> {
     sums.iter().map(|(name, samples, weight)| ((*name).into(), Count { samples: *samples, weight: *weight })).collect()
 }
 
-/// By event: the lines that perf prints, and the sum of their periods.
+/// Number of lines that perf prints, and the sum of their periods, by event.
 fn perf(bytes: &[u8], arguments: &[&str]) -> Option<BTreeMap<String, Count>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
@@ -131,7 +131,7 @@ fn sums_of_lines(text: &[u8]) -> BTreeMap<String, Count> {
     sums
 }
 
-/// By event: the lines of our script, and the sum of their periods.
+/// Number of lines of our script, and the sum of their periods, by event.
 fn script_sums(bytes: &[u8], options: ScriptOptions) -> (BTreeMap<String, Count>, ScriptSummary) {
     let options = ScriptOptions { fields: Fields::parse("event,period").unwrap(), ..options };
     let mut text = Vec::new();
@@ -163,7 +163,7 @@ fn each_event_of_a_group_has_what_it_has_grown_by() {
     assert_as_perf(&bytes, &[], &expected);
 }
 
-/// Samples left out of a selection are counted all the same: a difference is to the sample before, selected or not.
+/// Samples outside of a selection still matter: each difference is relative to the previous sample, selected or not.
 #[test]
 fn selections_are_parts_of_the_same_differences() {
     let bytes = recording(AttrFlags::default(), &READS);
@@ -186,7 +186,7 @@ fn selections_are_parts_of_the_same_differences() {
     assert_eq!(cpu, expected(&[("cpu-clock", 2, 3_000_000), ("page-faults", 1, 100), ("context-switches", 1, 3)]));
 }
 
-/// Inherited counters are read under the id of the first, each thread's from 0 on.
+/// Inherited counters are read under the id of the first counter, and each thread's counters start from 0.
 #[test]
 fn threads_that_inherit_a_group_have_counters_of_their_own() {
     let reads = [read(0, 5, [100, 10, 1]), read(0, 6, [50, 4, 0]), read(0, 5, [300, 11, 1]), read(0, 6, [60, 9, 2])];
@@ -208,10 +208,11 @@ fn a_value_that_goes_back_is_said_and_not_counted() {
     let (sums, summary) = script_sums(&bytes, ScriptOptions::default());
     assert_eq!((sums, summary.unreadable), (expected, 1));
     assert_eq!(report.problems.len(), 1);
-    assert!(report.problems[0].contains("value smaller than the one read before"), "{:?}", report.problems);
+    assert!(report.problems[0].contains("value smaller than at the previous reading"), "{:?}", report.problems);
 }
 
-/// A later file of `perf record --switch-output`: the counters go on from what they had counted before it. The leader overflows once a period.
+/// In a later file of `perf record --switch-output`, the counters continue from their earlier counts. The first sample of a file counts one period of
+/// the leader, and nothing of the other events.
 #[test]
 fn counters_that_began_before_the_file_are_not_charged_to_its_first_samples() {
     let reads = [
@@ -222,11 +223,11 @@ fn counters_that_began_before_the_file_are_not_charged_to_its_first_samples() {
     let bytes = recording(AttrFlags::default(), &reads);
     let expected = expected(&[("cpu-clock", 3, 3_000_000), ("page-faults", 2, 7 + 3), ("context-switches", 1, 2)]);
     assert_eq!(sums(&report(&bytes, &Options::default())), expected);
-    // perf counts from 0, and `script` prints what perf prints.
+    // perf counts from 0; `script` prints the same numbers as perf.
     assert_as_perf(&bytes, &[], &script_sums(&bytes, ScriptOptions::default()).0);
 }
 
-/// A selection that is written to a file of its own has the differences that it has in the whole, and parts of the time add up to it.
+/// A selection written to its own file has the same differences as in the whole, and parts of the time add up to the whole.
 #[test]
 fn selections_that_are_rewritten_keep_the_differences() {
     let bytes = recording(AttrFlags::default(), &READS);
@@ -238,7 +239,7 @@ fn selections_that_are_rewritten_keep_the_differences() {
     let cpu = Some("1".parse().unwrap());
     let whole = sums(&report(&bytes, &Options { cpus: cpu.clone(), ..Options::default() }));
     assert_eq!(rewritten(RewriteOptions { cpus: cpu, ..RewriteOptions::default() }), whole);
-    // The third and the last sample are of CPU 0: 1,000,000 → 1,500,000 and 1,750,000.
+    // The third and the last sample of CPU 0: 1,000,000 → 1,500,000 and 1,750,000.
     let late = |time: &str| RewriteOptions { time: time.parse().unwrap(), ..RewriteOptions::default() };
     let differences =
         [("cpu-clock", 3, 750_000 + 1_000_000), ("page-faults", 2, 2 + 50), ("context-switches", 2, 4 + 1)];

@@ -1,4 +1,4 @@
-//! Each share has one base: what it is of is in its heading, and the same in all views. `docs/table.md` lists the headings.
+//! Each share has one base. The heading names the base in the same way in all views. `docs/table.md` lists the headings.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -11,12 +11,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use support::fixtures;
 
-/// The headings of a line: two blanks and more are between them.
+/// Splits a line into headings, which are separated by two or more blanks.
 fn headings(line: &str) -> impl Iterator<Item = &str> {
     line.split("  ").map(str::trim).filter(|heading| !heading.is_empty())
 }
 
-/// Headings of shares, of a view's lines: those that have no digit, and a `%` in a name in capitals.
+/// Headings of shares in the lines of a view: names in capitals with a `%` and without a digit.
 fn shares(view: &str) -> BTreeSet<BTreeSet<String>> {
     let is_heading = |line: &&str| {
         !line.starts_with('#')
@@ -72,7 +72,7 @@ fn views(input: &Input) -> Vec<String> {
         let interval = session.interval(&options, *first, *last).unwrap();
         views.push(printed(&|out| interval.write_table(out, usize::MAX).unwrap()));
         let mut history = History::default();
-        (0..2).for_each(|_| history.push(&interval.report));
+        (0..2).for_each(|_| history.push(&interval));
         views.push(lines(interval.listing(0, &history, usize::MAX)));
     }
     views
@@ -102,7 +102,7 @@ fn a_share_is_of_the_machine_unless_its_heading_says_otherwise() {
         }
     }
     let mut documented = documented();
-    // No sample of these recordings is charged in an interrupt, so that the column says nothing.
+    // In these recordings, no sample is charged in an interrupt, so this column is missing.
     assert!(documented.remove("%ROW IN IRQ"));
     assert_eq!(seen, documented);
 }

@@ -1,5 +1,5 @@
-//! Inputs that are no ordinary file, that change while they are read, or that unpack to more than there is room for: each ends in an error
-//! that says so, or is read without what is odd; none kills the reader, waits for ever or fills the machine.
+//! Inputs that are not regular files, that change while they are read, or that unpack to more than the limit: each ends with an error
+//! that names the reason, or is read without the bad part; none crashes the reader, blocks it, or fills the machine.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -14,7 +14,7 @@ use bprec_report::{
     header, maps, rewrite, script,
 };
 
-/// Whole pages, of any size that machines have.
+/// Size of the truncated file: whole pages for every page size.
 const LEFT_BYTES: u64 = 128 << 10;
 
 fn recording(container: Container) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn make_fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
 }
 
-/// Asserts that it failed since the file ends at [`LEFT_BYTES`], which the test knows, as it shortened it.
+/// Asserts that reading failed because the file was truncated to [`LEFT_BYTES`].
 fn is_truncated<T>(what: &str, found: Result<T>) {
     match found.map(drop) {
         Err(Error::Truncated { offset, .. }) => assert_eq!(offset, LEFT_BYTES, "{what}"),
@@ -70,7 +70,7 @@ fn a_file_that_is_truncated_while_it_is_read_is_an_error() {
     }
 }
 
-/// A session that has its index asks for samples later; and what is read from another file is not affected.
+/// A session keeps an index and reads the samples at each query. If the file is truncated in between, the query fails; another file is not affected.
 #[test]
 fn a_file_that_is_truncated_between_two_queries_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn a_file_that_is_truncated_between_two_queries_is_an_error() {
 fn what_is_no_recording_is_not_read_to_its_end() {
     for endless in ["/dev/zero", "/dev/urandom"] {
         let error = Input::open(endless).unwrap_err();
-        assert!(matches!(error, Error::Format { .. }), "{error}");
+        assert!(matches!(error, Error::NotRecording { .. }), "{error}");
         let mut source = Source::open(endless).unwrap();
         assert!(script(&mut source, &ScriptOptions::default(), &mut sink()).is_err());
         let mut source = Source::open(endless).unwrap();
@@ -101,7 +101,7 @@ fn what_is_no_recording_is_not_read_to_its_end() {
 fn a_directory_with_something_else_than_files_is_an_error_and_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    assert!(matches!(Input::open(directory.path()), Err(Error::Io { call: "open", .. })), "no data");
+    assert!(matches!(Input::open(directory.path()), Err(Error::NotRecording { .. })), "no data");
     make_fifo(&at("data"));
     let refused = Input::open(directory.path()).unwrap_err().to_string();
     assert!(refused.ends_with("data: not an ordinary file"), "{refused}");
@@ -110,7 +110,7 @@ fn a_directory_with_something_else_than_files_is_an_error_and_not_waited_for() {
     assert!(Input::open(directory.path()).is_err());
     fs::remove_file(at("data")).unwrap();
     std::os::unix::fs::symlink(".", at("data")).unwrap();
-    assert!(Input::open(directory.path()).is_err(), "a directory in itself");
+    assert!(Input::open(directory.path()).is_err(), "a directory that links to itself");
 }
 
 #[test]
@@ -133,21 +133,21 @@ fn a_small_gzip_file_does_not_fill_the_disk() {
     let zeros = vec![0; 1 << 20];
     (0..ZEROS_BYTES / zeros.len()).for_each(|_| bomb.write_all(&zeros).unwrap());
     let bomb = bomb.finish().unwrap();
-    // gzip makes zeros about a thousand times smaller.
+    // gzip compresses zeros to about a thousandth of their size.
     assert!(bomb.len() < ZEROS_BYTES / 200);
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&bomb).unwrap();
     let error = Input::open(file.path()).unwrap_err().to_string();
     assert!(error.contains("gunzip") && error.contains("200 times its size"), "{error}");
-    // Real recordings pack far less than this.
+    // Real recordings are compressed far less.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packed.write_all(&head).unwrap();
     let packed = packed.finish().unwrap();
     fs::write(file.path(), &packed).unwrap();
     assert_eq!(Input::open(file.path()).unwrap().bytes(), head);
-    // Neither does a gzip file of what is no recording, or of another gzip file.
+    // A gzip file with other content, or with another gzip file, also fails.
     let mut nested = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     nested.write_all(&packed).unwrap();
     fs::write(file.path(), nested.finish().unwrap()).unwrap();
-    assert!(matches!(Input::open(file.path()), Err(Error::Format { .. })));
+    assert!(matches!(Input::open(file.path()), Err(Error::NotRecording { .. })));
 }

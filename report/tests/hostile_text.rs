@@ -1,9 +1,11 @@
-//! Names, reasons and all other text of a recording may hold anything. None of it reaches a terminal as more than text: no output has a
-//! control character, nor one that changes the direction of text or cannot be seen; JSON and CSV stay what they are.
+//! Names, reasons and all other texts of a recording may contain any characters. On a terminal, no output has a control character, an invisible
+//! character, or a character that changes the direction of text; JSON and CSV stay valid.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 #[path = "../../format/tests/common/mod.rs"]
 mod common;
+#[path = "support/page.rs"]
+mod page;
 
 use bprec_format::Container;
 use bprec_report::{
@@ -13,8 +15,8 @@ use bprec_report::{
 use flate2::read::GzDecoder;
 use std::io::Read;
 
-/// Characters that no output may show, with the text that stands for each somewhere in one: the last may not be there
-/// by chance.
+/// Texts that no output may contain. The second member is the number in the escape `\u{…}` of the first character: each escape must occur in some
+/// output.
 const HOSTILE: [(&str, &str); 8] = [
     ("\u{1b}[2J", "1b"),
     ("\u{7}\r\n", "7"),
@@ -39,11 +41,11 @@ impl Numbers {
     }
 }
 
-/// Writes hostile text into some of what looks like text.
+/// Overwrites some parts that look like text with hostile text.
 fn spoil(bytes: &mut [u8], numbers: &mut Numbers) {
     const TEXT_MIN_BYTES: usize = 5;
     let is_text = |byte: &u8| (b' '..=b'~').contains(byte);
-    // Behind the magic of the file.
+    // After the magic of the file.
     let mut at = 8;
     while at < bytes.len() {
         let len = bytes[at..].iter().take_while(|byte| is_text(byte)).count();
@@ -59,7 +61,7 @@ fn spoil(bytes: &mut [u8], numbers: &mut Numbers) {
     }
 }
 
-/// Asserts that text has lines and, in front of a frame or a part, tabs, and nothing else that is no text.
+/// Asserts that an output has no special characters except newlines, and tabs before a frame or a part.
 fn is_harmless(what: &str, text: &[u8], found: &mut String) {
     let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what}: {error}"));
     for line in text.split('\n') {
@@ -76,7 +78,7 @@ fn is_harmless(what: &str, text: &[u8], found: &mut String) {
     found.push_str(text);
 }
 
-/// Values of a line of a CSV file, after RFC 4180.
+/// Number of values in a line of CSV, by RFC 4180.
 fn values(line: &str) -> usize {
     let mut quoted = false;
     1 + line
@@ -101,7 +103,7 @@ fn is_json(what: &str, text: &[u8], found: &mut String) {
     assert!(parsed.is_ok(), "{what}: {parsed:?}");
 }
 
-/// All that is printed of a recording.
+/// Prints all outputs of a recording.
 fn print(what: &str, bytes: &[u8], numbers: &mut Numbers, found: &mut String) {
     let input = Input::from_bytes("test", bytes.to_vec());
     let splits = Split::NAMES.iter().map(|(split, _)| By::from(*split));
@@ -190,9 +192,12 @@ fn print(what: &str, bytes: &[u8], numbers: &mut Numbers, found: &mut String) {
     let is_page = numbers.below(4) == 0;
     if is_page && Session::open(&input).and_then(|session| session.export(&all, ExportFormat::Html, &mut out)).is_ok() {
         is_harmless(what, &out, found);
-        // Two elements end in the page: that of the data and that of what shows it.
+        // The page has exactly two script elements: the data and the program.
         let ends = String::from_utf8_lossy(&out).matches("</script").count();
         assert!(out.is_empty() || ends == 2, "{what}: {ends}");
+        if !out.is_empty() {
+            is_json(what, &page::data(&out), found);
+        }
     }
     if let Ok(header) = header(&input) {
         is_harmless(what, header.to_string().as_bytes(), found);
@@ -200,7 +205,7 @@ fn print(what: &str, bytes: &[u8], numbers: &mut Numbers, found: &mut String) {
     out.clear();
     let fields = Fields::parse(["+state,+trace,+cgroup,+bpf-output", "+addr,+period"][numbers.below(2)]).unwrap();
     let options = ScriptOptions { show: Show::ALL, fields, threads: Some(1), ..ScriptOptions::default() };
-    // An error comes behind lines that were printed before.
+    // An error can occur after printed lines.
     let printed = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut out);
     is_harmless(what, &out, found);
     for said in printed.map(|summary| summary.problems).unwrap_or_else(|error| vec![error.to_string()]) {
@@ -221,7 +226,7 @@ fn no_text_of_a_recording_steers_a_terminal() {
             spoil(&mut spoilt, &mut numbers);
             let before = found.len();
             print(&format!("{name}, round {round}"), &spoilt, &mut numbers, &mut found);
-            // Each replacement is kept once.
+            // `found` keeps each escape once, instead of all outputs.
             let said = found.split_off(before);
             for (_, stands_for) in HOSTILE {
                 if said.contains(&format!("\\u{{{stands_for}}}")) && !found.contains(&format!("\\u{{{stands_for}}}")) {
@@ -231,6 +236,6 @@ fn no_text_of_a_recording_steers_a_terminal() {
         }
     }
     for (_, stands_for) in HOSTILE {
-        assert!(found.contains(&format!("\\u{{{stands_for}}}")), "{stands_for} was in no text that is printed");
+        assert!(found.contains(&format!("\\u{{{stands_for}}}")), "no printed text has the escape of {stands_for}");
     }
 }

@@ -1,5 +1,5 @@
-//! Losses in a recording: what LOST, LOST_SAMPLES and THROTTLE records and the recorder's own count do to the report, to each of its forms and to a
-//! comparison. The numbers are those of the records that are put into a generated recording, and what the generator says of its samples.
+//! Losses in a recording: effects of LOST, LOST_SAMPLES and THROTTLE records, and of the recorder's own count, on the report in all forms and on
+//! comparisons. The expected numbers are those in the added records, and the generator's count of samples.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -15,29 +15,29 @@ use serde_json::Value;
 
 /// Ids of a second event, which has one sample.
 const FAULTS: [u64; 2] = [9_000, 9_001];
-/// Its name, with what it counts: host and guest.
+/// Name of the event, with its modifiers: host and guest.
 const FAULTS_NAME: &str = "page-faults:HG";
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
 const PAGE_FAULTS: u64 = 2;
 
-/// Record put behind the records of a recording.
+/// Record appended to the records of a recording.
 #[derive(Clone, Copy)]
 enum Told<'a> {
-    /// LOST: records of any event.
+    /// LOST: number of lost records, which may be of any event.
     Records(u64),
-    /// LOST_SAMPLES of the event with this id.
+    /// LOST_SAMPLES: event id and number of lost samples.
     Samples(u64, u64),
-    /// The same, dropped by a BPF filter.
+    /// LOST_SAMPLES for samples dropped by a BPF filter: event id and number of samples.
     Filtered(u64, u64),
     /// THROTTLE of the event with this id.
     Throttled(u64),
-    /// The recorder's count, by event's id and CPU.
+    /// Lost samples as counted by the recorder: event id, CPU and count.
     Counted(&'a [(u64, i32, u64)]),
-    /// Losses that the kernel does not count.
+    /// Statement of the recorder that the kernel does not count losses.
     NotCounted,
 }
 
-/// A generated recording with a second event and these records.
+/// A generated recording with a second event, and with these records appended.
 struct Recording {
     input: Input,
     made: Made,
@@ -48,7 +48,7 @@ fn clock(events: &[FileAttr]) -> u64 {
     events[0].ids[0]
 }
 
-/// An event beside the generated one, with two ids.
+/// The second event, with two ids.
 struct Extra {
     config: u64,
     ids: [u64; 2],
@@ -149,7 +149,7 @@ impl Forms {
         })
     }
 
-    /// Every form says that so many samples of an event are lost; `None`: that it is not known.
+    /// Asserts that every form shows this number of lost samples of an event; `None` means unknown.
     fn says_lost(&self, name: &str, lost: Option<u64>) {
         assert_eq!(self.event(name).lost.value().copied(), lost, "{name}");
         let of_json = self.json["events"].as_array().unwrap().iter().find(|event| event["name"] == name).unwrap();
@@ -160,7 +160,7 @@ impl Forms {
         assert_eq!(of_csv, lost, "{name}:\n{}", self.csv);
     }
 
-    /// The table opens with this, behind how many samples there are.
+    /// Asserts that the table begins with this text, after the number of samples.
     fn opens_with(&self, text: &str) {
         let lines = self.table.lines().filter(|line| line.contains(" lost"));
         assert!(lines.clone().any(|line| line.contains(text)), "{text} is not in {:?}", lines.collect::<Vec<_>>());
@@ -191,11 +191,12 @@ fn lost_samples_add_up_for_their_event() {
     let clock = forms.event("cpu-clock");
     assert_eq!((clock.filtered, clock.throttled), (6, 1));
     assert_eq!((forms.event(FAULTS_NAME).filtered, forms.event(FAULTS_NAME).throttled), (0, 0));
-    // No sample that is there is fewer for it.
+    // Losses do not reduce the number of existing samples.
     assert_eq!((clock.samples.samples, clock.samples.weight), (recording.made.samples, recording.made.weight));
 }
 
-/// The events of which no sample is left: page faults, context switches, migrations, and faults of both kinds.
+/// Events without samples: config, ids, name and number of lost samples. They count page faults, context switches, migrations, and faults of both
+/// kinds.
 const ALL_LOST: [(u64, [u64; 2], &str, u64); 5] = [
     (PAGE_FAULTS, FAULTS, FAULTS_NAME, 5),
     (3, [9_010, 9_011], "context-switches:HG", 1_700),
@@ -204,7 +205,7 @@ const ALL_LOST: [(u64, [u64; 2], &str, u64); 5] = [
     (6, [9_040, 9_041], "major-faults:HG", 12),
 ];
 
-/// Each event has a table, which says what it lost.
+/// Each event has a table, which shows its losses.
 #[test]
 fn an_event_that_lost_all_of_its_samples_is_reported() {
     for events in [1, ALL_LOST.len()] {
@@ -219,7 +220,7 @@ fn an_event_that_lost_all_of_its_samples_is_reported() {
         for (_, _, name, lost) in all_lost {
             forms.says_lost(name, Some(*lost));
             assert_eq!(forms.event(name).samples.samples, 0, "{name}");
-            // The lines of a note are one text; what is said of an event ends where another one is named.
+            // The lines of a note are one text; the text about an event ends before the name of the next event.
             let words: Vec<&str> = forms.table.split_whitespace().filter(|word| *word != "#").collect();
             let text = words.join(" ");
             let said = text.split_once(name).unwrap_or_else(|| panic!("{name} is not in\n{}", forms.table)).1;
@@ -235,7 +236,7 @@ fn an_event_that_lost_all_of_its_samples_is_reported() {
     }
 }
 
-/// An event without lost samples has a note as well: names of tasks and programs may be missing.
+/// The side-band event has no samples, but its lost records are noted: names of tasks and programs may be missing.
 #[test]
 fn lost_records_of_the_side_band_are_noted() {
     let side_band = Extra { config: software::DUMMY, ids: [9_050, 9_051], has_sample: false };
@@ -247,7 +248,7 @@ fn lost_records_of_the_side_band_are_noted() {
     assert!(forms.table.contains("! dummy:HG: 7 records lost"), "{}", forms.table);
 }
 
-/// A record that names no event of the recording is of any event, as LOST is; so is one of an event that the recording does not have.
+/// LOST_SAMPLES without an event id, or with an unknown id, may concern any event, like LOST.
 #[test]
 fn lost_samples_of_no_known_event_are_of_any_event() {
     for id in [0, 4_711] {
@@ -261,7 +262,7 @@ fn lost_samples_of_no_known_event_are_of_any_event() {
     }
 }
 
-/// LOST does not say whose records they were.
+/// LOST does not name the event of the lost records, so they may be of any event.
 #[test]
 fn lost_records_are_of_any_event() {
     let forms = forms(&recording(&|_| vec![Told::Records(9), Told::Records(1_000)]));
@@ -278,7 +279,7 @@ fn of_an_event_without_lost_samples_it_stays_unknown() {
     forms.says_lost(FAULTS_NAME, None);
 }
 
-/// The recorder reads the kernel's own count of each event, which has what LOST and LOST_SAMPLES tell, too.
+/// The recorder reads the kernel's own count of each event, which includes the losses of LOST and LOST_SAMPLES.
 #[test]
 fn what_the_recorder_counted_stands() {
     const COUNTED: &[(u64, i32, u64)] = &[(FAULTS[0], 0, 7), (FAULTS[1], 1, 70)];
@@ -296,7 +297,7 @@ fn where_the_kernel_does_not_count_the_records_stand() {
     assert_eq!(forms.json["recording"]["loss_not_counted"], true);
 }
 
-/// More than can be counted is the most that can be.
+/// Counts are limited to the largest number.
 #[test]
 fn counts_do_not_wrap() {
     let told = |clock| {
@@ -307,7 +308,7 @@ fn counts_do_not_wrap() {
     assert_eq!(forms.json["recording"]["lost_records"], u64::MAX);
 }
 
-/// A comparison warns of losses, and a condition on them holds or fails by their share of all samples.
+/// A comparison warns of losses, and a condition on losses uses their share of all samples.
 #[test]
 fn a_comparison_knows_the_share_that_is_lost() {
     const LOST: u64 = 1_403;

@@ -1,11 +1,13 @@
 //! Tests of the reporter through its public interface.
 //!
-//! One program for all of them: a file of its own costs a link of its own. Each file is named here by its path, so that its own modules stay
+//! One program for all tests, because each test program must be linked. Each file is named here by its path, so that its own modules stay
 //! beside it. `cargo test -p bprec-report --test it FILE::` runs one file.
 #![allow(clippy::duplicate_mod, reason = "each file names the modules that it needs")]
 
 #[path = "annotation.rs"]
 mod annotation;
+#[path = "bill.rs"]
+mod bill;
 #[path = "counters.rs"]
 mod counters;
 #[path = "damage.rs"]
@@ -28,6 +30,8 @@ mod headings;
 mod hostile_inputs;
 #[path = "hostile_text.rs"]
 mod hostile_text;
+#[path = "late_ticks.rs"]
+mod late_ticks;
 #[path = "losses.rs"]
 mod losses;
 #[path = "map_names.rs"]

@@ -1,5 +1,5 @@
-//! Recordings in which many things meet: events and programs, programs and maps, records and events. What is read of them takes memory and time by
-//! their size, not by the pairs.
+//! Recordings with many pairs: of events and programs, programs and maps, records and events. Reading takes memory and time in proportion to
+//! their size, not to the number of pairs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 #[path = "support/limits.rs"]
@@ -36,7 +36,7 @@ fn attr(config: u64) -> EventAttr {
     }
 }
 
-/// A `bpf_prog_info` entry with an id, a load time and maps.
+/// Builds a `bpf_prog_info` entry with an id, a load time and maps.
 fn info(id: u32, maps: &[u32]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut w = Writer::new(&mut bytes, Endian::Little);
@@ -49,7 +49,7 @@ fn info(id: u32, maps: &[u32]) -> Vec<u8> {
     bytes
 }
 
-/// Programs with these entries in the section, and the time at which each is loaded; events with so many samples in the first program.
+/// Builds a recording: programs with these entries in the section and these load times, and events with this number of samples in the first program.
 fn recording(events: u64, samples: u64, infos: &[Vec<u8>], loaded_ns: impl Fn(usize) -> Option<u64>) -> Vec<u8> {
     let attrs: Vec<FileAttr> =
         (FIRST_ID..).take(events as usize).map(|id| FileAttr { attr: attr(id), ids: vec![id] }).collect();
@@ -57,7 +57,7 @@ fn recording(events: u64, samples: u64, infos: &[Vec<u8>], loaded_ns: impl Fn(us
     let mut bytes = Vec::new();
     let file = FileLayout::begin(&attrs, Endian::Little, &mut bytes);
     let start = bytes.len();
-    // A symbol is that of the program whose event follows in the same task.
+    // A symbol belongs to the program whose event follows in the same task.
     let at = |time_ns, task| SampleId {
         pid_tid: Some((task, task)),
         id: Some(FIRST_ID),
@@ -100,7 +100,7 @@ fn json(report: &impl Document) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// All tests in one, as nothing else may run meanwhile.
+/// All tests are in one function, because nothing else may run meanwhile.
 #[test]
 fn pairs_take_no_memory_and_no_time() {
     events_and_programs();
@@ -110,20 +110,20 @@ fn pairs_take_no_memory_and_no_time() {
     attrs_between_records();
 }
 
-/// Recording in which one program has a sample, and nothing is known of the others.
+/// Recording in which one program has samples, and nothing is known about the others.
 fn events_and_programs() {
     let bytes = recording(2000, 4000, &infos(2000), |_| None);
     let size = bytes.len();
     let open = || Input::from_bytes("pairs", bytes.clone());
     for by in [None, Some(By::Group(Group::Type))] {
         let options = Options { by, ..Options::default() };
-        // The input is copied, and the report of an event is some 3 kB for 250 bytes of input.
+        // The limit is three times the size: the input is copied, and the report of an event takes about 3 kB for 250 bytes of input.
         let report = within_limits("report", 3 * size, || by_prog(&open(), &options).unwrap());
         assert_eq!(report.events.len(), 2000);
         let charged: u64 = report.events.iter().map(|event| event.total.count.samples).sum();
         assert_eq!(charged, 4000);
     }
-    // Each of many threads has a table of its own, of the programs that it met.
+    // Each of many threads has its own table of the programs in its samples.
     let options = Options { threads: Some(16), ..Options::default() };
     let over_time =
         within_limits("over time", 3 * size, || Session::open(&open()).unwrap().over_time(&options, None).unwrap());
@@ -132,22 +132,22 @@ fn events_and_programs() {
     charged(over_time.events.iter().map(|event| event.total.samples).sum());
     charged(payers.events.iter().map(|event| event.total.count.samples).sum());
     let compared = within_limits("diff", 5 * size, || diff(&[open()], &[open()], &DiffOptions::default()).unwrap());
-    assert_eq!(compared.events.len(), 4, "8,192 numbers of 2,001 programs");
+    assert_eq!(compared.events.len(), 4, "as many events as 8,192 numbers for 2,001 programs allow");
     assert!(compared.notes.contains(&DiffNote::EventsLeftOut { events: 1996 }), "{:?}", compared.notes);
     let asked = DiffOptions { events: vec![compared.events[0].name.clone()], ..DiffOptions::default() };
     let asked = diff(&[open()], &[open()], &asked).unwrap();
     assert!(!asked.notes.iter().any(|note| matches!(note, DiffNote::EventsLeftOut { .. })));
 }
 
-/// Programs that came during the recording are listed, as far as there is room for rows.
+/// Programs loaded during the recording are listed, up to the limit on rows.
 fn programs_that_ran_and_have_no_samples() {
     let (events, programs) = (700, 1000);
     let bytes = recording(events, 2 * events, &infos(programs as u32), |at| Some(2000 + at as u64));
     let report = by_prog(&Input::from_bytes("pairs", bytes), &Options::default()).unwrap();
     let rows: Vec<usize> = report.events.iter().map(|event| event.rows.len()).collect();
     let with_all = rows.iter().take_while(|rows| **rows > programs).count();
-    assert_eq!(with_all, 17, "16,384 rows and one for each program");
-    assert!(rows[with_all..].iter().all(|rows| *rows == 1), "the one that has samples");
+    assert_eq!(with_all, 17, "events that list all programs, up to the limit of 16,384 rows");
+    assert!(rows[with_all..].iter().all(|rows| *rows == 1), "only the program with samples has a row");
     for (nth, event) in report.events.iter().enumerate() {
         let left_out = Note::UnsampledLeftOut { programs };
         assert_eq!(event.notes.contains(&left_out), nth >= with_all, "{nth}: {:?}", event.notes);
@@ -157,13 +157,13 @@ fn programs_that_ran_and_have_no_samples() {
     assert_eq!(document["events"][0]["rows"].as_array().unwrap().len(), programs + 1);
 }
 
-/// Entries that are shorter than any kernel's are of no program.
+/// Entries that are shorter than those of any kernel do not count as programs.
 fn entries_without_an_info() {
     let bytes = recording(1, 5, &vec![vec![0; 16]; 200_000], |_| None);
     let size = bytes.len();
     let input = Input::from_bytes("entries", bytes);
     let report = within_limits("report", size, || by_prog(&input, &Options::default()).unwrap());
-    assert_eq!(report.programs.len(), 1, "that of the symbol");
+    assert_eq!(report.programs.len(), 1, "only the program of the symbol is left");
     let [problem] = &report.problems[..] else { panic!("{:?}", report.problems) };
     assert!(problem.contains("200000 entries left out, with an info of less than 192 bytes"), "{problem}");
     let session = Session::open(&input).unwrap();
@@ -200,7 +200,7 @@ fn attrs_between_records() {
     for number in 0..events {
         let mut body = Vec::new();
         attr(number).encode(&mut body, Endian::Little);
-        // Each id once, in no order.
+        // Each id occurs once, in random order.
         let id = |at: u64| FIRST_ID + (number * ids + at) * 1_000_003 % (events * ids);
         (0..ids).for_each(|at| body.extend_from_slice(&id(at).to_le_bytes()));
         let mut header = Vec::new();

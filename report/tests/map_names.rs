@@ -1,4 +1,4 @@
-//! Names of maps are those of the source, of which the kernel keeps 15 characters.
+//! The report shows the full names of maps from the source code; the kernel keeps only 15 characters.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_report::{Input, MapFilter, MapsOptions, maps};
@@ -10,7 +10,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
 }
 
-/// The names that the sources of all fixtures declare.
+/// Map names declared in the sources of all fixtures.
 fn declared() -> BTreeSet<String> {
     let sources = std::fs::read_dir(fixtures().join("bpf")).unwrap().map(|entry| entry.unwrap().path());
     let sources = sources.filter(|path| path.extension().is_some_and(|extension| extension == "c"));
@@ -51,7 +51,7 @@ fn a_map_is_found_by_the_whole_name_and_by_what_the_kernel_keeps() {
     }
 }
 
-/// A recording without maps is told from one that has others.
+/// A recording without maps is distinguished from a recording with other maps.
 #[test]
 fn a_recording_says_that_it_has_no_maps() {
     for (recording, filter, expected) in

@@ -1,5 +1,5 @@
-//! The model, and what is printed of it: the table, JSON and CSV of every committed recording say the same, and JSON is what its schema
-//! says.
+//! The model and its outputs: the table, JSON and CSV of every committed recording have the same numbers, and JSON conforms to its
+//! schema.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -29,7 +29,7 @@ fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Cells of a line of the table, by where the names of the columns end or begin.
+/// Cells of a line of the table, found by the positions of the column names.
 fn cells(header: &str, line: &str) -> Vec<(String, String)> {
     let (header, line): (Vec<char>, Vec<char>) = (header.chars().collect(), line.chars().collect());
     let mut names: Vec<(usize, usize)> = Vec::new();
@@ -40,7 +40,7 @@ fn cells(header: &str, line: &str) -> Vec<(String, String)> {
             continue;
         }
         let start = at;
-        // Two blanks part columns, one is in a name.
+        // Two blanks separate columns; one blank can be in a name.
         while at < header.len() && !(header[at] == ' ' && header.get(at + 1).is_none_or(|next| *next == ' ')) {
             at += 1;
         }
@@ -50,7 +50,7 @@ fn cells(header: &str, line: &str) -> Vec<(String, String)> {
     let name = |(start, end): (usize, usize)| header[start..end].iter().collect::<String>();
     let cell = |at: usize| {
         let (from, to) = if is_left(&name(names[at])) {
-            // Up to where the cell of the next column begins: that ends where its name ends.
+            // A left-aligned cell extends to the name of the next column.
             (names[at].0, names.get(at + 1).map_or(line.len(), |next| next.0))
         } else {
             let from = match at.checked_sub(1).map(|before| names[before]) {
@@ -80,7 +80,7 @@ fn csv(text: &str) -> Vec<Vec<String>> {
     text.lines().map(fields).collect()
 }
 
-/// A share as the table rounds it.
+/// Formats a percentage with the rounding of the table.
 fn percent(value: &Value) -> String {
     value.as_f64().map_or("n/a".into(), |percent| format!("{percent:.2}"))
 }
@@ -89,7 +89,7 @@ fn number(value: &Value) -> String {
     value.as_u64().map_or("n/a".into(), |number| number.to_string())
 }
 
-/// Compares a row of the table with its JSON; how many cells there were.
+/// Compares a row of the table with its JSON; returns the number of cells.
 fn compare(at: &str, cells: &[(String, String)], line: &Value, event: &Value) -> usize {
     let is_shared =
         ["samples", "weight"].iter().any(|unit| line["entry_shared"][unit].as_u64().is_some_and(|it| it > 0));
@@ -103,7 +103,7 @@ fn compare(at: &str, cells: &[(String, String)], line: &Value, event: &Value) ->
             Some(part) => part,
         };
     let entry = part("entry");
-    // Cost that samples cannot see is in the share of the machine alone.
+    // Cost that samples cannot see is only in the share of the machine.
     let unsampled = line["unsampled"]["machine_percent"].as_f64();
     let machine = match unsampled {
         Some(unsampled) => format!("{:.2}", line["machine_percent"].as_f64().unwrap_or(0.0) + unsampled),
@@ -224,7 +224,7 @@ fn shares_are_of_what_they_say() {
     }
 }
 
-/// Names in a program's JSON, each once, or what stands in their place.
+/// Name of a program's group, from the program's JSON: the distinct names, or the text for a program without names.
 fn group_of(program: &Value, by: Group) -> String {
     let named = |value: &Value| value.as_str().map(str::to_owned);
     let many = |names: Vec<String>, none: &str| match names.into_iter().collect::<BTreeSet<_>>() {
@@ -248,7 +248,7 @@ fn group_of(program: &Value, by: Group) -> String {
     }
 }
 
-/// A recording of another tool, which does not say who holds programs, has none of them in a group of those that nobody holds.
+/// Compares names of groups. Other tools do not record the owners of programs, so their owners are unknown, not absent.
 fn is_group(name: &str, expected: &str, is_ours: bool) -> bool {
     name == expected || !is_ours && name == "(unknown)" && ["(no process)", "(not attached)"].contains(&expected)
 }
@@ -357,17 +357,18 @@ fn groups_are_sums_of_their_programs() {
     assert!(compared > 1000, "{compared}");
 }
 
-/// A schema as the reader of a document has it.
+/// A schema as JSON.
 fn schema_of(schema: impl serde::Serialize) -> Value {
     serde_json::to_value(schema).unwrap()
 }
 
-/// Every document is what the schema of its model says.
+/// Every document conforms to the schema of its model.
 #[test]
 fn json_is_what_its_schema_says() {
     let schema = schema_of(model::schema());
     let annotation_schema = schema_of(model::annotation_schema());
     let lines_schema = schema_of(model::lines_schema());
+    let bill_schema = schema_of(model::bill_schema());
     for path in fixtures() {
         let at = path.display().to_string();
         let input = Input::open(&path).unwrap();
@@ -381,10 +382,12 @@ fn json_is_what_its_schema_says() {
         validate(&annotation_schema, &annotation_schema, &serde_json::to_value(&annotation).unwrap(), &at);
         let lines = session.lines(&Options::default()).unwrap();
         validate(&lines_schema, &lines_schema, &serde_json::to_value(&lines).unwrap(), &at);
+        let bill = session.bill(&Options::default(), None).unwrap();
+        validate(&bill_schema, &bill_schema, &serde_json::to_value(&bill).unwrap(), &at);
     }
 }
 
-/// The same of comparisons: of each recording with the next one.
+/// Comparisons of each recording with the next one conform to their schema.
 #[test]
 fn comparisons_are_what_their_schema_says() {
     let schema = schema_of(model::diff_schema());
@@ -395,7 +398,7 @@ fn comparisons_are_what_their_schema_says() {
         let compared = diff(&pair[..1], &pair[1..], &options).unwrap();
         let document = serde_json::to_value(&compared).unwrap();
         validate(&schema, &schema, &document, &pair[0].path().display().to_string());
-        // The table has a line for each program and fits; CSV has one for each number, and JSON the same ones.
+        // The table fits and has a line for each program; CSV has a line for each number, and JSON the same numbers.
         for width in [80, 120, 200] {
             let table = text(|out| compared.write_table(out, width).unwrap());
             let long: Vec<&str> = table.lines().filter(|line| line.chars().count() > width).collect();
@@ -412,7 +415,7 @@ fn comparisons_are_what_their_schema_says() {
     }
 }
 
-/// Holds a document against as much of JSON Schema as ours uses.
+/// Validates a document by the parts of JSON Schema that our schemas use.
 fn validate(root: &Value, schema: &Value, value: &Value, at: &str) {
     if let Err(why) = check(root, schema, value) {
         panic!("{at}: {why}");
@@ -484,8 +487,8 @@ fn check(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// A recording of which every run was counted, too: what samples say of a run is what was counted, as far as chance has it. Beside the run,
-/// samples see what counts it, of which `gross` has a part.
+/// In a recording with exact counts, time per run by samples equals the counted time within the margin of chance. Samples also
+/// see the cost of counting, of which `gross` includes a part.
 #[test]
 fn what_samples_say_of_a_run_is_what_was_counted() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.12-arm64/exact.data");
@@ -499,7 +502,7 @@ fn what_samples_say_of_a_run_is_what_was_counted() {
         let sampled = &row["sampled_per_run"];
         let (Some(counted), false) = (counted, sampled.is_null()) else { continue };
         let number = |value: &Value| value.as_f64().unwrap();
-        // Four deviations: one of so many programs may well be off by two.
+        // Four standard deviations: among many programs, one can differ by two.
         let allowed = number(&sampled["margin"]) / 1.96 * 4.0;
         let off = number(&sampled["value"]) - number(&counted["per_run"]["gross"]);
         assert!(off.abs() < allowed, "{}: {sampled} sampled, {counted} counted", row["name"]);

@@ -1,7 +1,8 @@
-//! Damaged recordings: cut, flipped, spliced, with lengths that lie. Whatever comes out, it is an error or a partial
-//! result, never a panic, and memory stays in proportion to the input.
+//! Damaged recordings: cut, with flipped bits, spliced, with wrong lengths. Every read ends with an error or a partial result and never panics;
+//! memory stays in proportion to the input.
 //!
-//! `BPREC_MUTATIONS` says how many, or which: `400000..500000`. The default suits CI.
+//! `BPREC_MUTATIONS` is the number of recordings to try, or a range: `400000..500000`. The default suits CI. A number is divided among processes, one
+//! for each CPU, because the limits on memory and CPU time are per process. A range is read by this process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "a test")]
 
@@ -15,6 +16,7 @@ mod limits;
 use std::io::{Cursor, Write};
 use std::ops::Range;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
@@ -31,7 +33,7 @@ use bprec_report::{
 use damaged::{Numbers, inputs, mutate};
 use limits::within_limits;
 
-/// Takes text for people, in which nothing may steer a terminal. Tabs are in front of lines that continue a record.
+/// Checks text for people: it must not contain control characters. Tabs are allowed before lines that continue a record.
 struct Terminal;
 
 impl Write for Terminal {
@@ -46,7 +48,7 @@ impl Write for Terminal {
     }
 }
 
-/// Recordings that were cut off, with the journal beside each.
+/// Returns recordings that were cut off, each with its journal.
 fn journaled() -> Vec<(Vec<u8>, Vec<u8>)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
     let mut found = Vec::new();
@@ -61,7 +63,7 @@ fn journaled() -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Reads a recording with its journal, both damaged, as files: only there is a journal found.
+/// Reads a damaged recording with its damaged journal, as files, because a journal is only found for a file.
 fn read_with_journal(
     directory: &Path,
     baseline: &Input,
@@ -83,11 +85,11 @@ fn read_with_journal(
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
     let mut out = Cursor::new(Vec::new());
     if rewrite(&mut Source::open(&path).unwrap(), &options, &mut out).is_ok() {
-        File::parse(&out.into_inner()).expect("what was written is a file");
+        File::parse(&out.into_inner()).expect("the written recording is a file");
     }
 }
 
-/// Reads everything there is to read. `baseline` is what it is compared with.
+/// Reads a recording with every command. `baseline` is the recording to compare with.
 fn read_all(bytes: &[u8], baseline: &Input, numbers: &mut Numbers) {
     if let Ok(file) = File::parse(bytes) {
         features(&Metadata::of_file(&file));
@@ -104,11 +106,11 @@ fn read_all(bytes: &[u8], baseline: &Input, numbers: &mut Numbers) {
     let mut out = Cursor::new(Vec::new());
     if rewrite(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut out).is_ok() {
         let written = out.into_inner();
-        File::parse(&written).expect("what was written is a file");
+        File::parse(&written).expect("the written recording is a file");
     }
 }
 
-/// Reports what programs cost, in one of the ways, and compares it with a whole recording.
+/// Reports the cost of programs, with a grouping and a time range that `numbers` choose, and compares the report with that of `baseline`.
 fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
     let names = Split::NAMES.iter().map(|(split, _)| By::from(*split));
     let names = names.chain(Group::NAMES.iter().map(|(group, _)| By::from(*group)));
@@ -116,7 +118,7 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
     let by = by[numbers.below(by.len())];
     let time = ["", "10%-90%", "0.5,"][numbers.below(3)];
     let time = if time.is_empty() { TimeRange::All } else { time.parse().unwrap() };
-    // Threads would each hold a ledger, and what they allocate at one time would differ between runs.
+    // One thread: several threads would each have a ledger, and the peak of allocated memory would differ between runs of this test.
     let options = Options { by, time, threads: Some(1), ..Options::default() };
     if let Ok(report) = by_prog(input, &options) {
         report.write_table(&mut Terminal, 200).unwrap();
@@ -172,9 +174,8 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
         if let [from_ns, .., to_ns] = session.read_times_ns()[..] {
             let _ = session.interval(&options, from_ns, to_ns);
         }
-        use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
-        let formats = [Folded, Pprof, Speedscope, Firefox, Html];
-        let _ = session.export(&options, formats[numbers.below(formats.len())], &mut std::io::sink());
+        let format = ExportFormat::ALL[numbers.below(ExportFormat::ALL.len())];
+        let _ = session.export(&options, format, &mut std::io::sink());
     }
     let json = numbers.below(2) == 0;
     let _ = maps(input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
@@ -184,7 +185,7 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
 /// Lists the code of all programs, and the lines of all.
 fn annotate_and_lines(input: &Input, options: &Options, numbers: &mut Numbers) {
     let Ok(session) = Session::open(input) else { return };
-    // Programs are all listed where none has a sample.
+    // A filter for a task that does not exist leaves no samples; `annotate` then lists all programs.
     let comms = if numbers.below(2) == 0 { vec!["no such task".to_owned()] } else { Vec::new() };
     let limit = if numbers.below(4) == 0 { Some(1) } else { None };
     let query = Options { programs: vec!["*".parse().unwrap()], by: None, comms, limit, ..options.clone() };
@@ -235,25 +236,49 @@ fn features(metadata: &Metadata<'_>) {
     }
 }
 
-/// The mutations to be made; each depends on its number alone.
-fn rounds() -> Range<u64> {
-    let asked = std::env::var("BPREC_MUTATIONS").unwrap_or_else(|_| "100000".to_owned());
-    let (start, end) = asked.split_once("..").unwrap_or(("0", &asked));
-    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("BPREC_MUTATIONS={asked}: not N or FROM..TO"));
-    number(start)..number(end)
+/// Variable with the mutations to read.
+const MUTATIONS: &str = "BPREC_MUTATIONS";
+
+/// Parses a range of mutations; each mutation depends only on its number.
+fn range(text: &str) -> Option<Range<u64>> {
+    let (start, end) = text.split_once("..")?;
+    Some(start.parse().ok()?..end.parse().ok()?)
 }
 
 #[test]
 fn damage_is_survived() {
+    let asked = std::env::var(MUTATIONS).unwrap_or_else(|_| "100000".to_owned());
+    if let Some(rounds) = range(&asked) {
+        return survive(rounds);
+    }
+    let all: u64 = asked.parse().unwrap_or_else(|_| panic!("{MUTATIONS}={asked}: not N or FROM..TO"));
+    let processes = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
+    let started: Vec<_> = (0..processes)
+        .map(|part| {
+            let rounds = format!("{}..{}", all * part / processes, all * (part + 1) / processes);
+            let mut process = Command::new(std::env::current_exe().unwrap());
+            process.args(["--exact", "damage_is_survived"]).env(MUTATIONS, rounds);
+            process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    let ended: Vec<_> = started.into_iter().map(|process| process.wait_with_output().unwrap()).collect();
+    if let Some(process) = ended.iter().find(|process| !process.status.success()) {
+        // The output is indented, so that tools that count test results do not count the result lines of this process.
+        let said = String::from_utf8_lossy(&process.stdout).replace('\n', "\n  ");
+        panic!("{}\n  {said}{}", process.status, String::from_utf8_lossy(&process.stderr));
+    }
+}
+
+/// Reads the recordings of these mutations.
+fn survive(rounds: Range<u64>) {
     let inputs = inputs();
     assert!(!inputs.is_empty(), "no recording to damage");
     let baseline = common::fixtures().into_iter().find(|(name, _)| name.ends_with("linux-6.1/ratio.data")).unwrap();
     let baseline = Input::from_bytes("baseline", baseline.1);
-    // Former mistakes are read as they are, in every way that the numbers choose.
-    for (_, bytes) in inputs.iter().filter(|(name, _)| name.contains("regressions")) {
+    // Inputs that caused bugs in the past are read unchanged, by all commands that the numbers choose.
+    for (_, bytes) in inputs.iter().filter(|(name, _)| rounds.start == 0 && name.contains("regressions")) {
         (0..100).for_each(|seed| read_all(bytes, &baseline, &mut Numbers(seed)));
     }
-    let rounds = rounds();
     let directory = tempfile::tempdir().unwrap();
     let journaled = journaled();
     assert!(!journaled.is_empty(), "no recording with a journal");

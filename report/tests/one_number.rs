@@ -1,4 +1,4 @@
-//! RUNS of a program is one number, whoever shows it: here of a recording with run statistics in windows.
+//! The number of runs of a program is the same in all views, here for a recording with run statistics in windows.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 #[path = "support/states.rs"]
@@ -17,8 +17,8 @@ use std::path::Path;
 
 const MS: u64 = 1_000_000;
 
-/// A committed recording of which the run statistics are replaced by those of windows of some 10 ms in 100, in which its programs run ever more
-/// often. All states of its session go first.
+/// Returns a committed recording with other run statistics: they are on for 10 ms in every 100 ms, and programs run more and more often. Also returns
+/// the states of its session, and then the new run statistics.
 fn recording() -> (Input, Vec<State>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2/ratio.data");
     let mut counted = 0;
@@ -32,8 +32,8 @@ fn recording() -> (Input, Vec<State>) {
     })
 }
 
-/// A recording of which the run statistics are replaced by those of windows of 10 ms in 100: `counts` has the runs and the time of each program at
-/// the begin and at the end of each, of the last reading that was there.
+/// Replaces the run statistics of a recording with those of windows of 10 ms in every 100 ms. `counts` gets the number of the window and the last
+/// reading of the recording. It returns (runs, time) of each program at the begin and at the end of the window.
 fn in_windows(bytes: &[u8], mut counts: impl FnMut(u64, &RunStats) -> [Vec<(u64, u64)>; 2]) -> (Input, Vec<State>) {
     let parsed = File::parse(bytes).unwrap();
     let (section, endian) = (parsed.data(), parsed.endian());
@@ -93,7 +93,7 @@ fn printed(write: impl FnOnce(&mut Vec<u8>)) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The cell of a program's row in CSV.
+/// Returns a cell of a program's row in CSV.
 fn csv_cell(csv: &str, row: impl Fn(&[&str], &[&str]) -> bool, column: &str) -> String {
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<&str>>());
     let head = lines.next().unwrap();
@@ -173,7 +173,7 @@ fn runs_of_a_program_are_one_number() {
             assert!((sum - runs.count as f64).abs() < 1.0, "{sum} {}", runs.count);
         }
 
-        // Programs of one name are one line there.
+        // In a comparison, programs with one name are one line.
         let is_alone = report.programs.iter().filter(|it| it.name == program.name).count() == 1;
         let sides = compared.programs.iter().filter(|it| it.name == program.name && is_alone);
         let rates = sides.flat_map(|it| &it.metrics).filter(|it| it.metric == DiffMetric::RunsPerSecond);
@@ -187,7 +187,7 @@ fn runs_of_a_program_are_one_number() {
     assert!(programs >= 4 && rates_compared >= 1, "{programs} {rates_compared}");
 }
 
-/// Halves of the time have the runs of all of it, but for the readings that lie around the cut; and each its own times.
+/// A report of a part of the time has the same runs as the view over time of this part, whose intervals are inside the part.
 #[test]
 fn a_part_of_the_time_has_the_runs_of_that_time() {
     let (input, _) = recording();
@@ -211,7 +211,8 @@ fn a_part_of_the_time_has_the_runs_of_that_time() {
     }
 }
 
-/// Notes of a generated recording in which each program runs for 10 ms of each window's 10 ms in the windows that `is_busy` says, and in no other.
+/// Returns the notes of a generated recording, after its rows as text. Each program runs all the time in the windows that `is_busy` selects, and not
+/// in other windows.
 fn notes(bpf_percent: u32, is_busy: fn(u64) -> bool) -> (String, Vec<Note>) {
     let shape = Shape { record_bytes: 8 << 20, programs: 4, bpf_percent, ..Shape::default() };
     let (bytes, _) = generate_bytes(&shape).unwrap();
@@ -226,7 +227,8 @@ fn notes(bpf_percent: u32, is_busy: fn(u64) -> bool) -> (String, Vec<Note>) {
     (format!("{runs:?} {:#?}", report.events[0].rows), report.events[0].notes.to_vec())
 }
 
-/// Programs run for all of each window, of which no sample is; or in few of them, so that their time in all is not known.
+/// Programs that run all the time of each window but have no samples get a note. If they run in one window only, the margin of their time is too
+/// large for a note.
 #[test]
 fn programs_are_short_of_samples_beyond_the_margins_of_runs_only() {
     let unsampled = |note: &Note| matches!(note, Note::Blind { reason: Reason::Unsampled { .. }, .. });
@@ -236,7 +238,7 @@ fn programs_are_short_of_samples_beyond_the_margins_of_runs_only() {
     assert!(!said.iter().any(unsampled), "{said:#?} {rows}");
 }
 
-/// An interval of `top`: runs of its own time, samples of a longer one, and nothing that rests on a few of these without saying so.
+/// An interval of `top` has the runs of its own time and samples of a longer time; numbers from few samples are marked.
 #[test]
 fn an_interval_may_have_the_samples_of_a_longer_time() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.18/busy.data");

@@ -1,5 +1,5 @@
-//! The same recording as a machine of the other byte order would have written it, made by a converter that shares no code
-//! with the reader, gives the same report and the same text.
+//! A recording is converted to the other byte order, by a converter that shares no code
+//! with the reader. It gives the same report and the same text.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
     format!("{summary:?}\n{}", String::from_utf8(out).unwrap())
 }
 
-/// The report as table, JSON and CSV, and with each program's cost split in every way.
+/// Prints the report as table, JSON and CSV, and with the cost of each program split in every way.
 fn reports(bytes: &[u8]) -> String {
     let input = Input::from_bytes("test", bytes.to_vec());
     let mut out = Vec::new();
@@ -43,7 +43,7 @@ fn reports(bytes: &[u8]) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The recording without compression, which the converter would have to undo.
+/// Returns the recording without compression, because the converter cannot unpack records.
 fn uncompressed(bytes: Vec<u8>) -> Vec<u8> {
     let is_compressed = |kind| common::walk(&bytes).is_ok_and(|walk| walk.counts.contains_key(&kind));
     if !is_compressed(RecordType::COMPRESSED) && !is_compressed(RecordType::COMPRESSED2) {
@@ -86,7 +86,7 @@ fn the_opposite_byte_order_prints_and_reports_the_same() {
         let big = match big {
             Ok(big) => big,
             Err(unknown) => {
-                eprintln!("{name}: not compared, has {unknown}");
+                eprintln!("{name}: not compared, because it contains {unknown}");
                 continue;
             }
         };

@@ -29,14 +29,14 @@ fn intervals_add_up_to_the_ledger() {
                     assert_eq!(row.total, row.intervals.iter().map(|it| it.count).sum::<Count>() + row.undated, "{at}");
                     assert!(row.intervals.is_sorted_by_key(|it| it.interval));
                     let Some(program) = row.program else { continue };
-                    // Programs that count others are one line of the ledger.
+                    // Programs that count other programs share one line of the ledger, so they have no row.
                     let Some(known) = of_ledger.rows.iter().find(|known| known.program == program) else { continue };
                     assert_eq!(row.total, known.line.as_ref().unwrap().count, "{at} {}", row.name);
                     let program = &ledger.programs[program];
                     let runs = program.exact_throughout().map(|exact| exact.runs);
                     let runs = runs.or(program.runs.value().map(|runs| runs.count));
                     let counted = row.counted.value();
-                    // Run statistics that were on in windows give estimates, in the ledger and here.
+                    // Run statistics that were on in windows give estimates in both views, which are not compared.
                     if program.runs.value().is_none_or(|runs| runs.estimate.is_none()) {
                         assert_eq!(counted.map(|counted| counted.runs), runs, "{at} {}: {:?}", row.name, row.counted);
                     }
@@ -58,7 +58,7 @@ fn intervals_add_up_to_the_ledger() {
     assert!(compared > 100 && counted_rows > 100, "{compared} {counted_rows}");
 }
 
-/// In one interval for all of the time nothing is spread: a run takes what the ledger says.
+/// With one interval for all of the time, a run has the same time as in the ledger.
 #[test]
 fn one_interval_is_the_whole() {
     let mut compared = 0;
@@ -76,7 +76,7 @@ fn one_interval_is_the_whole() {
                 (Some(exact), _) => (exact.time.value().unwrap().value, exact.is_estimate),
                 (None, runs) => (runs.unwrap().ns_per_run.unwrap(), runs.unwrap().estimate.is_some()),
             };
-            // Intervals of an estimate weigh as their runs, of which not all were measured.
+            // The average over intervals is weighted by estimated runs, not all of which were measured.
             let tolerance = if is_estimate { 0.05 } else { 1e-9 };
             let found = interval.ns_per_run.unwrap();
             assert!(
@@ -92,7 +92,7 @@ fn one_interval_is_the_whole() {
     assert!(compared > 30, "{compared}");
 }
 
-/// The samples of an interval are those that a report of that time has, which chooses them by itself.
+/// The samples of an interval equal those of a report of that time, which selects them independently.
 #[test]
 fn an_interval_is_what_a_report_of_that_time_has() {
     let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();
@@ -119,8 +119,7 @@ fn an_interval_is_what_a_report_of_that_time_has() {
         let rows: BTreeMap<usize, Count> = rows.filter(|(_, count)| *count != Count::default()).collect();
         assert_eq!(counts.values().copied().sum::<Count>(), rows.values().copied().sum());
         assert!(counts.keys().eq(rows.keys()), "interval {}: {counts:?} {rows:?}", interval.interval);
-        // A shared cost is divided by the runs of all of the time in one report, and by those of this part in the
-        // other.
+        // One report divides a shared cost by the runs of the whole time, the other by the runs of this part.
         for (of_interval, of_part) in counts.values().zip(rows.values()) {
             let at = format!("interval {}: {of_interval:?} {of_part:?}", interval.interval);
             assert!(of_interval.samples.abs_diff(of_part.samples) <= 1, "{at}");
@@ -145,7 +144,7 @@ fn table_json_and_csv_say_the_same() {
     let report = Session::open(&input).unwrap().over_time(&Options::default(), Some(10_000_000)).unwrap();
     let (table, json, csv) = written(&report);
     let event = &report.events[0];
-    // A name may hold a comma: columns are counted from the end.
+    // A name may contain a comma, so columns are counted from the end.
     let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
     let behind = |column: &str| header.len() - header.iter().position(|name| *name == column).unwrap();
     let sum_of = |kind: &str, column: &str| -> u64 {
@@ -164,7 +163,7 @@ fn table_json_and_csv_say_the_same() {
     assert_eq!(json["events"][0]["rows"].as_array().unwrap().len(), event.rows.len());
     let total = table.lines().find(|line| line.trim_start().starts_with("TOTAL")).unwrap();
     assert!(total.contains('█') && total.contains(&event.total.samples.to_string()), "{total}");
-    // A program that came later has no bars before it was loaded.
+    // A program that was loaded later has no bars before its load.
     let later = event.rows.iter().find(|row| row.loaded.is_some_and(|bound| bound.after_ns > 20_000_000)).unwrap();
     let line = table.lines().find(|line| line.contains(&later.id.unwrap().to_string())).unwrap();
     assert!(line.contains('·'), "{line}");

@@ -12,7 +12,7 @@ use support::fixtures;
 
 const EACH: [Payer; 5] = [Payer::Comm, Payer::Pid, Payer::Cgroup, Payer::Container, Payer::Cpu];
 
-/// Every way to tell payers apart: by one key, and by several.
+/// Returns all keys of payers, single and combined.
 fn keys() -> Vec<Vec<Payer>> {
     let mut keys: Vec<Vec<Payer>> = EACH.iter().map(|key| vec![*key]).collect();
     keys.push(vec![Payer::Comm, Payer::Cgroup]);
@@ -38,7 +38,7 @@ fn payers_add_up_to_the_ledger() {
                     let pairs: Count = event.rows.iter().map(|row| row.count).sum();
                     assert_eq!(event.total.count, pairs + event.others.total.count, "{at}");
                     assert_eq!(event.total.count, event.payers.iter().map(|row| row.count).sum(), "{at}");
-                    // A machine of several payers has no more than all of them.
+                    // All payers together have at most the samples of the machine.
                     let all: Count = event.payers.iter().map(|row| row.all).sum();
                     assert!(all.samples <= event.samples.samples, "{at}");
                     if options.limit.is_some() {
@@ -69,7 +69,7 @@ fn payers_add_up_to_the_ledger() {
     assert!(compared > 500, "{compared}");
 }
 
-/// The parts of `--by` are the pairs of a program and a payer, and they add up to its row.
+/// The parts of `--by` are pairs of a program and a payer, and the parts of a program add up to its row.
 #[test]
 fn parts_of_programs_are_what_payers_pay() {
     let mut compared = 0;
@@ -89,7 +89,7 @@ fn parts_of_programs_are_what_payers_pay() {
                         row.line.as_ref().map_or(Count::default(), |line| line.count),
                         parts.iter().map(|part| part.1).sum()
                     );
-                    // A program that only called another one has nothing charged to it.
+                    // A program that only called another one has no charges.
                     parts.retain(|(_, count)| *count != Count::default());
                     parts.sort();
                     let pairs = event.rows.iter().filter(|pair| pair.program == Some(row.program));
@@ -105,7 +105,7 @@ fn parts_of_programs_are_what_payers_pay() {
     assert!(compared > 400, "{compared}");
 }
 
-/// A payer's share equals a report that looks at its tasks, or at its CPU, alone.
+/// A payer's share equals a report of only its tasks, or its CPU.
 #[test]
 fn a_payer_is_what_a_report_of_it_has() {
     let mut compared = 0;
@@ -118,7 +118,7 @@ fn a_payer_is_what_a_report_of_it_has() {
                 for row in &event.payers {
                     let name = row.payer[0].label();
                     let options = match key {
-                        // A thread without a name, and a name that is a pattern, cannot be asked for.
+                        // A thread without a name, or with a pattern as name, cannot be selected.
                         Payer::Comm if name.contains([':', '*', '?', '[', '\\']) || name.is_empty() => continue,
                         Payer::Comm => Options { comms: vec![name.clone()], ..Options::default() },
                         _ => Options {
@@ -139,7 +139,7 @@ fn a_payer_is_what_a_report_of_it_has() {
     assert!(compared > 40, "{compared}");
 }
 
-/// Fields of a line, of which some are quoted as a comma is in them.
+/// Splits a line into fields; fields that contain a comma are quoted.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut is_quoted) = (vec![String::new()], false);
     for c in line.chars() {
@@ -172,7 +172,7 @@ fn table_json_and_csv_say_the_same() {
         let mut table =
             table.lines().filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("--"));
         let percent = |value: &Value| value.as_f64().map_or("n/a".into(), |percent| format!("{percent:.2}"));
-        for event in json["events"].as_array().unwrap() {
+        for (event, of_model) in json["events"].as_array().unwrap().iter().zip(&report.events) {
             let payers = event["payers"].as_array().unwrap();
             let names = |payer: &Value| [0, 1].map(|key| payer["payer"][key]["name"].as_str().unwrap().to_owned());
             assert!(table.next().unwrap().starts_with("COMM "));
@@ -189,7 +189,7 @@ fn table_json_and_csv_say_the_same() {
             }
             assert!(table.next().unwrap().starts_with("TOTAL"));
             assert!(table.next().unwrap().trim_start().starts_with("ID "));
-            for row in event["rows"].as_array().unwrap() {
+            for (row, of_model) in event["rows"].as_array().unwrap().iter().zip(&of_model.rows) {
                 let line = csv.next().unwrap();
                 assert_eq!(line[2], row["id"].as_u64().map_or(String::new(), |id| id.to_string()));
                 assert_eq!(line[3], row["name"].as_str().unwrap());
@@ -199,7 +199,11 @@ fn table_json_and_csv_say_the_same() {
                 let shown = table.next().unwrap();
                 assert!(shown.contains(&names(payer)[0]), "{shown}");
                 for share in ["program_percent", "payer_percent"] {
-                    assert!(shown.split_whitespace().any(|cell| cell == percent(&row[share])), "{share} {shown}");
+                    let percent = percent(&row[share]);
+                    let mark =
+                        if of_model.is_estimate && percent != "0.00" && percent != "100.00" { "≈" } else { "" };
+                    let cell = format!("{mark}{percent}");
+                    assert!(shown.split_whitespace().any(|shown| shown == cell), "{share} {shown}");
                 }
                 compared += 1;
             }
@@ -212,7 +216,7 @@ fn table_json_and_csv_say_the_same() {
     assert!(compared > 100, "{compared}");
 }
 
-/// At the widths that people have no line is longer, and who pays how much is there.
+/// At usual widths, no line is too long, and all payers with their shares are shown.
 #[test]
 fn tables_fit_a_terminal() {
     for path in fixtures() {
@@ -225,7 +229,7 @@ fn tables_fit_a_terminal() {
                 for line in table.lines() {
                     assert!(line.chars().count() <= width, "{}: {line}", path.display());
                 }
-                let headers = table.lines().filter(|line| line.contains("%PROGRAM ")).count();
+                let headers = table.lines().filter(|line| !line.starts_with('#') && line.contains("%PROGRAM ")).count();
                 assert_eq!(headers, report.events.len());
             }
         }

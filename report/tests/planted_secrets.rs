@@ -1,5 +1,5 @@
-//! A word of its own in every text of every kind of state, section and record that the format knows: none comes out of a redacted recording
-//! but those that docs/redact.md says stay. A kind that the format gains makes this fail until it is planted, too.
+//! Every text in every kind of state, section and record that the format knows is a unique word. A redacted recording contains only the words that
+//! docs/redact.md allows. If the format gets a new kind, this test fails until the kind is added here.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -40,15 +40,15 @@ const TIME_NS: u64 = 1_000_000;
 /// Fate of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is replaced, or goes with what it is in.
+    /// The word is replaced, or removed with its record.
     Goes,
-    /// The same, where programs are redacted, too.
+    /// The word is replaced or removed only if programs are redacted, too.
     GoesWithPrograms,
-    /// It stays.
+    /// The word stays.
     Stays,
 }
 
-/// The words that were planted.
+/// Planted words, each with its fate and a description of its place.
 #[derive(Debug, Default)]
 struct Planted(BTreeMap<String, (Fate, &'static str)>);
 
@@ -67,14 +67,14 @@ impl Planted {
         self.word(Fate::GoesWithPrograms, place)
     }
 
-    /// One that stays, as docs/redact.md says with these words.
+    /// Adds a word that stays in redacted recordings. `docs` is a text of docs/redact.md that says so.
     fn kept(&mut self, docs: &'static str) -> String {
         let text = include_str!("../../docs/redact.md").replace('\n', " ");
-        assert!(text.contains(docs), "docs/redact.md says nothing of {docs}");
+        assert!(text.contains(docs), "docs/redact.md does not mention {docs}");
         self.word(Fate::Stays, docs)
     }
 
-    /// Words that are in an output.
+    /// Returns the planted words that an output contains.
     fn in_output(&self, output: &[u8]) -> BTreeSet<&str> {
         let words = output.windows(8).filter(|bytes| bytes.starts_with(b"zq") && bytes.ends_with(b"qz"));
         let words = words.filter_map(|bytes| self.0.get_key_value(std::str::from_utf8(bytes).ok()?));
@@ -82,13 +82,13 @@ impl Planted {
     }
 }
 
-/// An event, its name, and the fields of its samples behind those that all have.
+/// An event and its name.
 struct Event {
     attr: FileAttr,
     name: String,
 }
 
-/// Number of each event.
+/// Indexes of the events.
 const MAIN: usize = 0;
 const STATE: usize = 1;
 const SAMPLER: usize = 2;
@@ -126,7 +126,7 @@ fn events(p: &mut Planted) -> Vec<Event> {
     .collect()
 }
 
-/// A recording with a word in each place, as a file and as a stream.
+/// Builds a recording with a word at every place, as a file and as a stream.
 fn recordings(p: &mut Planted) -> [(&'static str, Vec<u8>); 2] {
     let events = events(p);
     let sections: Vec<(u8, Vec<u8>)> = (0..=u8::MAX)
@@ -195,7 +195,10 @@ fn words_that_are_planted_everywhere_come_out_nowhere() {
             let left = planted.in_output(copied);
             let stay = planted.0.iter().filter(|(_, (fate, _))| *fate == Fate::Stays);
             let gone: Vec<_> = stay.filter(|(word, _)| !left.contains(word.as_str())).collect();
-            assert!(gone.is_empty(), "{container}, {level:?}: docs/redact.md says that it stays: {gone:?}");
+            assert!(
+                gone.is_empty(),
+                "{container}, {level:?}: docs/redact.md says that these words stay, but they are gone: {gone:?}"
+            );
         }
     }
 }
@@ -208,11 +211,11 @@ fn every_kind_of_state_is_planted() {
         State::Loss(state::Loss { events: Vec::new(), not_counted: false }),
         State::Cost(state::Cost::default()),
         State::Aggregation(state::Aggregation::default()),
-        State::CpuNotSampled(state::CpuNotSampled { time_ns: 1, cpu: 1, came_online: false }),
+        State::CpuNotSampled(state::CpuNotSampled { time_ns: 1, cpu: 1, came_online: false, until_ns: 2 }),
         State::BootClock(state::BootClock { time_ns: 1, to_boottime_ns: 1 }),
         State::Recording(state::RecordingId([7; 16])),
     ];
     let known: BTreeSet<u16> = planted.into_iter().chain(numbers.iter().map(State::kind)).collect();
     let missing: Vec<&u16> = State::KINDS.iter().filter(|kind| !known.contains(kind)).collect();
-    assert!(missing.is_empty(), "plant a word in the states of kind {missing:?}");
+    assert!(missing.is_empty(), "the test plants no word in states of the kinds {missing:?}; add one");
 }

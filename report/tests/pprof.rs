@@ -1,4 +1,4 @@
-//! pprof's format, read as its documentation says, beside the source lines of the same recording.
+//! pprof's format, read according to its documentation, compared with the source lines of the same recording.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -14,6 +14,8 @@ use support::fixtures;
 struct Profile {
     #[prost(message, repeated, tag = "2")]
     sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    mapping: Vec<Mapping>,
     #[prost(message, repeated, tag = "4")]
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
@@ -46,10 +48,20 @@ struct Sample {
     value: Vec<i64>,
 }
 
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Mapping {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "5")]
+    filename: i64,
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct Location {
     #[prost(uint64, tag = "1")]
     id: u64,
+    #[prost(uint64, tag = "2")]
+    mapping_id: u64,
     #[prost(message, repeated, tag = "4")]
     line: Vec<Line>,
 }
@@ -82,7 +94,7 @@ fn exported(session: &Session<'_>) -> Profile {
     Profile::decode(&bytes[..]).unwrap()
 }
 
-/// Samples by line: each in that of its innermost frame of BPF code, if that has one.
+/// Samples by source line: each sample counts for the line of its innermost BPF frame, if this has a line.
 fn by_line(profile: &Profile) -> BTreeMap<(String, i64), i64> {
     let text = |at: i64| profile.string_table[usize::try_from(at).unwrap()].clone();
     let line_of = |id: &u64| {
@@ -138,4 +150,22 @@ fn it_says_when_and_how_long() {
     let text = |at: i64| profile.string_table[usize::try_from(at).unwrap()].as_str();
     let period_type = profile.period_type.unwrap();
     assert_eq!((text(period_type.r#type), text(period_type.unit)), ("cpu-clock", "nanoseconds"));
+}
+
+/// Readers take the first mapping for the main binary, so this must be the kernel, whatever file the first frame has.
+#[test]
+fn the_kernel_is_the_first_mapping() {
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let profile = exported(&session);
+        let files: Vec<_> =
+            profile.mapping.iter().map(|mapping| profile.string_table[mapping.filename as usize].as_str()).collect();
+        let has_kernel = files.contains(&"[kernel]");
+        assert!(!has_kernel || files[0] == "[kernel]", "{}: {files:?}", path.display());
+        assert!(profile.mapping.iter().zip(1..).all(|(mapping, id)| mapping.id == id), "{}", path.display());
+        let used: std::collections::BTreeSet<u64> =
+            profile.location.iter().map(|location| location.mapping_id).collect();
+        assert!(used.iter().copied().eq(1..=files.len() as u64), "{}: {used:?}", path.display());
+    }
 }

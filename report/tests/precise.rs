@@ -1,5 +1,5 @@
-//! Precise events (PEBS, IBS): the address of a sample is the processor's, and the call chain begins where the interrupt came, some instructions
-//! later. Recordings of real machines are changed so; what they say must not change.
+//! Precise events (PEBS, IBS): the address of a sample is from the processor, and the call chain begins at the interrupt, some instructions
+//! later. Recordings of real machines are changed in this way; their reports must not change.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -7,7 +7,7 @@ use bprec_format::{CONTEXT_MAX, Endian, Events, File, RecordType, context, misc}
 use bprec_report::{Input, Options, Session};
 use std::path::Path;
 
-/// The kernel's part of a sample's chain, leaf first, and where its first word is in the file.
+/// The kernel's part of a sample's chain, leaf first, and the file offset of its first word.
 struct Kernel {
     offset: usize,
     words: Vec<u64>,
@@ -35,7 +35,7 @@ fn kernel_chains(bytes: &[u8]) -> Vec<Kernel> {
     chains
 }
 
-/// The recording with the first words of each such chain changed.
+/// The recording with the first words of each kernel chain changed.
 fn changed(bytes: &[u8], change: impl Fn(&Kernel) -> Option<Vec<u64>>) -> (Vec<u8>, usize) {
     let (mut changed, mut count) = (bytes.to_vec(), 0);
     for kernel in kernel_chains(bytes) {
@@ -68,10 +68,10 @@ fn a_chain_that_begins_behind_the_sample_changes_nothing() {
     for name in ["ratio.data", "switches.data", "xdp.data"] {
         let bytes = std::fs::read(place.join(name)).unwrap();
         let expected = answers(&bytes);
-        // The interrupt came at the leaf's next byte.
+        // The interrupt occurred at the byte after the leaf.
         let (later, count) = changed(&bytes, |kernel| Some(vec![context::KERNEL, kernel.words[0] + 1]));
         in_all[0] += count;
-        // The leaf had returned. The word that is free then is a marker of a part without addresses.
+        // The function of the leaf had returned. The unused word becomes a marker without addresses.
         let (returned, count) = changed(&bytes, |kernel| {
             let caller = *kernel.words.get(1)?;
             Some(vec![context::HV, context::KERNEL, caller - 1])

@@ -1,7 +1,7 @@
-//! Properties of any recording, damaged ones too: all outputs have the same totals, a recording rewritten or recovered
-//! once stays as it is, and memory stays in proportion to the input.
+//! Properties of every recording, also of damaged ones: all outputs have the same totals, a second rewrite or recovery
+//! changes nothing, and memory stays in proportion to the input.
 //!
-//! `BPREC_PROPERTIES` says how many damaged recordings are tried; the default suits CI.
+//! `BPREC_PROPERTIES` is the number of damaged recordings to try; the default suits CI.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::print_stderr, reason = "a test")]
 
@@ -21,7 +21,7 @@ use damaged::{Numbers, inputs, mutate};
 use limits::within_limits;
 use totals::totals_agree;
 
-/// Damaged recordings that are tried.
+/// Number of damaged recordings to try.
 const TRIED: u64 = 1000;
 
 fn rewritten(bytes: &[u8], repair: bool) -> Option<Vec<u8>> {
@@ -41,7 +41,7 @@ fn properties_hold_of_damaged_recordings() {
         let (name, original) = &inputs[numbers.below(inputs.len())];
         let other = &inputs[numbers.below(inputs.len())].1;
         let mut bytes = original.clone();
-        // Each input as it is, once; then damaged.
+        // Each input is tested once unchanged, then damaged.
         if round >= inputs.len() as u64 {
             mutate(&mut bytes, other, &mut numbers);
         }
@@ -52,11 +52,14 @@ fn properties_hold_of_damaged_recordings() {
             for repair in [false, true] {
                 let Some(once) = rewritten(&bytes, repair) else { continue };
                 let twice = rewritten(&once, repair);
-                assert!(twice.is_some_and(|twice| twice == once), "{about}, repair {repair}: it changes once more");
+                assert!(
+                    twice.is_some_and(|twice| twice == once),
+                    "{about}, repair {repair}: a second rewrite changes the file"
+                );
                 again += 1;
             }
         });
     }
-    eprintln!("{tried} recordings, totals of {compared} compared, {again} written twice");
+    eprintln!("{tried} recordings: totals of {compared} compared, {again} rewritten twice");
     assert!(compared > tried / 4 && again > tried / 2, "{compared} and {again} of {tried}");
 }

@@ -1,5 +1,5 @@
-//! Reports of perf's recordings of BPF programs in guests, on three architectures, against what each guest's own perf
-//! printed about the same file. Skipped where the recordings are not there.
+//! Reports of perf's recordings of BPF programs in guests, on three architectures, compared with the output of each guest's own perf
+//! for the same file. Skipped if the recordings are missing.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use bprec_report::model::{Count, Known, Line, Report, Share};
@@ -28,10 +28,10 @@ struct Printed {
     samples: String,
     weight: u64,
     shares: BTreeMap<String, f64>,
-    /// Rows that make up each share: each was rounded.
+    /// Number of rows, each rounded by perf, that add up to each share.
     rows: BTreeMap<String, u32>,
-    /// Share of kernel addresses that perf has no name for: of programs that lie in a page with a trampoline or with
-    /// programs that have been unloaded, which perf takes for the page's.
+    /// Share of kernel addresses that perf does not name. They are of programs in the same page as a trampoline or as unloaded programs, because perf
+    /// takes the whole page for these.
     unknown: f64,
 }
 
@@ -53,7 +53,7 @@ fn printed(text: &str) -> Vec<Printed> {
         } else if let Some((share, rest)) = line.trim().split_once('%')
             && let Some((_, symbol)) = rest.split_once("[k] bpf_prog_")
             && let Ok(share) = share.parse::<f64>()
-            // The kernel has functions of its own that start like this.
+            // The names of some kernel functions start in the same way.
             && u64::from_str_radix(symbol.get(..16).unwrap_or(""), 16).is_ok()
         {
             let name = symbol.trim().get(17..).unwrap_or("").to_owned();
@@ -63,14 +63,14 @@ fn printed(text: &str) -> Vec<Printed> {
         } else if let Some((share, rest)) = line.trim().split_once('%')
             && rest.contains("[k] 0x")
         {
-            // Rounded to the nearest hundredth.
+            // perf rounds to the nearest hundredth, so the share may be 0.005 larger.
             events.last_mut().unwrap().unknown += share.parse::<f64>().unwrap() + 0.005;
         }
     }
     events
 }
 
-/// Own code, helpers, entry and inclusive.
+/// The columns self, helper, entry and inclusive.
 fn columns(line: &Line) -> [Count; 4] {
     let columns = line.columns.as_ref().unwrap();
     let count = |share: &Known<Share>| share.value().map(|share| share.count).unwrap_or_default();
@@ -119,8 +119,8 @@ fn self_shares_are_those_that_perf_printed() {
                 assert_eq!(shortened(samples.samples), expected.samples, "{at}: samples");
                 assert_eq!(samples.weight, expected.weight, "{at}: weight");
                 if name == "fentry" {
-                    // perf puts a symbol that comes into a trampoline's page at the trampoline's place, so that it shows
-                    // samples in programs that have none at their addresses.
+                    // perf maps a new symbol in a trampoline's page to the address of the trampoline, so it shows samples at addresses of programs
+                    // that have no samples.
                     continue;
                 }
                 let mut shares = shares(&report, event);
@@ -134,7 +134,10 @@ fn self_shares_are_those_that_perf_printed() {
                 }
                 // perf leaves out rows below a hundredth of a per cent.
                 unnamed -= shares.values().filter(|share| **share >= 0.01).sum::<f64>();
-                assert!(unnamed >= -1e-9, "{at}: {unnamed} more than perf has, with all that it has no name for");
+                assert!(
+                    unnamed >= -1e-9,
+                    "{at}: our shares exceed perf's by {unnamed}, even with its unnamed addresses"
+                );
             }
         }
     }
@@ -176,7 +179,7 @@ fn sums_are_exact() {
     }
 }
 
-/// The same bytes with any number of threads, and in every output the same sums.
+/// Outputs have the same bytes with any number of threads, and all outputs have the same sums.
 #[test]
 fn output_depends_on_nothing_but_the_recording() {
     let Some(dir) = recordings("output_depends_on_nothing_but_the_recording") else { return };
@@ -223,7 +226,7 @@ fn selections_part_the_samples() {
     }
 }
 
-/// Programs of a name that are loaded and unloaded during a recording have rows of their own, with their times.
+/// Programs with one name that are loaded and unloaded during a recording have separate rows, with their times.
 #[test]
 fn programs_that_come_and_go_are_told_apart() {
     let Some(dir) = recordings("programs_that_come_and_go_are_told_apart") else { return };

@@ -1,6 +1,6 @@
-//! Recovering: whatever is left of a recording opens in perf, with every sample that is there whole.
+//! Recovering: perf opens the recovered file of every cut-off recording, with all complete samples.
 //!
-//! `BPREC_CUTS` says how often the recordings are cut; the default suits CI.
+//! `BPREC_CUTS` is the number of cuts; the default suits CI.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -14,10 +14,10 @@ use std::process::Command;
 use bprec_format::RecordType;
 use bprec_report::{RewriteOptions, Source, rewrite};
 
-/// Cuts of all recordings together.
+/// Number of cuts, for all recordings together.
 const CUTS: usize = 1000;
 
-/// Rest of a recording, and the original that it comes from.
+/// A cut-off recording, and its name for messages.
 struct Rest {
     name: String,
     bytes: Vec<u8>,
@@ -33,8 +33,8 @@ fn rest(name: &str, bytes: &[u8], len: usize) -> Rest {
     Rest { name: format!("{name}, {len} bytes"), bytes }
 }
 
-/// Recordings whose samples perf prints a line each for: not of events that are read together, nor traces that become
-/// samples. `small` leaves out the large ones.
+/// Small recordings for which perf prints one line per sample: without groups of events that are read together, and without traces that perf turns
+/// into samples.
 fn inputs() -> Vec<(String, Vec<u8>)> {
     let is_simple = |file: &common::CorpusFile| {
         let other_lines = ["add_counter", "aux_data"].iter().any(|part| file.name.contains(part));
@@ -53,7 +53,7 @@ fn inputs() -> Vec<(String, Vec<u8>)> {
     inputs
 }
 
-/// Samples that a little-endian file has whole, counted by nothing but the sizes of its records; `None` for other forms.
+/// Number of complete samples in a little-endian file, counted only by the sizes of its records; `None` for other containers.
 fn counted_by_size(bytes: &[u8]) -> Option<u64> {
     let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     if !bytes.starts_with(b"PERFILE2") || word(8)? != 104 {
@@ -75,14 +75,14 @@ fn counted_by_size(bytes: &[u8]) -> Option<u64> {
     Some(samples)
 }
 
-/// Recovers, and has perf count the samples; whether there was something to recover.
+/// Recovers a cut-off recording and compares the number of samples with perf's; returns true if there were records to recover.
 fn is_opened(rest: &Rest, path: &Path) -> bool {
     let Rest { name, bytes } = rest;
     let walked = common::walk(bytes).map_or(0, |walk| walk.counts.get(&RecordType::SAMPLE).copied().unwrap_or(0));
     let is_plain_rest = bytes.get(48..56) == Some(&[0; 8]) && bytes.get(8) == Some(&104);
     if is_plain_rest && let Some(counted) = counted_by_size(bytes) {
         assert!(walked <= counted, "{name}: {walked} of {counted} samples");
-        // Behind the records a whole file has features, which may look like anything.
+        // In a complete file, the count by sizes goes on into the features after the records, which may look like records.
         assert!(walked == counted || bytes.len() > 104, "{name}");
     }
     let mut out = Cursor::new(Vec::new());
@@ -93,7 +93,7 @@ fn is_opened(rest: &Rest, path: &Path) -> bool {
     }
     let written = out.into_inner();
     let kept = common::walk(&written).unwrap().counts.get(&RecordType::SAMPLE).copied().unwrap_or(0);
-    // Behind damage the walk finds nothing.
+    // The walk stops at damaged records, but a recovery keeps the records after them.
     assert!(kept == walked || kept > walked && name.contains("corrupted"), "{name}: {kept} of {walked} samples");
     std::fs::write(path, written).unwrap();
     let perf = Command::new("perf").args(["script", "-f", "-F", "time,event", "-i"]).arg(path).output().unwrap();
@@ -102,7 +102,7 @@ fn is_opened(rest: &Rest, path: &Path) -> bool {
     true
 }
 
-/// Cut anywhere, a recording opens in perf, with every sample that was there whole.
+/// perf opens a recording that was cut anywhere, with all complete samples.
 #[test]
 fn perf_opens_what_was_cut_off() {
     const NAME: &str = "perf_opens_what_was_cut_off";
@@ -112,7 +112,7 @@ fn perf_opens_what_was_cut_off() {
     }
     let inputs = inputs();
     let cuts = std::env::var("BPREC_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(CUTS);
-    // Each rest as it is, with all but the header's end written; then cut anywhere.
+    // First each complete recording with an unfinished header, then recordings that are cut anywhere.
     let mut rests: Vec<Rest> = inputs.iter().map(|(name, bytes)| rest(name, bytes, bytes.len())).collect();
     let mut seed = 1u64;
     for round in 0..cuts {
@@ -130,6 +130,6 @@ fn perf_opens_what_was_cut_off() {
         let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
         handles.into_iter().map(|handle| handle.join().unwrap()).sum()
     });
-    eprintln!("{} rests of {} recordings, {opened} with something to recover", rests.len(), inputs.len());
+    eprintln!("{} cut-off files of {} recordings, {opened} can be recovered", rests.len(), inputs.len());
     assert!(4 * opened > 3 * rests.len(), "{opened} of {}", rests.len());
 }

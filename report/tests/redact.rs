@@ -1,4 +1,4 @@
-//! Redaction: what recordings say of their machine is in nothing that is made of the redacted ones, and what programs cost is as before.
+//! Redaction: outputs of redacted recordings contain nothing that identifies the machine, and costs of programs do not change.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -21,18 +21,18 @@ use outputs::{outputs, redacted};
 /// Secrets of a recording.
 #[derive(Default)]
 struct Secrets {
-    /// By their first four bytes.
+    /// Texts by their first four bytes.
     texts: HashMap<[u8; 4], HashSet<Vec<u8>>>,
     addresses: HashSet<u64>,
 }
 
-/// Names that are everyone's, or that are words of reports and of the format.
+/// Names that exist on all machines, or that are words of reports and of the format.
 const PUBLIC: [&str; 14] = [
     "bprec",
     "bprec-load",
     "perf",
     "swapper",
-    // Threads of the kernel, called as the functions that they run.
+    // Names of kernel threads that are also names of kernel functions.
     "khugepaged",
     "kthreadd",
     "[heap]",
@@ -47,7 +47,7 @@ const PUBLIC: [&str; 14] = [
 
 impl Secrets {
     fn text(&mut self, text: &[u8]) {
-        // Shorter ones may be anything.
+        // Texts of fewer than four bytes may occur by chance.
         if let Some(start) = text.first_chunk::<4>().filter(|_| !PUBLIC.iter().any(|word| word.as_bytes() == text)) {
             self.texts.entry(*start).or_default().insert(text.to_vec());
         }
@@ -55,7 +55,7 @@ impl Secrets {
 
     fn address(&mut self, addr: u64) {
         const VSYSCALL: std::ops::Range<u64> = 0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000;
-        // Smaller ones may be numbers.
+        // Smaller values may be ordinary numbers.
         if (1 << 32..CONTEXT_MAX).contains(&addr) && !VSYSCALL.contains(&addr) {
             self.addresses.insert(addr);
         }
@@ -150,7 +150,7 @@ impl Secrets {
                 Feature::HOSTNAME => self.text(Text::parse(bytes, offset, endian).unwrap().value.0),
                 Feature::CMDLINE => {
                     let words = TextList::parse(bytes, offset, endian).unwrap().value.0;
-                    // Single words, as options, may be words of reports.
+                    // Words that look like options may also be words of reports.
                     words.iter().filter(|word| word.starts_with(b"/")).for_each(|word| self.text(word));
                 }
                 Feature::BUILD_ID => {
@@ -185,14 +185,14 @@ impl Secrets {
         }
     }
 
-    /// The first secret in an output.
+    /// Finds the first secret in an output.
     fn found_in(&self, output: &[u8]) -> Option<String> {
         let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte));
         for (at, start) in output.windows(4).enumerate() {
             let Some(texts) = self.texts.get(start) else { continue };
             let is_alone = |text: &&Vec<u8>| {
                 let end = at + text.len();
-                // Threads of the kernel may be called as its modules are, whose names stay.
+                // Names of modules stay, and a kernel thread may have the name of a module.
                 let is_module = output.get(end..).is_some_and(|rest| rest.starts_with(b".ko"));
                 output[at..].starts_with(text)
                     && !is_module
@@ -214,7 +214,7 @@ impl Secrets {
         None
     }
 
-    /// The first address in binary data, in either byte order.
+    /// Finds the first address in binary data, in either byte order.
     fn address_in(&self, output: &[u8]) -> Option<String> {
         let mut words = output.windows(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
         words
@@ -240,7 +240,7 @@ fn inputs() -> Vec<(String, Vec<u8>)> {
     let fits = |(name, bytes): &(String, Vec<u8>)| {
         bytes.len() < 400_000 && (cfg!(feature = "zstd") || !(name.ends_with("/z.data") || name.contains("compressed")))
     };
-    // Redacted as it is: its names are those that redaction gives to others.
+    // This recording is already redacted: it contains names that redaction generates.
     let is_redacted = |name: &str| name.ends_with("busy.data");
     inputs
         .filter(|(name, _)| !is_redacted(name))
@@ -260,7 +260,7 @@ fn no_secret_is_in_a_redacted_recording_or_in_what_is_made_of_it() {
         seen += usize::from(secrets.found_in(&bytes).is_some());
         assert_eq!(secrets.found_in(&recording), None, "{name}");
         assert_eq!(secrets.address_in(&recording), None, "{name}");
-        // All kinds of them, of some: the fixtures are ours and have all that there is.
+        // Only some recordings are checked in all outputs; the fixtures have all kinds of data.
         if name.starts_with("linux-7.2") || checked % 8 == 0 {
             for (what, output) in outputs(&recording) {
                 assert_eq!(secrets.found_in(&output), None, "{name}: {what}");
@@ -272,10 +272,10 @@ fn no_secret_is_in_a_redacted_recording_or_in_what_is_made_of_it() {
         checked > 30 && texts > 1000 && addresses > 10_000,
         "{checked} recordings, {texts} texts, {addresses} addresses"
     );
-    assert!(seen > 30, "only of {seen} recordings a secret is found in themselves");
+    assert!(seen > 30, "secrets were found in only {seen} of the original recordings");
 }
 
-/// Facts of a document about programs, without the redacted ones: owners, attach points and pins.
+/// Facts of a JSON document about programs, without those that redaction changes: owners, attach points and pins.
 fn without_names(document: &[u8]) -> Vec<String> {
     fn strip(value: &mut serde_json::Value) {
         match value {
@@ -302,14 +302,14 @@ fn without_names(document: &[u8]) -> Vec<String> {
     }
     let mut value = serde_json::from_slice(document).unwrap();
     strip(&mut value);
-    // The fixtures' programs are all of one process.
+    // All programs of the fixtures belong to one process, whose name and pseudonym are left out.
     let is_comm = |word: &&str| word.starts_with("comm-") || *word == "bprec-load";
     let words =
         |line: &str| line.split(['/', ' ', '"']).filter(|word| !is_comm(word)).map(str::to_owned).collect::<Vec<_>>();
     serde_json::to_string_pretty(&value).unwrap().lines().map(|line| words(line).join(" ")).collect()
 }
 
-/// The first place where two texts differ.
+/// Finds the first difference between two texts.
 fn difference<'t>(before: &'t [String], after: &'t [String]) -> Option<(&'t String, &'t String)> {
     assert_eq!(before.len(), after.len());
     before.iter().zip(after).find(|(before, after)| before != after)
@@ -341,7 +341,7 @@ fn what_programs_cost_is_as_before() {
         };
         assert_eq!(difference(&rows(&table), &rows(&new_table)), None, "{name}");
 
-        // The listing of the code, too: its calls reach what they reached.
+        // Calls in the listing of the code have the same targets as before.
         let query = Options { programs: vec!["*".parse().unwrap()], ..Options::default() };
         let code = |bytes: &[u8]| {
             let input = Input::from_bytes("recording", bytes.to_vec());
@@ -356,9 +356,9 @@ fn what_programs_cost_is_as_before() {
     }
 }
 
-/// The lines of a text but those with names of files and bytes of code, with an X for each long hexadecimal number.
+/// Lines of a text without file names and machine code; each long hexadecimal number is replaced by an X.
 fn without_addresses(text: &str) -> Vec<String> {
-    // Addresses are put together from parts on arm64.
+    // Left out as well: `mov` instructions, several of which load the parts of an address on arm64.
     let left_out = ["\"file\":", "\"bytes\":", "\"text\": \"mov"];
     let kept = text.lines().filter(|line| !left_out.iter().any(|part| line.contains(part)));
     let is_address = |digits: &str| digits.len() > 6 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -377,7 +377,7 @@ fn programs_have_no_names_and_no_code_where_that_is_asked_for() {
         let mut secrets = Secrets::default();
         for section in Metadata::of_file(&file).feature(Feature::BPF_PROG_INFO) {
             for info in BpfProgInfoSection::new(&section.bytes, section.offset, file.endian()).unwrap().flatten() {
-                // With something behind it, it is a word of others, too.
+                // Names of the recorder's own programs also occur as words of reports.
                 secrets.text(info.name().filter(|name| !name.starts_with(b"bprec_")).unwrap_or_default());
                 secrets.text(&info.tag().unwrap().0);
                 secrets.text(info.xlated_insns().unwrap_or_default());
@@ -394,15 +394,15 @@ fn programs_have_no_names_and_no_code_where_that_is_asked_for() {
     }
 }
 
-/// The numbers in a document and how they are nested: no text, and nothing of what is left out with programs. Lists are in the order of their
-/// numbers, as names decide between equal ones.
+/// The numbers in a document and their nesting, without texts and without data that is removed with programs. Lists are sorted by their
+/// numbers, because names decide the order of equal entries.
 fn numbers(document: &[u8]) -> serde_json::Value {
     use serde_json::Value;
     fn strip(value: &mut Value) {
         match value {
             Value::String(text) => text.clear(),
             Value::Object(fields) => {
-                // Types and code, and sets of names.
+                // These members have sets of names, or facts about types and code, which redaction changes.
                 for name in ["owners", "pins", "metadata", "tag", "notes", "btf_id"] {
                     fields.remove(name);
                 }
@@ -442,7 +442,7 @@ fn numbers_and_trees_are_as_before_at_both_levels() {
         let before = documents(&bytes);
         for level in [Redact::Machine, Redact::MachineAndPrograms] {
             let after = documents(&redacted(&bytes, level).unwrap());
-            assert_eq!(before.2, after.2, "{name}, {level:?}: lines of the trees");
+            assert_eq!(before.2, after.2, "{name}, {level:?}: the trees have different lines");
             assert!(before.0 == after.0, "{name}, {level:?}: programs differ");
             assert!(before.1 == after.1, "{name}, {level:?}: trees differ");
         }

@@ -1,4 +1,4 @@
-//! `script` against what perf prints: the installed one for the corpus, the guests' own for their recordings.
+//! Output of `script`, compared with the installed perf for the corpus, and with the guests' own perf for their recordings.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 #[path = "../../format/tests/common/mod.rs"]
@@ -22,15 +22,15 @@ fn ours(path: &Path, options: &ScriptOptions) -> (String, ScriptSummary) {
     (String::from_utf8(text).unwrap(), summary)
 }
 
-/// Files whose text differs from perf's beyond [`normal`], and why.
+/// Files whose text differs from perf's even after [`normal`], and the reason.
 const DIFFERENT: [(&str, &str); 3] = [
     ("intel_pt-4.14", "perf decodes the hardware trace into samples of its own"),
     ("aggregatable_perf2", "maps whose file offset is not a multiple of the page size"),
     ("jit_symbol", "maps whose file offset is not a multiple of the page size"),
 ];
 
-/// perf 6.1 prints frames in user space as offsets in their file, when they are frames of a call chain. Maps are aligned
-/// to pages, so that the last twelve bits are those of the address.
+/// Reduces user-space frames of call chains to their last twelve bits. perf 6.1 prints these frames as offsets in their file, and maps are aligned to
+/// pages, so only these bits are equal in offset and address.
 fn normal(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -75,7 +75,7 @@ fn samples_are_printed_as_perf_prints_them() {
             .arg(&path)
             .output()
             .unwrap();
-        // Symbols that this perf refuses, the index has from other readers.
+        // Files that perf rejects are not compared; for these, the index has symbols from other readers.
         if !perf.status.success() {
             continue;
         }
@@ -92,12 +92,12 @@ fn samples_are_printed_as_perf_prints_them() {
     assert!(compared >= 8, "only {compared} files compared");
 }
 
-/// A line of the guests' text without what our lines cannot know, names of kernel and user functions and where user
-/// functions are from after an exec; and the BPF program that it names.
+/// Removes facts that our output cannot have from a line of the guests' perf: names of kernel and user functions, and the files of user functions
+/// after an exec. Also returns the BPF program in the line.
 fn without_symbols(line: &str) -> (String, String) {
     let unnamed = || {
         let (front, dso) = line.rsplit_once(" (").filter(|_| !line.contains("PERF_RECORD_"))?;
-        // Names of functions may hold blanks: the address is the last word of hexadecimal digits before them.
+        // Names of functions may contain blanks: the address is the last word of hexadecimal digits before them.
         let is_address = |word: &str| word.len() >= 4 && word.bytes().all(|b| b.is_ascii_hexdigit());
         let mut front = front;
         loop {
@@ -111,15 +111,15 @@ fn without_symbols(line: &str) -> (String, String) {
         Some((front.to_owned(), program.to_owned()))
     };
     let (line, program) = unnamed().unwrap_or_else(|| (line.to_owned(), String::new()));
-    // Their perf forgets a task's name when the task ends, although samples may follow.
+    // Names of tasks are left out: the guests' perf forgets a task's name when the task ends, although samples may follow.
     match line.find('[') {
         Some(at) if !line.contains("PERF_RECORD_") && !line.starts_with('\t') => (line[at..].to_owned(), program),
         _ => (line, program),
     }
 }
 
-/// Output of the guests' perf beside their recordings, big-endian ones included: every sample, every frame and every
-/// side-band record in the same order.
+/// For the recordings of guests, also big-endian ones, the output equals that of the guests' perf: every sample, every frame and every side-band
+/// record, in the same order.
 #[test]
 fn recordings_of_guests_are_printed_as_their_perf_printed_them() {
     let mut compared = BTreeMap::new();
@@ -136,11 +136,11 @@ fn recordings_of_guests_are_printed_as_their_perf_printed_them() {
         let mut theirs: Vec<(String, String)> = theirs.lines().map(without_symbols).collect();
         let is_arm64_chain = path.parent().is_some_and(|dir| dir.display().to_string().contains("arm64"));
         if is_arm64_chain && path.ends_with("hw-a-g.data") {
-            // Their perf guesses the caller of leaf functions in user space from the link register.
+            // Frames that only perf prints are left out: it guesses the caller of leaf functions in user space from the link register.
             let mut mine = ours.iter().peekable();
             theirs.retain(|line| mine.next_if(|ours| ours.0 == line.0).is_some() || !line.0.starts_with('\t'));
         }
-        // Their perf places some programs that share a page with a trampoline in the trampoline, and does not name them.
+        // The guests' perf assigns some programs to a trampoline in the same page, and does not name them.
         let same = |a: &(String, String), b: &(String, String)| a.0 == b.0 && (a.1 == b.1 || b.1.is_empty());
         let differs = ours.iter().zip(&theirs).enumerate().find(|(_, (a, b))| !same(a, b));
         assert_eq!((differs, ours.len()), (None, theirs.len()), "{}", path.display());

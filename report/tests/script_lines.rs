@@ -1,5 +1,5 @@
-//! Lines of `script`: fields by event, fields of tracepoints, stacks that the processor kept, records
-//! that cannot be read. The installed perf is asked where it can read the same file.
+//! Lines of `script`: fields by event, fields of tracepoints, branch stacks of the processor, records
+//! that cannot be read. Compared with the installed perf, if it can read the same file.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 #[path = "../../format/tests/common/mod.rs"]
@@ -29,7 +29,7 @@ fn corpus(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/corpus").join(name)
 }
 
-/// perf prints the state, 130, as `D|K`: 2 and 128.
+/// perf prints the state as `D|K` (2 and 128), `script` as the number 130.
 #[test]
 fn tracepoints_are_printed_field_by_field() {
     let mut source = Source::open(corpus("perf_with_tracepoint_event.data")).unwrap();
@@ -42,7 +42,7 @@ fn tracepoints_are_printed_field_by_field() {
     );
 }
 
-/// Values are those that perf 7.2 prints of a recording that a guest's perf made; R+ is 256, S is 1.
+/// The values must be those that perf 7.2 prints for a recording made by a guest's perf. States are numbers here: 256 for R+, 1 for S.
 #[test]
 fn switches_have_the_values_that_perf_prints() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/recordings/amd64-6.1/tp.data");
@@ -63,7 +63,7 @@ fn switches_have_the_values_that_perf_prints() {
     assert_eq!(ours, perf);
 }
 
-/// A file with one event whose samples are these bodies, and nothing else.
+/// Builds a file with one event and samples with these bodies.
 fn file_of(attr: EventAttr, bodies: &[Vec<u8>]) -> Vec<u8> {
     let event = FileAttr { attr, ids: vec![7] };
     let layout = SampleLayout::new(&event.attr, Endian::Little);
@@ -97,7 +97,7 @@ fn words(words: &[u64]) -> Vec<u8> {
 const TASK: u64 = 42 << 32 | 42;
 const TIME_NS: u64 = 5_000_000_000;
 
-/// Output of the installed perf, without the widths of its columns; `None` where there is none.
+/// Output of the installed perf, without the widths of its columns; `None` without perf.
 fn perf(bytes: &[u8], arguments: &[&str]) -> Option<String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
@@ -106,7 +106,7 @@ fn perf(bytes: &[u8], arguments: &[&str]) -> Option<String> {
     Some(trimmed(&String::from_utf8(output.stdout).unwrap()))
 }
 
-/// Versions of perf differ in the width of the thread's number.
+/// Removes the column widths, because versions of perf differ in the width of the thread id.
 fn trimmed(text: &str) -> String {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     text.lines().map(|line| format!("{}\n", words(line))).collect()
@@ -134,7 +134,7 @@ fn memory_events_show_address_and_weight() {
         flags: AttrFlags::SAMPLE_ID_ALL,
         ..EventAttr::default()
     };
-    // A load that hit the first level, and the last two words: how long it took, and what it was.
+    // A load that hit the first-level cache; the last two words are its latency and its data source.
     let body = words(&[0x40_1000, TASK, TIME_NS, 0x7f00_1234, 100, 37, 0x6810_0142]);
     let options = ScriptOptions::default();
     let text = same_as_perf(TEST, file_of(attr, &[body]), &["-F", "-data_src"], &options);
@@ -148,7 +148,7 @@ fn stacks_that_the_processor_kept_replace_walked_ones() {
         kind: event_type::HARDWARE,
         sample_period: 100,
         sample_type: fields.into_iter().fold(SampleType::IP, SampleType::with),
-        // Any call in user mode, as a stack.
+        // PERF_SAMPLE_BRANCH_CALL_STACK in user mode.
         branch_sample_type: 1 << 11 | 1,
         flags: AttrFlags::SAMPLE_ID_ALL,
         ..EventAttr::default()
@@ -167,7 +167,7 @@ fn stacks_that_the_processor_kept_replace_walked_ones() {
 #[test]
 fn records_that_cannot_be_read_are_named_where_they_are() {
     let (mut bytes, made) = generate_bytes(&Shape { record_bytes: 100_000, ..Shape::default() }).unwrap();
-    // The length of a call chain in the middle.
+    // Damages the length of a call chain in the middle of the recording.
     let file = bprec_format::File::parse(&bytes).unwrap();
     let samples = file.records().flatten().filter(|record| record.kind == RecordType::SAMPLE);
     let damaged = samples.skip(made.samples as usize / 2).find(|sample| sample.bytes.len() < 250).unwrap();
@@ -218,7 +218,7 @@ fn parts_of_the_time_are_the_same_in_script_rewrite_and_report() {
         let rewritten = by_prog(&Input::from_bytes("test", out.into_inner()), &Options::default()).unwrap();
         assert_eq!(rewritten.events[0].samples.samples, selected, "{range}");
     }
-    assert!(parts >= 4, "{parts} of the ranges are parts");
+    assert!(parts >= 4, "only {parts} ranges select a part of the samples");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn rewriting_counts_samples_as_reports_do() {
     assert_eq!(summary.samples, made.samples);
 }
 
-/// A stream without features becomes a file without features, of which nothing is missing.
+/// A stream without features becomes a complete file without features.
 #[test]
 fn a_whole_file_without_features_was_not_cut_off() {
     let mut out = Cursor::new(Vec::new());
@@ -268,5 +268,5 @@ fn a_whole_file_without_features_was_not_cut_off() {
 #[test]
 fn a_file_of_another_kind_is_called_so() {
     let error = Kind::detect(b"# not a recording\n").unwrap_err();
-    assert_eq!(error.to_string(), "offset 0x0: file: this is no perf.data: it starts with \"# not a \"");
+    assert_eq!(error.to_string(), "offset 0x0: file: it starts with \"# not a \", not with \"PERFILE2\"");
 }

@@ -1,4 +1,4 @@
-//! Several files are one recording: committed recordings, cut into files as `--switch-output` writes them, have the numbers of the whole.
+//! Several files are one recording: committed recordings, cut into files like those of `--switch-output`, give the same numbers as the whole.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 #[path = "support/states.rs"]
@@ -32,7 +32,7 @@ fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings").join(name)).unwrap()
 }
 
-/// A record with its time, 0 where it has none, and the state that it carries.
+/// A record with its time (0 if it has none) and its state.
 struct Timed<'a> {
     record: Record<'a>,
     event: usize,
@@ -65,7 +65,7 @@ fn timed<'a>(record: Record<'a>, events: &Events, states: usize) -> Timed<'a> {
     Timed { record, event, id, time_ns, state }
 }
 
-/// Programs and code that come and go, listed as they are at a moment: what came before it and has not gone.
+/// Appends the records of programs and code that exist at a moment: registered before it and not unregistered yet.
 fn listed(all: &[Timed<'_>], events: &Events, before_ns: u64, data: &mut Vec<u8>) {
     let mut there: Vec<(u64, bool, Vec<u8>)> = Vec::new();
     let mut code: Vec<&Timed<'_>> = all.iter().filter(|it| it.time_ns < before_ns).collect();
@@ -103,7 +103,7 @@ fn listed(all: &[Timed<'_>], events: &Events, before_ns: u64, data: &mut Vec<u8>
     there.iter().for_each(|(.., bytes)| data.extend_from_slice(bytes));
 }
 
-/// Counts at a moment between two readings, as if programs had run evenly.
+/// Counts at a moment between two readings, interpolated linearly.
 fn reading_at(all: &[Timed<'_>], time_ns: u64) -> Option<State> {
     let readings = || {
         all.iter().filter_map(|it| match &it.state {
@@ -129,8 +129,8 @@ fn reading_at(all: &[Timed<'_>], time_ns: u64) -> Option<State> {
     }))
 }
 
-/// Cuts a recording at these parts of its time, in per cent, as the recorder switches files. Of a gap of so many per cent before the cuts nothing is
-/// kept; counts are read at its ends.
+/// Cuts a recording at these percentages of its time, as the recorder switches files. `gap` per cent of the time before each cut are left out; counts
+/// are read at the ends of this gap.
 fn cut(bytes: &[u8], cuts: &[u64], gap: u64) -> Vec<Vec<u8>> {
     let parsed = File::parse(bytes).unwrap();
     let endian = parsed.endian();
@@ -171,7 +171,7 @@ fn cut(bytes: &[u8], cuts: &[u64], gap: u64) -> Vec<Vec<u8>> {
             let is_kept = match &it.state {
                 Some(State::Session(_)) => *start_ns == 0,
                 Some(State::Cost(_) | State::Loss(_)) => is_last,
-                // Names are looked up at the end of each file.
+                // The recorder writes the names that it looked up at the end of each file, so each part gets them.
                 Some(state @ (State::KernelSymbols(_) | State::FileFunctions(_))) => {
                     append(std::slice::from_ref(state), last.min(end_ns), &parsed.attrs()[states], endian, &mut data);
                     false
@@ -226,7 +226,7 @@ fn with_sample_time(parsed: &File<'_>, data: &[u8], time: SampleTime, endian: En
     file(parsed.attrs(), data, &features.collect::<Vec<_>>(), endian)
 }
 
-/// The same with another feature.
+/// Returns the recording with one more feature section.
 fn with_feature(bytes: &[u8], feature: Feature, section: &[u8]) -> Vec<u8> {
     let parsed = File::parse(bytes).unwrap();
     let features = parsed.features().iter().map(|(bit, _)| match Feature(*bit) {
@@ -257,7 +257,7 @@ fn outputs(input: &Input) -> Vec<(String, String)> {
                 let mut json = Vec::new();
                 report.write_json(&mut json).unwrap();
                 let mut value: Value = serde_json::from_slice(&json).unwrap();
-                // Nothing else says of how many files a recording is.
+                // Only this member of the JSON depends on the number of files.
                 value.get_mut("recording").and_then(Value::as_object_mut).map(|recording| recording.remove("files"));
                 serde_json::to_writer_pretty(out, &value).unwrap();
             });
@@ -282,7 +282,7 @@ fn outputs(input: &Input) -> Vec<(String, String)> {
             maps(input, &MapsOptions { json, ..MapsOptions::default() }, out).unwrap();
         });
     }
-    for format in [ExportFormat::Folded, ExportFormat::Speedscope, ExportFormat::Pprof, ExportFormat::Firefox] {
+    for format in ExportFormat::ALL {
         put(&format!("{format:?}"), &|out| {
             session.export(&Options::default(), format, out).unwrap();
         });
@@ -296,7 +296,7 @@ fn several_files_have_the_numbers_of_the_whole() {
         let whole = bytes(name);
         let expected = outputs(&Input::from_bytes("part-0.data", whole.clone()));
         let mut parts = inputs(cut(&whole, &[30, 55, 80], 0));
-        // In any order.
+        // The order of the files does not matter.
         parts.rotate_left(2);
         let found = outputs(&Input::join(parts).unwrap());
         assert_eq!(found.len(), expected.len());
@@ -307,7 +307,7 @@ fn several_files_have_the_numbers_of_the_whole() {
     }
 }
 
-/// Time between two files does not count, and is said.
+/// The time between two files is not part of the recording, and is reported.
 #[test]
 fn a_gap_between_files_counts_for_nothing() {
     let whole = bytes("linux-6.1/ratio.data");
@@ -353,7 +353,7 @@ fn files_that_are_not_of_one_recording_are_refused() {
     let host = refused(vec![first.clone(), with_feature(&second, Feature::HOSTNAME, &host)]);
     assert!(host.contains("part-0.data and part-1.data: recorded on different machines or boots: host"), "{host}");
 
-    // A recorder that says that the machine had booted an hour later.
+    // The boot time of this recording is one hour later.
     let parsed = File::parse(&second).unwrap();
     let events = Events::new(parsed.attrs(), parsed.endian()).unwrap();
     let states = states_at(&parsed);

@@ -1,7 +1,7 @@
 //! Dense and large recordings of random sizes: many programs × events, long names, deep expressions, attrs between records. Reading them takes
-//! memory and time in proportion to the input, whatever the sizes; a third of them are damaged beside that.
+//! memory and time in proportion to the input, for all sizes; one third of the recordings are also damaged.
 //!
-//! `BPREC_SHAPES` says how many, or which: `400..500`. The default suits CI.
+//! `BPREC_SHAPES` is the number of recordings to try, or a range: `400..500`. The default suits CI.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "a test")]
 
@@ -29,7 +29,7 @@ fn rounds() -> Range<u64> {
     number(start)..number(end)
 }
 
-/// Numbers of cases that once took more than the limits.
+/// Cases that once exceeded the limits of memory or time.
 const ONCE_TOO_MUCH: [[u16; 4]; 2] = [[8, 0, 0xffff, 0x9300], [0x25, 0x25, 0, 0xb500]];
 
 #[test]

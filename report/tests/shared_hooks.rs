@@ -1,15 +1,15 @@
-//! Two programs on one tracepoint, whose runs are known from second to second. What each is charged with of what runs both follows from these
+//! Two programs on one tracepoint, with known runs in each second. The share of each program in their common entry code follows from these
 //! numbers.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_generate::{Shape, SharedHook, generate_bytes};
 use bprec_report::model::{Known, Reason, Row};
-use bprec_report::{Input, Options, Session};
+use bprec_report::{Document, Input, Options, Payer, Session};
 
 /// Period of a sample, ns.
 const PERIOD_NS: u64 = 250_000;
 
-/// 1 : 9, 9 : 1, and then no run that was counted; with so many samples.
+/// Three seconds: with runs of 1 : 9, with runs of 9 : 1, and without counted runs; each with a number of samples.
 const SECONDS: [SharedHook; 3] = [
     SharedHook { samples: 100, runs: [1_000, 9_000] },
     SharedHook { samples: 300, runs: [9_000, 1_000] },
@@ -21,13 +21,13 @@ fn recording(seconds: &[SharedHook]) -> Input {
     Input::from_bytes("generated", generate_bytes(&shape).unwrap().0)
 }
 
-/// Samples in what runs it, by program.
+/// Samples in entry code, by program.
 fn entries(session: &Session<'_>, options: &Options) -> Vec<(String, u64)> {
     let report = session.by_prog(options).unwrap();
     let of_row = |row: &Row| {
         let columns = row.line.as_ref().unwrap().columns.as_ref().unwrap();
         let (entry, shared) = (columns.entry.value().unwrap().count, columns.entry_shared.value().unwrap().count);
-        assert_eq!(entry, shared, "all of it is shared");
+        assert_eq!(entry, shared, "all entry samples are shared");
         assert_eq!(entry.weight, entry.samples * PERIOD_NS);
         (row.name.clone(), entry.samples)
     };
@@ -45,11 +45,29 @@ fn two(first: u64, second: u64) -> Vec<(String, u64)> {
 fn a_hook_is_shared_by_the_runs_of_each_interval() {
     let input = recording(&SECONDS);
     let session = Session::open(&input).unwrap();
-    // 10 and 90, 270 and 30. Of the last second nothing is known but that over all of the time both ran 10,000 times: 20 and 20.
+    // First 10 and 90 samples, then 270 and 30. The last second is divided by the total runs, which are 10,000 for both programs: 20 and 20.
     assert_eq!(entries(&session, &Options::default()), two(10 + 270 + 20, 90 + 30 + 20));
     let part = |time: &str| entries(&session, &Options { time: time.parse().unwrap(), ..Options::default() });
     assert_eq!(part("1000,1001"), two(10, 90));
     assert_eq!(part("1001,1002"), two(270, 30));
+}
+
+/// The cost of one program to a payer is an estimate, because programs share the hook. The sum of a payer is exact: the hook has one payer.
+#[test]
+fn shares_of_the_hook_are_marked_beside_payers() {
+    let input = recording(&SECONDS);
+    let report = Session::open(&input).unwrap().payers(&Options::default(), &[Payer::Cpu]).unwrap();
+    let event = report.events.first().unwrap();
+    assert!(event.rows.len() > 1 && event.rows.iter().all(|row| row.is_estimate), "{event:?}");
+    let mut table = Vec::new();
+    report.write_table(&mut table, 200).unwrap();
+    let table = String::from_utf8(table).unwrap();
+    let shares = |line: &str| (line.matches('≈').count(), line.contains("generated_program"));
+    let lines = table.lines().filter(|line| !line.starts_with(['#', '-']));
+    for (marked, is_pair) in lines.map(shares) {
+        // `%MACHINE` has another reason for a mark if ticks of the timer are missing.
+        assert!(if is_pair { marked >= 3 } else { marked <= 1 }, "{table}");
+    }
 }
 
 #[test]
@@ -66,13 +84,13 @@ fn intervals_of_time_have_what_the_hook_cost_in_them() {
     assert_eq!(rows.iter().map(|(_, samples)| samples.as_slice()).collect::<Vec<_>>(), [[10, 270, 20], [90, 30, 20]]);
 }
 
-/// Fewer samples than programs in each second: what rounding leaves goes to neither of them.
+/// Fewer samples than programs in each second: rounding does not favour a program.
 #[test]
 fn a_few_samples_of_each_of_many_seconds_add_up() {
     let input = recording(&[SharedHook { samples: 1, runs: [9, 1] }; 50]);
     let session = Session::open(&input).unwrap();
     assert_eq!(entries(&session, &Options::default()), two(45, 5));
-    // More readings than are kept: every other one is.
+    // There are more readings of the runs than the reader keeps: it keeps every second one.
     let seconds = [SharedHook { samples: 2, runs: [30, 10] }, SharedHook { samples: 2, runs: [10, 30] }];
     let seconds: Vec<SharedHook> = (0..400).map(|at| seconds[usize::from(at >= 200)]).collect();
     let input = recording(&seconds);
@@ -80,7 +98,7 @@ fn a_few_samples_of_each_of_many_seconds_add_up() {
     assert_eq!(entries(&session, &Options::default()), two(300 + 100, 100 + 300));
 }
 
-/// The kernel inlines `tcx_run` and `netkit_run`: that no sample is in them does not say that they cost nothing.
+/// The kernel inlines `tcx_run` and `netkit_run`: if they have no samples, their cost is unknown, not 0.
 #[test]
 fn what_runs_a_program_is_unknown_where_the_kernel_inlines_it() {
     let shape = Shape { record_bytes: 1 << 18, programs: 2, shared_hook: SECONDS.to_vec(), ..Shape::default() };
@@ -92,7 +110,7 @@ fn what_runs_a_program_is_unknown_where_the_kernel_inlines_it() {
     let input = Input::from_bytes("generated", bytes);
     let session = Session::open(&input).unwrap();
     let report = session.by_prog(&Options { all: true, ..Options::default() }).unwrap();
-    // Samples of the other program are not known either.
+    // The cost of entry code is unknown for both programs.
     let lines: Vec<_> = report.events[0].rows.iter().filter_map(|row| row.line.as_ref()).collect();
     assert!(!lines.is_empty());
     for columns in lines.iter().map(|line| line.columns.as_ref().unwrap()) {

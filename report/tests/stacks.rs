@@ -1,4 +1,4 @@
-//! Call chains as they are counted for other viewers, beside what the ledger says of the same samples.
+//! Call chains as exported for other viewers, compared with the ledger of the same samples.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -8,12 +8,12 @@ use bprec_report::{Input, Options, Session};
 use serde_json::Value;
 use support::fixtures;
 
-/// Stacks in which this program's frame is the innermost of a program: as the leaf, and below the leaf.
+/// Counts of the stacks whose innermost program frame belongs to this program: first those in which this frame is the leaf, then all others.
 fn charged(stacks: &Stacks, wanted: Option<u32>) -> (Count, Count) {
     let (mut own, mut helper) = (Count::default(), Count::default());
     for stack in &stacks.stacks {
         let kinds = stack.frames.iter().rev().map(|frame| &stacks.frames[*frame as usize].kind);
-        // Time in a trampoline belongs to the code that runs another program, one that counts this one.
+        // Time in a trampoline belongs to the entry code of the program that is attached there, not to the traced program.
         let of_program = |kind: &&FrameKind| matches!(kind, FrameKind::Program { .. } | FrameKind::Image);
         match kinds.enumerate().find(|(_, kind)| of_program(kind)) {
             Some((0, FrameKind::Program { id, .. })) if *id == wanted => own = own + stack.count,
@@ -40,7 +40,7 @@ fn stacks_are_those_of_the_ledger() {
             for row in &event.rows {
                 let Some(columns) = row.line.as_ref().and_then(|line| line.columns.as_ref()) else { continue };
                 let (Known::Value(own), Known::Value(helper)) = (&columns.own, &columns.helper) else { continue };
-                // Two programs of one id, at two times, are one here.
+                // Two programs with the same id at different times are not distinguished here.
                 if report.programs.iter().filter(|program| program.id == row.id).count() == 1 {
                     let at = format!("{}: {}", path.display(), row.name);
                     assert_eq!(charged(&stacks, row.id), (own.count, helper.count), "{at}");
@@ -60,7 +60,7 @@ fn only_stacks_through_a_program_are_left() {
     let report = session.by_prog(&Options::default()).unwrap();
     let row = report.events[0].rows.first().unwrap();
     let columns = row.line.as_ref().unwrap().columns.as_ref().unwrap();
-    // A cost shared by the programs of one hook has a stack, but not one for each of them.
+    // A cost that the programs of a hook share is in one stack that belongs to none of them, so a selection of one program leaves it out.
     let shared = columns.entry_shared.value().unwrap().count;
     assert_ne!(shared, Count::default());
     let inclusive = columns.inclusive.value().unwrap().count;
@@ -70,7 +70,7 @@ fn only_stacks_through_a_program_are_left() {
     assert_eq!(session.stacks(&nobody).unwrap().total, Count::default());
 }
 
-/// A line for each stack, and the same frames and weights for speedscope.
+/// The folded form has a line for each stack; speedscope has the same frames and weights.
 #[test]
 fn formats_have_the_same_stacks() {
     for path in fixtures() {
@@ -83,10 +83,13 @@ fn formats_have_the_same_stacks() {
         assert!(folded.chars().all(|c| c == '\n' || !c.is_control()));
         let speedscope: Value = serde_json::from_slice(&speedscope).unwrap();
         let (frames, profile) = (&speedscope["shared"]["frames"], &speedscope["profiles"][0]);
+        // The viewer begins with a view by time, and shows this name above it.
+        let name = format!("{} (stacks are summed: Time Order has no meaning)", stacks.event);
+        assert_eq!(profile["name"], name, "{}", path.display());
         let samples = profile["samples"].as_array().unwrap().iter().zip(profile["weights"].as_array().unwrap());
         let lines: Vec<String> = samples
             .map(|(sample, weight)| {
-                // The folded form separates frames by `;`, which names have there as `:`.
+                // The folded form separates frames by `;`, so names have `:` instead.
                 let name = |frame: &Value| {
                     frames[frame.as_u64().unwrap() as usize]["name"].as_str().unwrap().replace(';', ":")
                 };
@@ -100,7 +103,7 @@ fn formats_have_the_same_stacks() {
     }
 }
 
-/// However small a tree has to be, it has all of the samples.
+/// Trees of any limited size contain all samples.
 #[test]
 fn trees_fold_what_is_light() {
     let mut folded = 0;

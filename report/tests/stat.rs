@@ -1,4 +1,4 @@
-//! Counters without a recording: what hand-made states come to is worked out here by hand, and every form says the same.
+//! Counters without a recording: the expected numbers of these states are computed by hand, and every output format must have them.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -12,7 +12,7 @@ use bprec_report::{StatAccumulator, StatFormat, StatWriter};
 use serde_json::Value;
 
 const S: u64 = 1_000_000_000;
-/// When counting begins.
+/// Time at which counting begins.
 const START: u64 = 100 * S;
 
 fn session(note: &str) -> State {
@@ -25,7 +25,7 @@ fn session(note: &str) -> State {
     })
 }
 
-/// Run statistics at a second: program, runs, time.
+/// Builds run statistics at a second: id, runs and time of each program.
 fn stats(second: u64, programs: &[(u32, u64, u64)]) -> State {
     let programs = programs.iter().map(|(id, run_cnt, run_time_ns)| ProgramRuns {
         id: *id,
@@ -41,7 +41,7 @@ fn event(name: &str, config: u64, group: u32) -> CounterEvent {
     CounterEvent { name: name.into(), config, group, ..CounterEvent::default() }
 }
 
-/// Cycles and instructions together, and cache misses that take turns; a pair adds 10 ns and 30 cycles.
+/// Cycles and instructions in one group, and multiplexed cache misses. Counting adds 10 ns and 30 cycles to each run.
 fn events() -> State {
     State::CounterEvents(CounterEvents {
         tier: CounterTier::EXACT,
@@ -59,7 +59,7 @@ fn events() -> State {
     })
 }
 
-/// Counts of runs of 110 ns with 330 cycles, 600 instructions and, while they were counted, 2 cache misses each.
+/// Builds counts of runs with 110 ns, 330 cycles, 600 instructions and, while cache misses were counted, 2 cache misses each.
 fn counts(runs: u64) -> RunCounts {
     let time_ns = runs * 110;
     let whole = |value: u64| Reading { value: runs * value, enabled_ns: time_ns, running_ns: time_ns };
@@ -132,6 +132,13 @@ fn statistics_alone_are_shown_with_the_reason() {
     let lines = csv(&total, false);
     assert_eq!(lines[0], ["2000", "", "runs", "2000000000", "100.00", "", "", "stats", "program", "7", "0", "busy"]);
     assert_eq!(lines[1][..7], ["200000", "ns", "time", "2000000000", "100.00", "100", "ns/run"]);
+    let named = written(&total, StatFormat::NamedCsv, false);
+    let (names, values) = named.split_once('\n').unwrap();
+    assert_eq!(names.split(',').count(), lines[0].len());
+    assert_eq!(values, written(&total, StatFormat::Csv(",".into()), false));
+    let markdown = written(&total, StatFormat::Markdown, false);
+    assert!(markdown.contains("| 7 | xdp | busy | 2,000 | 100.0 | 0.010 | 0 | stats |"), "{markdown}");
+    assert!(markdown.contains("- nothing else is allowed"), "{markdown}");
 
     let mut all = StatAccumulator::new(true);
     all.name(8, S, "idle\u{1b}[2J".into(), "xdp".into());
@@ -149,7 +156,7 @@ fn intervals_add_up_and_a_program_that_goes_is_told() {
     meter.add(stats(0, &[(7, 0, 0), (8, 10, 100)]));
     meter.add(stats(1, &[(7, 10, 1000), (8, 30, 300)]));
     let first = meter.interval(START + S);
-    // Read twice within one interval.
+    // Counts are read twice within one interval.
     meter.add(stats(2, &[(7, 15, 1500), (8, 31, 310)]));
     meter.add(State::Released(Released { id: 8, load_time_ns: S, after_ns: 0, before_ns: START + 2 * S }));
     meter.add(stats(3, &[(7, 40, 4000)]));
@@ -184,7 +191,7 @@ fn exact_counts_are_per_run_and_altogether_less_what_counting_adds() {
         .map(|row| (row.target.cpu, row.best().unwrap().counts.value().unwrap().values.runs))
         .collect();
     assert_eq!(rows, [(None, 300), (Some(0), 100), (Some(1), 200)]);
-    // 330 − 30 cycles, 600 instructions, 2 cache misses counted half of the time.
+    // Per run: 330 − 30 cycles, 600 instructions, and 2 cache misses counted for half of the time.
     let lines = csv(&total, true);
     let value = |cpu: &str, event: &str| {
         let line = lines.iter().find(|line| line[0] == cpu && line[3] == event).unwrap();
@@ -204,7 +211,7 @@ fn exact_counts_are_per_run_and_altogether_less_what_counting_adds() {
     assert_eq!((cell("IPC"), cell("SOURCE"), cell("MISSES")), ("2.00", "exact", "0"));
     assert_eq!((cell("CACHE-MISSES"), cell("CACHE-MISSES/RUN")), ("1,200", "4.0[50%]"));
     let row = &json(&total, "total")[0];
-    assert_eq!(row["exact"]["readings"][0]["value"], 99_000, "as it was read");
+    assert_eq!(row["exact"]["readings"][0]["value"], 99_000, "the reading is not changed");
     assert_eq!(row["exact"]["events"][0]["per_run"]["value"], 300.0);
     assert_eq!((&row["source"], &row["stats"]["runs"]), (&Value::from("exact"), &Value::from(300)));
 }
@@ -219,7 +226,7 @@ fn what_is_refused_or_impossible_is_said_and_not_shown() {
     meter.add(stats(0, &[(7, 0, 0), (8, 0, 0)]));
     meter.add(stats(1, &[(7, 100, 11_000), (8, 50, 5000)]));
     let mut impossible = counts(100);
-    // Five seconds of two CPUs that had one each.
+    // The runs took five seconds, but only one second passed on each of two CPUs.
     impossible.time_ns = 5 * S;
     let refused = TargetCounters {
         id: 8,
@@ -232,7 +239,8 @@ fn what_is_refused_or_impossible_is_said_and_not_shown() {
     let total = meter.total(START + S);
     let text = text(&total);
     assert!(
-        text.contains("n/a!") && text.contains("! busy (7): 5000000000 ns in it, but its CPUs had 2000000000 ns"),
+        text.contains("n/a!")
+            && text.contains("! busy (7): the program took 5000000000 ns, but its CPUs had only 2000000000 ns"),
         "{text}"
     );
     assert!(text.contains("not counted exactly: left_alone (8) (it is an extension)"), "{text}");
@@ -242,7 +250,7 @@ fn what_is_refused_or_impossible_is_said_and_not_shown() {
     let busy = rows.iter().find(|row| row["id"] == 7).unwrap();
     assert_eq!(busy["exact"]["ns_per_run"], Value::Null);
     let time = csv(&total, false).into_iter().find(|line| line[2] == "time" && line[9] == "7").unwrap();
-    assert_eq!((time[0].as_str(), time[5].as_str()), ("", ""), "unknown is empty");
+    assert_eq!((time[0].as_str(), time[5].as_str()), ("", ""), "unknown values are empty");
 }
 
 #[test]
@@ -274,7 +282,7 @@ fn events_of_targets_have_rates_and_none_is_none() {
     };
     let reading = |value, enabled_ns, running_ns| Reading { value, enabled_ns, running_ns };
     let busy = vec![reading(S / 2, S / 2, S / 2), reading(1000, S / 2, S / 4), reading(1500, S / 2, S / 4)];
-    // A task that slept all the time.
+    // The task slept all the time.
     let asleep = vec![Reading::default(); 3];
     let targets = vec![target(5, "busy", busy), target(6, "asleep", asleep)];
     meter.add(State::SharedCounters(SharedCounters { time_ns: START + S, targets }));
@@ -283,7 +291,7 @@ fn events_of_targets_have_rates_and_none_is_none() {
     let value =
         |id: &str, event: &str| lines.iter().find(|line| line[9] == id && line[2] == event).unwrap()[..7].to_vec();
     assert_eq!(value("5", "task-clock"), ["500000000", "ns", "task-clock", "500000000", "100.00", "0.5", "CPUs"]);
-    // Counted for half of the time.
+    // The event was counted for half of the time.
     assert_eq!(value("5", "cycles"), ["2000", "", "cycles", "250000000", "50.00", "2000", "/s"]);
     assert_eq!(value("5", "ipc")[0], "1.5");
     assert_eq!(value("6", "cycles")[0], "0");
@@ -306,7 +314,7 @@ fn statistics_that_are_switched_off_say_until_when() {
     meter.add(stats(1, &[(7, 10, 2000), (8, 5, 500)]));
     meter.add(State::StatsOff(StatsOff { time_ns: START + S, reason: "too many runs".into() }));
     meter.skip();
-    // They stand still.
+    // The counts do not change.
     meter.add(stats(2, &[(7, 10, 2000), (8, 5, 500)]));
     meter.add(exact(2, vec![target(counts(30), None)]));
     let interval = meter.interval(START + 2 * S);
@@ -318,7 +326,7 @@ fn statistics_that_are_switched_off_say_until_when() {
     let (counted, not) = (row("filter"), row("no_btf"));
     assert!(counted.contains(&"30") && counted.ends_with(&["exact"]), "{total}");
     assert!(not.contains(&"5") && not.ends_with(&["stats,", "until", "1.000", "s"]), "{total}");
-    assert!(total.contains("# run statistics until 1.000 s only: too many runs"), "{total}");
+    assert!(total.contains("# run statistics cover only the first 1.000 s: too many runs"), "{total}");
     let lines = csv(&meter.total(START + 2 * S), false);
     let line = |id: &str| lines.iter().find(|line| line[9] == id).unwrap();
     assert_eq!((&line("7")[4], &line("8")[4]), (&"100.00".to_owned(), &"50.00".to_owned()));
@@ -341,7 +349,7 @@ fn what_came_to_be_counted_late_does_not_stand_for_all_of_it() {
     assert_eq!(row["exact"]["runs"], 50);
 }
 
-/// A program comes and goes each second for hours: what is kept of them, and shown, is bounded, and it is said how many there were.
+/// Each second for hours, a program is loaded and unloaded: the kept and shown programs are limited, and their total number is reported.
 #[test]
 fn programs_that_ended_long_ago_are_forgotten() {
     let mut meter = StatAccumulator::new(true);
@@ -366,7 +374,7 @@ fn programs_that_ended_long_ago_are_forgotten() {
     let total = meter.total(START + u64::from(programs + 1) * S);
     assert_eq!(total.rows.len(), 1_001);
     let text = text(&total);
-    assert!(text.contains("2,000 more programs that ended earlier: not listed"), "{text}");
+    assert!(text.contains("not listed: 2,000 more programs that ended earlier"), "{text}");
     let lasting = total.rows.iter().find(|row| row.target.id == 100_000).unwrap();
     assert_eq!(lasting.best().unwrap().counts.value().unwrap().values.runs, u64::from(programs - 1) * 10);
 }

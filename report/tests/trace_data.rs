@@ -1,11 +1,11 @@
-//! Hardware traces: that they are there, and how much, is said wherever a recording is described.
+//! Hardware traces: every description of a recording shows their presence and size.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use bprec_report::model::TraceData;
 use bprec_report::{Document, Input, Options, by_prog, header};
 use std::path::Path;
 
-/// Size that `perf report -D` prints of the file: AUXTRACE_INFO of type 3 at 0x408, one AUXTRACE with 0x180 bytes.
+/// Size of the trace in the file. `perf report -D` prints AUXTRACE_INFO of type 3 at 0x408, and one AUXTRACE with 0x180 bytes.
 const TRACE_BYTES: u64 = 0x180;
 const INFO_AT: usize = 0x408;
 

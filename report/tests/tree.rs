@@ -10,7 +10,7 @@ use bprec_report::{Document, Input, Options, Session, Trees};
 use serde_json::Value;
 use support::fixtures;
 
-/// Asserts that a node's samples are its own and those of the nodes right below it.
+/// Asserts that a node's samples are its own and those of its direct children.
 fn assert_sums(at: &str, tree: &Tree) {
     let own: Count = tree.nodes.iter().map(|node| node.own).sum();
     assert_eq!(own, tree.count, "{at} {}", tree.name);
@@ -71,7 +71,7 @@ fn of_perf(text: &str) -> BTreeMap<String, u64> {
     functions
 }
 
-/// Functions' own samples are those that perf finds in them.
+/// The own samples of functions equal those of perf.
 #[test]
 fn functions_have_what_perf_finds_in_them() {
     let mut compared = 0;
@@ -92,8 +92,8 @@ fn functions_have_what_perf_finds_in_them() {
     assert!(compared >= 8, "{compared}");
 }
 
-/// Costs behind tail calls are part of the chain of the one program that is on a hook, whatever it is: as perf counted
-/// it, in recordings that name the program array.
+/// Costs of tail-called programs belong to the chain of the one program on a hook of any kind. They equal perf's counts in recordings that name the
+/// program array.
 #[test]
 fn chains_of_tail_calls_have_what_all_their_programs_have() {
     let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/tailcalls.data")).unwrap();
@@ -103,7 +103,7 @@ fn chains_of_tail_calls_have_what_all_their_programs_have() {
     let tree = |name: &str| report.events[0].trees.iter().find(|tree| tree.name == name).unwrap();
     let entry = tree("tail_call_entry");
     let chain = entry.chain.as_ref().unwrap();
-    // Samples in which perf finds none of their functions: those in entry code, and in code that interrupted them.
+    // Samples for which perf finds no function of these programs: in their entry code, and in code that interrupted them.
     let not_in_functions = |name: &str| {
         let nodes = tree(name).nodes.iter().filter(|node| node.kind != NodeKind::Function);
         nodes.map(|node| node.own.samples).sum::<u64>()
@@ -111,7 +111,7 @@ fn chains_of_tail_calls_have_what_all_their_programs_have() {
     let mut expected = 0;
     for name in ["tail_call_third", "tail_call_second", "tail_call_first"] {
         let reached = chain.reached.iter().find(|reached| reached.program.name == name).unwrap();
-        assert_eq!(reached.count, tree(name).count, "{name}: no other jumps there");
+        assert_eq!(reached.count, tree(name).count, "{name}: only one program tail-calls it");
         let [from] = &tree(name).tail_called_from[..] else { panic!("{:?}", tree(name).tail_called_from) };
         assert_eq!(from.program.as_ref().unwrap().name, "tail_call_entry");
         expected += samples[name] + not_in_functions(name);

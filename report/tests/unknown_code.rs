@@ -1,4 +1,4 @@
-//! Code that looks like the idle task, or like BPF, and is not: hand-made recordings with known answers.
+//! Code that only looks like the idle task, or like BPF: hand-made recordings with known answers.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -15,7 +15,7 @@ use std::path::Path;
 const MODULE: u64 = 0xffff_ffff_c010_0000;
 const TEXT: u64 = 0xffff_ffff_8100_0000;
 
-/// A recording of a timer without symbols: mode, address, and process of each sample.
+/// Builds a recording of a timer event without symbols, from mode, address and process of each sample.
 fn report(samples: &[(u16, u64, u32)]) -> EventReport {
     let types = [SampleType::IDENTIFIER, SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU];
     let attr = EventAttr {
@@ -62,19 +62,19 @@ fn report(samples: &[(u16, u64, u32)]) -> EventReport {
 fn what_runs_in_user_mode_is_not_idle() {
     let event = report(&[(misc::KERNEL, TEXT, 0), (misc::KERNEL, TEXT, 0), (misc::USER, 0x40_0000, 12)]);
     assert_eq!(event.idle.value().unwrap().count.samples, 2);
-    // Tasks outside of a pid namespace come as task 0: which of its samples are the idle task's nobody knows.
+    // Tasks outside of a pid namespace appear as task 0, so the samples of the idle task are unknown.
     let event = report(&[(misc::KERNEL, TEXT, 0), (misc::USER, 0x40_0000, 0), (misc::USER, 0x40_0000, 0)]);
     assert_eq!(event.idle, Known::Unknown(Reason::ForeignTasks));
     assert!(event.busy.value().is_none() && event.total.shares.busy.is_none());
 }
 
-/// Idle samples of each event of a recording; `None` where they are not known.
+/// Idle samples of each event of a recording; `None` if unknown.
 fn idle(bytes: &[u8]) -> Vec<Option<u64>> {
     let report = by_prog(&Input::from_bytes("changed", bytes.to_vec()), &Options::default()).unwrap();
     report.events.iter().map(|event| event.idle.value().map(|idle| idle.count.samples)).collect()
 }
 
-/// In recordings of real machines the mode of samples is changed to the user's: of all, and of all but the idle task's.
+/// Recordings of real machines with samples changed to user mode: first all samples, then all samples except those of the idle task.
 #[test]
 fn no_sample_in_user_mode_is_idle() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2");
@@ -113,6 +113,6 @@ fn code_that_nothing_accounts_for_is_no_bpf() {
     let event = report(&[(misc::KERNEL, MODULE + 0x2000, 12), (misc::KERNEL, MODULE + 0x10, 12)]);
     assert_eq!(event.unknown_kernel_code.value().unwrap().count.samples, 1);
     assert_eq!(event.total.count.samples, 0);
-    // Nor is it known that nothing ran programs, where nothing names what does.
+    // Without kernel symbols, the entry code is also unknown.
     assert_eq!(event.entry_unattributed, Known::Unknown(Reason::NoKernelSymbols));
 }

@@ -1,27 +1,29 @@
-//! Counters and maps: the table, JSON and CSV of every committed recording say the same. What programs cost is compared in `model.rs`; here, that
-//! Markdown, the page and the screen have each cell of its table.
+//! Counters and maps: the table, JSON and CSV of every committed recording have the same numbers. For the cost of programs, which `model.rs`
+//! compares, Markdown, the page and the screen must have each cell of the table.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
+#[path = "support/page.rs"]
+mod page;
 mod support;
 
-use bprec_report::{Document, ExportFormat, Input, MapsOptions, Options, Session, by_prog, counters, maps};
+use bprec_report::{Document, ExportFormat, Input, MapsOptions, Options, Report, Session, by_prog, counters, maps};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use support::fixtures;
 
-/// The cells of a line of a table: two blanks and more are between them.
+/// The cells of a line of a table, which are separated by two or more blanks.
 fn cells(line: &str) -> Vec<&str> {
     line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// A line of CSV whose fields hold no comma.
+/// Fields of a CSV line by column; the fields must not contain commas.
 fn by_column<'l>(header: &[&'l str], line: &'l str) -> BTreeMap<&'l str, &'l str> {
     let fields: Vec<&str> = line.split(',').collect();
     assert_eq!(fields.len(), header.len(), "{line}");
     header.iter().copied().zip(fields).collect()
 }
 
-/// Asserts that CSV has the value of a member of JSON; as numbers, since one may be written in two ways.
+/// Asserts that CSV has the value of a member of JSON. Numbers are compared as numbers, because they can be written in several ways.
 #[track_caller]
 fn assert_same(field: &str, member: &Value) {
     match member {
@@ -127,7 +129,7 @@ fn maps_are_the_same_in_text_and_json() {
             assert_eq!(lines.next().unwrap().trim_end(), format!("{} {name}", map["id"]).trim_end(), "{at}");
             let facts = lines.next().unwrap().trim();
             if map["type"].is_null() {
-                assert_eq!(facts, "the recording only has its id");
+                assert_eq!(facts, "the recording has only the map's id");
             } else {
                 let plain = facts.replace(',', "");
                 let memory = map["memory_bytes"].as_u64().map_or("n/a".into(), |bytes| bytes.to_string());
@@ -175,7 +177,7 @@ fn printed(write: impl FnOnce(&mut Vec<u8>)) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The tables of Markdown, a line of cells each, without the lines that say how columns are aligned.
+/// Markdown tables: cells by line, without the lines that define the alignment of columns.
 fn markdown_tables(text: &str) -> Vec<Vec<Vec<String>>> {
     let mut tables = vec![Vec::new()];
     for line in text.lines() {
@@ -192,14 +194,14 @@ fn markdown_tables(text: &str) -> Vec<Vec<Vec<String>>> {
     tables
 }
 
-/// Cells that are not empty, in their order.
+/// Words of a line. Empty cells leave no words.
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
 #[test]
 fn markdown_page_and_screen_have_each_cell_of_the_table() {
-    let mut compared = 0;
+    let (mut compared, mut first) = (0, 0);
     for path in fixtures() {
         let input = Input::open(&path).unwrap();
         let options = Options { all: true, ..Options::default() };
@@ -234,16 +236,53 @@ fn markdown_page_and_screen_have_each_cell_of_the_table() {
         let page = printed(|out| {
             Session::open(&input).unwrap().export(&options, ExportFormat::Html, out).unwrap();
         });
-        let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
-        let data: Value = serde_json::from_str(data).unwrap();
+        let data: Value = serde_json::from_slice(&page::data(page.as_bytes())).unwrap();
         let texts = |cells: &Value| -> Vec<String> {
             cells.as_array().unwrap().iter().map(|cell| cell.as_str().unwrap().trim().to_owned()).collect()
         };
+        first += first_screens_agree(&Session::open(&input).unwrap(), &report, &data["first"], &options);
         let table = &data["table"];
         let head = table["columns"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned());
         let rows = [&table["rows"], &table["totals"]].into_iter().flat_map(|rows| rows.as_array().unwrap());
         let of_page: Vec<Vec<String>> = [head.collect()].into_iter().chain(rows.map(texts)).collect();
         assert!(of_events.iter().any(|table| **table == of_page), "{name}: {of_page:?}");
     }
-    assert!(compared > 1000, "{compared}");
+    assert!(compared > 1000 && first > 50, "{compared} {first}");
+}
+
+/// Compares the first screen of a terminal with the report and with the first screen of the page; returns the number of compared rows.
+fn first_screens_agree(session: &Session<'_>, report: &Report, page: &Value, options: &Options) -> usize {
+    let (of_screen, overviews) = session.overviews(options).unwrap();
+    assert_eq!((&of_screen.programs, overviews.len()), (&report.programs, report.events.len()));
+    let mut compared = 0;
+    for (at, (event, overview)) in report.events.iter().zip(&overviews).enumerate() {
+        assert_eq!(of_screen.events[at], *event);
+        let screen = of_screen.first_screen(at, overview);
+        let total = event.total.shares.machine.or(event.total.shares.samples).unwrap_or(0.0);
+        let sum: f64 = overview.programs.iter().filter_map(|slice| slice.slice.percent).sum();
+        assert!((sum - total).abs() < 1e-6, "{sum} {total}");
+        for row in screen.programs.iter().filter(|row| row.program.is_some()) {
+            let of_report = event.rows.iter().find(|it| Some(it.program) == row.program).unwrap();
+            let line = of_report.line.as_ref();
+            let sampled = line.map_or(0.0, |line| line.shares.machine.or(line.shares.samples).unwrap_or(0.0));
+            let unsampled = of_report.unsampled.and_then(|it| it.machine_percent).unwrap_or(0.0);
+            let text = row.text.trim_start_matches('≈');
+            assert_eq!(text, format!("{:.2}", sampled + unsampled), "{row:?}");
+            assert_ne!(text, "0.00");
+            assert!(row.columns.iter().sum::<f64>() <= row.percent + 1e-6, "{row:?}");
+            assert!(row.payers.iter().map(|payer| payer.percent).sum::<f64>() <= row.percent + 1e-6, "{row:?}");
+            assert!(row.parts.iter().all(|part| part.percent <= 100.0 + 1e-6), "{row:?}");
+            compared += 1;
+        }
+        // The page shows the first event that has samples.
+        if page["percent"] == screen.percent.as_str() {
+            for row in page["programs"].as_array().unwrap() {
+                let same = screen.programs.iter().find(|it| row["name"] == it.name.as_str());
+                assert!(
+                    same.is_none_or(|it| it.program.is_none() || row["percent"].as_f64() <= Some(it.percent + 1e-9))
+                );
+            }
+        }
+    }
+    compared
 }

@@ -5,10 +5,14 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, Target, UserChains, WantedMap};
+use bprec_record::{Bounds, Budget, Counters, Exact, MapFilter, Rate, RingSize, SamplerFields, Target, UserChains};
+use bprec_report::CpuList;
 
-use super::values::{bytes_with_unit, interval, milliseconds, positive, seconds};
-use crate::args::{OUTPUT, RUNNING, SELECTION, task_id, time_with_unit};
+use crate::args::{OUTPUT, RUNNING, SELECTION};
+use crate::values::{
+    bytes, compression_level, files, interval, milliseconds, percent, positive, seconds, size, stacks, task_id,
+    time_with_unit,
+};
 
 /// Heading of options that choose events, rates and call chains.
 const SAMPLING: &str = "Sampling";
@@ -52,18 +56,27 @@ impl MeasureArgs {
     }
 }
 
-/// CPU limit of commands that count runs for a short time.
+/// CPU limit of commands that count runs.
 #[derive(clap::Args)]
 pub(crate) struct BudgetArgs {
-    /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
-    /// [default: 2; exact counters 0.5].
+    /// CPU limit for counting runs, in percent of the machine [default: 2].
+    ///
+    /// Below the limit, bprec counts all runs. If run statistics would cost more, bprec switches them on in short windows only and estimates the
+    /// runs. The default is 0.5 for exact counters, which measure only some runs to stay below it, and for record with --aggregate or
+    /// --switch-output. A given limit is for statistics and exact counters together. 100 counts all runs.
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
     budget: Option<Budget>,
 }
 
-impl From<&BudgetArgs> for Budget {
-    fn from(args: &BudgetArgs) -> Budget {
-        args.budget.unwrap_or(Budget::Usual)
+impl BudgetArgs {
+    /// The given limit, or `default`.
+    pub(crate) fn or(&self, default: Budget) -> Budget {
+        self.budget.unwrap_or(default)
+    }
+
+    /// Returns true if the limit is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.budget.is_some()
     }
 }
 
@@ -75,8 +88,8 @@ pub(crate) struct TargetArgs {
     pub(crate) all_cpus: bool,
 
     /// Measure these CPUs only: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
-    pub(crate) cpu: Option<Cpus>,
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
+    pub(crate) cpu: Option<CpuList>,
 
     /// Measure these processes, with their threads and children.
     #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "tid", help_heading = SELECTION)]
@@ -90,7 +103,7 @@ pub(crate) struct TargetArgs {
 impl From<TargetArgs> for Option<Target> {
     fn from(args: TargetArgs) -> Option<Target> {
         match args {
-            TargetArgs { cpu: Some(cpus), .. } => Some(Target::Cpus(cpus)),
+            TargetArgs { cpu: Some(cpus), .. } => Some(Target::Cpus(cpus.into())),
             TargetArgs { pid, .. } if !pid.is_empty() => Some(Target::Processes(pid)),
             TargetArgs { tid, .. } if !tid.is_empty() => Some(Target::Threads(tid)),
             TargetArgs { all_cpus, .. } => all_cpus.then_some(Target::System),
@@ -105,7 +118,7 @@ impl From<TargetArgs> for Option<Target> {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(super) measure: MeasureArgs,
+    pub(crate) measure: MeasureArgs,
 
     /// Event to sample [default: cycles, or cpu-clock without a PMU].
     ///
@@ -129,8 +142,8 @@ pub(crate) struct Args {
 
     /// Record user call chains: fp (as -g), or dwarf (unwound by perf).
     ///
-    /// fp: by frame pointer, as -g; perf's fp,defer is recorded as fp. dwarf: SIZE bytes of the user stack in each sample (dwarf,16384), for perf to unwind [default
-    /// SIZE: 8192].
+    /// fp: by frame pointer, as -g; perf's fp,defer is recorded as fp. dwarf: SIZE bytes of the user stack in each sample (dwarf,16384), for
+    /// perf to unwind [default SIZE: 8192].
     #[arg(long = "call-graph", value_name = "fp|dwarf[,SIZE]", value_parser = call_graph, conflicts_with = "aggregate", help_heading = SAMPLING,
         hide_short_help = true)]
     pub(super) call_graph: Option<UserChains>,
@@ -162,13 +175,13 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "bpf_sampler", help_heading = SAMPLING)]
     pub(super) aggregate: bool,
 
-    /// Key of user-mode samples for --aggregate without -g: thread, or thread and address.
+    /// Count user-mode samples of --aggregate by thread, or by thread and address (ip). Only without -g.
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], requires = "aggregate", conflicts_with = "chains", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
-    /// Stacks that --aggregate keeps per interval and event, 2.4 kB each; samples of other stacks go to `[overflow]` [default: 1024
+    /// Maximum number of stacks that --aggregate keeps per interval and event, 2.4 kB each; other samples go to `[overflow]` [default: 1024
     /// per CPU, from 8192 to 65536].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), requires = "aggregate", help_heading = IN_KERNEL,
+    #[arg(long, value_name = "N", value_parser = stacks, requires = "aggregate", help_heading = IN_KERNEL,
         hide_short_help = true)]
     pub(super) aggregate_entries: Option<u32>,
 
@@ -182,8 +195,8 @@ pub(crate) struct Args {
     pub(super) bpf_sampler: Option<String>,
 
     /// Samples per second per CPU of the BPF program [default: as the main event].
-    #[arg(long = "bpf-sampler-freq", value_name = "HZ", value_parser = positive, requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
-    pub(super) bpf_sampler_freq: Option<u64>,
+    #[arg(long = "bpf-sampler-freq", value_name = "HZ", value_parser = frequency, requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
+    pub(super) bpf_sampler_freq: Option<Rate>,
 
     /// Run the perf_event programs of this BPF object, each on its own event.
     ///
@@ -192,11 +205,11 @@ pub(crate) struct Args {
     #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_object: Vec<String>,
 
-    /// Counting of runs: stats, exact[=NAME,…] or off [default: stats].
+    /// Way to count runs of programs: stats, exact[=NAME,…] or off [default: stats].
     ///
     /// `stats`: the kernel's run statistics, switched on while recording. `exact`: also attaches counting programs (fsession, or
-    /// fentry and fexit) to each program, for its runs, their times and events; `exact=NAME,…`: only to programs with these names
-    /// or ids; `exact=NAME:FUNC`: to functions with this name. * and ? match as in a shell. Attaching rewrites the first instruction
+    /// fentry and fexit) to each program, for its runs, their times and events; `exact=NAME,…`: only to programs with these names,
+    /// ids or tags; `exact=NAME:FUNC`: to functions with this name. * and ? match as in a shell. Attaching rewrites the first instruction
     /// of running programs. `off`: no counts.
     #[arg(long, value_name = "TIER", value_parser = tier, help_heading = COUNTERS)]
     pub(super) counters: Option<Counters>,
@@ -208,17 +221,12 @@ pub(crate) struct Args {
     #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) counter_event: Vec<String>,
 
-    /// Milliseconds (or 1s) between snapshots of run counts.
-    #[arg(short = 'I', long, value_name = "MS", default_value = "1000", value_parser = interval, help_heading = COUNTERS)]
-    pub(super) interval: Duration,
+    /// Milliseconds (or 1s) between snapshots of run counts [default: 1000].
+    #[arg(short = 'I', long, value_name = "MS", value_parser = interval, help_heading = COUNTERS)]
+    pub(super) interval: Option<Duration>,
 
-    /// CPU limit for counting runs, in percent of the machine [default: 2].
-    ///
-    /// Below it, all runs are counted. If run statistics would cost more, bprec switches them on in short windows only and estimates the
-    /// runs. The default is 0.5 with --aggregate or --switch-output, and for exact counters, which measure only some runs to stay below
-    /// it. A given limit is for statistics and exact counters together. 100 counts all runs.
-    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
-    pub(super) budget: Option<Budget>,
+    #[command(flatten)]
+    pub(super) budget: BudgetArgs,
 
     /// Cgroups that --bpf-counters also counts, with their descendants.
     #[arg(long, value_name = "CGROUP,…", value_delimiter = ',', requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
@@ -229,10 +237,10 @@ pub(crate) struct Args {
     /// An id, or a name (with * and ?) of at most 15 characters, as in the kernel. Can be repeated. `bprec report --maps` prints
     /// the contents.
     #[arg(long, value_name = "ID|NAME", help_heading = MAPS, hide_short_help = true)]
-    pub(super) dump_map: Vec<WantedMap>,
+    pub(super) dump_map: Vec<MapFilter>,
 
     /// Record at most N entries of each dumped map.
-    #[arg(long, value_name = "N", default_value_t = Bounds::default().entries, requires = "dump_map", help_heading = MAPS, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = Bounds::default().entries, value_parser = positive, requires = "dump_map", help_heading = MAPS, hide_short_help = true)]
     pub(super) dump_entries: u64,
 
     /// Record at most SIZE bytes of keys and values of each dumped map: 512K, 64M.
@@ -256,25 +264,50 @@ pub(crate) struct Args {
     /// Keep the newest N files of --switch-output, delete older ones.
     ///
     /// Files of earlier recordings to the same name count, too. While the disk is full, the oldest is deleted as well, with a message.
-    #[arg(long, alias = "switch-max-files", value_name = "N", help_heading = OUTPUT, hide_short_help = true)]
+    #[arg(long, alias = "switch-max-files", value_name = "N", value_parser = files, help_heading = OUTPUT, hide_short_help = true)]
     pub(super) max_files: Option<NonZeroUsize>,
 
-    /// Sync the file to disk every SECONDS; off: only at the end.
+    /// Sync the file to disk every SECONDS; off: only at the end [default: 1].
     ///
     /// A separate thread does this; synced data survives a power failure. bprec always syncs at the end.
-    #[arg(long, value_name = "SECONDS|off", default_value = "1", value_parser = sync, help_heading = OUTPUT, hide_short_help = true)]
-    pub(super) sync: Sync,
+    #[arg(long, value_name = "SECONDS|off", value_parser = sync, help_heading = OUTPUT, hide_short_help = true)]
+    pub(super) sync: Option<Sync>,
 
     /// Compress records with zstd, 1 to 22 [default LEVEL: 1].
     ///
-    /// A higher LEVEL makes a smaller file and takes longer. `-z3` means `-z=3`.
+    /// A higher LEVEL makes a smaller file and takes longer. `-z3` and `-z 3` mean `-z=3`.
     #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
-        value_parser = clap::value_parser!(u8).range(1..=22), help_heading = OUTPUT)]
+        value_parser = compression_level, help_heading = OUTPUT)]
     pub(crate) compression_level: Option<u8>,
 
     /// Start sampling MS milliseconds (or 2s) after the command starts.
     #[arg(short = 'D', long, value_name = "MS", value_parser = delay, allow_negative_numbers = true, help_heading = RUNNING)]
     pub(super) delay: Option<Duration>,
+}
+
+impl Args {
+    /// Position of the command among `len` arguments; `None` without a command.
+    pub(crate) fn command_at(&self, len: usize) -> Option<usize> {
+        Some(len - self.measure.command.len()).filter(|at| *at < len)
+    }
+}
+
+/// Returns true if a word after this option is its value, false if it begins the command.
+pub(crate) fn is_value(option: &str, word: &str) -> Result<bool, clap::Error> {
+    Ok(match option {
+        "--switch-output" => switch(word).is_ok(),
+        "-z" | "--compression-level" => word.bytes().all(|byte| byte.is_ascii_digit()),
+        "--bpf-sampler" if SamplerFields::parse(word).is_err() => false,
+        "--bpf-sampler" if word.contains([',', '+', '-', '=']) => true,
+        // The word can be a field or a command: `ip` and `comm` are both.
+        "--bpf-sampler" => {
+            let message = format!(
+                "--bpf-sampler {word}: can be fields or a command; write --bpf-sampler={word}, or --bpf-sampler -- {word}\n"
+            );
+            return Err(clap::Error::raw(clap::error::ErrorKind::InvalidValue, message));
+        }
+        _ => false,
+    })
 }
 
 /// Parses `--counters`.
@@ -283,8 +316,9 @@ fn tier(text: &str) -> Result<Counters, String> {
         None if text == "off" => Ok(Counters::Off),
         None if text == "stats" => Ok(Counters::Stats),
         None if text == "exact" => Ok(Counters::Exact(Exact::default())),
-        Some(("exact", pattern)) if !pattern.is_empty() => {
-            Ok(Counters::Exact(Exact { pattern: Some(pattern.to_owned()), ..Exact::default() }))
+        Some(("exact", functions)) if !functions.is_empty() => {
+            let functions = functions.split(',').map(str::parse).collect::<Result<_, _>>()?;
+            Ok(Counters::Exact(Exact { functions, ..Exact::default() }))
         }
         _ => Err("expected stats, exact, exact=NAME or off".to_owned()),
     }
@@ -294,12 +328,10 @@ fn tier(text: &str) -> Result<Counters, String> {
 fn call_graph(text: &str) -> Result<UserChains, String> {
     let stack_bytes = match text.split_once(',') {
         None if text == "fp" => return Ok(UserChains::FramePointers),
-        // The same chains. With `defer`, the kernel would collect them later, on return to user space.
+        // `defer` gives the same chains: the kernel would only collect them later, on return to user space.
         Some(("fp", "defer")) => return Ok(UserChains::FramePointers),
         None if text == "dwarf" => UserChains::STACK_BYTES,
-        Some(("dwarf", size)) => {
-            size.parse::<u32>().ok().filter(|size| *size > 0).ok_or("SIZE is a number of bytes")?
-        }
+        Some(("dwarf", bytes)) => u32::try_from(size(bytes)?).unwrap_or(u32::MAX),
         _ if text == "lbr" => return Err("bprec does not record lbr; use fp or dwarf, or perf record".to_owned()),
         _ => return Err("expected fp or dwarf[,SIZE]".to_owned()),
     };
@@ -309,9 +341,10 @@ fn call_graph(text: &str) -> Result<UserChains, String> {
     }
 }
 
-/// Value of `--sync`: the time between two syncs, or `None` for a sync at the end only.
+/// Value of `--sync`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sync {
+    /// Time between two syncs; `None` syncs only at the end.
     pub(super) every: Option<Duration>,
 }
 
@@ -325,16 +358,8 @@ fn sync(text: &str) -> Result<Sync, &'static str> {
     }
 }
 
-/// CPUs, ascending, each once. An alias, because clap treats the name `Vec` as an option with several values.
-type Cpus = Vec<u32>;
-
-/// Parses a list of CPUs.
-fn cpus(text: &str) -> Result<Cpus, &'static str> {
-    bprec_host::parse_cpu_list(text).filter(|cpus| !cpus.is_empty()).ok_or("expected a list like 0,2-5")
-}
-
 /// Parses samples per second; `max` is the kernel's limit.
-fn frequency(text: &str) -> Result<Rate, &'static str> {
+pub(crate) fn frequency(text: &str) -> Result<Rate, &'static str> {
     match text.parse() {
         _ if text == "max" => Ok(Rate::MaxFrequency),
         Ok(hz) if hz > 0 => Ok(Rate::Frequency(hz)),
@@ -345,25 +370,19 @@ fn frequency(text: &str) -> Result<Rate, &'static str> {
 /// Parses the size of a ring: a number of pages, or bytes with a unit.
 fn ring_size(text: &str) -> Result<RingSize, &'static str> {
     let pages = || text.parse().ok().filter(|pages| *pages > 0).map(RingSize::Pages);
-    let ring = bytes_with_unit(text).map(RingSize::Bytes).or_else(pages);
+    let ring = bytes(text, None).map(RingSize::Bytes).or_else(pages);
     match ring.ok_or("expected pages, or bytes with B, K, M or G")? {
         ring if ring.is_possible() => Ok(ring),
         _ => Err("the limit is 1 GiB per ring, and half of the memory for the rings of all CPUs"),
     }
 }
 
-/// Parses a number of bytes.
-fn size(text: &str) -> Result<u64, &'static str> {
-    let bytes = || text.parse().ok().filter(|bytes| *bytes > 0);
-    bytes_with_unit(text).or_else(bytes).ok_or("expected bytes, or a number with K, M or G")
-}
-
 /// Parses the CPU limit of counting, in percent of the machine.
 fn budget(text: &str) -> Result<Budget, &'static str> {
-    match text.trim_end_matches('%').parse::<f64>() {
-        Ok(percent) if percent >= 100.0 => Ok(Budget::Unlimited),
-        Ok(percent) if percent > 0.0 => Ok(Budget::Part(percent / 100.0)),
-        _ => Err("expected a percentage above 0"),
+    match percent(text)? {
+        0.0 => Err("expected a percentage above 0"),
+        100.0 => Ok(Budget::Unlimited),
+        percent => Ok(Budget::Part(percent / 100.0)),
     }
 }
 
@@ -380,7 +399,7 @@ pub(super) enum Switch {
 
 /// Parses `--switch-output`. As in perf, units of sizes are capital letters and units of times are small: `10M` is a size, `10m` a time.
 fn switch(text: &str) -> Result<Switch, &'static str> {
-    match (text, bytes_with_unit(text), time_with_unit(text)) {
+    match (text, bytes(text, None), time_with_unit(text)) {
         ("signal", ..) => Ok(Switch::Signal),
         (_, Some(bytes), _) => Ok(Switch::Size(bytes)),
         (_, _, Ok(time)) => Ok(Switch::Time(time)),
@@ -392,7 +411,7 @@ fn switch(text: &str) -> Result<Switch, &'static str> {
 fn delay(text: &str) -> Result<Duration, &'static str> {
     match text {
         "0" => Ok(Duration::ZERO),
-        "-1" => Err("-1 waits for perf's --control, which bprec does not have; start bprec when you want it to sample"),
+        "-1" => Err("-1 waits for perf's --control, which bprec does not have; start bprec when sampling should begin"),
         _ => milliseconds(text),
     }
 }
@@ -411,12 +430,13 @@ mod tests {
 
     #[test]
     fn tiers() {
-        let exact = |pattern: Option<&str>| {
-            Ok(Counters::Exact(Exact { pattern: pattern.map(str::to_owned), ..Exact::default() }))
+        let exact = |functions: &[&str]| {
+            let functions = functions.iter().map(|text| text.parse().unwrap()).collect();
+            Ok(Counters::Exact(Exact { functions, ..Exact::default() }))
         };
         assert_eq!(
-            (tier("off"), tier("exact"), tier("exact=a*:b")),
-            (Ok(Counters::Off), exact(None), exact(Some("a*:b")))
+            (tier("off"), tier("exact"), tier("exact=a*:b,tag:8b74812dd297655f")),
+            (Ok(Counters::Off), exact(&[]), exact(&["a*:b", "8b74812dd297655f"]))
         );
         assert!(tier("exact=").is_err() && tier("perf").is_err());
     }
@@ -443,7 +463,8 @@ mod tests {
     fn rings_lists_and_rates() {
         assert_eq!((ring_size("128"), ring_size("4M")), (Ok(RingSize::Pages(128)), Ok(RingSize::Bytes(4 << 20))));
         assert!(ring_size("0").is_err() && ring_size("4X").is_err() && ring_size("2G").is_err());
-        assert_eq!((cpus("0,2-4,3"), cpus("4-2").is_err(), cpus("").is_err()), (Ok(vec![0, 2, 3, 4]), true, true));
-        assert!(frequency("0").is_err() && frequency("often").is_err() && budget("0").is_err());
+        assert!(frequency("0").is_err() && frequency("often").is_err());
+        assert!(budget("0").is_err() && budget("101").is_err());
+        assert_eq!((budget("100%"), budget("0.5")), (Ok(Budget::Unlimited), Ok(Budget::LOW)));
     }
 }

@@ -16,8 +16,8 @@ use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-/// Delay after which the file has all events before a given time, with function names: longer than the interval of the drain, and than the interval
-/// of symbol lookups.
+/// Delay after a moment until the file has all events before that moment, with function names. Longer than the interval between drains, and than the
+/// interval between symbol lookups.
 const SETTLE_NS: u64 = 600_000_000;
 /// Delay after which an interval with missing samples is shown as an error.
 const LATE_NS: u64 = 5_000_000_000;
@@ -51,12 +51,13 @@ pub(super) struct Live {
     /// Pipe whose closing ends the recording.
     stop: Option<PipeWriter>,
     recorder: Option<JoinHandle<bprec_record::Result<()>>>,
-    /// Redactor; one for all intervals, so that equal names get equal pseudonyms.
+    /// Redactor of all intervals: a name has the same pseudonym in every interval.
     redactor: Option<Redactor>,
     interval_ns: u64,
-    /// Length of time before the end of an interval whose samples are used; `None`: the interval itself.
+    /// Length (ns) of the time before the end of an interval from which samples are used, at least the interval itself; `None` for the interval
+    /// alone.
     samples_ns: Option<u64>,
-    /// The end of a file is an interval, however short, so that next to no time is left out between two files.
+    /// True if the end of a file also ends an interval, so that almost no time between two files is left out.
     has_ends_of_files: bool,
     /// End of the last interval.
     seen_ns: u64,
@@ -115,7 +116,7 @@ impl Live {
         self
     }
 
-    /// Computes the interval between two readings from the newest file.
+    /// Computes the interval between two readings of the counters, at `from_ns` and `to_ns`, from an open file.
     fn charge(&self, session: &Session<'_>, query: &Query, from_ns: u64, to_ns: u64) -> bprec_report::Result<Interval> {
         match self.samples_ns {
             None => session.interval(query, from_ns, to_ns),
@@ -127,7 +128,7 @@ impl Live {
     pub(super) fn next(&mut self, query: &Query, is_over: impl Fn() -> bool) -> anyhow::Result<Option<Interval>> {
         while !is_over() {
             if self.has_ended() {
-                // The recorder may receive a signal that is meant for the process; it ends then.
+                // The recorder ends if it receives a signal that is meant for the process.
                 return self.end().map(|()| None);
             }
             match self.poll(query)? {
@@ -143,7 +144,7 @@ impl Live {
         self.recorder.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Returns the next interval, or `None` while it lasts.
+    /// Returns the next interval; `None` while the interval has not ended.
     pub(super) fn poll(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let due_ns = self.seen_ns.saturating_add(self.interval_ns).saturating_add(SETTLE_NS);
         if now_ns(ClockId::Monotonic) < due_ns { Ok(None) } else { self.read(query) }
@@ -177,7 +178,7 @@ impl Live {
                 .and_then(|input| self.charge(&Session::open_without_user_code(&input)?, query, from_ns, to_ns)),
         };
         let mut interval = match charged {
-            // On a busy machine, samples reach the file later than readings.
+            // Tries again later: on a busy machine, samples reach the file later than readings.
             Err(_) if now_ns(ClockId::Monotonic) < to_ns.saturating_add(LATE_NS) => return Ok(None),
             interval => interval?,
         };
@@ -186,7 +187,7 @@ impl Live {
         Ok(Some(interval))
     }
 
-    /// The interval from the last one to the end of the file before, if that was not returned yet.
+    /// The interval from the last returned interval to the end of the previous file, if it was not returned yet.
     fn end_of_file_before(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let Some(path) = self.path_before() else { return Ok(None) };
         let input = match &mut self.redactor {
@@ -230,7 +231,7 @@ impl Live {
         let before = std::mem::replace(&mut self.used, now);
         let wall_ns = now.wall_ns.saturating_sub(before.wall_ns);
         let percent = |ns: u64| (wall_ns > 0).then(|| ns as f64 * 100.0 / wall_ns as f64);
-        // The first interval would include the cost of starting.
+        // `None` for the first interval, which would include the cost of starting.
         let own = percent(now.cpu_ns.saturating_sub(before.cpu_ns)).filter(|_| self.seen_ns > 0);
         let counting = percent(now.counting_ns.saturating_sub(before.counting_ns));
         (own, counting.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus)))
@@ -257,7 +258,6 @@ impl Live {
     }
 
     /// Path of the previous file; `None` before the first rotation.
-    #[cfg(feature = "tui")]
     pub(super) fn path_before(&self) -> Option<PathBuf> {
         let entries = fs::read_dir(self.directory.as_ref()?.path()).ok()?.flatten();
         // The suffix is the end time of the file.
@@ -292,7 +292,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // An explicit call of `end` returns errors.
+        // Errors are ignored here; an explicit call of `end` returns them.
         let _ = self.end();
     }
 }
@@ -324,7 +324,7 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
             return Ok((directory, lock));
         }
     }
-    bail!("{}: another process keeps removing it", failed())
+    bail!("{}: another process keeps removing this directory", failed())
 }
 
 /// Locks a directory; `None` if it is locked already.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bprec_record::{Level, Options};
 use bprec_report::model::{History, Interval};
+use bprec_report::tui::{Answer, Kind, Model, Request};
 use bprec_report::{Options as Query, Redact, Redactor, RewriteOptions, Session, Source, rewrite};
 
 use super::live::{LOOK_EVERY, Live};
 use crate::draft::{Draft, Older};
-use crate::screen::{Answer, Kind, Model, Request, Terminal, browse_live};
+use crate::screen::{Terminal, browse_live};
 
 /// Warnings of the recorder that the screen has not shown yet.
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -44,12 +45,14 @@ pub(super) fn watch(
     })
 }
 
+/// The live recording behind the screen.
 struct Watched {
     live: Live,
     options: Options,
     keep_for: Duration,
     query: Query,
     redact: Option<Redact>,
+    /// Interval on the screen.
     shown: Option<Arc<Interval>>,
     history: Arc<History>,
     is_paused: bool,
@@ -60,8 +63,8 @@ impl Watched {
     fn answer(&mut self, requests: &Receiver<Request>, answers: &Sender<Answer>) -> anyhow::Result<()> {
         while !self.live.has_ended() {
             let answer = match requests.recv_timeout(LOOK_EVERY) {
-                Ok(request) => self.one(&request)?,
-                Err(RecvTimeoutError::Timeout) => self.newer()?,
+                Ok(request) => self.answer_one(&request)?,
+                Err(RecvTimeoutError::Timeout) => self.next_interval()?,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             let warnings = std::mem::take(&mut *WARNINGS.lock().unwrap_or_else(PoisonError::into_inner));
@@ -77,7 +80,8 @@ impl Watched {
         Ok(())
     }
 
-    fn one(&mut self, request: &Request) -> anyhow::Result<Option<Answer>> {
+    /// Answers a request; `None` if the request only changes later intervals, or if the shown interval cannot be computed again.
+    fn answer_one(&mut self, request: &Request) -> anyhow::Result<Option<Answer>> {
         Ok(match request {
             Request::Read(read) if read.kind() == Kind::Programs => {
                 self.query = read.query().clone();
@@ -87,10 +91,10 @@ impl Watched {
             // Reads the whole newest file, because an interval has few samples. Opening fails while the file is replaced.
             Request::Read(read) => Some(match self.live.input() {
                 Ok(input) => match Session::open_without_user_code(&input) {
-                    Ok(session) => read.answer(&session),
-                    Err(error) => read.refuse(error),
+                    Ok(session) => session.answer(read),
+                    Err(error) => read.answer(Err(error)),
                 },
-                Err(error) => read.refuse(error),
+                Err(error) => read.answer(Err(error)),
             }),
             Request::Pause(is_paused) => {
                 self.is_paused = *is_paused;
@@ -117,22 +121,24 @@ impl Watched {
     }
 
     /// Returns the next interval, or `None` while it lasts.
-    fn newer(&mut self) -> anyhow::Result<Option<Answer>> {
+    fn next_interval(&mut self) -> anyhow::Result<Option<Answer>> {
         if self.is_paused {
             return Ok(None);
         }
         let Some(interval) = self.live.poll(&self.query)? else { return Ok(None) };
-        Arc::make_mut(&mut self.history).push(&interval.report);
+        Arc::make_mut(&mut self.history).push(&interval);
         Ok(Some(self.show(interval)))
     }
 
+    /// Makes the answer that shows an interval.
     fn show(&mut self, interval: Interval) -> Answer {
         let interval = Arc::new(interval);
         self.shown = Some(Arc::clone(&interval));
         Answer::Newer(Model::Interval(interval, Arc::clone(&self.history)))
     }
 
-    /// Writes the current file to `target`. If it is shorter than `--keep`, also writes the previous file beside it. Returns a message with the names.
+    /// Writes the current file to `target`. If it is shorter than `--keep`, also writes the previous file beside it. Returns a message with the
+    /// names.
     fn write(&self, target: &Path) -> anyhow::Result<String> {
         let mut parts = vec![self.live.path()];
         let mut targets = vec![target.to_owned()];

@@ -1,5 +1,4 @@
-//! Contents of a disk after a loss of power: of each file all synced data, and a part from the beginning of those
-//! written since; of the names the same.
+//! Contents of a disk after a power loss: all synced data of each file and a first part of the data written later; the same holds for names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -8,12 +7,12 @@ use std::process::Command;
 use super::{brief, files, scratch};
 use crate::disk::{Answer, Inode, Step, run};
 
-/// A file's changes, in their order, from what it had before.
+/// Contents of a file before the run, and its changes in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     before: Vec<u8>,
     changes: Vec<Change>,
-    /// Changes that are on the disk.
+    /// Number of changes, from the first on, that are certainly on the disk.
     pub(crate) synced: usize,
 }
 
@@ -29,7 +28,7 @@ pub(crate) struct Disk {
     pub(crate) files: HashMap<Inode, History>,
     before: BTreeMap<String, Inode>,
     names: Vec<Step>,
-    /// Changes of names that are on the disk.
+    /// Number of changes of names, from the first on, that are certainly on the disk.
     pub(crate) synced_names: usize,
 }
 
@@ -39,7 +38,7 @@ impl History {
         self.changes.len()
     }
 
-    /// The contents after so many changes.
+    /// The contents after this number of changes.
     pub(crate) fn contents(&self, changes: usize) -> Vec<u8> {
         let mut bytes = self.before.clone();
         for change in &self.changes[..changes] {
@@ -57,7 +56,7 @@ impl History {
 }
 
 impl Disk {
-    /// One that has these files, all of it on the disk.
+    /// A disk with these files, all of them synced.
     pub(crate) fn new(files: &BTreeMap<String, (Inode, Vec<u8>)>) -> Disk {
         let before = files.iter().map(|(name, (inode, _))| (name.clone(), *inode)).collect();
         let history = |bytes: &Vec<u8>| History { before: bytes.clone(), ..History::default() };
@@ -91,7 +90,7 @@ impl Disk {
         self.names.len()
     }
 
-    /// The names after so many changes of them.
+    /// The names after this number of name changes.
     pub(crate) fn names(&self, changes: usize) -> BTreeMap<String, Inode> {
         let mut names = self.before.clone();
         for change in &self.names[..changes] {
@@ -122,8 +121,8 @@ impl Random {
     }
 }
 
-/// Changes that are tried of files that changed in so many ways since they were synced: all where they are few, else
-/// nothing, everything, and some in between.
+/// Combinations of changes to try, for files with these numbers of changes since their last sync: all combinations if they are few; otherwise no
+/// changes, all changes, and some combinations in between.
 fn choices(pending: &[usize], random: &mut Random) -> Vec<Vec<usize>> {
     const ALL_MAX: usize = 24;
     const SOME: usize = 6;
@@ -138,7 +137,7 @@ fn choices(pending: &[usize], random: &mut Random) -> Vec<Vec<usize>> {
     [vec![0; pending.len()], pending.to_vec()].into_iter().chain(some).collect()
 }
 
-/// All that a loss of power may leave behind any step of a program.
+/// Tests all disk states that a power loss after any step of a program may cause.
 pub(crate) fn lose_power_everywhere(
     prepare: &dyn Fn(&Path),
     program: &dyn Fn(&Path) -> Command,

@@ -1,5 +1,5 @@
-//! Commands that write what they have read or counted: their output is there as a whole, or as if the command had not been run; what goes through
-//! standard output is there up to the step that failed.
+//! Commands that write data from recordings or counters: their output is complete, or as if the command had not run; on standard output, it is
+//! complete up to the failed step.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-6.1").join(name)
 }
 
-/// A recording that was cut off, with its journal.
+/// Copies a recording that was cut off, and its journal, into the directory.
 fn cut_off(directory: &Path) {
     for suffix in ["", ".journal"] {
         fs::copy(fixture(&format!("cut-off.data{suffix}")), directory.join(format!("perf.data{suffix}"))).unwrap();
     }
 }
 
-/// One with a record whose size is gone.
+/// Makes a recording in which the size of one record is 0.
 fn damaged(directory: &Path) {
     let mut bytes = fs::read(fixture("ratio.data")).unwrap();
     let at = File::parse(&bytes).unwrap().records().nth(20).unwrap().unwrap().offset as usize;
@@ -30,7 +30,7 @@ fn damaged(directory: &Path) {
     fs::write(directory.join("perf.data"), bytes).unwrap();
 }
 
-/// A command that reads, and the file that it writes.
+/// A command that reads a recording, and the file that it writes.
 #[derive(Clone, Copy)]
 struct Reader {
     arguments: &'static [&'static str],
@@ -40,14 +40,14 @@ struct Reader {
     kind: Kind,
 }
 
-/// Way in which an output comes about.
+/// Way in which an output is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It gets its name when it is whole.
+    /// The output gets its name when it is complete.
     Named,
-    /// It is the file that is mended.
+    /// The output is the repaired file itself.
     InPlace,
-    /// It is where standard output goes.
+    /// The output is a redirection of standard output.
     Redirected,
 }
 
@@ -59,7 +59,7 @@ const EXPORT: Reader = Reader {
     kind: Kind::Named,
 };
 
-/// Its output is in several blocks.
+/// A command with several blocks of output.
 const PRINT: Reader = Reader {
     arguments: &["script"],
     input: Some("ratio.data"),
@@ -68,12 +68,13 @@ const PRINT: Reader = Reader {
     kind: Kind::Redirected,
 };
 
-const READERS: [Reader; 13] = [
+const READERS: [Reader; 14] = [
     Reader { arguments: &["rewrite", "-o"], ..EXPORT },
     EXPORT,
     Reader { arguments: &["export", "--to", "pprof", "-o"], ..EXPORT },
     Reader { arguments: &["export", "--to", "firefox", "-o"], ..EXPORT },
     Reader { arguments: &["export", "--to", "speedscope", "-o"], ..EXPORT },
+    Reader { arguments: &["export", "--to", "otlp", "-o"], ..EXPORT },
     Reader { arguments: &["export", "--to", "html", "-o"], ..EXPORT },
     PRINT,
     Reader { arguments: &["report", "--json"], ..PRINT },
@@ -114,7 +115,7 @@ impl Reader {
         command
     }
 
-    /// Contents that it writes, and files that have to stay beside it.
+    /// Returns the contents that the command writes, and files that must stay unchanged.
     fn expected(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
         let directory = scratch();
         (self.prepare)(directory.path());
@@ -124,7 +125,7 @@ impl Reader {
         (fs::read(directory.path().join(self.output)).unwrap(), kept)
     }
 
-    /// True if an output that was not written to its end is what it may be.
+    /// True if an incomplete output is one of the allowed ones.
     fn is_allowed(&self, bytes: &[u8], expected: &[u8], kept: &[Vec<u8>]) -> bool {
         match self.kind {
             Kind::Redirected => expected.starts_with(bytes),
@@ -133,7 +134,7 @@ impl Reader {
     }
 }
 
-/// The output of a command that reads is there as a whole, or as if the command had not been run; what it mends in place, it can mend again.
+/// The output of each command that reads is complete, or as if the command had not run; an interrupted repair in place can be repeated.
 #[test]
 fn a_reader_survives_a_disk_that_fails_at_any_step() {
     const NAME: &str = "a_reader_survives_a_disk_that_fails_at_any_step";
@@ -146,9 +147,11 @@ fn a_reader_survives_a_disk_that_fails_at_any_step() {
         let (expected, kept) = reader.expected();
         let is_written = |directory: &Path| match fs::read(directory.join(reader.output)) {
             Ok(bytes) if bytes == expected => Ok(()),
-            other => {
-                Err(format!("{} is not what it should be: {:?} bytes", reader.output, other.map(|bytes| bytes.len())))
-            }
+            other => Err(format!(
+                "{} is neither absent, unchanged nor complete: {:?} bytes",
+                reader.output,
+                other.map(|bytes| bytes.len())
+            )),
         };
         let at_last = |directory: &Path| match fs::read(directory.join(reader.output)) {
             _ if reader.kind == Kind::InPlace => {
@@ -187,7 +190,7 @@ fn a_reader_survives_a_loss_of_power_at_any_step() {
             lose_power_everywhere(&reader.prepare, &|it| reader.command(it), |about, _, left| {
                 let about = format!("{:?}, {about}", reader.arguments);
                 if kept.iter().any(|kept| !left.values().any(|bytes| bytes == kept)) {
-                    wrong.push(format!("{about}: what was there before is gone: {:?}", left.keys()));
+                    wrong.push(format!("{about}: an earlier file is gone: {:?}", left.keys()));
                 }
                 let is_right = match (reader.kind, left.get(reader.output)) {
                     (Kind::InPlace, Some(_)) => {
@@ -200,7 +203,7 @@ fn a_reader_survives_a_loss_of_power_at_any_step() {
                     (kind, None) => kind != Kind::InPlace,
                 };
                 if !is_right {
-                    wrong.push(format!("{about}: {} is neither whole nor as it was", reader.output));
+                    wrong.push(format!("{about}: {} is neither complete nor unchanged", reader.output));
                 }
             });
         (steps, states) = (steps + of_one, states + states_of_one);
@@ -209,10 +212,10 @@ fn a_reader_survives_a_loss_of_power_at_any_step() {
     assert!(wrong.is_empty(), "{} of {states}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Options of a format of counts, and whether a text is whole in it.
+/// Options of an output format of `stat`, and a check that a text in this format is complete.
 type Format<'a> = (&'a [&'a str], &'a dyn Fn(&str) -> bool);
 
-/// Counts that cannot be written are an error.
+/// If counts cannot be written, the command fails.
 #[test]
 fn a_count_survives_a_disk_that_fails_at_any_step() {
     const NAME: &str = "a_count_survives_a_disk_that_fails_at_any_step";

@@ -1,7 +1,6 @@
-//! Disk access of a program, seen and answered call by call: each call that concerns a file below one directory is a
-//! step, which can be let through, refused, done by half, or be the last before the program is killed. The kernel tells
-//! of the calls before they happen (`SECCOMP_RET_USER_NOTIF`), so it is the program itself that is tested, with all of
-//! its threads and nothing built into it.
+//! Controls the disk access of a program call by call. Each call that concerns a file below one directory is a step; the test can allow it, refuse
+//! it, do half of it, or kill the program before it. The kernel reports the calls before they happen (`SECCOMP_RET_USER_NOTIF`), so the test uses the
+//! unchanged program with all of its threads.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -50,12 +49,12 @@ const CALLS: [libc::c_long; 26] = [
 
 pub(crate) type Inode = u64;
 
-/// A call, as far as it changes what is on the disk.
+/// A call that changes the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Opens something that is there, or a file without a name.
+    /// Opens an existing file, or a file without a name.
     Open,
-    /// Opens a file under a name that nothing had.
+    /// Creates a file under a new name.
     Create {
         name: String,
         inode: Option<Inode>,
@@ -85,7 +84,7 @@ pub(crate) enum Step {
     Unlink {
         name: String,
     },
-    /// Fails by itself.
+    /// The kernel refuses the step itself.
     Refused,
 }
 
@@ -103,18 +102,18 @@ pub(crate) enum Answer {
 pub(crate) struct Run {
     pub(crate) status: ExitStatus,
     pub(crate) said: String,
-    /// Steps that were let through.
+    /// Steps that were allowed.
     pub(crate) steps: Vec<Step>,
     /// Number of all steps.
     pub(crate) count: usize,
 }
 
-/// Runs a program to its end; `answer` says what becomes of each of its steps below `directory`.
+/// Runs a program to its end; `answer` decides about each of its steps below `directory`.
 pub(crate) fn run(directory: &Path, mut command: Command, answer: &mut dyn FnMut(usize, &Step) -> Answer) -> Run {
     let said = tempfile::NamedTempFile::new().unwrap();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.reopen().unwrap()).process_group(0);
     let filter = filter();
-    // SAFETY: it makes system calls only, and the filter outlives it.
+    // SAFETY: the closure makes only system calls, and the filter outlives it.
     unsafe {
         command.pre_exec(move || listen(&filter));
     }
@@ -132,7 +131,7 @@ pub(crate) fn run(directory: &Path, mut command: Command, answer: &mut dyn FnMut
     while let Some(call) = next(&listener) {
         let taken = watch.see(&call, answer);
         if taken == Answer::Kill {
-            // With what it has started: a child that has not become its program yet waits for an answer, too.
+            // Also kills the program's children: a child before its exec waits for an answer, too.
             // SAFETY: a signal to the group of a child that has not been waited for.
             unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
             break;
@@ -147,12 +146,12 @@ pub(crate) fn run(directory: &Path, mut command: Command, answer: &mut dyn FnMut
 struct Watch {
     directory: PathBuf,
     child: u32,
-    /// True if a thread is one of the program's.
+    /// Threads of any process; true for a thread of the program.
     threads: HashMap<u32, bool>,
-    /// Files that have been seen, to be read also when they have no name any more.
+    /// Files that were seen, kept open to read them after their names are removed.
     files: HashMap<Inode, File>,
     steps: Vec<Step>,
-    /// Steps whose outcome has to be looked at, each with its thread.
+    /// Steps whose outcome must still be read, each with its thread.
     unread: Vec<(u32, usize)>,
     count: usize,
 }
@@ -181,7 +180,7 @@ impl Watch {
         taken
     }
 
-    /// Looks at what the steps of a thread, or of all, have come to.
+    /// Reads the outcome of the steps of one thread, or of all threads.
     fn settle(&mut self, thread: Option<u32>) {
         for (_, at) in self.unread.extract_if(.., |(of, _)| thread.is_none_or(|thread| thread == *of)) {
             match &mut self.steps[at] {
@@ -201,7 +200,7 @@ impl Watch {
 
     fn step(&mut self, call: &libc::seccomp_notif) -> Option<Step> {
         let args = call.data.args;
-        // A thread that ends with its process meanwhile has none, and waits for no answer.
+        // A thread that has ended with its process has no memory, and waits for no answer.
         let memory = File::open(format!("/proc/{}/mem", call.pid)).ok()?;
         Some(match libc::c_long::from(call.data.nr) {
             libc::SYS_write | libc::SYS_pwrite64 => {
@@ -233,16 +232,16 @@ impl Watch {
             libc::SYS_linkat => self.link(call.pid, &text(&memory, args[1]), &text(&memory, args[3]))?,
             libc::SYS_unlink => self.unlink(&text(&memory, args[0]))?,
             libc::SYS_unlinkat => self.unlink(&text(&memory, args[1]))?,
-            // No file of ours is written in another way, which would not be seen.
+            // Asserts that no other call changes a file below the directory, because the test would miss it.
             other => {
                 let is_ours = self.inode(call, args[0]).is_some() || self.name(&text(&memory, args[0])).is_some();
-                assert!(!is_ours, "call {other} of one of the files");
+                assert!(!is_ours, "unexpected call {other} on one of the files");
                 return None;
             }
         })
     }
 
-    /// The name below the directory.
+    /// Returns the name of a file relative to the directory; `None` for a file elsewhere.
     fn name(&self, path: &Path) -> Option<String> {
         path.strip_prefix(&self.directory).ok()?.to_str().map(str::to_owned)
     }
@@ -251,7 +250,7 @@ impl Watch {
         fs::symlink_metadata(self.directory.join(name)).ok().map(|about| about.ino())
     }
 
-    /// Opens a file below the directory that a descriptor is of, to be able to read it later.
+    /// Returns the inode of a descriptor if it is a file below the directory. Also opens the file, to read it later.
     fn inode(&mut self, call: &libc::seccomp_notif, fd: u64) -> Option<Inode> {
         let path = format!("/proc/{}/fd/{}", call.pid, fd as i32);
         let place = fs::read_link(&path).ok()?;
@@ -290,7 +289,7 @@ impl Watch {
 
     fn link(&self, thread: u32, from: &Path, to: &Path) -> Option<Step> {
         let name = self.name(to)?;
-        // `/proc/self/fd/N`
+        // In `/proc/self/fd/N`, `self` is the thread of the program, not of this test.
         let from = match from.strip_prefix("/proc/self") {
             Ok(rest) => Path::new("/proc").join(thread.to_string()).join(rest),
             Err(_) => from.to_owned(),
@@ -307,7 +306,7 @@ impl Watch {
     }
 
     fn reply(&mut self, listener: &OwnedFd, call: &libc::seccomp_notif, answer: Answer) {
-        // SAFETY: plain numbers, for which zero is a value.
+        // SAFETY: the struct has only numbers, for which zero is a valid value.
         let mut reply: libc::seccomp_notif_resp = unsafe { std::mem::zeroed() };
         reply.id = call.id;
         match answer {
@@ -315,11 +314,11 @@ impl Watch {
             Answer::Half => reply.val = self.write_half(call),
             Answer::Go | Answer::Kill => reply.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
         }
-        // SAFETY: the kernel reads the struct, which lives. Who was killed meanwhile gets no answer.
+        // SAFETY: the kernel reads the struct, which outlives the call. If the process was killed meanwhile, the kernel drops the answer.
         unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const reply) };
     }
 
-    /// Does half of a write in the place of the program; the bytes.
+    /// Does half of a write for the program; returns the number of bytes.
     fn write_half(&mut self, call: &libc::seccomp_notif) -> i64 {
         let args = call.data.args;
         let memory = File::open(format!("/proc/{}/mem", call.pid)).unwrap();
@@ -334,13 +333,13 @@ impl Watch {
     }
 }
 
-/// The position of a descriptor, as long as its thread lives.
+/// Reads the file position of a descriptor, as long as its thread exists.
 fn position(thread: u32, fd: u64) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{thread}/fdinfo/{}", fd as i32)).ok()?;
     text.lines().find_map(|line| line.strip_prefix("pos:")?.trim().parse().ok())
 }
 
-/// A path in the program's memory.
+/// Reads a path from the program's memory.
 fn text(memory: &File, at: u64) -> PathBuf {
     let mut bytes = Vec::new();
     let mut byte = [0];
@@ -350,7 +349,7 @@ fn text(memory: &File, at: u64) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
 }
 
-/// Has the kernel ask whoever listens about each of the calls.
+/// Filter that reports each of the calls to the listener.
 fn filter() -> Vec<libc::sock_filter> {
     let instruction = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut filter = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
@@ -367,7 +366,7 @@ fn filter() -> Vec<libc::sock_filter> {
 fn listen(filter: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    // SAFETY: the program and its instructions live; then plain system calls on numbers.
+    // SAFETY: the filter and its instructions outlive the calls; the other system calls take only numbers.
     unsafe {
         let fd = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
         if fd < 0 || libc::dup2(fd as i32, LISTENER) < 0 {
@@ -381,9 +380,9 @@ fn take_listener(child: &Child) -> OwnedFd {
     descriptor_of(child.id(), LISTENER)
 }
 
-/// A descriptor of another process as one of ours.
+/// Duplicates a descriptor of another process into this process.
 fn descriptor_of(process: u32, fd: i32) -> OwnedFd {
-    // SAFETY: plain system calls on numbers; what they give is ours alone.
+    // SAFETY: plain system calls on numbers; only this process owns the new descriptor.
     unsafe {
         let process = libc::syscall(libc::SYS_pidfd_open, process, 0) as i32;
         assert!(process >= 0, "pidfd_open: {}", io::Error::last_os_error());
@@ -398,7 +397,7 @@ fn descriptor_of(process: u32, fd: i32) -> OwnedFd {
 fn next(listener: &OwnedFd) -> Option<libc::seccomp_notif> {
     loop {
         let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the kernel writes to the two structs, which live.
+        // SAFETY: the kernel writes to the two structs, which outlive the call.
         unsafe {
             libc::poll(&raw mut poll, 1, -1);
             if poll.revents & libc::POLLIN == 0 && poll.revents & libc::POLLHUP != 0 {

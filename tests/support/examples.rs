@@ -1,5 +1,5 @@
-//! Examples of README and docs: blocks, and command lines in blocks and in the text. Each is run by `documents.rs` or
-//! `documented_live.rs`, or listed there with what checks it instead.
+//! Examples in README and docs: blocks, and command lines in blocks and in the text. `documents.rs` or `documented_live.rs` runs each of them, or
+//! lists the test that checks it instead.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -42,12 +42,12 @@ impl Block {
         &self.lines[0]
     }
 
-    /// Its command is a reader's of a recording of the fixtures, so that all of its output can be compared.
+    /// True if the command reads a recording of the fixtures, so that its whole output can be compared.
     pub(crate) fn reads_a_fixture(&self) -> bool {
         self.kind == "console" && self.first().starts_with("$ ") && self.first().contains("fixtures/recordings/")
     }
 
-    /// All of its lines are command lines of `bprec`.
+    /// True if all lines are command lines of `bprec`.
     pub(crate) fn is_of_commands(&self) -> bool {
         self.kind == "sh" && self.lines.iter().all(|line| line.starts_with("bprec "))
     }
@@ -79,13 +79,13 @@ pub(crate) fn commands(text: &str) -> Vec<String> {
         let typed = block.lines.iter().filter_map(|line| prompt.iter().find_map(|prompt| line.strip_prefix(prompt)));
         commands.extend(typed.filter(|line| line.starts_with("bprec ")).map(str::to_owned));
     }
-    // Every other piece is between backticks; blocks have three in a row, so that they come out even.
+    // Every second piece is between backticks; the three backticks of a block do not change this order.
     let inline = text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2));
     commands.extend(inline.filter(|code| code.starts_with("bprec ") && !code.contains(['…', '|'])).map(str::to_owned));
     commands
 }
 
-/// The words that a shell makes of a command.
+/// The words into which a shell splits a command.
 pub(crate) fn words(command: &str) -> Vec<String> {
     let script = format!("bprec() {{ printf '%s\\n' bprec \"$@\"; }}\n{command}");
     let output = Command::new("/bin/sh").args(["-fc", &script]).env("PATH", "").output().unwrap();
@@ -93,7 +93,7 @@ pub(crate) fn words(command: &str) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// True if a command line is named without all that it needs.
+/// Returns true for clap's error about a command line that lacks a required value.
 pub(crate) fn lacks_a_value(error: &clap::Error) -> bool {
     match error.kind() {
         ErrorKind::MissingRequiredArgument => true,
@@ -102,7 +102,7 @@ pub(crate) fn lacks_a_value(error: &clap::Error) -> bool {
     }
 }
 
-/// The command lines of all documents whose subcommand is chosen, each once, that have all that they need.
+/// All complete command lines of the documents with a chosen subcommand, without duplicates.
 pub(crate) fn complete_commands(is_chosen: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let commands = documents().into_iter().flat_map(|(_, text)| commands(&text));
     let commands = commands.map(|line| line.split(" # ").next().unwrap().trim_end().to_owned());
@@ -115,7 +115,7 @@ pub(crate) fn complete_commands(is_chosen: impl Fn(&str) -> bool) -> BTreeSet<St
     commands.filter(is_complete).collect()
 }
 
-/// A directory where a reader of the documents types what they show.
+/// A directory in which the tests run the commands of the documents.
 pub(crate) struct Desk(tempfile::TempDir);
 
 impl Desk {
@@ -129,21 +129,21 @@ impl Desk {
         self.0.path().join(name)
     }
 
-    /// Puts a shell script on the search path, before everything else.
+    /// Adds a shell script as a command, in front of the search path.
     pub(crate) fn add_program(&self, name: &str, script: &str) {
         let path = self.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// A shell that takes this command line here.
+    /// A shell that runs this command line in the directory of the desk.
     pub(crate) fn shell(&self, command: &str) -> Command {
         let mut shell = self.shell_in(self.0.path(), command);
         shell.stdin(Stdio::null());
         shell
     }
 
-    /// The same in another directory.
+    /// A shell that runs this command line in another directory.
     pub(crate) fn shell_in(&self, directory: &Path, command: &str) -> Command {
         let bprec = Path::new(env!("CARGO_BIN_EXE_bprec")).parent().unwrap();
         let path = std::env::var("PATH").unwrap();

@@ -1,4 +1,4 @@
-//! Holders of BPF objects: an object that is still there after its maker has gone may be held by another recorder.
+//! Holders of BPF objects: another recorder may hold an object that still exists after its creator has ended.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,10 +11,10 @@ pub(crate) const KINDS: [&str; 3] = ["prog", "map", "link"];
 /// Ids by kind.
 pub(crate) type Ids = [BTreeSet<u64>; 3];
 
-/// Objects that a process has descriptors of: also those of other makers, as a recorder holds every program.
+/// Objects for which a process has descriptors, also objects of other creators, because a recorder holds every program.
 pub(crate) fn held_by(pid: u32) -> Ids {
     let mut ids = Ids::default();
-    // Descriptors, and whole processes, may be gone by the time they are looked at.
+    // Descriptors and processes may be gone before they are read.
     for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten() {
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
         for line in text.lines() {
@@ -27,7 +27,8 @@ pub(crate) fn held_by(pid: u32) -> Ids {
     ids
 }
 
-/// Ids of the maps that programs use, and of the maps in those: what holds a program, as another recorder does, holds them all.
+/// Ids of the maps that programs use, and of the inner maps of map-in-map types. A process that holds a program, such as another recorder, also holds
+/// its maps.
 fn maps_of(programs: &BTreeSet<u64>) -> BTreeSet<u64> {
     let list = bpftool(&["prog", "list"]);
     let used = list.iter().filter(|program| programs.contains(&program["id"].as_u64().unwrap()));
@@ -46,7 +47,7 @@ fn maps_of(programs: &BTreeSet<u64>) -> BTreeSet<u64> {
     maps
 }
 
-/// Objects that any process has descriptors of, and the maps of these programs.
+/// Objects for which any process has descriptors, and the maps of these programs.
 pub(crate) fn held_by_any() -> Ids {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -62,6 +63,6 @@ pub(crate) fn held_by_any() -> Ids {
 /// Objects that bpftool lists.
 pub(crate) fn bpftool(arguments: &[&str]) -> Vec<Value> {
     let output = Command::new("bpftool").arg("-j").args(arguments).output().unwrap();
-    // An object that is gone by the time it is looked at is an error.
+    // bpftool fails if an object disappears while it lists.
     serde_json::from_slice(&output.stdout).unwrap_or_default()
 }

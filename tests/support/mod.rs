@@ -1,4 +1,4 @@
-//! Common code of the end-to-end tests: the program under test, the judges, and a directory for files.
+//! Common code of the end-to-end tests: the program under test, other tools to compare with, and a directory for files.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 pub(crate) use turns::alone;
 
-/// A directory of the test's own, removed at its end.
+/// A directory that only this test uses, removed when the test ends.
 pub(crate) struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -31,12 +31,12 @@ impl Scratch {
     }
 }
 
-/// Says that a test cannot run here, in the form that is counted.
+/// Prints that a test cannot run here, in the form that `cargo xtask test` counts.
 pub(crate) fn skip(test: &str, reason: &str) {
     println!("SKIP {test}: {reason}");
 }
 
-/// True if this is root; says so if not. Root's tests take turns on the machine.
+/// Returns true for root; otherwise prints a skip message. Tests that need root take turns on the machine.
 #[track_caller]
 pub(crate) fn root(test: &str) -> bool {
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
@@ -47,7 +47,7 @@ pub(crate) fn root(test: &str) -> bool {
     root
 }
 
-/// True if perf is installed; says so if not.
+/// True if perf is installed; prints a skip message if not.
 pub(crate) fn perf_installed(test: &str) -> bool {
     let found = Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
@@ -56,8 +56,8 @@ pub(crate) fn perf_installed(test: &str) -> bool {
     found
 }
 
-/// Makes a measurement that obeys chance until it agrees, at most four times, with no other test beside it: a busy moment of the machine spoils one,
-/// what is wrong spoils all. Each that is made again is a line that is counted; too many of them are a failure of the run of all tests.
+/// Repeats a random measurement until it succeeds, at most four times, while no other test runs: a busy moment of the machine makes one measurement
+/// fail, a bug makes all fail. Each repetition prints a line that is counted; too many repetitions make the whole test run fail.
 pub(crate) fn measured(measurement: impl Fn() -> Result<(), String>) {
     alone();
     for attempt in 1..=4 {
@@ -69,14 +69,14 @@ pub(crate) fn measured(measurement: impl Fn() -> Result<(), String>) {
     panic!("no measurement agrees");
 }
 
-/// Waits for something that has to come, at most a minute: a busy machine, or an emulated one, takes its time.
+/// Waits at most a minute for something that must happen: a busy or emulated machine can be slow.
 pub(crate) fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "not after a minute: {what}");
+        assert!(Instant::now() < deadline, "after a minute, still waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn wait_for_checkpoint(path: &Path) {
     wait_for(&format!("a checkpoint in {}", path.display()), || has_checkpoint(path).then_some(()));
 }
 
-/// True if the header says that there are more records than the one which the file begins with.
+/// Returns true once the header counts more bytes of records than those of the first record.
 pub(crate) fn has_checkpoint(path: &Path) -> bool {
     let data_bytes = || {
         let bytes = std::fs::read(path).ok()?;
@@ -96,7 +96,7 @@ pub(crate) fn has_checkpoint(path: &Path) -> bool {
     data_bytes().is_some_and(|(all, first)| all > u64::from(first))
 }
 
-/// Sends a signal to a child that has not been waited for, as `kill` names it.
+/// Sends a signal, written as an option of `kill` (`-INT`), to a child that has not been waited for.
 pub(crate) fn signal(child: &Child, number: &str) {
     assert!(Command::new("kill").args([number, &child.id().to_string()]).status().unwrap().success());
 }
@@ -124,14 +124,14 @@ pub(crate) fn record(path: &Path, arguments: &[&str]) -> Output {
     succeed(bprec().arg("record").arg("-o").arg(path).args(arguments))
 }
 
-/// Runs perf on a recording; it must succeed without a word on standard error.
+/// Runs perf on a recording; perf must succeed without output on standard error.
 pub(crate) fn perf<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     let mut command = Command::new("perf");
     command.args(arguments).env("PAGER", "cat").env("LC_ALL", "C");
     let output = succeed(&mut command);
     let complaints: Vec<_> = String::from_utf8_lossy(&output.stderr)
         .lines()
-        // Progress lines are not about the file.
+        // perf's progress lines are not about the file.
         .filter(|line| !line.trim().is_empty() && !line.starts_with("[ perf "))
         .map(str::to_owned)
         .collect();
@@ -145,13 +145,13 @@ pub(crate) fn report(path: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The report of a recording as JSON, of what this thread did: other tasks may run the same programs.
+/// The report of a recording as JSON, only for this thread, because other tasks may run the same programs.
 pub(crate) fn report_of_this_thread(path: &Path, arguments: &[&str]) -> Value {
     let comm = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
     report(path, &[arguments, &["--comms", comm.trim_end()]].concat())
 }
 
-/// Ids of what BPF objects there are, as bpftool lists them: `prog`, `map` or `link`.
+/// Ids of all BPF objects of a kind that bpftool lists: `prog`, `map` or `link`.
 pub(crate) fn bpf_ids(what: &str) -> Vec<u64> {
     let output = succeed(Command::new("bpftool").args(["-j", what, "list"]));
     let list: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Array(Vec::new()));
@@ -160,35 +160,35 @@ pub(crate) fn bpf_ids(what: &str) -> Vec<u64> {
     ids
 }
 
-/// True if the kernel is at least this one.
+/// Returns true if the running kernel has this version or a newer one.
 pub(crate) fn kernel_is(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
 }
 
-/// True if the kernel counts runs of BPF programs for everyone.
+/// Value of the sysctl that switches the kernel's counting of BPF program runs.
 pub(crate) fn stats_sysctl() -> String {
     std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap().trim().to_owned()
 }
 
-/// `bprec record` or `bprec stat` around a command that goes on until it is told to end: as long as it takes what is measured.
+/// `bprec record` or `bprec stat` with a command that runs until the test ends it.
 pub(crate) struct Running {
     child: Child,
-    /// The command reads from here.
+    /// FIFO from which the command reads; a line ends the command.
     told: std::fs::File,
 }
 
 impl Running {
-    /// Starts it, and waits until its command is let go: then it measures. Its files are beside `path`.
+    /// Starts bprec, and waits until its command runs, because bprec measures from then on. The files of the command are beside `path`.
     pub(crate) fn start(path: &Path, arguments: &[&OsStr]) -> Self {
         let (begun, fifo) = (path.with_extension("begun"), path.with_extension("fifo"));
         for file in [&begun, &fifo] {
-            // A file of another test under this name.
+            // Another test may have left a file with this name.
             drop(std::fs::remove_file(file));
         }
         succeed(Command::new("mkfifo").arg(&fifo));
-        // Open for both, it waits for no other end.
+        // The FIFO is opened for reading and writing, so that the open does not wait for another process.
         let told = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
         let child = bprec()
             .args(arguments)
@@ -214,7 +214,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Ends its command and waits for it; what it said.
+    /// Ends the command and waits for bprec; returns its messages.
     pub(crate) fn end(mut self) -> String {
         std::io::Write::write_all(&mut self.told, b"\n").unwrap();
         let output = self.child.wait_with_output().unwrap();
@@ -224,10 +224,10 @@ impl Running {
     }
 }
 
-/// Starts recording the machine for so many seconds, and waits until it samples: the command is not let go before.
+/// Starts to record the machine for this number of seconds, and waits until sampling begins, which is when the command starts.
 pub(crate) fn recording(path: &Path, seconds: &str, more: &[&str]) -> Child {
     let started = path.with_extension("started");
-    // A file of another recording under this name.
+    // Another recording may have left a file with this name.
     drop(std::fs::remove_file(&started));
     let child = bprec()
         .args(["record", "-q", "-a", "-o"])
@@ -251,7 +251,7 @@ pub(crate) fn kill(path: &Path, mut recorder: Child) {
     succeed(Command::new("kill").arg(command.trim()));
 }
 
-/// Sets it when it goes, also when something panics: a scope waits for threads that run until then.
+/// Sets the flag on drop, also after a panic, because a scope waits for threads that run until the flag is set.
 pub(crate) struct SetAtEnd<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -265,7 +265,7 @@ pub(crate) fn end(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-/// The program of the report with this id.
+/// Finds the program with this id in the report.
 pub(crate) fn program(report: &Value, id: u32) -> &Value {
     report["programs"].as_array().unwrap().iter().find(|p| p["id"] == id).unwrap_or_else(|| panic!("no program {id}"))
 }

@@ -1,4 +1,4 @@
-//! A terminal that a test types into and reads from: tmux, with a server of its own.
+//! A terminal for tests to type into and read from: tmux, with its own server.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use crate::support::{Scratch, skip, wait_for};
 
-/// True if tmux is installed; says so if not.
+/// True if tmux is installed; prints a skip message if not.
 pub(crate) fn tmux_installed(test: &str) -> bool {
     let is_there = Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success());
     if !is_there {
@@ -16,13 +16,13 @@ pub(crate) fn tmux_installed(test: &str) -> bool {
     is_there
 }
 
-/// A terminal in which `bprec` runs. What the terminal was like before and after is kept beside it.
+/// A terminal in which `bprec` runs. Files keep the terminal's settings before and after.
 pub(crate) struct Terminal {
     scratch: Scratch,
 }
 
 impl Terminal {
-    /// Runs `bprec` with these arguments, so many columns and rows.
+    /// Runs `bprec` with these arguments, on a terminal with this number of columns and rows.
     pub(crate) fn start(size: (u16, u16), arguments: &[&str]) -> Terminal {
         Terminal::run(size, env!("CARGO_BIN_EXE_bprec"), arguments, &[])
     }
@@ -34,7 +34,7 @@ impl Terminal {
         let words = arguments.iter().map(|argument| format!(" '{argument}'")).collect::<String>();
         let set = variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>();
         let directory = terminal.scratch.path("");
-        // The status is the last that is said; then the screen stays.
+        // The command line prints the exit status last; then the screen stays.
         let lines = format!(
             "cd '{}'; stty -a > before\n{set}sh -c 'echo $$ > pid; exec \"$0\" \"$@\"' '{program}'{words}\nstatus=$?; stty -a > after\necho \"ended: $status\"; exec sleep 1000\n",
             directory.display()
@@ -53,7 +53,7 @@ impl Terminal {
         tmux.env("LC_ALL", "C.UTF-8").env_remove("TMUX").env("SHELL", "/bin/sh").output().unwrap()
     }
 
-    /// A file that what runs there has made, or is to find.
+    /// A file in the directory of the terminal.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.scratch.path(name)
     }
@@ -75,12 +75,12 @@ impl Terminal {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The same in one text, with the escape sequences of colours.
+    /// The screen as one text, with the escape sequences of colours.
     pub(crate) fn screen_with_colors(&self) -> String {
         String::from_utf8(self.tmux(&["capture-pane", "-p", "-e"]).stdout).unwrap()
     }
 
-    /// Waits for a screen.
+    /// Waits until the screen meets a condition.
     pub(crate) fn wait(&self, what: &str, is_it: impl Fn(&[String]) -> bool) -> Vec<String> {
         let described = || format!("{what}; there is:\n{}", self.screen().join("\n"));
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -89,10 +89,10 @@ impl Terminal {
         found.unwrap_or_else(|_| panic!("{}", described()))
     }
 
-    /// Waits for a line in which all of these stand.
+    /// Waits for a line that contains all of these parts.
     pub(crate) fn wait_for(&self, parts: &[&str]) -> Vec<String> {
         let has_all = |line: &String| parts.iter().all(|part| line.contains(part));
-        self.wait(&format!("{parts:?} in a line"), |screen| screen.iter().any(has_all))
+        self.wait(&format!("a line with {parts:?}"), |screen| screen.iter().any(has_all))
     }
 
     /// The process of `bprec`.
@@ -105,11 +105,11 @@ impl Terminal {
         assert!(Command::new("kill").args([number, &self.pid().to_string()]).status().unwrap().success());
     }
 
-    /// Waits for the end; the exit code. The terminal has to be as it was.
+    /// Waits for the end, and returns the exit code. Asserts that the terminal's settings are restored.
     pub(crate) fn end(&self) -> i32 {
         let screen = self.wait_for(&["ended: "]);
         let read = |name: &str| std::fs::read_to_string(self.scratch.path(name)).unwrap();
-        assert_eq!(read("before"), read("after"), "settings of the terminal");
+        assert_eq!(read("before"), read("after"), "the terminal's settings were changed");
         let flags = self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).stdout;
         assert_eq!(String::from_utf8(flags).unwrap().trim(), "0 1", "alternate screen, cursor: {screen:?}");
         let code = screen.iter().find_map(|line| line.strip_prefix("ended: ")).unwrap();
@@ -123,7 +123,7 @@ impl Drop for Terminal {
     }
 }
 
-/// The cell of a row below a name of the header, whose columns are flush right.
+/// Returns the cell of a row below a column name of the header; columns are flush right.
 pub(crate) fn cell<'r>(header: &str, row: &'r str, name: &str) -> &'r str {
     let at = header.find(&format!(" {name}")).unwrap_or_else(|| panic!("no {name} in {header}"));
     let end = header[..at].chars().count() + 1 + name.chars().count();

@@ -1,5 +1,6 @@
-//! A program that is traced until it has installed its filters of system calls, and asked there what they allow. No call that is asked about is
-//! made: a filter below the program's own hands it to the tracer, which drops it. What the program's filters refuse does not get there.
+//! Traces a program until it has installed its system call filters, and then tests which calls the filters allow. No tested call is executed: a
+//! filter that was installed before those of the program passes it to the tracer, which drops it. Calls that the program's filters refuse never reach
+//! the tracer.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io;
@@ -9,12 +10,12 @@ use std::process::{Child, Command};
 
 use libc::{c_int, c_long, user_regs_struct};
 
-/// The last argument of calls that are asked about. No call of the program has it.
+/// Last argument of tested calls. The program itself makes no call with this argument.
 const MARK: u64 = 0x5eed_0bad_ca11_5eed;
 /// Length of the instruction that makes a call.
 const INSTRUCTION_BYTES: u64 = 2;
 
-/// Answer of a program's filters to a call.
+/// Answer of the program's filters to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
@@ -22,7 +23,7 @@ pub(crate) enum Verdict {
     Refused(i32),
 }
 
-/// The program; it ends with this.
+/// The program, which is killed on drop.
 pub(crate) struct Tracee {
     child: Child,
     process: c_int,
@@ -31,7 +32,7 @@ pub(crate) struct Tracee {
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -41,7 +42,7 @@ impl Tracee {
     /// Starts a program and stops it at its first instruction.
     pub(crate) fn start(command: &mut Command) -> Tracee {
         let filter = filter();
-        // SAFETY: what runs between fork and exec makes system calls and allocates nothing.
+        // SAFETY: the code between fork and exec makes only system calls, and allocates nothing.
         unsafe { command.pre_exec(move || be_traced(&filter)) };
         let child = command.spawn().unwrap();
         // SAFETY: zeros are valid registers.
@@ -56,7 +57,7 @@ impl Tracee {
         u64::from(self.child.id())
     }
 
-    /// Lets it run until it has installed another filter.
+    /// Lets the program run until it has installed another filter.
     pub(crate) fn run_to_filter(&mut self) {
         let mut signal = 0;
         loop {
@@ -73,14 +74,14 @@ impl Tracee {
         assert_eq!((self.registers.orig_rax, self.registers.rax), (libc::SYS_seccomp as u64, 0), "a filter");
     }
 
-    /// Asks about a call.
+    /// Tests a call.
     pub(crate) fn verdict(&mut self, call: u64, arguments: [u64; 5]) -> Verdict {
         let [rdi, rsi, rdx, r10, r8] = arguments;
         let rip = self.registers.rip - INSTRUCTION_BYTES;
         let asked = user_regs_struct {
             rip,
             rax: call,
-            // No call is to be repeated.
+            // Prevents a restart of the interrupted call.
             orig_rax: u64::MAX,
             rdi,
             rsi,
@@ -98,7 +99,7 @@ impl Tracee {
                 let registers = self.read_registers();
                 self.write_registers(user_regs_struct { orig_rax: u64::MAX, ..registers });
                 self.resume(libc::PTRACE_SINGLESTEP, 0);
-                assert_eq!(self.stop(), libc::SIGTRAP, "behind call {call}, which was dropped");
+                assert_eq!(self.stop(), libc::SIGTRAP, "expected the end of call {call}, which was dropped");
                 true
             }
             stop => panic!("stopped by {stop:#x} in call {call}"),
@@ -112,10 +113,10 @@ impl Tracee {
         self.request(how, signal as usize as *mut libc::c_void);
     }
 
-    /// Waits until it stops: the signal, with what the kernel says of it above.
+    /// Waits until the program stops; returns the signal, with the kernel's event in the upper bits.
     fn stop(&self) -> c_int {
         let mut status = 0;
-        // SAFETY: the kernel writes to a number that lives.
+        // SAFETY: the kernel writes to a number that outlives the call.
         let stopped = unsafe { libc::waitpid(self.process, &raw mut status, libc::__WALL) };
         assert!(stopped == self.process && libc::WIFSTOPPED(status), "it ended: {status:#x}");
         status >> 8
@@ -133,16 +134,16 @@ impl Tracee {
     }
 
     fn request(&self, request: libc::c_uint, data: *mut libc::c_void) {
-        // SAFETY: the process is a stopped child, and `data` a number or lives.
+        // SAFETY: the process is a stopped child; `data` is a number or points to data that outlives the call.
         let result = unsafe { libc::ptrace(request, self.process, std::ptr::null_mut::<libc::c_void>(), data) };
         assert!(result >= 0, "ptrace {request}: {}", io::Error::last_os_error());
     }
 }
 
-/// Stop of a program at a call that came through all of its filters.
+/// Stop signal of a program at a call that all of its filters allowed.
 const IN_FILTER: c_int = libc::SIGTRAP | libc::PTRACE_EVENT_SECCOMP << 8;
 
-/// Hands to the tracer the calls that are asked about, and those that install filters.
+/// Filter that passes tested calls, and calls that install filters, to the tracer.
 fn filter() -> Vec<libc::sock_filter> {
     let instruction = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
     let load = |at: usize| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at as u32, 0, 0);
@@ -161,11 +162,11 @@ fn filter() -> Vec<libc::sock_filter> {
     ]
 }
 
-/// Has the parent trace this process, and installs the filter.
+/// Lets the parent trace this process, and installs the filter.
 fn be_traced(filter: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     let none = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: the program and its instructions live; then plain system calls on numbers.
+    // SAFETY: the filter and its instructions outlive the calls; the other system calls take only numbers.
     let failed = unsafe {
         libc::ptrace(libc::PTRACE_TRACEME, 0, none, none) < 0
             || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
@@ -178,7 +179,7 @@ fn be_traced(filter: &[libc::sock_filter]) -> io::Result<()> {
 pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
     let (mut ours, mut theirs) = (-1, -1);
     let none = std::ptr::null_mut();
-    // SAFETY: the kernel writes two descriptors, which are ours alone.
+    // SAFETY: the kernel writes two descriptors, which only this process owns.
     unsafe {
         assert_eq!(libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()), 0, "a terminal");
         (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))

@@ -1,24 +1,24 @@
-//! Turns on the machine, which all tests of a program share: its BPF programs, its run statistics and its CPUs are one.
+//! Turns of tests on the machine: all tests of a program share BPF programs, run statistics and CPUs.
 //!
-//! Tests of one file run side by side, tests of two files one after the other, as if each file were a program of its own. A test that measures
-//! has the machine for itself. A turn ends with the thread of its test.
+//! Tests of one file run at the same time, tests of two files one after the other, as if each file were a separate program. A test that measures runs
+//! alone. A turn ends when the thread of its test ends.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Hands out turns.
+/// Assigns turns.
 pub(crate) struct Turns {
     taken: Mutex<Taken>,
     ended: Condvar,
 }
 
-/// Turns that are taken.
+/// State of the turns.
 struct Taken {
-    /// The file whose tests run; none while one runs that wants no other beside it.
+    /// The file whose tests run; `None` while a test runs alone.
     file: Option<&'static str>,
-    /// Tests that run.
+    /// Number of running tests.
     running: usize,
-    /// Tests that wait to run alone: nobody joins a file's tests before these.
+    /// Number of tests that wait to run alone: no further test of a file starts before them.
     waiting: usize,
 }
 
@@ -37,7 +37,7 @@ impl Turns {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing runs but tests of this file.
+    /// Waits until only tests of this file run.
     pub(crate) fn beside(&self, file: &'static str) -> Turn<'_> {
         let wait = |taken: &mut Taken| taken.waiting > 0 || (taken.running > 0 && taken.file != Some(file));
         let mut taken = self.ended.wait_while(self.taken(), wait).unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,7 @@ impl Turns {
         Turn { of: self, is_alone: false }
     }
 
-    /// Waits until nothing runs.
+    /// Waits until no test runs.
     pub(crate) fn alone(&self) -> Turn<'_> {
         let mut taken = self.taken();
         taken.waiting += 1;
@@ -71,18 +71,18 @@ thread_local! {
     static OWN: RefCell<Option<Turn<'static>>> = const { RefCell::new(None) };
 }
 
-/// Waits until this thread's test may run beside those of its `file`; it may until the thread ends.
+/// Waits until this thread's test may run beside those of its `file`. The turn lasts until the thread ends.
 pub(super) fn beside(file: &'static str) {
     OWN.with_borrow_mut(|own| {
         own.get_or_insert_with(|| MACHINE.beside(file));
     });
 }
 
-/// Waits until no other test runs; none does until the thread of this one ends.
+/// Waits until no other test runs. No other test starts until the thread of this test ends.
 pub(crate) fn alone() {
     OWN.with_borrow_mut(|own| {
         if !own.as_ref().is_some_and(|turn| turn.is_alone) {
-            // Two that kept their turns while they wait would wait for each other.
+            // Two tests that kept their turns while they wait would deadlock.
             own.take();
             *own = Some(MACHINE.alone());
         }

@@ -1,6 +1,7 @@
-//! Exports, in the viewers that they are for.
+//! Tests exports in their viewers.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
+mod answers;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use bprec_report::model::Known;
 use bprec_report::{Input, Options, Session};
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{Scratch, bprec, skip, succeed, wait_for};
 
 const RECORDINGS: [&str; 3] = [
@@ -23,7 +24,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Directory of `setup/viewers`; says so when it was not run.
+/// Directory of `setup/viewers`; prints a skip message if it was not run.
 fn viewers(test: &str) -> Option<PathBuf> {
     let modules = repository().join("target/viewers/node_modules");
     if !modules.is_dir() {
@@ -37,7 +38,7 @@ fn exported(format: &str, recording: &str, to: &Path) {
     succeed(bprec().args(["export", "--to", format, "-i"]).arg(repository().join(recording)).arg("-o").arg(to));
 }
 
-/// A session of the Firefox Profiler's command line: a process that has the profile and answers.
+/// A session of the Firefox Profiler's command line: a process that has loaded the profile and answers requests.
 struct FirefoxProfiler {
     program: PathBuf,
     home: Scratch,
@@ -50,7 +51,7 @@ impl FirefoxProfiler {
         let mut profiler = FirefoxProfiler { program, home: Scratch::new(), process: None };
         let process = profiler.command(&["--daemon"]).arg(profile).args(["--session", "test"]).spawn().unwrap();
         profiler.process = Some(process);
-        // A client that asks before it listens takes its session for one that died, and removes it: its log is asked.
+        // If a client connects before the session listens, it considers the session dead and removes it, so the test reads the log instead.
         let log = profiler.home.path("test.log");
         wait_for("the profile is loaded", || {
             let log = std::fs::read_to_string(&log).ok()?;
@@ -84,16 +85,16 @@ impl Drop for FirefoxProfiler {
     }
 }
 
-/// By name of the function: samples in it, and in what it called.
+/// Samples by function name: in the function itself, and in all stacks with the function.
 type Functions = BTreeMap<String, (u64, u64)>;
 
-/// The same of the stacks.
+/// Computes, from bprec's stacks, the numbers that the profiler must show.
 fn functions(recording: &str) -> Functions {
     let input = Input::open(repository().join(recording)).unwrap();
     let stacks = Session::open(&input).unwrap().stacks(&Options::default()).unwrap();
     let mut functions = Functions::new();
     for stack in &stacks.stacks {
-        // Outermost is the task.
+        // The outermost frame is the task.
         let names = stack.frames[1..].iter().map(|frame| stacks.frames[*frame as usize].label());
         let names: Vec<String> = names.collect();
         let inside: BTreeSet<&String> = names.iter().collect();
@@ -113,7 +114,7 @@ fn the_firefox_profiler_counts_the_same() {
         let profiler = FirefoxProfiler::load(&modules, &path);
         let mut seen = Functions::new();
         let threads = profiler.json(&["thread", "list", "--limit", "0"]);
-        // Programs have tracks of their own with the same samples.
+        // Leaves out the tracks of programs, which have the same samples again.
         let is_task = |thread: &&Value| !thread["name"].as_str().unwrap().ends_with(')');
         for thread in threads["threads"].as_array().unwrap().iter().filter(is_task) {
             let handle = thread["threadHandle"].as_str().unwrap();
@@ -128,7 +129,7 @@ fn the_firefox_profiler_counts_the_same() {
     }
 }
 
-/// Programs are the viewer's own category, and what is known of each is beside its life.
+/// Programs have a separate category, and the marker for each program's lifetime has the facts of the program.
 #[test]
 fn the_firefox_profiler_shows_the_programs() {
     let Some(modules) = viewers("the_firefox_profiler_shows_the_programs") else { return };
@@ -153,7 +154,7 @@ fn the_firefox_profiler_shows_the_programs() {
         assert_eq!(life.len(), 1, "{label}");
         let tag = program.tag.unwrap().to_string();
         assert!(life[0]["category"] == "BPF" && life[0]["label"].as_str().unwrap().contains(&tag), "{:?}", life[0]);
-        // The mean of a run, from what is shown of each interval.
+        // The mean time of a run, computed from the shown intervals.
         let rates = of("BPF runs per second", " runs/s").map(|marker| {
             marker["data"]["runsPerSecond"].as_f64().unwrap() * marker["duration"].as_f64().unwrap() / 1e3
         });
@@ -170,13 +171,13 @@ fn the_firefox_profiler_shows_the_programs() {
         }
     }
     assert!(compared >= 4, "{compared}");
-    // 16,628 ns are not a sixtieth of a nanosecond.
+    // The unit must be right: 16,628 ns is shown in µs.
     let shown = markers.iter().find(|marker| marker["markerType"] == "BPF time per run").unwrap();
     assert!(shown["label"].as_str().unwrap().ends_with("μs"), "{shown}");
 }
 
-/// Contents of speedscope after it has imported a profile: weights by name, in a frame itself and in its callees, and
-/// of programs with all of their functions.
+/// Contents of speedscope after it has imported a profile: weights by name, in a frame itself and in its callees; also the weights of programs with
+/// all of their functions.
 fn imported(modules: &Path, profile: &Path) -> (BTreeMap<String, (u64, u64)>, BTreeMap<String, u64>) {
     let mut open = Command::new("node");
     open.arg(repository().join("tests/viewers/speedscope.js")).arg("/usr/bin/chromium");
@@ -186,7 +187,7 @@ fn imported(modules: &Path, profile: &Path) -> (BTreeMap<String, (u64, u64)>, BT
     let frames = seen["saved"]["shared"]["frames"].as_array().unwrap();
     let (mut functions, mut programs) = (BTreeMap::<String, (u64, u64)>::new(), BTreeMap::new());
     let (mut open_frames, mut at) = (Vec::<&str>::new(), 0);
-    // Imported stacks are saved as the frames that begin and end on a line of weight.
+    // An imported stack is saved as events that open and close frames along an axis of weight.
     for event in seen["saved"]["profiles"][0]["events"].as_array().unwrap() {
         let weight = event["at"].as_u64().unwrap() - at;
         at += weight;
@@ -207,7 +208,7 @@ fn imported(modules: &Path, profile: &Path) -> (BTreeMap<String, (u64, u64)>, BT
     (functions, programs)
 }
 
-/// `name (id)` of the program that a frame is of: behind it stands the function.
+/// Returns `name (id)` of the program of a frame; the name of the function follows it.
 fn program_of(frame: &str) -> Option<&str> {
     let rest = frame.strip_prefix("bpf:")?;
     Some(&rest[..=rest.find(')').unwrap()])
@@ -233,25 +234,99 @@ fn speedscope_weighs_the_same() {
         }
         assert_eq!(functions, expected, "{recording}");
 
-        // The ledger's totals, which no stack takes part in.
+        // Totals of the ledger, which are computed without stacks.
         let json = succeed(bprec().args(["report", "--json", "-i"]).arg(repository().join(recording)));
         let report: Value = serde_json::from_slice(&json.stdout).unwrap();
         let rows = report["events"][0]["rows"].as_array().unwrap().iter();
         let weights = rows.map(|row| {
             let program = format!("{} ({})", row["name"].as_str().unwrap(), row["id"]);
-            // Entry is in no frame of the program.
+            // Entry code is in no frame of the program.
             let weight = |part: &str| row[part]["weight"].as_u64().unwrap();
             (program, weight("inclusive") - weight("entry"))
         });
         let ledger: BTreeMap<String, u64> = weights.filter(|(_, weight)| *weight > 0).collect();
         assert!(ledger.len() > 3, "{recording}: {ledger:?}");
-        // The recorder's own have a row together.
+        // The recorder's own programs share a row.
         programs.retain(|program, _| !program.starts_with("bprec_"));
         assert_eq!(programs, ledger, "{recording}");
     }
 }
 
-/// Texts of a page in a browser.
+/// OpenTelemetry's package reads the same stacks, lines of programs and labels as the other exports have.
+#[test]
+fn opentelemetry_reads_the_same() {
+    let Some(modules) = viewers("opentelemetry_reads_the_same") else { return };
+    for recording in RECORDINGS {
+        let scratch = Scratch::new();
+        let path = scratch.path("profile.otlp");
+        exported("otlp", recording, &path);
+        let mut decode = Command::new("python3");
+        decode.arg(repository().join("tests/viewers/otlp.py")).arg(&path);
+        decode.env("PYTHONPATH", modules.with_file_name("python"));
+        let seen: Value = serde_json::from_slice(&succeed(&mut decode).stdout).unwrap();
+
+        let input = Input::open(repository().join(recording)).unwrap();
+        let session = Session::open(&input).unwrap();
+        let report = session.by_prog(&Options::default()).unwrap();
+        let known = &report.recording;
+        assert_eq!(seen["resource"]["host.name"].as_str(), known.hostname.as_deref(), "{recording}");
+        assert_eq!(seen["resource"]["os.version"].as_str(), known.os_release.as_deref(), "{recording}");
+
+        // Stacks as lists of frame names, outermost first.
+        let frames = seen["frames"].as_array().unwrap();
+        let mut expected = BTreeMap::<Vec<String>, (u64, u64)>::new();
+        let stacks = session.stacks(&Options::default()).unwrap();
+        for stack in &stacks.stacks {
+            let names = stack.frames.iter().map(|frame| stacks.frames[*frame as usize].label()).collect();
+            let counts = expected.entry(names).or_default();
+            *counts = (counts.0 + stack.count.weight, counts.1 + stack.count.samples);
+        }
+        let mut read = BTreeMap::<Vec<String>, (u64, u64)>::new();
+        let [weights, counts] = &seen["profiles"].as_array().unwrap()[..] else { panic!("{recording}: two profiles") };
+        assert_eq!(weights["type"][0].as_str(), Some(stacks.event.as_str()), "{recording}");
+        assert_eq!(weights["type"], weights["period_type"], "{recording}");
+        assert_eq!(counts["type"], serde_json::json!(["samples", "count"]), "{recording}");
+        assert_eq!(weights["time"].as_u64(), Some(known.start_unix_ns.unwrap_or(0)), "{recording}");
+        for (weight, count) in weights["samples"].as_array().unwrap().iter().zip(counts["samples"].as_array().unwrap())
+        {
+            assert_eq!(weight["stack"], count["stack"], "{recording}");
+            let positions = weight["stack"].as_array().unwrap().iter().rev();
+            let names = positions.map(|at| frames[at.as_u64().unwrap() as usize]["name"].as_str().unwrap().to_owned());
+            let names: Vec<String> = names.collect();
+            assert_eq!(weight["attributes"]["thread.name"].as_str(), Some(names[0].as_str()), "{recording}");
+            let program = names.iter().rev().find_map(|name| program_of(name));
+            let labelled = weight["attributes"]["bpf.program.name"].as_str();
+            let labelled = labelled.map(|name| format!("{name} ({})", weight["attributes"]["bpf.program.id"]));
+            assert_eq!(labelled.as_deref(), program, "{recording}");
+            let read = read.entry(names).or_default();
+            *read = (read.0 + weight["value"].as_u64().unwrap(), read.1 + count["value"].as_u64().unwrap());
+        }
+        assert_eq!(read, expected, "{recording}");
+
+        // Samples by the source line of the innermost frame of a program.
+        let mut by_line = BTreeMap::<(String, u64), u64>::new();
+        for sample in counts["samples"].as_array().unwrap() {
+            let positions = sample["stack"].as_array().unwrap().iter();
+            let mut innermost = positions.map(|at| &frames[at.as_u64().unwrap() as usize]);
+            let bpf = innermost.find(|frame| frame["type"] == "bpf");
+            if let Some(frame) = bpf.filter(|frame| frame["line"] != 0) {
+                let line = (frame["file"].as_str().unwrap().to_owned(), frame["line"].as_u64().unwrap());
+                *by_line.entry(line).or_default() += sample["value"].as_u64().unwrap();
+            }
+        }
+        let lines = session.lines(&Options::default()).unwrap();
+        let mut expected = BTreeMap::<(String, u64), u64>::new();
+        for row in lines.events.first().map_or(&[][..], |event| &event.rows) {
+            let samples = row.own.samples + row.helper.map_or(0, |helper| helper.samples);
+            if let Some(source) = row.source.as_ref().filter(|source| source.line > 0) {
+                *expected.entry((source.file.to_string(), source.line.into())).or_default() += samples;
+            }
+        }
+        assert_eq!(by_line, expected, "{recording}");
+    }
+}
+
+/// Texts that a browser shows for a page.
 fn seen(modules: &Path, page: &Path, program: &str) -> Value {
     let script = repository().join("tests/viewers/page.js");
     let mut browse = Command::new("node");
@@ -263,9 +338,9 @@ fn texts(cells: &Value) -> Vec<&str> {
     cells.as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect()
 }
 
-/// Each number of the first screen is one of JSON: of the ledger, and of who pays.
+/// Asserts that each number of the first screen equals a number in JSON: in the ledger, or in the payers.
 fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
-    // A share of the machine, or where its maximum is not known of all samples.
+    // A share of the machine, or of all samples if the machine's maximum is unknown.
     let all = event["samples"]["weight"].as_u64().unwrap() as f64;
     let share = |line: &Value| match line["machine_percent"].as_f64() {
         None if event["machine"].is_null() => line["weight"].as_u64().map(|weight| weight as f64 * 100.0 / all),
@@ -280,7 +355,7 @@ fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
     let costs = seen["costs"].as_array().unwrap();
     for cells in costs.iter().map(texts) {
         shown += bare(cells[2]).parse::<f64>().unwrap();
-        // One name may be that of several programs, then the id is behind it.
+        // If several programs have the same name, the id follows the name.
         let is_it = |row: &&Value| {
             let (name, id) = (row["name"].as_str().unwrap(), &row["id"]);
             let is_named = cells[0].starts_with(&format!("{name} ({id})")) || cells[0].starts_with(name);
@@ -310,7 +385,7 @@ fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
     }
     assert!(seen["first_bottom"].as_f64().unwrap() <= 900.0, "{recording}: {}", seen["first_bottom"]);
 
-    // The URL keeps what is chosen, and opens with it again.
+    // The URL contains the selection, and opens the page with this selection again.
     let chosen = &seen["chosen"];
     assert_eq!(chosen, &seen["reopened"], "{recording}");
     let hash = chosen["hash"].as_str().unwrap();
@@ -318,6 +393,10 @@ fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
     let last = costs.len() - 1;
     assert_eq!(chosen["chosen"], last, "{recording}: {chosen}");
     let none = &seen["nothing_chosen"];
+    // Flame graphs do not follow the selection of a time, and say so.
+    let graphs = |text: &str| json!([text, text]);
+    assert_eq!(chosen["all_time"], graphs("of all the time, not of the selected part"), "{recording}");
+    assert_eq!(none["all_time"], graphs(""), "{recording}");
     assert_eq!((&none["hash"], &none["chosen"]), (&Value::from(""), &Value::from(0)), "{recording}");
     let shown = |cells: &Value| texts(cells)[2].to_owned();
     assert_eq!(texts(&none["costs"]), costs.iter().map(shown).collect::<Vec<_>>(), "{recording}");
@@ -325,7 +404,72 @@ fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
     assert!(plain.contains(percent) && plain.contains(rows[0]["name"].as_str().unwrap()), "{recording}: {plain}");
 }
 
-/// The page works without any other file, for the eye, the keyboard and the screen reader, and has the numbers that JSON has.
+/// Asserts that the widths of boxes equal the sums of folded stacks, also in the graph that shows one function between its callers and callees.
+fn flame_graph(seen: &Value, folded: &str, recording: &str) {
+    let stacks: Vec<(Vec<&str>, f64)> = folded
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(frames, weight)| (frames.split(';').collect(), weight.parse().unwrap()))
+        .collect();
+    // Weights by frames from the root.
+    let sums = |paths: &mut dyn Iterator<Item = (Vec<&str>, f64)>| {
+        let mut sums = BTreeMap::<Vec<String>, f64>::new();
+        for (path, weight) in paths {
+            for end in 0..=path.len() {
+                *sums.entry(path[..end].iter().map(|&name| name.to_owned()).collect()).or_default() += weight;
+            }
+        }
+        sums
+    };
+    // Shares by depth and name, sorted. Boxes of less than half a pixel are not drawn, so small shares are left out. Names in folded stacks have a
+    // colon in place of a semicolon.
+    let shares = |sums: BTreeMap<Vec<String>, f64>, whole: f64| {
+        let mut shares: Vec<(usize, String, f64)> = sums
+            .into_iter()
+            .filter_map(|(path, weight)| Some((path.len(), path.last()?.clone(), weight / whole)))
+            .filter(|(.., share)| *share > 0.001)
+            .collect();
+        shares.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)).then(a.2.total_cmp(&b.2)));
+        shares
+    };
+    let drawn = |boxes: &str, depth: &dyn Fn(usize) -> Option<usize>| {
+        let boxes = seen[boxes].as_array().unwrap().iter();
+        let mut drawn: Vec<(usize, String, f64)> = boxes
+            .map(|it| {
+                (it["row"].as_u64().unwrap() as usize, it["name"].as_str().unwrap(), it["share"].as_f64().unwrap())
+            })
+            .filter_map(|(row, name, share)| Some((depth(row)?, name.replace(';', ":"), share)))
+            .filter(|(depth, _, share)| *depth > 0 && *share > 0.001)
+            .collect();
+        drawn.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)).then(a.2.total_cmp(&b.2)));
+        drawn
+    };
+    let same = |drawn: Vec<(usize, String, f64)>, expected: Vec<(usize, String, f64)>| {
+        assert_eq!(drawn.len(), expected.len(), "{recording}");
+        for (a, b) in drawn.iter().zip(&expected) {
+            assert!((a.0, &a.1) == (b.0, &b.1) && (a.2 - b.2).abs() < 1e-6, "{recording}: {a:?} {b:?}");
+        }
+    };
+    let whole: f64 = stacks.iter().map(|(_, weight)| weight).sum();
+    same(drawn("boxes", &Some), shares(sums(&mut stacks.iter().cloned()), whole));
+    assert_eq!(seen["not_painted"], Value::Array(Vec::new()), "{recording}");
+
+    let function = seen["sandwich_hash"].as_str().unwrap();
+    assert!(seen["focused_below"].as_str().unwrap().starts_with(&format!("{function}: ")), "{recording}");
+    let with = || {
+        stacks.iter().filter_map(|(path, weight)| Some((path, path.iter().position(|it| *it == function)?, *weight)))
+    };
+    let whole: f64 = with().map(|(.., weight)| weight).sum();
+    let boxes = seen["sandwich"].as_array().unwrap();
+    let middle = boxes.iter().find(|it| it["name"] == function && it["share"] == 1).unwrap();
+    let middle = middle["row"].as_u64().unwrap() as usize;
+    let callees = sums(&mut with().map(|(path, at, weight)| (path[at..].to_vec(), weight)));
+    same(drawn("sandwich", &|row| (row + 1).checked_sub(middle)), shares(callees, whole));
+    let callers = sums(&mut with().map(|(path, at, weight)| (path[..=at].iter().rev().copied().collect(), weight)));
+    same(drawn("sandwich", &|row| (middle + 1).checked_sub(row)), shares(callers, whole));
+}
+
+/// The page works without any other file, by mouse, keyboard and screen reader, and has the numbers of JSON.
 #[test]
 fn a_browser_shows_the_page() {
     let Some(modules) = viewers("a_browser_shows_the_page") else { return };
@@ -376,7 +520,7 @@ fn a_browser_shows_the_page() {
         let own = event["total"]["self"]["samples"].as_u64().unwrap();
         assert_eq!(shown("lines", 1), [own], "{recording}");
 
-        // Unknown values are behind all others, and then before them.
+        // Unknown values are last in descending order, and first in ascending order.
         let number = |text: &&str| text.replace(',', "").parse::<u64>().ok();
         let descending: Vec<Option<u64>> = texts(&seen["descending"]).iter().map(number).collect();
         let ascending: Vec<Option<u64>> = texts(&seen["ascending"]).iter().map(number).collect();
@@ -386,7 +530,7 @@ fn a_browser_shows_the_page() {
         let expected = seen["rows"].as_array().unwrap().iter().filter(named).count();
         assert_eq!(seen["filtered"].as_array().unwrap().len(), expected, "{recording}");
 
-        // All that went through the program, which the ledger has as its total; what programs of one hook share is in no stack of theirs.
+        // All samples in stacks of the program, which are its total in the ledger; the cost that programs of one hook share is not in their stacks.
         let inclusive = |row: &Value| {
             let samples = |column: &str| row[column]["samples"].as_u64().unwrap_or(0);
             samples("inclusive") - samples("entry_shared")
@@ -402,7 +546,7 @@ fn a_browser_shows_the_page() {
         assert_eq!(samples(texts(&seen["frames"])[0]), all, "{recording}");
         assert_eq!(samples(texts(&seen["inverted"])[0]), all, "{recording}");
 
-        // Its code, line by line, with the samples that annotate has.
+        // The code of the program, line by line, with the samples of `annotate`.
         let id = rows[0]["id"].to_string();
         let json = succeed(bprec().args(["annotate", "--json", &id, "-i"]).arg(repository().join(recording)));
         let annotation: Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -425,22 +569,25 @@ fn a_browser_shows_the_page() {
         assert!(instructions > lines.len() as u64, "{recording}: no instructions");
 
         first_screen(&seen, event, &payers["events"][0], recording);
-        for boxes in ["widths", "inward"] {
-            for it in seen[boxes].as_array().unwrap() {
-                let number = |member: &str| it[member].as_f64().unwrap_or(f64::NEG_INFINITY);
-                // Titles have hundredths of a per cent. The program at the root of its own graph is the whole.
-                let rounded = 0.5 + 0.0001 * number("whole");
-                let is_root = boxes == "inward" && (number("width") - number("whole")).abs() < 0.5;
-                assert!(is_root || (number("width") - number("expected")).abs() < rounded, "{recording}: {it}");
-                assert!(number("over") < 0.1, "{recording}: {it}");
-            }
+        answers::of_first_screen(&seen, recording);
+        answers::of_other_browsers(&seen, recording);
+        for it in seen["inward"].as_array().unwrap() {
+            let number = |member: &str| it[member].as_f64().unwrap_or(f64::NEG_INFINITY);
+            // Titles are rounded to hundredths of a per cent. The program at the root of its own graph has 100 %.
+            let rounded = 0.5 + 0.0001 * number("whole");
+            let is_root = (number("width") - number("whole")).abs() < 0.5;
+            assert!(is_root || (number("width") - number("expected")).abs() < rounded, "{recording}: {it}");
+            assert!(number("over") < 0.1, "{recording}: {it}");
         }
+        let folded = scratch.path("folded");
+        exported("folded", recording, &folded);
+        flame_graph(&seen, &std::fs::read_to_string(folded).unwrap(), recording);
         assert!(seen["printed_code"].as_u64().unwrap() >= lines.len() as u64, "{recording}: {}", seen["printed_code"]);
         assert_eq!(seen["head_stays"], true, "{recording}");
 
         let zoomed = texts(&seen["zoomed"]);
         assert_eq!(seen["zoomed_into"].as_str(), Some(zoomed[1]), "{recording}");
-        assert_eq!(seen["zoomed_width"], "100%");
+        assert_eq!((&seen["zoomed_share"], &seen["focused_zoomed"]), (&Value::from(1), &seen["zoomed_into"]));
         assert_eq!(seen["after_escape"].as_u64(), Some(texts(&seen["frames"]).len() as u64), "{recording}");
     }
 }

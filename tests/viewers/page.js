@@ -1,4 +1,4 @@
-// Opens a page in a real browser, uses it as a reader would, and prints what was seen as JSON: node page.js CHROMIUM FILE PROGRAM [PICTURES]
+// Opens a page in a real browser, uses it as a reader would, and prints its texts as JSON: node page.js CHROMIUM FILE PROGRAM [PICTURES]
 "use strict";
 const puppeteer = require("puppeteer-core");
 const axe = require.resolve("axe-core/axe.min.js");
@@ -16,10 +16,8 @@ async function main() {
     const requests = new Set();
     page.on("request", (request) => requests.add(request.url().split("#")[0]));
     await page.setViewport({ width: 1200, height: 900 });
-    const began = Date.now();
     await page.goto(pathToFileURL(file).href);
-    await page.waitForSelector("html[data-ready]");
-    seen.ready_ms = Date.now() - began;
+    await page.waitForSelector("html[data-complete]");
 
     const text = (selector) => page.$eval(selector, (element) => element.textContent);
     const rows = () =>
@@ -28,7 +26,7 @@ async function main() {
     seen.rows = await rows();
     seen.total = await page.$$eval("#table tfoot td", (cells) => cells.map((cell) => cell.textContent));
 
-    // Width in pixels, what the share in its title makes of the whole, and how far it reaches over the box before it.
+    // Width in pixels, width according to the share in the title, and overlap with the previous box.
     const widths = (selector) => page.$$eval(selector, (all) => {
       const whole = all[0].parentElement.clientWidth;
       const ends = new Map();
@@ -65,13 +63,12 @@ async function main() {
     seen.found = await text("#found");
     await type("#find", "");
 
-    // The first screen, and what of it is in the URL.
+    // The first screen, and its selection in the URL.
     seen.percent = await text(".huge");
     seen.costs = await page.$$eval("#costs tbody tr", cells);
     seen.pays = await page.$$eval("#pays tbody tr", cells);
     seen.claims = await page.$$eval("#claims > div", (all) => all.map((claim) => claim.textContent));
     seen.inward = await widths("#inward .box");
-    seen.inward_names = await page.$$eval("#inward .box", (all) => all.map((box) => box.title));
     await page.setViewport({ width: 1400, height: 900 });
     seen.first_bottom = await page.$eval("#trust", (element) => element.getBoundingClientRect().bottom);
     await page.setViewport({ width: 1200, height: 900 });
@@ -86,19 +83,31 @@ async function main() {
       hash: decodeURIComponent(location.hash),
       chosen: [...document.querySelectorAll("#costs tbody tr")].findIndex((row) => row.classList.contains("chosen")),
       costs: [...document.querySelectorAll("#costs td.big")].map((cell) => cell.textContent),
+      all_time: [...document.querySelectorAll(".all-time")].map((element) => element.textContent),
     }));
     await page.mouse.move(0, 0);
     seen.chosen = await state();
     const url = page.url();
     await page.goto("about:blank");
     await page.goto(url);
-    await page.waitForSelector("html[data-ready]");
+    await page.waitForSelector("html[data-complete]");
     seen.reopened = await state();
     await page.keyboard.press("Escape");
     seen.nothing_chosen = await state();
 
-    // Boxes are as wide as their share, and none is over another; code is printed; heads stay where their rows scroll.
-    seen.widths = await widths("#flame button");
+    // Boxes are as wide as their share and do not overlap; code is printed; heads stay while their rows scroll.
+    const boxes = () => page.$eval("#flame", (flame) => flame.boxes.map(({ row, left, share, text, name }) => ({ row, left, share, text, name })));
+    seen.boxes = await boxes();
+    // Boxes without a hairline at the right edge that their share asks for, or with one inside.
+    seen.not_painted = await page.$eval("#flame", (flame) => {
+      const canvas = document.querySelector("#frames"), pen = canvas.getContext("2d"), height = 20 * devicePixelRatio;
+      const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+      const at = (x, y) => data.slice(4 * (y * canvas.width + x), 4 * (y * canvas.width + x) + 4).join(" ");
+      return flame.boxes.filter(({ row, left, share }) => {
+        const [from, to] = [left, left + share].map((edge) => Math.round(edge * canvas.width)), y = row * height + 2;
+        return to - from > 4 && (at(to - 1, y) === at(from, y) || at(to - 2, y) !== at(from, y));
+      }).map(({ text }) => text);
+    });
     await page.emulateMediaType("print");
     seen.printed_code = await page.$$eval("table.code tbody tr:not([hidden])", (rows) => rows.filter((row) => row.getBoundingClientRect().height > 0).length);
     await page.emulateMediaType(null);
@@ -113,13 +122,24 @@ async function main() {
     });
 
     // Zoom by click, and back by keyboard.
-    const frames = () => page.$$eval("#flame button", (all) => all.map((frame) => frame.title));
+    const frames = async () => (await boxes()).map((box) => box.text);
     seen.frames = await frames();
-    const second = (await page.$$("#flame button"))[1];
-    seen.zoomed_into = await second.evaluate((frame) => frame.title);
-    await second.click();
+    // By mouse on the canvas: the first box of the second row.
+    await page.$eval("#frames", (canvas) => canvas.scrollIntoView());
+    const second = seen.boxes.find((box) => box.row === 1);
+    const canvas = await (await page.$("#frames")).boundingBox();
+    await page.mouse.click(canvas.x + (second.left + second.share / 2) * canvas.width, canvas.y + 30);
+    seen.zoomed_into = second.text;
     seen.zoomed = await frames();
-    seen.zoomed_width = await page.$eval("#flame button:not(.above)", (frame) => frame.style.width);
+    seen.zoomed_share = (await boxes())[1].share;
+    // By keyboard: the button on the frame has its name.
+    const name = () => page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+    seen.focused_zoomed = await name();
+    await page.keyboard.press("ArrowDown");
+    seen.focused_below = await name();
+    await page.keyboard.press("c");
+    seen.sandwich = await boxes();
+    seen.sandwich_hash = await page.evaluate(() => new URLSearchParams(location.hash.slice(1)).get("function"));
     await page.keyboard.press("Escape");
     seen.after_escape = (await frames()).length;
     await page.click("#invert");
@@ -158,6 +178,24 @@ async function main() {
       const found = await page.evaluate(() => axe.run());
       seen.violations.push(...found.violations.map((it) => `${scheme}: ${it.id}: ${it.nodes[0].html}`));
     }
+    // A browser that is never idle draws the tables for the search and for the print.
+    for (const [kind, use] of [["searched", (busy) => busy.type("#find", "a")], ["printed", (busy) => busy.pdf()]]) {
+      const busy = await browser.newPage();
+      await busy.evaluateOnNewDocument(() => { globalThis.requestIdleCallback = () => {}; });
+      await busy.goto(pathToFileURL(file).href);
+      await busy.waitForSelector("html[data-ready]");
+      const drawn = () => busy.$$eval("#table, #lines-table, #payers-table, #pairs-table", (tables) => tables.filter((table) => table.tHead !== null).length);
+      seen[kind] = [await drawn(), (await use(busy), await drawn())];
+      await busy.close();
+    }
+    // A browser that cannot inflate, and one without scripts.
+    const old = await browser.newPage();
+    old.on("console", (message) => seen.complaints.push(message.text()));
+    old.on("pageerror", (error) => seen.complaints.push(error.message));
+    await old.evaluateOnNewDocument(() => { delete globalThis.DecompressionStream; });
+    await old.goto(pathToFileURL(file).href);
+    await old.waitForFunction(() => document.querySelector("#first") === null);
+    seen.without_inflating = await old.evaluate(() => document.body.innerText);
     const plain = await browser.newPage();
     await plain.setJavaScriptEnabled(false);
     await plain.goto(pathToFileURL(file).href);

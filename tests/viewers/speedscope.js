@@ -1,4 +1,4 @@
-// Opens a profile in speedscope, as its own command line does, has it save what it has imported, and prints that:
+// Opens a profile in speedscope, as its own command line does, lets it save the imported profile, and prints it:
 // node speedscope.js CHROMIUM INDEX FILE
 "use strict";
 const fs = require("node:fs");
@@ -33,7 +33,7 @@ async function main() {
       };
     });
     await page.goto(`${pathToFileURL(index).href}#localProfilePath=${source}`);
-    // What was loaded is in the title.
+    // The title has the name of the loaded profile.
     await page.waitForFunction(() => document.title !== "speedscope");
     await page.keyboard.down("Control");
     await page.keyboard.press("s");

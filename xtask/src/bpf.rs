@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::command::run;
 use crate::tree::files_under;
 
 /// Directories of BPF sources; each object is next to its source.
@@ -36,7 +37,7 @@ pub(crate) fn check() -> Result<()> {
     };
     if !version.contains(PINNED_VERSION) {
         let found = version.lines().next().unwrap_or_default();
-        println!("SKIP bpf objects: they were made with clang {PINNED_VERSION}, here is {found:?}");
+        println!("SKIP bpf objects: they are built with clang {PINNED_VERSION}, but this machine has {found:?}");
         return Ok(());
     }
     let scratch = std::env::temp_dir().join(format!("xtask-bpf-{}", std::process::id()));
@@ -60,9 +61,9 @@ fn compare(scratch: &Path) -> Result<()> {
     }
     ensure!(compared > 0, "no *.bpf.c found under {DIRECTORIES:?}");
     if !stale.is_empty() {
-        bail!("not what their sources give, run `cargo xtask bpf`: {}", stale.join(", "));
+        bail!("these objects differ from a build of their sources; run `cargo xtask bpf`: {}", stale.join(", "));
     }
-    println!("{compared} BPF objects are what their sources give");
+    println!("{compared} BPF objects equal a build of their sources");
     Ok(())
 }
 
@@ -90,10 +91,4 @@ fn compile(source: &Path, object: &Path) -> Result<()> {
     }
     run(clang.arg("-c").arg(source).arg("-o").arg(object))?;
     run(Command::new(STRIP).arg("-g").arg(object))
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("run {command:?}"))?;
-    ensure!(status.success(), "{command:?}: {status}");
-    Ok(())
 }

@@ -6,14 +6,23 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
+
+use crate::command::{cargo, output};
 
 /// The platforms that releases are built for.
 const PLATFORMS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
 /// C libraries that a crate bundles or that are linked statically: name, licence, crate.
 const IN_C: [(&str, &str, &str); 2] = [("libbpf", "BSD-2-Clause", "libbpf-sys"), ("zstd", "BSD-3-Clause", "zstd-sys")];
+
+/// Debian packages whose libraries are linked into the static program: name, licence, package with the archive that was linked.
+const IN_STATIC: [(&str, &str, &str); 3] = [
+    ("glibc", "LGPL-2.1-or-later", "libc6-dev"),
+    ("elfutils", "GPL-2.0-or-later OR LGPL-3.0-or-later", "libelf-dev"),
+    ("zlib", "Zlib", "zlib1g-dev"),
+];
 
 /// A package of the lock file.
 struct Component {
@@ -29,9 +38,10 @@ struct Component {
 /// Prints every component with its licence, then the text of each licence once.
 pub(crate) fn third_party() -> Result<()> {
     let components: Vec<Component> = components()?.into_iter().filter(|it| !it.is_own).collect();
-    println!("# What bprec is linked with\n");
+    println!("# Libraries that bprec is linked with\n");
     println!(
-        "Where a licence is a choice, each that this project may use is meant; libbpf-rs and libbpf-sys are used under BSD-2-Clause.\n"
+        "If a component offers a choice of licences (OR, or /), this project may use it under any of them that deny.toml allows. It uses \
+         libbpf-rs and libbpf-sys under BSD-2-Clause.\n"
     );
     println!("| component | version | licence |\n| --- | --- | --- |");
     for Component { name, version, licence, .. } in &components {
@@ -42,7 +52,7 @@ pub(crate) fn third_party() -> Result<()> {
     }
     let mut texts: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for component in &components {
-        let directory = Path::new(&component.manifest).parent().context("a manifest without a directory")?;
+        let directory = Path::new(&component.manifest).parent().context("the manifest has no directory")?;
         for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_uppercase();
@@ -60,8 +70,9 @@ pub(crate) fn third_party() -> Result<()> {
     Ok(())
 }
 
-/// Prints the components as CycloneDX 1.5, without a time or a serial number, so that the same lock file gives the same bytes.
-pub(crate) fn sbom() -> Result<()> {
+/// Prints the components as CycloneDX 1.5, without a time or a serial number, so that the same lock file gives the same bytes. For the static
+/// program, also prints Debian's libraries that are linked into it, with the versions that are installed on this machine.
+pub(crate) fn sbom(is_static: bool) -> Result<()> {
     let components = components()?;
     let own = components.iter().find(|it| it.name == "bprec").context("cargo metadata does not name bprec")?;
     let of = |it: &Component| {
@@ -84,11 +95,16 @@ pub(crate) fn sbom() -> Result<()> {
         json!({
             "type": "library",
             "name": name,
-            "description": format!("as in the crate {of}"),
+            "description": format!("version of the crate {of}"),
             "licenses": [{ "expression": licence }],
         })
     });
-    let linked = components.iter().filter(|it| it.name != "bprec").map(of).chain(in_c).collect::<Vec<_>>();
+    let mut linked = components.iter().filter(|it| it.name != "bprec").map(of).chain(in_c).collect::<Vec<_>>();
+    if is_static {
+        for (name, licence, package) in IN_STATIC {
+            linked.push(from_debian(name, licence, &debian_version(package)?));
+        }
+    }
     let mut program = of(own);
     program["type"] = Value::from("application");
     let bill = json!({
@@ -102,6 +118,26 @@ pub(crate) fn sbom() -> Result<()> {
     Ok(())
 }
 
+/// A source package of Debian as a component.
+fn from_debian(name: &str, licence: &str, version: &str) -> Value {
+    // The specification of package URLs does not encode colons.
+    let reference = format!("pkg:deb/debian/{name}@{}?arch=source", version.replace('+', "%2B"));
+    json!({
+        "type": "library",
+        "bom-ref": reference,
+        "purl": reference,
+        "name": name,
+        "version": version,
+        "licenses": [{ "expression": licence }],
+    })
+}
+
+/// Version of the source of an installed package.
+fn debian_version(package: &str) -> Result<String> {
+    let arguments = ["--show", "--showformat", "${source:Version}", package];
+    output(Command::new("dpkg-query").args(arguments))
+}
+
 /// Number of components.
 pub(crate) fn count() -> Result<usize> {
     components().map(|components| components.len())
@@ -109,7 +145,8 @@ pub(crate) fn count() -> Result<usize> {
 
 /// Returns `bprec` and the packages that it is linked with on any release platform, sorted by name.
 fn components() -> Result<Vec<Component>> {
-    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--locked"])?)?;
+    let metadata: Value =
+        serde_json::from_str(&output(&mut cargo(&["metadata", "--format-version", "1", "--locked"]))?)?;
     let linked = linked()?;
     let lock = fs::read_to_string("Cargo.lock").context("read Cargo.lock")?;
     let mut components: Vec<Component> = metadata["packages"]
@@ -122,13 +159,13 @@ fn components() -> Result<Vec<Component>> {
         })
         .map(|package| {
             let text = |name: &str| package[name].as_str().map(str::to_owned);
-            let name = text("name").context("a package without a name")?;
-            let version = text("version").context("a package without a version")?;
+            let name = text("name").context("a package has no name")?;
+            let version = text("version").context("a package has no version")?;
             Ok(Component {
                 licence: text("license").with_context(|| format!("{name} names no licence"))?,
                 checksum: checksum(&lock, &name, &version),
                 is_own: package["source"].is_null(),
-                manifest: text("manifest_path").context("a package without a manifest")?,
+                manifest: text("manifest_path").context("a package has no manifest")?,
                 name,
                 version,
             })
@@ -143,17 +180,10 @@ fn components() -> Result<Vec<Component>> {
 fn linked() -> Result<BTreeSet<(String, String)>> {
     let platforms = PLATFORMS.iter().flat_map(|platform| ["--target", platform]);
     let arguments = ["tree", "--locked", "--package", "bprec", "--edges", "normal,no-proc-macro", "--prefix", "none"];
-    let printed = cargo(&arguments.into_iter().chain(platforms).collect::<Vec<_>>())?;
+    let printed = output(&mut cargo(&arguments.into_iter().chain(platforms).collect::<Vec<_>>()))?;
     // Each line has the form `name v1.2.3 (path)`.
     let words = printed.lines().filter_map(|line| line.split_once(" v"));
     Ok(words.map(|(name, rest)| (name.into(), rest.split(' ').next().unwrap_or(rest).into())).collect())
-}
-
-fn cargo(arguments: &[&str]) -> Result<String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let output = Command::new(cargo).args(arguments).output().context("run cargo")?;
-    ensure!(output.status.success(), "cargo {}: {}", arguments[0], String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Returns the checksum of a package in the lock file.
@@ -165,7 +195,15 @@ fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::checksum;
+    use super::{checksum, from_debian};
+
+    /// The address is that of the [specification](https://github.com/package-url/purl-spec), which escapes a plus sign and no colon.
+    #[test]
+    fn libraries_of_debian_have_an_address() {
+        let zlib = from_debian("zlib", "Zlib", "1:1.2.13.dfsg-1+b1");
+        assert_eq!(zlib["purl"], "pkg:deb/debian/zlib@1:1.2.13.dfsg-1%2Bb1?arch=source");
+        assert_eq!(zlib["version"], "1:1.2.13.dfsg-1+b1");
+    }
 
     #[test]
     fn a_checksum_is_of_that_version() {

@@ -9,6 +9,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::command;
+
 /// File of the committed figures: one line per measurement, with the name and the millions of instructions.
 const FIGURES: &str = "report/benches/instructions.tsv";
 /// Growth of a figure that the check accepts, in percent: compilers differ.
@@ -38,8 +40,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
     let counted = MEASUREMENTS.iter().map(|(name, what, make)| {
         let file = directory.join(make);
         if !file.exists() {
-            let status = Command::new(&bench).arg(make).arg(&file).status()?;
-            ensure!(status.success(), "{make}: {status}");
+            command::run(Command::new(&bench).arg(make).arg(&file))?;
         }
         Ok((*name, instructions(&bench, what, &file)? / 1e6))
     });
@@ -51,13 +52,10 @@ pub(crate) fn run(check: bool) -> Result<()> {
 
 /// Builds the bench and returns its path.
 fn bench() -> Result<PathBuf> {
-    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["build", "--release", "--locked", "--package", "bprec-report", "--bench", "instructions"])
-        .args(["--features", "zstd", "--message-format", "json-render-diagnostics"])
-        .output()
-        .context("run cargo build")?;
-    ensure!(output.status.success(), "cargo build: {}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8(output.stdout)?;
+    let mut build =
+        command::cargo(&["build", "--release", "--locked", "--package", "bprec-report", "--bench", "instructions"]);
+    build.args(["--features", "zstd", "--message-format", "json-render-diagnostics"]);
+    let messages = command::output(&mut build)?;
     let mut executable = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         (message["target"]["name"] == "instructions").then(|| message["executable"].as_str().map(PathBuf::from))?
@@ -76,7 +74,11 @@ fn instructions(bench: &Path, what: &str, file: &Path) -> Result<f64> {
         .context("run valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "valgrind {what}: {said}");
-    let count = said.lines().find_map(|line| line.split_once("Collected : ")).context("valgrind names no count")?.1;
+    let count = said
+        .lines()
+        .find_map(|line| line.split_once("Collected : "))
+        .context("valgrind printed no instruction count")?
+        .1;
     count.trim().parse().with_context(|| format!("{count}: expected a count of instructions"))
 }
 
@@ -98,7 +100,7 @@ fn compare(counted: &[(&str, f64)]) -> Result<()> {
     }
     ensure!(
         grown.is_empty(),
-        "more than {TOLERANCE_PERCENT} % above {FIGURES}: {}; `cargo xtask instructions` takes the new figures over",
+        "more than {TOLERANCE_PERCENT} % above {FIGURES}: {}; `cargo xtask instructions` writes the new figures",
         grown.join(", ")
     );
     Ok(())

@@ -4,10 +4,11 @@
 //! `SKIP <check>: <reason>` and succeeds.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bill;
 mod bpf;
+mod command;
 mod components;
 mod fuzz;
-mod generate;
 mod imports;
 mod instructions;
 mod neighbours;
@@ -30,29 +31,30 @@ const USAGE: &str = "usage: cargo xtask <task>
   bpf --check       compare the committed objects with a rebuild
   fuzz-seeds        write seeds for the fuzzers into fuzz/corpus
   fuzz SECONDS [FUZZER...]
-                    build the fuzzers, and run each for so long
-  generate FILE [size=135M] [programs=10] [churned=0] [frames=7] [user-frames=2] [bpf=66] [tasks=2] [cpus=2] [zstd=3] [pipe] [seed=1]
-                    make up a recording: bytes of records, BPF programs from start to end and short-lived ones, frames of a call
-                    chain, samples in BPF in percent, new tasks per 1000 samples, compressed or as a stream
+                    build the fuzzers, and run each for SECONDS
   instructions      count the instructions of reports under callgrind, and write the figures down
   instructions --check
                     compare with the figures
-  pictures          make the pictures of README again; needs chromium
-  release --check   check what has to hold before a version is given out
-  third-party       print what the program is linked with, and its licences
-  sbom              print the same as CycloneDX JSON
+  pictures          make the pictures of README; needs chromium and tmux
+  pictures --check  compare them with pictures of today's page and screens
+  release --check [TAG]
+                    check the conditions for a release, with this tag
+  third-party       print the components that bprec is linked with, and their licences
+  sbom [static]     print the same as CycloneDX JSON; of the static program with the libraries of this Debian
   tree              check headers, file sizes, stray machine paths, the direction of imports, and openings of comments
-  check             format, lints, rules of the tree, and the tests that take no root and change nothing
+  check             format, lints, rules of the tree, and the tests that need no root and change nothing
   test [ARGS]       cargo test ARGS of the workspace or of `-p CRATE`, with one closing line over all test binaries
   test-beside [ARGS]
                     the same beside pinned programs, a tracer and another recorder, as root
   test-everywhere   the same without ARGS, then in every guest, with one closing line over all
+  bill BPREC BPREC-LOAD [PAIRS]
+                    compare the bill of an agent with what the machine saves without the agent, in 20 pairs or in PAIRS
   bench-exact PERF BPFTOOL [GUEST]
-                    what exact counters cost beside perf stat -b and bpftool prog profile, in guests
-  vm setup [GUEST…]            fetch and unpack what the guests are made of
-  vm run GUEST PAYLOAD OUT     boot, run PAYLOAD/run.sh in it as root, bring its /out back as OUT/out
-  vm static                    build the program without libraries for Arm, and try it in a guest
-  vm test [GUEST…]             what each guest is there to test";
+                    measure the cost of exact counters, perf stat -b and bpftool prog profile, in guests
+  vm setup [GUEST…]            fetch and unpack the packages of the guests, and build for Arm
+  vm run GUEST PAYLOAD OUT     boot the guest, run PAYLOAD/run.sh in it as root, copy its /out to OUT/out
+  vm static                    build bprec for Arm without shared libraries, and try it in a guest
+  vm test [GUEST…]             run the tests of each guest";
 
 fn main() -> ExitCode {
     match run() {
@@ -72,15 +74,17 @@ fn run() -> Result<()> {
     match (task.as_str(), rest.as_slice()) {
         ("bpf", []) => bpf::rebuild(),
         ("bpf", ["--check"]) => bpf::check(),
-        ("fuzz-seeds", []) => fuzz::seeds(),
+        ("fuzz-seeds", []) => fuzz::seeds("fuzz/corpus".as_ref()),
         ("fuzz", [seconds, names @ ..]) => fuzz::run(seconds, names),
-        ("generate", [path, settings @ ..]) => generate::write(path, settings),
         ("instructions", []) => instructions::run(false),
         ("instructions", ["--check"]) => instructions::run(true),
         ("pictures", []) => pictures::make(),
-        ("release", ["--check"]) => release::check(),
+        ("pictures", ["--check"]) => pictures::check(),
+        ("release", ["--check"]) => release::check(None),
+        ("release", ["--check", tag]) => release::check(Some(tag)),
         ("third-party", []) => components::third_party(),
-        ("sbom", []) => components::sbom(),
+        ("sbom", []) => components::sbom(false),
+        ("sbom", ["static"]) => components::sbom(true),
         ("tree", []) => tree::check().and_then(|()| imports::check()),
         ("check", []) => test::offline(),
         ("test", arguments) => test::run(arguments),
@@ -88,6 +92,8 @@ fn run() -> Result<()> {
         ("test-everywhere", []) => test::everywhere(),
         ("bench-exact", [perf, bpftool]) => vm::bench_exact(perf, bpftool, None),
         ("bench-exact", [perf, bpftool, guest]) => vm::bench_exact(perf, bpftool, Some(guest)),
+        ("bill", [bprec, load]) => bill::run(bprec, load, "20"),
+        ("bill", [bprec, load, pairs]) => bill::run(bprec, load, pairs),
         ("vm", arguments) => vm::main(arguments),
         _ => bail!("{USAGE}"),
     }
@@ -95,7 +101,7 @@ fn run() -> Result<()> {
 
 /// Returns the repository's root: the parent directory of this crate.
 fn root() -> Result<PathBuf> {
-    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").context("run me as `cargo xtask`")?);
+    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").context("run this program as `cargo xtask`")?);
     Ok(manifest.parent().context("the crate has no parent directory")?.to_owned())
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::command::{output, run};
 use crate::tally::Tally;
 
 /// Object file of programs that are pinned but not attached.
@@ -36,10 +37,10 @@ impl Neighbours {
         let directory = target.join("neighbours");
         fs::create_dir_all(directory.join("bpf")).with_context(|| format!("create {}", directory.display()))?;
         let mut neighbours = Self { directory, bprec: bprec.to_owned(), processes: Vec::new(), is_mounted: false };
-        succeed(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(neighbours.pins()))?;
+        run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(neighbours.pins()))?;
         neighbours.is_mounted = true;
         let idle = neighbours.pins().join("idle");
-        succeed(Command::new("bpftool").args(["prog", "loadall", IDLE]).arg(&idle))?;
+        run(Command::new("bpftool").args(["prog", "loadall", IDLE]).arg(&idle))?;
         neighbours.pin_running()?;
         if installed("bpftrace") {
             neighbours
@@ -86,19 +87,19 @@ impl Neighbours {
             .stdout(Stdio::piped())
             .spawn()
             .context("run bprec-load")?;
-        let output = BufReader::new(load.stdout.take().context("bprec-load has no output")?);
+        let printed = BufReader::new(load.stdout.take().context("bprec-load has no output")?);
         let lines: Vec<String> =
-            output.lines().map_while(Result::ok).take_while(|line| !line.starts_with("ready")).collect();
+            printed.lines().map_while(Result::ok).take_while(|line| !line.starts_with("ready")).collect();
         let program = lines
             .iter()
             .find_map(|line| line.strip_prefix("program ")?.split(' ').find_map(|it| it.strip_prefix("id=")));
-        let program: u64 = program.with_context(|| format!("bprec-load says {lines:?}"))?.parse()?;
-        let links = Command::new("bpftool").args(["-j", "link", "list"]).output().context("run bpftool")?;
-        let links: Value = serde_json::from_slice(&links.stdout).context("read what bpftool says")?;
+        let program: u64 =
+            program.with_context(|| format!("no program id in the output of bprec-load: {lines:?}"))?.parse()?;
+        let links = output(Command::new("bpftool").args(["-j", "link", "list"]))?;
+        let links: Value = serde_json::from_str(&links).context("read the output of bpftool")?;
         let link = links.as_array().and_then(|links| links.iter().find(|link| link["prog_id"] == program));
         let link = link.with_context(|| format!("program {program} has no link"))?["id"].to_string();
-        let pinned =
-            succeed(Command::new("bpftool").args(["link", "pin", "id", &link]).arg(self.pins().join("running")));
+        let pinned = run(Command::new("bpftool").args(["link", "pin", "id", &link]).arg(self.pins().join("running")));
         interrupt(&load)?;
         load.wait()?;
         pinned
@@ -145,10 +146,9 @@ impl Neighbours {
         interrupt(recorder)?;
         let status = recorder.wait()?;
         ensure!(status.success(), "bprec record ended with {status}");
-        let report = Command::new(&self.bprec).args(["report", "--json", "-i"]).arg(self.recording()).output()?;
-        ensure!(report.status.success(), "bprec report: {}", String::from_utf8_lossy(&report.stderr).trim());
+        let report = output(Command::new(&self.bprec).args(["report", "--json", "-i"]).arg(self.recording()))?;
         ensure!(
-            String::from_utf8_lossy(&report.stdout).contains("count_sched_switches"),
+            report.contains("count_sched_switches"),
             "{} does not name the pinned program that ran",
             self.recording().display()
         );
@@ -165,27 +165,16 @@ impl Drop for Neighbours {
         }
         if self.is_mounted {
             // Unmounting the file system removes the pins.
-            succeed(Command::new("umount").arg(self.pins())).ok();
+            run(Command::new("umount").arg(self.pins())).ok();
         }
     }
 }
 
 /// Sends SIGINT to `timeout`, which sends the signal to its child.
 fn interrupt(process: &Child) -> Result<()> {
-    succeed(Command::new("kill").args(["-INT", &process.id().to_string()]))
+    run(Command::new("kill").args(["-INT", &process.id().to_string()]))
 }
 
 pub(crate) fn installed(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {command:?}"))?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}: {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(())
 }

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::components;
 
-/// Checks versions, the list of changes and the bill of materials. A commit with the tag `vVERSION` needs a date in the list of changes.
-/// `setup/package` checks that builds repeat and that packages work; `setup/deny` checks licences.
-pub(crate) fn check() -> Result<()> {
+/// Checks versions, the list of changes and the bill of materials. A commit with the tag `vVERSION`, or the `tag` to be released, needs a date
+/// in the list of changes. `setup/package` checks that builds repeat and that packages work; `setup/deny` checks licences.
+pub(crate) fn check(tag: Option<&str>) -> Result<()> {
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
     let version = env!("CARGO_PKG_VERSION");
     let mut problems = Vec::new();
@@ -26,11 +26,17 @@ pub(crate) fn check() -> Result<()> {
             problems.extend(others.into_iter().map(|name| format!("{} has {name}", path.display())));
         }
     }
+    let manifest = read(Path::new("Cargo.toml"))?;
+    problems.extend(other_requirements(&manifest, version).into_iter().map(|line| format!("Cargo.toml: {line}")));
     let changes = read(Path::new("CHANGELOG.md"))?;
     let heading =
         changes.lines().find(|line| line.strip_prefix("## ").and_then(|it| it.split(' ').next()) == Some(version));
     let tags = Command::new("git").args(["tag", "--points-at", "HEAD"]).output().context("run git")?.stdout;
-    let is_tagged = String::from_utf8_lossy(&tags).lines().any(|tag| tag.strip_prefix('v') == Some(version));
+    let is_ours = |tag: &str| tag.strip_prefix('v') == Some(version);
+    let is_tagged = tag.is_some() || String::from_utf8_lossy(&tags).lines().any(is_ours);
+    if let Some(tag) = tag.filter(|tag| !is_ours(tag)) {
+        problems.push(format!("the tag {tag} is not v{version}"));
+    }
     match heading {
         None => problems.push(format!("CHANGELOG.md has no heading for {version}")),
         Some(heading) if is_tagged && heading.contains("unreleased") => {
@@ -49,7 +55,14 @@ fn has_version(manifest: &str, version: &str) -> bool {
     manifest.lines().any(|line| line == "version.workspace = true" || line == format!("version = \"{version}\""))
 }
 
-/// Returns packages of this repository with another version in the lock file.
+/// Returns the workspace's requirements on its own packages that have another version than `version`. Registries need these versions; packages that
+/// are never published have none.
+fn other_requirements<'a>(manifest: &'a str, version: &str) -> Vec<&'a str> {
+    let own = manifest.lines().filter(|line| line.contains("{ path = ") && line.contains(", version = "));
+    own.filter(|line| !line.contains(&format!(", version = \"{version}\""))).collect()
+}
+
+/// Returns the names of packages of this repository that have another version in the lock file.
 fn other_versions(lock: &str, version: &str) -> Vec<String> {
     let packages = lock.split("[[package]]").skip(1).filter(|package| !package.contains("\nsource = "));
     let others = packages.filter(|package| !has_version(package, version));
@@ -60,7 +73,7 @@ fn other_versions(lock: &str, version: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{has_version, other_versions};
+    use super::{has_version, other_requirements, other_versions};
 
     #[test]
     fn a_version_that_differs_is_found() {
@@ -70,5 +83,9 @@ mod tests {
         let lock = "version = 4\n[[package]]\nname = \"own\"\nversion = \"1.2.0\"\n[[package]]\nname = \"late\"\nversion = \"1.1.0\"\n\
                     [[package]]\nname = \"other\"\nversion = \"7.0.0\"\nsource = \"registry\"\n";
         assert_eq!(other_versions(lock, "1.2.0"), ["\"late\""]);
+        let late = "late = { path = \"late\", version = \"1.1.0\" }";
+        let manifest =
+            format!("{late}\nown = {{ path = \"own\", version = \"1.2.0\" }}\ntests = {{ path = \"tests\" }}\n");
+        assert_eq!(other_requirements(&manifest, "1.2.0"), [late]);
     }
 }

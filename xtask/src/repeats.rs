@@ -32,7 +32,7 @@ fn with<'a>(text: &str, repeats: impl Iterator<Item = &'a String>) -> (String, S
         let test = line.split(": ").next().unwrap_or(line);
         let times = times.entry(test).or_default();
         *times += 1;
-        let mend = if *times > 1 && *times * RUNS_PER_REPEAT > runs { ": to be mended" } else { "" };
+        let mend = if *times > 1 && *times * RUNS_PER_REPEAT > runs { ": must be fixed" } else { "" };
         let _ = writeln!(said, "REPEATED {test}: {times} times in {runs} runs{mend}");
     }
     let mut text = format!("{runs} runs\n");
@@ -54,7 +54,7 @@ mod tests {
         let (text, said) = with(&text, [].iter());
         assert_eq!(said, "");
         let (text, said) = with(&text, one.iter());
-        assert_eq!(said, "REPEATED AGAIN x86-new shares: 2 times in 3 runs: to be mended\n");
+        assert_eq!(said, "REPEATED AGAIN x86-new shares: 2 times in 3 runs: must be fixed\n");
         assert_eq!(text, "3 runs\n2 AGAIN x86-new shares\n");
     }
 }

@@ -65,7 +65,7 @@ pub(crate) fn parse(list: &str) -> Result<Vec<Expected<'_>>> {
     lines
         .map(|line| {
             let mut words = line.splitn(4, ' ');
-            let mut next = || words.next().with_context(|| format!("{LIST}: not four words: {line}"));
+            let mut next = || words.next().with_context(|| format!("{LIST}: expected four words: {line}"));
             Ok(Expected { place: next()?, lack: next()?, test: next()?, text: next()? })
         })
         .collect()
@@ -145,14 +145,12 @@ pub(crate) fn faults(
             let is_lacked = || lacking.get(&(place.as_str(), line.lack));
             match line.lack {
                 "chance" => {}
-                "always" | "withheld" => faults.push(format!("{test} ran, and {LIST} says that it never does here")),
-                lack if !place.is_empty() => {
-                    faults.push(format!("{test} ran in {place}, which {LIST} says lacks {lack}"))
-                }
-                lack => faults.extend(
-                    is_lacked()
-                        .map(|other| format!("{test} ran; by {LIST} it lacks {lack}, for which {other} was skipped")),
-                ),
+                "always" | "withheld" => faults.push(format!("{test} ran, but {LIST} says that it never runs here")),
+                lack if !place.is_empty() => faults
+                    .push(format!("{test} ran in {place}, but {LIST} says that it needs {lack}, which {place} lacks")),
+                lack => faults.extend(is_lacked().map(|other| {
+                    format!("{test} ran, although {other} was skipped, and {LIST} says that both need {lack}")
+                })),
             }
         }
     }

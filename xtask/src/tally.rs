@@ -91,7 +91,7 @@ impl Tally {
                 while self.printed.iter().any(|line| line == "failures:") && self.printed[0] != "failures:" {
                     self.printed.pop_front();
                 }
-                // The list of failed tests follows their output.
+                // The list of failed tests comes last, and is read from its end.
                 let list = self.printed.iter().rev().skip(2);
                 let names: Vec<_> = list.map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect();
                 self.failed_tests.extend(names.into_iter().rev());
@@ -124,7 +124,7 @@ impl Tally {
         self.binary_died();
         if !success && self.failed == 0 {
             self.failed = 1;
-            self.failures.push("FAILED: it ended without success before any test had failed".into());
+            self.failures.push("FAILED: cargo test ended with an error, but no test had failed".into());
         }
     }
 
@@ -221,13 +221,13 @@ impl Tally {
             self.fail("skips", &fault);
         }
         self.again.iter().chain(&self.unsteady).for_each(|line| println!("{line}"));
-        println!("{} measurements made again, at most {MAX_AGAIN} may be", self.again.len());
+        println!("{} measurements repeated, at most {MAX_AGAIN} are allowed", self.again.len());
         if self.again.len() > MAX_AGAIN {
-            self.fail("measurements", "too many do not agree at once");
+            self.fail("measurements", "too many measurements were repeated");
         }
-        println!("{} tests passed only when run again, at most {MAX_UNSTEADY} may", self.unsteady.len());
+        println!("{} tests passed only when run again, at most {MAX_UNSTEADY} are allowed", self.unsteady.len());
         if self.unsteady.len() > MAX_UNSTEADY {
-            self.fail("tests", "too many passed only when run again");
+            self.fail("tests", "too many tests passed only when run again");
         }
         for failure in &self.failures {
             println!("\n{failure}");

@@ -8,8 +8,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
+use crate::command;
 use crate::neighbours::Neighbours;
 use crate::tally::Tally;
 use crate::target_directory;
@@ -43,7 +44,7 @@ pub(crate) fn everywhere() -> Result<()> {
 
 fn here_beside_others(builds: &Builds, arguments: &[&str], tally: &mut Tally) -> Result<()> {
     if fs::metadata("/proc/self")?.uid() != 0 {
-        tally.skip("neighbours", "other users of BPF beside the tests take root");
+        tally.skip("neighbours", "other users of BPF beside the tests need root");
         tally.add(here(arguments)?);
         return Ok(());
     }
@@ -61,11 +62,10 @@ pub(crate) fn offline() -> Result<()> {
         &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
         &["xtask", "tree"],
     ] {
-        let status = Command::new(cargo()).args(arguments).stdin(Stdio::null()).status().context("run cargo")?;
-        ensure!(status.success(), "cargo {} failed", arguments.join(" "));
+        command::run(&mut command::cargo(arguments))?;
     }
     // One cargo call for all packages: the features of a dependency depend on the set of packages that are built together.
-    let mut arguments = Vec::from(["--locked", "--lib", "--bin", "xtask"]);
+    let mut arguments = Vec::from(["--locked", "--lib", "--bin", "xtask", "--example", "seeds"]);
     arguments.extend(OFFLINE_CRATES.iter().flat_map(|it| ["-p", it]));
     arguments.extend(OFFLINE_PROGRAMS.iter().flat_map(|it| ["--test", it]));
     let mut tally = Tally::default();
@@ -76,7 +76,7 @@ pub(crate) fn offline() -> Result<()> {
 /// Number of damaged recordings in the mutation test of `check`; the full number takes minutes.
 const OFFLINE_MUTATIONS: (&str, &str) = ("BPREC_MUTATIONS", "2000");
 
-/// Crates whose tests need no privilege, and the program.
+/// Crates with tests that need no privilege; the last is the crate of the program.
 const OFFLINE_CRATES: [&str; 5] = ["bprec-format", "bprec-generate", "bprec-report", "xtask", "bprec"];
 /// Test programs of these crates. `live` is missing because it records, `limits` and `viewers` because they take long.
 const OFFLINE_PROGRAMS: [&str; 5] = ["it", "many_pairs", "mutation", "properties", "shapes"];
@@ -106,8 +106,7 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
     let mut kept = BufWriter::new(File::create(&log).with_context(|| format!("create {}", log.display()))?);
     // One pipe for standard output and standard error keeps the lines in order.
     let (output, input) = io::pipe()?;
-    let mut child = Command::new(cargo())
-        .args(["test", "--no-fail-fast"])
+    let mut child = command::cargo(&["test", "--no-fail-fast"])
         .args(arguments)
         // Without this option the test harness discards the output of passing tests, including SKIP lines.
         .args(["--", "--show-output"])
@@ -157,7 +156,7 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
                     last_line = now;
                 }
                 if ended.is_some_and(|ended| now - ended > LEFT_BEHIND) {
-                    tally.fail("processes", "a test has left one behind that holds its output");
+                    tally.fail("processes", "a test has left a process behind that holds the output of the test");
                     break;
                 }
             }
@@ -169,7 +168,7 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
         drop(reader.join());
     }
     tally.end(success);
-    println!("all of it is in {}", log.display());
+    println!("the whole output is in {}", log.display());
     Ok(tally)
 }
 
@@ -182,10 +181,6 @@ const LEFT_BEHIND: Duration = Duration::from_secs(10);
 fn max_silence() -> Result<Duration> {
     let seconds = std::env::var("BPREC_TEST_LIMIT").map_or(Ok(600), |text| text.parse());
     Ok(Duration::from_secs(seconds.context("BPREC_TEST_LIMIT: expected seconds")?))
-}
-
-fn cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
 /// Kills all descendants of a process, but not the process itself.

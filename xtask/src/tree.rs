@@ -35,14 +35,14 @@ pub(crate) fn check() -> Result<()> {
     if !wrong.is_empty() {
         bail!("\n  {}", wrong.join("\n  "));
     }
-    println!("{checked} text files hold to the rules");
+    println!("{checked} text files follow the rules");
     Ok(())
 }
 
 /// First words that are not allowed in a comment: a comment opens with a noun or a verb.
 const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
 
-/// Returns true if the line is the first of a comment or of its paragraph, and starts with one of [`OPENS_BADLY`].
+/// Returns true if the line is in a comment and its text starts with one of [`OPENS_BADLY`].
 fn opens_badly(line: &str) -> bool {
     let comment = ["/// ", "//! ", "// ", "* ", "/* "].iter().find_map(|sign| line.trim_start().strip_prefix(sign));
     comment.is_some_and(|text| {
@@ -63,7 +63,7 @@ fn unnamed_programs() -> Result<Vec<String>> {
             let is_named =
                 |name| named.contains(&format!("mod {name};")) || named.contains(&format!("name = \"{name}\""));
             if name.strip_suffix(".rs").is_some_and(|name| name != "main" && !is_named(name)) {
-                unnamed.push(format!("{directory}/tests/{name}: named by no program"));
+                unnamed.push(format!("{directory}/tests/{name}: no test program includes it"));
             }
         }
     }
@@ -89,7 +89,7 @@ fn faults(path: &str, text: &str) -> Vec<String> {
         faults.push("includes kernel headers".to_owned());
     }
     if rust && !path.ends_with("/tests.rs") && !text.starts_with("//!") {
-        faults.push("does not open with what it is for (`//!`)".to_owned());
+        faults.push("does not open with its purpose (`//!`)".to_owned());
     }
     if bpf_program || rust {
         let lines = (1..).zip(text.lines()).filter(|(_, line)| opens_badly(line));
@@ -102,7 +102,7 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     }
     for (root, top) in WITH_FOLDERS {
         if path.strip_prefix(root).is_some_and(|name| !name.contains('/') && !top.contains(&name)) {
-            faults.push(format!("stands in none of the folders of {root}"));
+            faults.push(format!("is in none of the folders of {root}"));
         }
     }
     // Expected outputs of recordings may contain paths of the machine on which they were recorded.

@@ -1,4 +1,4 @@
-//! Time to attach our programs to a hundred others, and to detach them.
+//! Time to attach bprec's programs to a hundred other programs, and to detach them.
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -14,7 +14,7 @@ const PROGRAMS: [&str; 5] =
     ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"];
 const COPIES: usize = 20;
 
-/// The table.
+/// Measures and prints the table.
 pub(crate) fn bench() -> Result<()> {
     let loaded = (0..COPIES).map(|_| Fixture::COUNTED.open()?.load()).collect::<std::result::Result<Vec<_>, _>>()?;
     let mut targets = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn bench() -> Result<()> {
     Ok(())
 }
 
-/// A program, and the type of its function.
+/// Returns a program, and the BTF id of its entry function's type.
 pub(crate) fn target(loaded: &Loaded, name: &str) -> Result<(Program, u32)> {
     let program = Program::take(loaded.id_of(name)?)?;
     let snapshot = program.fetch(&BtfCache::new())?;

@@ -1,5 +1,5 @@
-//! Cost of counting by its causes: a program that runs all the time beside other work, under each part of counting by
-//! itself.
+//! Cost of counting by cause: a program that always runs beside other work, with each part of counting switched on
+//! separately.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,20 +11,21 @@ use crate::cost::{Held, MIXED, NEVER, ours, possible_cpus};
 use crate::load::{Load, Work};
 
 const PROGRAM: &str = "loop_of_100";
-/// Number of measurements of each part at a time.
+/// Time of one measurement of a combination.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// Parts that are switched on: a probe that measures one run in so many, and the kernel's run statistics.
+/// Combinations of parts of counting: name; interval of the probe, which measures one run in this number, or `None` for no probe; true to switch on
+/// the kernel's run statistics.
 const PARTS: [(&str, Option<u64>, bool); 6] = [
     ("nothing", None, false),
     ("run statistics", None, true),
-    ("a pair, skipping", Some(NEVER), false),
-    ("a pair, skipping, and run statistics", Some(NEVER), true),
-    ("a pair, measuring every run", Some(1), false),
-    ("a pair, measuring every run, and run statistics", Some(1), true),
+    ("counting programs, measuring no run", Some(NEVER), false),
+    ("counting programs, measuring no run; run statistics", Some(NEVER), true),
+    ("counting programs, measuring every run", Some(1), false),
+    ("counting programs, measuring every run; run statistics", Some(1), true),
 ];
 
-/// The table.
+/// Measures and prints the table.
 pub(crate) fn bench(rounds: usize) -> Result<()> {
     let work = Work::start();
     let load = Load::start(PROGRAM, 1, None)?;
@@ -57,7 +58,7 @@ pub(crate) fn bench(rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// Repeats the calibration: with and without run statistics, at rest and beside as much work as there are CPUs.
+/// Repeats the calibration with and without run statistics, on an idle machine and beside one thread of work per CPU.
 pub(crate) fn gauges(times: usize) -> Result<()> {
     println!("| beside work | run statistics | inside, ns | measured, ns | skipped, ns |");
     println!("| --- | --- | --- | --- | --- |");

@@ -1,5 +1,5 @@
-//! Pairs that come and go around programs that run all the time on every CPU: each time the kernel changes the first instruction of code
-//! that runs. For the search of what a machine makes of that; docs/vm.md has what came of it.
+//! Attaches and detaches pairs around programs that always run on every CPU: each time, the kernel changes the first instruction of running code. The
+//! benchmark shows if a machine handles this correctly; docs/vm.md has the results.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -15,13 +15,13 @@ use crate::attach::target;
 use crate::cost::possible_cpus;
 
 const PROGRAM: &str = "loop_of_100";
-/// Runs of one program before the next.
+/// Runs of one program before the next program runs.
 const AT_A_TIME: u32 = 100;
-/// Programs whose pairs come and go, each by a thread of its own: most of the time one waits for the kernel.
+/// Number of programs with pairs. A separate thread attaches and detaches each pair, because most of the time a thread waits for the kernel.
 const TARGETS: usize = 16;
 
-/// For so many seconds. Says after each how often pairs came and went, in lines that are shown while a guest runs: it may not live to say
-/// more.
+/// Attaches and detaches for this number of seconds. Prints the number of attachments after each second, because the guest may crash before
+/// the end.
 pub(crate) fn bench(seconds: u64) -> Result<()> {
     let profiler = Profiler::load_pair(&[], 0, possible_cpus()?)?;
     let cpus = online_cpus()?.len();
@@ -47,7 +47,7 @@ pub(crate) fn bench(seconds: u64) -> Result<()> {
         while Instant::now() < until {
             thread::sleep(Duration::from_secs(1));
             println!(
-                "guest: after {:.0} s pairs came and went {} times, programs ran {} times",
+                "guest: after {:.0} s, pairs were attached {} times, and programs ran {} times",
                 start.elapsed().as_secs_f64(),
                 times.load(Ordering::Relaxed),
                 runs.load(Ordering::Relaxed)

@@ -1,5 +1,5 @@
-//! Time added to each run of a program: one copy of a program that does nothing for each way of counting, all attached
-//! at once, run by turns. Whatever happens to the machine meanwhile happens to all of them.
+//! Time added to each run of a program: one copy of an empty program for each way of counting, all attached
+//! at once and run in turns, so that other load on the machine affects all of them.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,21 +14,21 @@ use bprec_fixtures::{Fixture, Loaded, online_cpus, open_software_counter};
 use crate::Result;
 
 const TARGET: &str = "do_nothing";
-/// Runs at a time, of which the kernel gives the mean.
+/// Runs per measurement; the kernel returns their mean time.
 const RUNS: u32 = 2000;
 const ROUNDS: usize = 101;
-/// No run is measured by chance.
+/// Interval of measurement (one in this many runs) with which practically no run is measured.
 pub(crate) const NEVER: u64 = 1 << 30;
 const NOTHING: &str = "nothing";
 const EMPTY: &str = "empty fentry";
 
-/// A software event: every machine has them.
+/// Software event, which every machine has.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     /// `PERF_COUNT_SW_*`
     config: u64,
     name: &'static str,
-    /// bpftool's name of it, if it is built with this event in the place of a hardware event.
+    /// bpftool's name of the event, for a bpftool that is built with this event instead of a hardware event.
     metric: Option<&'static str>,
     source: Source,
 }
@@ -37,14 +37,14 @@ const fn event(config: u64, name: &'static str, metric: Option<&'static str>, so
     Event { config, name, metric, source }
 }
 
-/// Two clocks, and two numbers in memory.
+/// Two clock events, and two events that count occurrences.
 pub(crate) const MIXED: [Event; 4] = [
     event(0, "cpu-clock", Some("cycles"), Source::Clock),
     event(1, "task-clock", Some("instructions"), Source::Clock),
     event(2, "page-faults", Some("l1d_loads"), Source::Always),
     event(3, "context-switches", Some("llc_misses"), Source::Always),
 ];
-/// Numbers in memory.
+/// Four events that count occurrences.
 const NUMBERS: [Event; 4] = [
     MIXED[2],
     MIXED[3],
@@ -56,11 +56,11 @@ const SETS: [&[Event]; 4] = [&[MIXED[0]], &[NUMBERS[0]], &MIXED, &NUMBERS];
 /// Limit on the time that a tool takes to attach.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A way of counting, on a program of its own.
+/// A way of counting, with its own copy of the counted program.
 struct Way {
     name: String,
     target: Loaded,
-    /// Descriptors that keep it counting.
+    /// Objects that must stay alive while this way of counting is measured.
     _held: Held,
     times: Vec<Duration>,
 }
@@ -84,14 +84,14 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Held::Tool(child) = self {
-            // It may have ended by itself.
+            // Fails if the tool has ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// The table.
+/// Measures and prints the table.
 pub(crate) fn bench(perf: &Path, bpftool: &Path) -> Result<()> {
     let mut ways = vec![Way::new(NOTHING, |_| Ok(Held::Nothing))?];
     let kinds = kinds()?;
@@ -160,7 +160,7 @@ pub(crate) fn bench(perf: &Path, bpftool: &Path) -> Result<()> {
     yardsticks()
 }
 
-/// Work that takes as long with trampolines as without, to compare machines by.
+/// Measures work that does not depend on trampolines, to compare machines.
 pub(crate) fn yardsticks() -> Result<()> {
     let target = Fixture::IDLE.open()?.load()?;
     for (name, unit, units) in
@@ -174,7 +174,7 @@ pub(crate) fn yardsticks() -> Result<()> {
     Ok(())
 }
 
-/// Runs all by turns, forwards and backwards.
+/// Runs all ways in turns, alternately forwards and backwards.
 fn measure(ways: &mut [Way]) -> Result<()> {
     for way in &mut *ways {
         way.target.run(TARGET, RUNS)?;
@@ -198,7 +198,7 @@ impl Way {
         Ok(Way { name: name.to_owned(), target, _held: held, times: Vec::new() })
     }
 
-    /// The lower quartile: what else the machine does only ever adds.
+    /// Lower quartile of the times, because other load on the machine only adds time.
     fn usual_ns(&self) -> f64 {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -210,23 +210,23 @@ fn names(events: &[Event]) -> String {
     events.iter().map(|event| event.name).collect::<Vec<_>>().join(",")
 }
 
-/// The same events, read as those of hardware are.
+/// Returns the same events with the sources of a hardware group, so that they are read like hardware events.
 fn as_hardware(events: &[Event]) -> Vec<Event> {
     let source = |index| if index == 0 { Source::Leading } else { Source::Following };
     events.iter().enumerate().map(|(index, event)| Event { source: source(index), ..*event }).collect()
 }
 
-/// Form in which programs of ours are loaded: sessions where the kernel has them, or pairs.
+/// Function that loads bprec's programs: `Profiler::load` (a session if the kernel has sessions, else a pair) or `Profiler::load_pair`.
 pub(crate) type Load = fn(&[Source], u32, u32) -> bprec_bpf::Result<Profiler>;
 
-/// The kinds that this kernel has.
+/// Returns the kinds of programs that this kernel supports.
 pub(crate) fn kinds() -> Result<Vec<(&'static str, Load)>> {
     let pair: (&str, Load) = ("bprec pair", Profiler::load_pair);
     let has_sessions = Profiler::load(&[], 0, possible_cpus()?)?.has_sessions();
     Ok(if has_sessions { vec![("bprec session", Profiler::load), pair] } else { vec![pair] })
 }
 
-/// Ours as it is used, with these events, measuring one in `every` runs.
+/// Attaches bprec's programs in their default form, with these events, and measures one run in `every`.
 pub(crate) fn ours(target: &Loaded, program: &str, events: &[Event], every: u64) -> Result<Held> {
     ours_by(Profiler::load, target, program, events, every)
 }
@@ -247,13 +247,13 @@ fn ours_by(load: Load, target: &Loaded, program: &str, events: &[Event], every: 
     let function = snapshot.info.view().functions().next().and_then(|function| function.type_id);
     let pair = profiler.attach(traced.as_fd(), traced.id(), function.ok_or("no function")?, every)?;
     if every == NEVER {
-        // The first run is measured and draws how many are not.
+        // The first run is measured, and sets the number of runs until the next measured run.
         target.run(program, 1)?;
     }
     Ok(Held::Ours { pair, _profiler: Box::new(profiler), _events: open })
 }
 
-/// Another tool, once it holds as many tracing links as it needs.
+/// Starts another tool, and waits until it has this number of tracing links.
 fn tool(command: &mut Command, links: usize) -> Result<Held> {
     let child = command.stdout(Stdio::null()).stderr(Stdio::inherit()).stdin(Stdio::null()).spawn()?;
     let mut held = Held::Tool(child);
@@ -273,14 +273,14 @@ fn tool(command: &mut Command, links: usize) -> Result<Held> {
     Ok(held)
 }
 
-/// Links of tracing programs among a process' descriptors.
+/// Returns the number of tracing links among a process's descriptors.
 fn tracing_links(pid: u32) -> usize {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return 0 };
     let is_link = |text: &String| text.lines().any(|line| line.starts_with("link_type:") && line.ends_with("tracing"));
     entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok()).filter(is_link).count()
 }
 
-/// One more than the highest number of a CPU that may ever be there.
+/// Returns the highest number of a possible CPU, plus one.
 pub(crate) fn possible_cpus() -> Result<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
     Ok(text.trim().rsplit([',', '-']).next().unwrap_or_default().parse::<u32>()? + 1)

@@ -1,4 +1,4 @@
-//! Effect of a gate on the numbers, and of a budget on the machine.
+//! Effects of measuring only a part of the runs: on the mean time per run and, with a budget, on the throughput of the machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::Result;
 use crate::cost::{MIXED, ours};
 use crate::load::{Load, Work};
 
-/// The mean time of measured runs, and what a clock came to in them, when all are measured and when one in a hundred is.
+/// Compares the mean time of measured runs: with every run measured, and with one run in a hundred measured.
 pub(crate) fn accuracy() -> Result<()> {
     const EVERY: u64 = 100;
     const ROUNDS: usize = 12;
@@ -26,9 +26,9 @@ pub(crate) fn accuracy() -> Result<()> {
         for _ in 0..ROUNDS {
             for (every, sums) in [(1, &mut all), (EVERY, &mut gated)] {
                 pair.set_every(every);
-                let before = pair.read().ok_or("it moved while it was read")?;
+                let before = pair.read().ok_or("the counts changed while they were read")?;
                 loaded.run(name, if every == 1 { MEASURED } else { MEASURED * 25 })?;
-                let after = pair.read().ok_or("it moved while it was read")?;
+                let after = pair.read().ok_or("the counts changed while they were read")?;
                 sums[0] += after.time_ns - before.time_ns;
                 sums[1] += after.measured - before.measured;
             }
@@ -46,17 +46,17 @@ pub(crate) fn accuracy() -> Result<()> {
     Ok(())
 }
 
-/// Time that `bprec stat` takes to attach, and to see how often a program runs.
+/// Time that `bprec stat` needs to attach, and to measure how often a program runs.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Throughput of the machine while a program is counted under a budget, and while it is not: once that has settled, and
-/// in the second in which a program that stood still begins to run.
+/// Compares the throughput of the machine while a program is counted with a budget to the throughput while it is not counted: once after counting has
+/// settled, and once in the second in which a paused program starts to run.
 pub(crate) fn budget(bprec: &Path, seconds: u64, rounds: usize) -> Result<()> {
     println!("| load | runs/s | other work, counted / not | runs, counted / not | all, weighed by time |");
     println!("| --- | --- | --- | --- | --- |");
     let short = Some(Duration::from_millis(1));
     for (name, pause, begins) in [
-        ("as often as it can", None, false),
+        ("as often as possible", None, false),
         ("the same, in its first second", None, true),
         ("100 at a time, with pauses of 1 ms", short, false),
     ] {

@@ -1,4 +1,4 @@
-//! Work that goes on for as long as this lives, and how much of it is done.
+//! Background work that runs until its handle is dropped, with a count of the work done.
 
 use std::hint;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use bprec_fixtures::{Fixture, Loaded};
 
 use crate::Result;
 
-/// Test runs at a time, between which it looks whether to stop.
+/// Number of test runs between two checks of the request to stop.
 const AT_A_TIME: u32 = 100;
 
-/// Threads that run one program each, all of one object.
+/// Threads that run one program of an object.
 pub(crate) struct Load {
     pub(crate) loaded: Arc<Loaded>,
     quit: Arc<AtomicBool>,
@@ -23,7 +23,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Runs `program` of [`Fixture::COUNTED`] from so many threads, without pause or with one after each [`AT_A_TIME`].
+    /// Runs `program` of [`Fixture::COUNTED`] in this number of threads, without pause or with a pause after each [`AT_A_TIME`] runs.
     pub(crate) fn start(program: &'static str, threads: usize, pause: Option<Duration>) -> Result<Load> {
         let loaded = Arc::new(Fixture::COUNTED.open()?.load()?);
         let (quit, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -49,12 +49,12 @@ impl Load {
         Ok(Load { loaded, quit, held, runs, threads })
     }
 
-    /// Stands still, or goes on.
+    /// Pauses or resumes the runs.
     pub(crate) fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Relaxed);
     }
 
-    /// Runs so far.
+    /// Number of runs so far.
     pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Ordering::Relaxed)
     }
@@ -64,13 +64,13 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.quit.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It panics in no case, and there is nothing left to say if it did.
+            // The thread does not panic, and a panic could not be reported here.
             let _ = thread.join();
         }
     }
 }
 
-/// Arithmetic on one thread, counted.
+/// Counted arithmetic in one thread.
 pub(crate) struct Work {
     rounds: Arc<AtomicU64>,
     quit: Arc<AtomicBool>,

@@ -1,6 +1,6 @@
 //! Cost of exact counters, beside `perf stat -b` and `bpftool prog profile`: `cargo xtask bench-exact PERF BPFTOOL`
-//! runs it in a guest, as fentry and fexit are not allowed everywhere.
-#![allow(clippy::print_stdout, reason = "a tool for the one who runs it")]
+//! runs it in a guest, because some machines do not allow fentry and fexit.
+#![allow(clippy::print_stdout, reason = "benchmarks print their results")]
 
 mod attach;
 mod causes;
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         ["budget", bprec, seconds, rounds] => gate::budget(bprec.as_ref(), seconds.parse()?, rounds.parse()?),
         _ => {
             println!(
-                "SKIP exact: nothing of attach, budget, causes, churn, cost, gate, gauge, totals, yardsticks is asked for"
+                "SKIP exact: name one benchmark, with its arguments: attach, budget, causes, churn, cost, gate, gauge, totals, yardsticks"
             );
             Ok(())
         }

@@ -1,5 +1,5 @@
-//! Share of impossible totals: short countings of a program that runs all the time on every CPU, by `bprec record`,
-//! `bprec stat` and `perf stat -b`, by turns.
+//! Share of impossible totals (negative, more than the time of all CPUs, or not the sum of the intervals): short measurements of a program that
+//! always runs on every CPU, by `bprec record`, `bprec stat` and `perf stat -b`, in turns.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,14 +12,14 @@ use crate::load::Load;
 
 const PROGRAM: &str = "loop_of_1000";
 
-/// Clock of one counting: its total, the sum of its intervals where it has any, and the time it counted for.
+/// Clock count of one measurement: its total, the sum of its intervals if it has intervals, and its duration.
 struct Said {
     total_ns: f64,
     intervals_ns: Option<f64>,
     elapsed_ns: f64,
 }
 
-/// The table.
+/// Measures and prints the table.
 pub(crate) fn bench(perf: &Path, bprec: &Path, tries: u32) -> Result<()> {
     let cpus = online_cpus()?.len();
     let load = Load::start(PROGRAM, cpus, None)?;
@@ -34,7 +34,8 @@ pub(crate) fn bench(perf: &Path, bprec: &Path, tries: u32) -> Result<()> {
         all[3].1.push(perf_stat(perf, id, ms)?);
     }
     println!(
-        "| {tries} countings of 0.3 to 1 s | impossible | of them more than all CPUs had | negative | intervals that do not add up | cpu-clock, of what all CPUs had |"
+        "| {tries} counts of 0.3 to 1 s | impossible | of these, above all CPUs' time | negative | intervals that do not add up \
+         | cpu-clock, share of all CPUs' time |"
     );
     println!("| --- | --- | --- | --- | --- | --- |");
     for (name, said) in &all {
@@ -80,7 +81,7 @@ fn record(bprec: &Path, id: u32, ms: u32) -> Result<Said> {
     let of =
         |list: &str| -> Vec<Value> { report[list].as_array().into_iter().flatten().filter(exact).cloned().collect() };
     let (total, intervals) = (of("totals"), of("intervals"));
-    let total = total.first().ok_or("no total of the program")?;
+    let total = total.first().ok_or("the report has no total of the program")?;
     let clock = |item: &Value| item["counts"]["readings"][0]["value"].as_f64();
     Ok(Said {
         total_ns: clock(total).ok_or_else(|| format!("no reading: {total}"))?,
@@ -114,7 +115,7 @@ fn stat(bprec: &Path, id: u32, ms: u32, interval_ms: Option<u32>) -> Result<Said
     let rows = text.lines().map(serde_json::from_str::<Value>).collect::<std::result::Result<Vec<_>, _>>()?;
     let of = |kind: &'static str| rows.iter().filter(move |row| row["row"] == kind && row["id"] == id);
     let clock = |row: &Value| row["exact"]["readings"][0]["value"].as_f64();
-    let total = of("total").next().ok_or("no total of the program")?;
+    let total = of("total").next().ok_or("the output has no total of the program")?;
     Ok(Said {
         total_ns: clock(total).ok_or_else(|| format!("no reading: {total}"))?,
         intervals_ns: interval_ms.map(|_| of("interval").filter_map(clock).sum()),
@@ -122,7 +123,7 @@ fn stat(bprec: &Path, id: u32, ms: u32, interval_ms: Option<u32>) -> Result<Said
     })
 }
 
-/// `perf stat` without -x: only that says how long it counted.
+/// Runs `perf stat` without -x, because only this output has the duration of counting.
 fn perf_stat(perf: &Path, id: u32, ms: u32) -> Result<Said> {
     let (_, text) =
         run(Command::new(perf).args(["stat", "-b", &id.to_string(), "-e", "cpu-clock", "--timeout", &ms.to_string()]))?;

@@ -10,6 +10,7 @@ use bprec_format::bprec::state::{self, Attachment, ProgArray, TailCall};
 use crate::inspect::btf::BtfCache;
 use crate::inspect::holders::Holders;
 use crate::inspect::hooks;
+use crate::inspect::kallsyms::Kallsyms;
 use crate::inspect::links::links;
 use crate::inspect::maps::Map;
 use crate::inspect::names::Names;
@@ -32,24 +33,29 @@ pub struct Attachments {
     pub attachments: Vec<Attachment>,
     /// The maps that the programs use, by id.
     pub maps: Vec<state::Map>,
-    /// Contents of the program arrays among them.
+    /// Contents of the program arrays in `maps`.
     pub prog_arrays: Vec<ProgArray>,
     /// Objects that could not be read, each with the reason.
     pub problems: Vec<String>,
     holders: Holders,
     pins: Pins,
-    /// By map: the `bpf_metadata_*` variables in it.
+    /// `bpf_metadata_*` variables, by the map that contains them.
     metadata: HashMap<u32, Metadata>,
 }
 
 impl Attachments {
     /// Scans the machine once for all of these programs. Never fails as a whole. A process with a descriptor of one of the programs
-    /// `recorders` is a recorder and is not listed as an owner.
-    pub fn scan(programs: &[&ProgSnapshot], btfs: &BtfCache, recorders: &BTreeSet<u32>) -> Attachments {
+    /// `recorders` is a recorder and is not listed as an owner. Names of kernel functions come from `kallsyms` if possible.
+    pub fn scan(
+        programs: &[&ProgSnapshot],
+        btfs: &BtfCache,
+        recorders: &BTreeSet<u32>,
+        kallsyms: Option<&Kallsyms>,
+    ) -> Attachments {
         let mut around = Attachments::default();
         let names = Names::new();
         around.add_maps(programs, btfs);
-        if let Some(found) = around.note(links(&names, btfs)) {
+        if let Some(found) = around.note(links(&names, btfs, kallsyms)) {
             around.attachments.extend(found.attachments);
             around.problems.extend(found.problems);
         }
@@ -75,7 +81,7 @@ impl Attachments {
         &self.attachments[start..behind]
     }
 
-    /// Facts about one of the programs that the scan was for.
+    /// Returns the facts about a scanned program. `loaded_during` is true if the program was loaded during the recording.
     pub fn program(&self, snapshot: &ProgSnapshot, loaded_during: bool) -> state::Program {
         let info = snapshot.info.view();
         let id = info.id().unwrap_or(0);
@@ -110,7 +116,7 @@ impl Attachments {
                 }
             };
             if map.about().btf_id != 0 {
-                // Puts the map's BTF into the cache, which the recorder writes to the file.
+                // Loads the map's BTF into the cache; the recorder writes the blobs of the cache to the file.
                 self.note(btfs.get(map.about().btf_id));
             }
             self.metadata.extend(metadata(&map, btfs).map(|metadata| (id, metadata)));
@@ -123,7 +129,8 @@ impl Attachments {
         }
     }
 
-    /// Adds attachments without a link. The queries list links, too; those were found before and are left out here.
+    /// Adds attachments without a link. The queries also list programs that are attached by links; these attachments were found before and are left
+    /// out.
     fn add_unlinked(&mut self, programs: &[&ProgSnapshot], names: &Names) {
         let types: BTreeSet<ProgType> = programs.iter().filter_map(|program| program.info.view().prog_type()).collect();
         let has = |wanted: &[ProgType]| wanted.iter().any(|kind| types.contains(kind));
@@ -156,8 +163,8 @@ impl Attachments {
         self.attachments.extend(unlinked);
     }
 
-    /// Programs put on perf events by ioctl. The kernel says that an event has a program of type perf_event, but not
-    /// which program, so the program is known only if exactly one on the machine has no link.
+    /// Programs attached to perf events by ioctl. The kernel reports that an event has a program of type perf_event, but not which program. The
+    /// program is therefore known only if exactly one program of this type on the machine has no link.
     fn perf_events(&mut self) -> Vec<Attachment> {
         let pids: BTreeSet<u32> = self.holders.perf_event_pids.iter().copied().collect();
         if pids.is_empty() {
@@ -167,13 +174,13 @@ impl Attachments {
         let is_linked = |id: &u32| self.attachments.iter().any(|it| it.prog_id == *id && it.link_id.is_some());
         let unlinked: Vec<u32> = all.into_iter().filter(|id| !is_linked(id)).collect();
         let prog_id = match unlinked[..] {
-            // The events of links are perf events of these processes, too.
+            // All perf_event programs have links: the perf events of these processes belong to the links.
             [] => return Vec::new(),
             [prog_id] => prog_id,
             _ => {
                 self.problems.push(format!(
-                    "programs {unlinked:?} of type perf_event have no link, and the kernel does not tell which of them is on \
-                     the perf events of processes {pids:?}"
+                    "perf_event programs {unlinked:?} have unknown attach points: they have no link, and the kernel does not \
+                     report which of them runs on the perf events of processes {pids:?}"
                 ));
                 return Vec::new();
             }
@@ -216,13 +223,13 @@ fn metadata(map: &Map, btfs: &BtfCache) -> Option<Metadata> {
     Some(variables.into_iter().map(|(name, value)| (name.to_vec(), value.into_bytes())).collect())
 }
 
-/// Current contents of these program arrays, without those that were freed.
+/// Current contents of these program arrays; freed arrays are left out.
 pub fn prog_arrays(map_ids: impl IntoIterator<Item = u32>) -> Vec<ProgArray> {
     let mut slots_left = MAX_SLOTS_OF_ALL;
     map_ids.into_iter().filter_map(|id| Some(prog_array(&Map::take(id).ok()?, &mut slots_left))).collect()
 }
 
-/// Contents of a program array, up to the limits on slots.
+/// Reads the contents of a program array: at most `MAX_SLOTS` slots, and at most `slots_left`, from which the slots read are subtracted.
 fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
     let looked_at = map.about().max_entries.min(MAX_SLOTS).min(*slots_left);
     *slots_left -= looked_at;
@@ -234,7 +241,7 @@ fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
     }
 }
 
-/// Attachments of the programs in a program array, which tail calls reach.
+/// Returns the attachments of the programs in a program array, as targets of tail calls.
 fn tail_calls(map: &Map, array: &ProgArray) -> Vec<Attachment> {
     let name = String::from_utf8_lossy(&map.about().name).into_owned();
     let attachment = |slot: &TailCall| Attachment {

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::inspect::maps::Map;
 use crate::sys::{Cursor, Entries};
 
-/// Limits on what is read of a map.
+/// Limits on the data that is read of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Entries.
@@ -34,9 +34,9 @@ const BATCH_ENTRIES: usize = 4096;
 enum ReadMethod {
     /// By batches, or key by key.
     Walk,
-    /// The next element alone.
+    /// Only the next element, of a queue or stack.
     Peek,
-    /// No method, with the reason.
+    /// The contents cannot be read, for this reason.
     None(&'static str),
 }
 
@@ -44,30 +44,33 @@ fn read_method(map_type: MapType) -> ReadMethod {
     match map_type {
         MapType::QUEUE | MapType::STACK => ReadMethod::Peek,
         MapType::RINGBUF | MapType::USER_RINGBUF => {
-            ReadMethod::None("a ring buffer has no entries to look up: its records are for the one that consumes them")
+            ReadMethod::None("a ring buffer has no entries to look up: only its consumer can read its records")
         }
-        MapType::PERF_EVENT_ARRAY => ReadMethod::None("the kernel does not tell which perf events are in it"),
-        MapType::CGROUP_ARRAY => ReadMethod::None("the kernel does not tell which cgroups are in it"),
-        MapType::XSKMAP => ReadMethod::None("the kernel does not tell which sockets are in it"),
+        MapType::PERF_EVENT_ARRAY => ReadMethod::None("the kernel does not report which perf events are in the map"),
+        MapType::CGROUP_ARRAY => ReadMethod::None("the kernel does not report which cgroups are in the map"),
+        MapType::XSKMAP => ReadMethod::None("the kernel does not report which sockets are in the map"),
         MapType::SK_STORAGE | MapType::INODE_STORAGE | MapType::TASK_STORAGE | MapType::CGRP_STORAGE => {
             ReadMethod::None(
-                "the kernel does not list its entries: each is reached through a descriptor of what it belongs to",
+                "the kernel does not list the entries of local storage: reading an entry needs a descriptor of its task, \
+                 cgroup, socket or inode",
             )
         }
-        MapType::BLOOM_FILTER => ReadMethod::None("a bloom filter can only be asked whether it may hold a value"),
-        MapType::ARENA => {
-            ReadMethod::None("an arena is read by mapping it, and touching a page that is not there would allocate it")
-        }
+        MapType::BLOOM_FILTER => ReadMethod::None(
+            "a bloom filter has no entries to list: the kernel only tests whether a given value may be in it",
+        ),
+        MapType::ARENA => ReadMethod::None(
+            "bprec would have to map the arena to read it, and reading a missing page would allocate this page",
+        ),
         _ => ReadMethod::Walk,
     }
 }
 
 impl Map {
-    /// Reads the contents and passes them to `put` in parts, at least one. The last part says how the reading ended, also if
-    /// nothing could be read. `clock_ns` is the clock of the recording.
+    /// Reads the contents and passes them to `put` in parts, at least one. The last part has the reason why the reading ended, even if nothing
+    /// could be read. `clock_ns` is the clock of the recording.
     ///
     /// # Errors
-    /// Returns the errors of `put`, no others.
+    /// Returns only errors of `put`.
     pub fn read_contents<E>(
         &self,
         bounds: &Bounds,
@@ -115,7 +118,10 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         self.copied_bytes = entries.copied_bytes();
         let entry_bytes = (entries.key_bytes() + entries.copied_bytes()) as u64;
         if entry_bytes > self.bounds.bytes {
-            return Ok(Some(format!("one entry has {entry_bytes} bytes, more than the {} allowed", self.bounds.bytes)));
+            return Ok(Some(format!(
+                "one entry has {entry_bytes} bytes; the limit is {} bytes for the whole map",
+                self.bounds.bytes
+            )));
         }
         if only_next {
             return self.peek(entries);
@@ -132,14 +138,15 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
             Ok(false) => Ok(None),
             Ok(true) => {
                 let cut = self.entry(&[], &value)?;
-                let others = "the next element only: the others could be read by taking them out alone";
+                let others = "only the next element was read: reading the others would remove them from the map";
                 Ok(cut.or(Some(others.to_owned())))
             }
             Err(error) => Ok(Some(error.to_string())),
         }
     }
 
-    /// Reads in batches; `None` if this map type or this kernel does not support batches.
+    /// Reads in batches. Returns `None` if the first batch fails: this map type or this kernel does not support batches. Otherwise returns the reason
+    /// why the contents are incomplete, or `Some(None)` if they are complete.
     fn batches(&mut self, entries: &Entries<'_>) -> Result<Option<Cut>, E> {
         let entry_bytes = (entries.key_bytes() + entries.copied_bytes()).max(1);
         let mut count = (BATCH_BYTES / entry_bytes).clamp(1, BATCH_ENTRIES);
@@ -148,7 +155,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         loop {
             let batch = match entries.batch(&mut cursor, count as u32) {
                 Ok(batch) => batch,
-                // The kernel returns whole hash buckets: the next try makes room for a larger bucket.
+                // The kernel returns only whole hash buckets, and this bucket did not fit: try again with room for a larger bucket.
                 Err(error)
                     if error.errno() == Some(libc::ENOSPC)
                         && (2 * count * entry_bytes) as u64 <= self.bounds.bytes.max(BATCH_BYTES as u64) =>
@@ -188,7 +195,9 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
                 Err(error) => return Ok(Some(error.to_string())),
             };
             if walked == limit {
-                return Ok(Some("it changed while it was read: entries may be missing or there twice".to_owned()));
+                return Ok(Some(
+                    "the map changed while it was read: entries may be missing or listed twice".to_owned(),
+                ));
             }
             walked += 1;
             let Some(at) = &key else { return Ok(None) };
@@ -196,7 +205,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
                 Ok(true) => self.entry(at, &values)?,
                 // The slot is empty, or its entry was just removed.
                 Ok(false) if walked >= self.bounds.entries.saturating_mul(16) => {
-                    Some(format!("cut after {walked} slots, most of them empty"))
+                    Some(format!("reading stopped after {walked} slots, because most of them are empty"))
                 }
                 Ok(false) => None,
                 Err(error) => Some(error.to_string()),

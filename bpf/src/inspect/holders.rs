@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bprec_format::bprec::state::{Attachment, Owner};
 use bprec_host::Process;
+use rustix::fs::{Dir, Mode, OFlags, readlinkat};
 
 use crate::error::{Error, Result};
 use crate::inspect::links::ProbeKind;
@@ -13,13 +14,13 @@ use crate::inspect::names::Names;
 use crate::sys;
 use crate::sys::FdInfo;
 
-/// Processes with BPF descriptors, without this process and other recorders, which hold programs only to observe them.
+/// Processes with BPF descriptors. This process and other recorders are left out, because they hold programs only to observe them.
 #[derive(Debug, Default)]
 pub struct Holders {
     processes: Vec<Holder>,
     /// Programs on perf events, kprobes, uprobes and tracepoints, with a link or without.
     pub probes: Vec<Attachment>,
-    /// Processes that have perf events with programs of type perf_event, which the kernel does not name.
+    /// Ids of processes with perf events on which a program of type perf_event runs. The kernel does not report which program.
     pub perf_event_pids: Vec<u32>,
 }
 
@@ -32,7 +33,7 @@ struct Holder {
 }
 
 impl Holders {
-    /// Walks `/proc`. Processes that end during the walk, and those whose descriptors are hidden from this process, are left out. A process with a
+    /// Walks `/proc`. Processes that end during the walk, and processes with descriptors hidden from this process, are left out. A process with a
     /// descriptor of one of the programs `recorders` is a recorder.
     ///
     /// # Errors
@@ -47,7 +48,7 @@ impl Holders {
                 continue;
             }
             let path = entry.path();
-            let found = descriptors(pid, &path);
+            let found = descriptors(&path);
             if !found.is_empty() {
                 holders.add(pid, &path, found, names, recorders);
             }
@@ -57,8 +58,8 @@ impl Holders {
         Ok(holders)
     }
 
-    /// Processes with a descriptor of the program, its link or its perf event; if there
-    /// are none, the processes with a descriptor of one of its maps.
+    /// Processes with a descriptor of the program, its link or its perf event; if no process has one, the processes with a descriptor of one of its
+    /// maps.
     pub fn owners(&self, prog_id: u32, map_ids: &[u32]) -> Vec<Owner> {
         let by = |holds: &dyn Fn(&Holder) -> bool| -> Vec<Owner> {
             self.processes.iter().filter(|process| holds(process)).map(|process| process.owner.clone()).collect()
@@ -109,28 +110,30 @@ enum Descriptor {
 }
 
 /// Descriptors of a process that are BPF objects or perf events.
-fn descriptors(pid: u32, path: &Path) -> Vec<(u32, Descriptor)> {
-    let Ok(directory) = fs::read_dir(path.join("fd")) else { return Vec::new() };
-    let mut link = PathBuf::from(format!("/proc/{pid}/fd/x"));
-    let mut found = Vec::new();
-    for entry in directory.flatten() {
-        let name = entry.file_name();
-        link.set_file_name(&name);
-        let Ok(target) = fs::read_link(&link) else { continue };
-        let kind = match target.as_os_str().as_encoded_bytes() {
+fn descriptors(path: &Path) -> Vec<(u32, Descriptor)> {
+    let open =
+        || rustix::fs::open(path.join("fd"), OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(directory) = open() else { return Vec::new() };
+    let Ok(entries) = Dir::read_from(&directory) else { return Vec::new() };
+    let (mut found, mut target) = (Vec::new(), Vec::new());
+    for entry in entries.flatten() {
+        // The link is read relative to the open directory: the kernel checks the path to the directory once, not for each descriptor.
+        let Ok(read) = readlinkat(&directory, entry.file_name(), std::mem::take(&mut target)) else { continue };
+        target = read.into_bytes();
+        let kind = match &target[..] {
             b"anon_inode:bpf-prog" | b"anon_inode:bpf-map" | b"anon_inode:bpf_link" | b"anon_inode:bpf-link" => {
                 Descriptor::Bpf
             }
             b"anon_inode:[perf_event]" => Descriptor::PerfEvent,
             _ => continue,
         };
-        found.extend(name.to_str().and_then(|name| name.parse().ok()).map(|fd| (fd, kind)));
+        found.extend(entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).map(|fd| (fd, kind)));
     }
     found
 }
 
 /// Identity of a process in the form of recordings; `None` if the process has ended.
-fn owner(pid: u32) -> Option<Owner> {
+pub fn owner(pid: u32) -> Option<Owner> {
     let Process { pid, comm, uid, cgroup } = Process::of(pid)?;
     Some(Owner { pid, comm, uid, cgroup })
 }

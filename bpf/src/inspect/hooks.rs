@@ -1,4 +1,4 @@
-//! Programs attached to hooks without a link, as `BPF_PROG_QUERY` has them: of cgroups, interfaces, a network namespace and sockmaps.
+//! Programs attached without a link to hooks of cgroups, interfaces, a network namespace and sockmaps, from `BPF_PROG_QUERY`.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ pub(crate) const INTERFACE_HOOKS: [u32; 4] = [46, 47, 54, 55];
 /// Hooks of a sockmap: `BPF_SK_SKB_STREAM_PARSER`, `BPF_SK_SKB_STREAM_VERDICT`, `BPF_SK_MSG_VERDICT`, `BPF_SK_SKB_VERDICT`.
 const SOCKMAP_HOOKS: [u32; 4] = [4, 5, 7, 38];
 
-/// Ids of the programs at a hook; empty if this kernel does not have the hook, or its owner was removed.
+/// Ids of the programs at a hook; empty if this kernel does not have the hook, or if the object that has it was removed.
 pub(crate) fn programs(hook: HookOf<'_>, attach_type: u32) -> Vec<u32> {
     let mut ids = [0u32; MAX_PROGS];
     let count = sys::attached_progs(hook, attach_type, &mut ids).unwrap_or(0);

@@ -25,7 +25,7 @@ impl Kallsyms {
         Ok(Kallsyms(bprec_host::Kallsyms::read()?))
     }
 
-    /// Reads the symbols of the kernel and its modules, but not those of BPF.
+    /// Reads the symbols of the kernel and its modules, and possibly some of the BPF symbols that follow them in the file.
     ///
     /// # Errors
     /// Fails if /proc/kallsyms cannot be read.
@@ -50,7 +50,7 @@ impl Kallsyms {
         self.bpf_symbols(|name| !name.starts_with(b"bpf_prog_"))
     }
 
-    /// Functions of programs (`bpf_prog_<tag>_<name>`) by address, with those that the verifier added.
+    /// Functions of programs (`bpf_prog_<tag>_<name>`) by address, including functions that the verifier added.
     pub fn bpf_functions(&self) -> Vec<KernelSymbol> {
         self.bpf_symbols(|name| name.starts_with(b"bpf_prog_"))
     }
@@ -61,10 +61,10 @@ impl Kallsyms {
         functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()
     }
 
-    /// Addresses of the kernel functions that programs call, and of `__bpf_call_base`, to which the calls in their
-    /// instructions are relative. A reader needs both to name the calls.
+    /// Addresses of the kernel functions that programs call, and the address of `__bpf_call_base`. The calls in instructions are relative to
+    /// `__bpf_call_base`, so a reader needs both to name the called functions.
     pub fn called_by(&self, programs: &[ProgInfoBuf]) -> Vec<u64> {
-        // Only on x86-64 is the address of a kfunc always within 32 bits of the base.
+        // Only on x86-64 is the address of a kfunc always within 32 bits of the base, so other machines leave out calls of kfuncs.
         let is_near =
             |insn: &Insn| insn.src == 0 || cfg!(target_arch = "x86_64") && insn.src == Insn::PSEUDO_KFUNC_CALL;
         let Some(base) = self.0.address_of(b"__bpf_call_base").filter(|base| *base != 0) else { return Vec::new() };
@@ -87,8 +87,8 @@ impl Kallsyms {
     fn bpf_symbols(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<KernelSymbol> {
         let mut symbols: Vec<KernelSymbol> = self
             .0
-            .symbols()
-            .filter(|it| it.module == Some(MODULE.as_bytes()) && it.addr != 0 && wanted(it.name))
+            .symbols_of(MODULE)
+            .filter(|it| it.addr != 0 && wanted(it.name))
             .map(|it| KernelSymbol { addr: it.addr, len_bytes: 0, name: it.name.to_vec() })
             .collect();
         symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));

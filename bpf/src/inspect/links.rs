@@ -23,11 +23,12 @@ pub struct Links {
     pub problems: Vec<String>,
 }
 
-/// Reads all links. A link that cannot be read becomes one of the problems.
+/// Reads all links. If a link cannot be read, the reason is added to the problems. Names of kernel functions come from `kallsyms` if no module has
+/// changed since it was read; otherwise the table is read again.
 ///
 /// # Errors
 /// Fails if links cannot be listed: EPERM without CAP_SYS_ADMIN, EINVAL before Linux 5.8.
-pub fn links(names: &Names, btfs: &BtfCache) -> Result<Links> {
+pub fn links(names: &Names, btfs: &BtfCache, kallsyms: Option<&Kallsyms>) -> Result<Links> {
     let mut found = Links::default();
     let mut infos = Vec::new();
     for id in sys::ids(Kind::Link) {
@@ -50,14 +51,16 @@ pub fn links(names: &Names, btfs: &BtfCache) -> Result<Links> {
         infos.iter().flat_map(|info| info.target.into_iter().chain(info.multi_targets())).collect();
     let target_names = if targets.is_empty() { HashMap::new() } else { tracing::names(&targets, btfs) };
     let addresses: Vec<u64> = infos.iter().flat_map(|info| info.kernel_addresses()).copied().collect();
-    let functions = match addresses.iter().any(|addr| *addr != 0).then(Kallsyms::read_without_bpf) {
-        Some(Ok(kallsyms)) => kallsyms.functions_at(&addresses),
-        Some(Err(error)) => {
-            found.problems.push(error.to_string());
-            Vec::new()
-        }
-        None => Vec::new(),
+    let current = kallsyms.filter(|kallsyms| kallsyms.has_current_modules());
+    let functions = match current {
+        _ if addresses.iter().all(|addr| *addr == 0) => Ok(Vec::new()),
+        Some(kallsyms) => Ok(kallsyms.functions_at(&addresses)),
+        None => Kallsyms::read_without_bpf().map(|kallsyms| kallsyms.functions_at(&addresses)),
     };
+    let functions = functions.unwrap_or_else(|error| {
+        found.problems.push(error.to_string());
+        Vec::new()
+    });
     for info in infos {
         if info.link_type() == LinkType::STRUCT_OPS {
             match struct_ops::attachments(info.u32(link_field!(struct_ops.map_id)).unwrap_or(0), info.id()) {
@@ -102,7 +105,7 @@ pub(crate) fn extended() -> Result<HashSet<u32>> {
 struct Info {
     info: LinkInfo,
     arrays: LinkArrays,
-    /// Traced object, for tracing links.
+    /// Traced object of a tracing link; `None` for other links, or if it is unknown.
     target: Option<Target>,
 }
 
@@ -159,13 +162,13 @@ impl Info {
         }
     }
 
-    /// Functions of a `tracing_multi` link that were read.
+    /// Functions of a `tracing_multi` link, as many as were read.
     fn multi_targets(&self) -> impl Iterator<Item = Target> + '_ {
         let object_id = self.u32(TracingMulti::BTF_OBJ_ID).unwrap_or(0);
         self.arrays.types.iter().map(move |type_id| Target::Kernel(object_id, *type_id))
     }
 
-    /// One attachment for each named function of a `tracing_multi` link, and one ("3 more") for all others.
+    /// One attachment for each named function of a `tracing_multi` link, and one attachment ("3 more") for all other functions.
     fn multi_attachments(&self, names: &HashMap<Target, String>) -> Vec<Attachment> {
         let kind = match self.u32(TracingMulti::ATTACH_TYPE).map(AttachType) {
             Some(AttachType::TRACE_FEXIT_MULTI) => "fexit_multi",
@@ -309,7 +312,7 @@ impl ProbeKind {
         }
     }
 
-    /// Attach point in words: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
+    /// Attach point as text: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
     pub(crate) fn target(self, name: Option<&str>, offset: u64, addr: u64, names: &Names) -> String {
         match (self, name.filter(|name| !name.is_empty())) {
             (ProbeKind::Tracepoint, name) => name.map(|name| names.tracepoint(name)).unwrap_or_default(),
@@ -322,7 +325,7 @@ impl ProbeKind {
     }
 }
 
-/// Functions of a kprobe.multi link: the first four by name, and the number of the others.
+/// Functions of a kprobe.multi link: the first four by name, and the number of further functions.
 fn kprobes(info: &Info, functions: &[KernelSymbol]) -> String {
     const SHOWN: usize = 4;
     let count = info.u32(link_field!(kprobe_multi.count)).unwrap_or(0) as usize;
@@ -376,7 +379,7 @@ fn netfilter(info: &Info) -> String {
 mod tests {
     use super::*;
 
-    /// A block with `fields` (offset, value) put into it as `u32`s.
+    /// Builds a `bpf_link_info` with `fields` (pairs of offset and `u32` value).
     fn info(fields: &[(usize, u32)], name: Option<&str>, addresses: &[u64]) -> Info {
         let arrays = LinkArrays {
             name: name.map(|name| name.as_bytes().to_vec()),
@@ -404,7 +407,7 @@ mod tests {
         assert_eq!(hidden, ("kretprobe_multi".to_owned(), "3 functions".to_owned()));
     }
 
-    /// `bpf_link_info` of Linux 7.3.4: attach_type, count and btf_obj_id stand at 16, 20 and 24.
+    /// Layout of `bpf_link_info` in Linux 7.3.4: attach_type, count and btf_obj_id are at offsets 16, 20 and 24.
     #[test]
     fn each_function_of_a_multi_link_is_an_attachment() {
         let mut link = info(&[(0, 15), (4, 31), (8, 7), (16, 60), (20, 3), (24, 1)], None, &[]);

@@ -23,7 +23,7 @@ pub(crate) mod visibility;
 pub use attachments::{Attachments, prog_arrays};
 pub use btf::BtfCache;
 pub use contents::Bounds;
-pub use holders::Holders;
+pub use holders::{Holders, owner};
 pub use kallsyms::Kallsyms;
 pub(crate) use links::extended;
 pub use links::{Links, links};

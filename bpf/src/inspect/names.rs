@@ -51,8 +51,8 @@ impl Names {
         self.cgroups.get_or_init(Cgroups::read)
     }
 
-    /// Name of the interface of a link, with the network namespace if it is not this one. The link has
-    /// only an index, which other namespaces use for other interfaces, so the interface must also have the program.
+    /// Name of a link's interface, with the network namespace if the interface is in another one. The link has only the interface's index, which
+    /// other namespaces can use for other interfaces. The interface must therefore also have the program `prog_id`.
     pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> String {
         let ours = self.interfaces().iter().find(|interface| interface.index == index);
         let is_there = |interface: &&Interface| {

@@ -42,7 +42,7 @@ const TCMSG_BYTES: usize = 20;
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// Programs on its XDP hook, in all modes.
+    /// Programs on the interface's XDP hook, in all modes.
     pub(crate) xdp: Vec<u32>,
 }
 
@@ -99,7 +99,7 @@ fn attachment(prog_id: u32, kind: &str, target: &str) -> Attachment {
 /// # Errors
 /// Fails if the kernel refuses to list queueing disciplines or filters.
 pub(crate) fn tc_attachments(interfaces: &[Interface]) -> Result<Vec<Attachment>> {
-    // (interface, parent to ask for filters of)
+    // Hooks to query for filters: interface index and parent handle.
     let mut hooks: Vec<(u32, u32)> = Vec::new();
     netlink::dump("RTM_GETQDISC", rt::GETQDISC, &[0; TCMSG_BYTES], |message| {
         let (index, handle) = (sys::get_u32(message, 4), sys::get_u32(message, 8));

@@ -1,6 +1,6 @@
 //! Netlink dump requests, and attributes in the answers.
 //!
-//! The network namespace of the calling thread answers.
+//! The answers are about the network namespace of the calling thread.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -59,7 +59,7 @@ fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Re
         let size = sys::get_u32(rest, 0) as usize;
         let kind = sys::get_u16(rest, 4);
         let Some(body) = rest.get(HEADER_BYTES..size) else {
-            let problem = format!("a message of {size} bytes of which {} came", rest.len());
+            let problem = format!("the kernel announced a message of {size} bytes, but sent only {} bytes", rest.len());
             return Err(Error::Answer { call, object: OF_NAMESPACE, problem });
         };
         match kind {
@@ -96,7 +96,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// An attribute as the kernel lays it out.
+/// Encodes an attribute in the kernel's layout.
 #[cfg(test)]
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
@@ -147,7 +147,7 @@ mod tests {
             assert!(read(&whole[..len]).0.is_err(), "{len} bytes");
         }
         let short = [&15u32.to_ne_bytes()[..], &whole[4..]].concat();
-        assert!(read(&short).0.is_err(), "shorter than its own header");
+        assert!(read(&short).0.is_err(), "the length is below the length of the header");
     }
 
     #[test]
@@ -157,6 +157,6 @@ mod tests {
         let all: Vec<_> = Attributes(&bytes).collect();
         assert_eq!(all, [(3, &b"lo\0"[..]), (43, &[1, 2, 3, 4][..])]);
         assert_eq!(Attributes(&bytes[..bytes.len() - 1]).count(), 1);
-        assert_eq!(Attributes(&[2, 0, 3, 0, 9, 9, 9, 9]).count(), 0, "shorter than its own header");
+        assert_eq!(Attributes(&[2, 0, 3, 0, 9, 9, 9, 9]).count(), 0, "the length is below the length of the header");
     }
 }

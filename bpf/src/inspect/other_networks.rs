@@ -1,7 +1,7 @@
 //! Programs on interfaces of other network namespaces, such as those of containers.
 //!
-//! A separate thread enters one namespace after the other and asks there. The wait for it has a limit; namespaces that were not read by then
-//! are reported.
+//! A separate thread enters one namespace after the other and queries it. The wait for this thread has a time limit; namespaces that were not read by
+//! then are reported.
 
 use std::sync::mpsc;
 use std::thread;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bprec_format::bpf::names::{AttachType, LinkType};
 use bprec_format::bprec::state::Attachment;
-use bprec_host::{NetworkNamespace, NetworkNamespaces};
+use bprec_host::{Answer, NetworkNamespace, NetworkNamespaces};
 
 use crate::error::Result;
 use crate::inspect::hooks;
@@ -28,7 +28,7 @@ pub(crate) struct OtherNetworks {
     pub(crate) problems: Vec<String>,
 }
 
-/// One namespace.
+/// Result for one namespace.
 #[derive(Debug)]
 struct Network {
     label: String,
@@ -46,8 +46,8 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
     let mut left = namespaces.others.len();
     if namespaces.not_opened > 0 {
         problems.push(format!(
-            "{} network namespaces were not looked into (more than {NAMESPACES_MAX}, or their processes are not ours to see): \
-             programs attached there have no attach points",
+            "attach points in {} network namespaces are unknown: bprec reads at most {NAMESPACES_MAX} \
+             namespaces, and only those of processes that it may inspect",
             namespaces.not_opened
         ));
     }
@@ -58,7 +58,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
     let (send, looked) = mpsc::channel();
     let enter_and_look = move |namespace: &NetworkNamespace| {
         namespace.enter().map_err(|error| {
-            format!("setns to other network namespaces: {error}; needs CAP_SYS_ADMIN: programs attached there have no attach points")
+            format!("attach points in other network namespaces are unknown: setns: {error}; needs CAP_SYS_ADMIN")
         })?;
         Network::of(namespace).map_err(|error| format!("{}: {error}", namespace.label()))
     };
@@ -71,21 +71,26 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
         }
     };
     if let Err(error) = thread::Builder::new().name("bprec-networks".to_owned()).spawn(look_into_all) {
-        problems.push(format!("{left} network namespaces were not looked into: no thread for it: {error}"));
+        problems.push(format!(
+            "attach points in {left} network namespaces are unknown: bprec could not start the thread that \
+             reads them: {}",
+            Answer(&error)
+        ));
         return (found, problems);
     }
     while left > 0 {
         match looked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Ok(network)) => found.push(network),
             Ok(Err(problem)) => {
-                // The kernel refuses all namespaces for the same reason.
+                // If the kernel refuses to enter namespaces, it refuses all of them for the same reason, which is reported once.
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }
             }
             Err(_) => {
                 problems.push(format!(
-                    "{left} network namespaces were not looked into within {} ms: programs attached there have no attach points",
+                    "attach points in {left} network namespaces are unknown: bprec did not finish reading the \
+                     namespaces within {} ms",
                     patience.as_millis()
                 ));
                 break;
@@ -124,7 +129,8 @@ impl OtherNetworks {
         self.networks.iter().flat_map(|network| network.dissectors.clone()).collect()
     }
 
-    /// Name and namespace of a link's interface. The link has only the index, so the interface must also have the program.
+    /// Name and namespace of a link's interface. The link has only the interface's index, which several namespaces can use. The interface must
+    /// therefore also have the program.
     pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> Option<String> {
         let kind = AttachType(attach_type).to_string();
         self.networks.iter().find_map(|network| {
@@ -165,7 +171,7 @@ mod tests {
     fn what_is_not_looked_into_is_said() {
         let not_opened = NetworkNamespaces { not_opened: 3, ..NetworkNamespaces::default() };
         let (_, problems) = visit(not_opened, PATIENCE);
-        assert!(problems[0].starts_with("3 network namespaces were not looked into"), "{problems:?}");
+        assert!(problems[0].starts_with("attach points in 3 network namespaces are unknown"), "{problems:?}");
         let namespaces = NetworkNamespaces::find(1);
         if namespaces.others.is_empty() {
             return;

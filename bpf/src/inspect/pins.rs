@@ -15,7 +15,7 @@ const MAX_PINS: usize = 50_000;
 /// Pins in all bpf file systems of this mount namespace.
 #[derive(Debug, Default)]
 pub struct Pins {
-    /// Paths of the pins of each program and of its links.
+    /// Paths where each program or its links are pinned, by program id.
     pub by_prog: HashMap<u32, Vec<PathBuf>>,
     /// Objects that could not be read, each with the reason.
     pub problems: Vec<String>,
@@ -53,7 +53,9 @@ fn walk(root: PathBuf, pins: &mut Pins, left: &mut usize) {
                 directories.push(entry.path());
             } else if kind.is_file() {
                 if *left == 0 {
-                    pins.problems.push(format!("more than {MAX_PINS} pins: the others were skipped"));
+                    pins.problems.push(format!(
+                        "the BPF file systems have more than {MAX_PINS} pins: bprec read only the first {MAX_PINS}"
+                    ));
                     return;
                 }
                 *left -= 1;
@@ -68,10 +70,10 @@ fn walk(root: PathBuf, pins: &mut Pins, left: &mut usize) {
     }
 }
 
-/// Program that is pinned at `path` by itself or by its link; `None` for a map.
+/// Program pinned at `path`, or program of a link pinned there; `None` for a map.
 fn pinned_prog(path: PathBuf) -> Result<Option<(u32, PathBuf)>> {
     let fd = sys::obj_get(&path)?;
     let info = FdInfo::of_own(fd.as_fd())?;
-    // A map of type prog_array can have a program id in its fdinfo; it is no pin of that program.
+    // The fdinfo of a map of type prog_array can have a program id, but the pin of the map is not a pin of that program.
     Ok(info.prog_id.filter(|_| info.map_id.is_none()).map(|prog_id| (prog_id, path)))
 }

@@ -34,7 +34,7 @@ impl Program {
         sys::fd_by_id(Kind::Prog, id).map(|fd| Program { id, fd })
     }
 
-    /// Its id.
+    /// Id of the program.
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -46,7 +46,7 @@ impl Program {
     /// Load time, ns of CLOCK_BOOTTIME; id and load time identify a program. One system call, no allocation.
     ///
     /// # Errors
-    /// Fails only if the kernel refuses the call, which it does not for a descriptor of a program.
+    /// Fails only if the kernel refuses the call. The kernel allows it for every descriptor of a program.
     pub fn load_time_ns(&self) -> Result<u64> {
         sys::prog_summary(self.fd(), self.id).map(|(info, _)| info.load_time)
     }
@@ -96,7 +96,7 @@ impl AsFd for Program {
 pub struct ProgSnapshot {
     /// `struct bpf_prog_info` and its arrays.
     pub info: ProgInfoBuf,
-    /// Its BTF, if it has any.
+    /// BTF of the program, if the program has BTF.
     pub btf: Option<Arc<[u8]>>,
     /// Parts that the kernel hides, with reason and remedy; empty if nothing is hidden.
     pub withheld: String,

@@ -7,14 +7,15 @@ use crate::error::Result;
 use crate::inspect::programs::Program;
 use crate::sys;
 
-/// Runs of a program and their time since it was loaded, counted while run statistics were on.
+/// Number and time of the runs of a program since it was loaded, counted while run statistics were on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunStats {
     /// Time in the program, helpers included.
     pub run_time_ns: u64,
     /// Completed runs.
     pub run_cnt: u64,
-    /// Runs that the kernel skipped because the program was already running on that CPU, counted always; `None` before Linux 5.12.
+    /// Runs that the kernel skipped because the program was already running on that CPU. Counted even while run statistics are off; `None` before
+    /// Linux 5.12.
     pub recursion_misses: Option<u64>,
 }
 
@@ -22,7 +23,7 @@ impl Program {
     /// Current run statistics: one system call, no allocation.
     ///
     /// # Errors
-    /// Fails only if the kernel refuses the call, which it does not for a descriptor of a program.
+    /// Fails only if the kernel refuses the call. The kernel allows it for every descriptor of a program.
     pub fn stats(&self) -> Result<RunStats> {
         let (info, known) = sys::prog_summary(self.fd(), self.id())?;
         Ok(RunStats {

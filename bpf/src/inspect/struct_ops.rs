@@ -8,11 +8,11 @@ use bprec_format::bprec::state::Attachment;
 use crate::error::{Error, Object, Result};
 use crate::sys::{self, Kind};
 
-/// The programs in a struct_ops map, whose one value is the table: where the kernel holds a pointer to code, it shows
+/// Lists the programs in a struct_ops map. The map's only value is the table of operations; where the table has a pointer to code, the kernel shows
 /// user space the id of the program.
 ///
 /// # Errors
-/// Fails if the map is gone or cannot be read, or the kernel has no BTF.
+/// Fails if the map was freed or cannot be read, or if the kernel has no BTF.
 pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> {
     let fd = sys::fd_by_id(Kind::Map, map_id)?;
     let info = sys::map_info(fd.as_fd(), map_id)?;
@@ -23,7 +23,7 @@ pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> 
     let members = members(&vmlinux, info.btf_vmlinux_value_type_id, &value).ok_or_else(|| Error::Answer {
         call: "bpf(BPF_MAP_LOOKUP_ELEM)",
         object: Object::Map(map_id),
-        problem: "its value is not a table of operations".to_owned(),
+        problem: "the kernel's BTF does not describe the value of the struct_ops map".to_owned(),
     })?;
     Ok(members
         .into_iter()
@@ -36,8 +36,8 @@ pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> 
         .collect())
 }
 
-/// Type of the table, member and program id of each member that has a program. The value is a
-/// `struct bpf_struct_ops_<type>`, whose member `data` is the table.
+/// Returns (type of the table, member, program id) for each member that has a program. The value is a `struct bpf_struct_ops_<type>`, whose member
+/// `data` is the table.
 fn members(vmlinux: &[u8], value_type_id: u32, value: &[u8]) -> Option<Vec<(String, String, u32)>> {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let btf = Btf::parse(vmlinux).ok()?;

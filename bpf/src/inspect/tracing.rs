@@ -20,9 +20,8 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// The target of a tracing link of program `prog_id`. The link's own numbers do not tell programs and kernel apart
-    /// (both are `trampoline key >> 32`), but a program that traces the kernel says so in its info, and once attached
-    /// one that traces a program does not.
+    /// Target of a tracing link of program `prog_id`. `object_id` is the id of a program or of a BTF blob, and the link does not show which (both are
+    /// `trampoline key >> 32`). The info of the attached program shows it: it has the id of the kernel's BTF only if the program traces the kernel.
     pub(crate) fn of_link(prog_id: u32, is_extension: bool, object_id: u32, type_id: u32) -> Option<Target> {
         if object_id == 0 {
             return None;
@@ -43,7 +42,7 @@ impl Target {
     }
 }
 
-/// Names of the targets that have one: `tcp_sendmsg`, `tcp_sendmsg [mod]`, `main_func of program 12`.
+/// Names of targets; targets without a name are left out. Examples: `tcp_sendmsg`, `tcp_sendmsg [mod]`, `main_func of program 12`.
 pub(crate) fn names(targets: &[Target], btfs: &BtfCache) -> HashMap<Target, String> {
     let mut by_object: HashMap<(bool, u32), Vec<Target>> = HashMap::new();
     for target in targets {
@@ -96,11 +95,11 @@ fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, St
     Some((join(&base, &blob)?.into(), format!(" [{}]", String::from_utf8_lossy(&about.name))))
 }
 
-/// Joins a split BTF to its base: ids and string offsets of the split one go on where those of the base end, so that
-/// the joined sections are the two of each behind one another.
+/// Joins a split BTF to its base: ids and string offsets of the split BTF continue where those of the base end, so the joined BTF has the types of
+/// both in sequence, and the strings of both in sequence.
 fn join(base: &[u8], split: &[u8]) -> Option<Vec<u8>> {
     const HEADER_BYTES: usize = 24;
-    // (types, strings), which lie at offsets from the end of the header
+    // Ranges of the types and of the strings in a blob. The header has their offsets from its end.
     let sections = |blob: &[u8]| {
         let header_bytes = sys::get_u32(blob, 4) as usize;
         let section = |at: usize| {

@@ -2,13 +2,13 @@
 
 use bprec_host::{hidden_addresses, sysctl_number};
 
-/// Reason why programs and images are not in /proc/kallsyms, if they are not (`bpf_jit_kallsyms_enabled()`). Programs are
-/// known from other sources, so the messages name images.
+/// Reason why /proc/kallsyms lacks programs and images (`bpf_jit_kallsyms_enabled()`); `None` if it has them. The messages name only images, because
+/// programs are known from other sources.
 pub(crate) fn hidden_symbols() -> Option<&'static str> {
     if sysctl_number("net/core/bpf_jit_enable") == Some(0) {
         return Some(
-            "net.core.bpf_jit_enable is 0: programs are interpreted and have no code to sample; \
-             sysctl net.core.bpf_jit_enable=1",
+            "net.core.bpf_jit_enable is 0: the kernel interprets programs, so they have no machine code to sample; sysctl \
+             net.core.bpf_jit_enable=1",
         );
     }
     if sysctl_number("net/core/bpf_jit_harden").is_some_and(|level| level != 0) {
@@ -26,9 +26,13 @@ pub(crate) fn hidden_symbols() -> Option<&'static str> {
     None
 }
 
-/// Reason why the kernel withholds code or addresses of a program. `is_xlated`: its BPF instructions, which are withheld only
-/// if their constants are blinded.
+/// Reason why the kernel withholds code or addresses of a program. `is_xlated` is true for BPF instructions, which the kernel withholds only if it
+/// blinds their constants.
 pub(crate) fn withheld_reason(is_xlated: bool) -> String {
     let hidden = hidden_addresses().unwrap_or("the kernel hides addresses and machine code from this process");
-    if is_xlated { format!("constants are blinded (net.core.bpf_jit_harden), and {hidden}") } else { hidden.to_owned() }
+    if is_xlated {
+        format!("the kernel blinds constants in programs (net.core.bpf_jit_harden), and {hidden}")
+    } else {
+        hidden.to_owned()
+    }
 }

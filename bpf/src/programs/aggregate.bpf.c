@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Counts the samples of the event that it sits on by whose they are and where, instead of letting them into the ring. Every sample that it
- * sees is in `per_cpu`, and then in one of two places: an entry of the table, or the overflow of its CPU.
+ * Counts the samples of its event by task and code address, instead of letting them into the ring. Every sample that the program
+ * sees is in `per_cpu`, and also in one of two places: an entry of the table, or the overflow of its CPU.
  *
- * The table is the one in slot 0 of `tables`. A run looks there once and then keeps to what it found, so that the reader can put another
- * in and read the first when all runs that may still have it are over (aggregate.rs says why that is known). The CPU is part of
- * the key: an entry is written by one CPU alone, and on one CPU the kernel lets no second perf event program in, so that entries and
- * these numbers are added to without atomic operations.
+ * The table is the map in slot 0 of `tables`. A run looks it up once and then uses the map that it found. So the reader can replace the
+ * table, and read the old one when all runs that may still use it are over (aggregate.rs explains how it knows). The CPU is part of
+ * the key: only one CPU writes an entry, and the kernel does not nest perf event programs on one CPU, so entries and
+ * the fields of `per_cpu` need no atomic operations.
  */
 #include "bprec_bpf.h"
 
@@ -17,13 +17,13 @@ enum {
 	BPF_NOEXIST = 1,
 };
 
-/* Words of a call chain: the kernel's default of 127 frames, and a word before those of each mode. */
+/* Limit on the words of a call chain: the kernel's default of 127 frames, and one word before the frames of each mode. */
 #define WORDS 130
 
 /* Layout read by aggregate.rs. */
 struct key {
 	__u64 ip;
-	/* Of the words of the chain; equal hashes of different chains are told apart by the chains themselves. */
+	/* Hash of the words of the chain. If different chains have equal hashes, only the first gets an entry; the others go to the overflow. */
 	__u64 hash;
 	__u64 cgroup;
 	__u32 tgid;
@@ -32,7 +32,7 @@ struct key {
 	__u16 words;
 	/* Number of words of the kernel's part of the chain, which comes first. */
 	__u16 kernel_words;
-	/* Not reported: it keeps what a task did before it changed its name apart from what it did after. */
+	/* Not reported: it separates the samples of a task before a change of its name from the samples after it. */
 	__u8 comm[16];
 };
 
@@ -50,7 +50,7 @@ struct per_cpu_stats {
 	__u64 overflow_period;
 };
 
-/* A chain is put together here: what is behind an entry is where user frames may reach before they are cut. */
+/* Buffer in which a chain is built. User frames can reach beyond `entry` into `spill`, before the chain is cut to WORDS. */
 struct scratch {
 	struct entry entry;
 	__u64 spill[WORDS];
@@ -61,7 +61,7 @@ struct scratch {
 const volatile struct {
 	__u32 machine;
 	__u32 user_chains;
-	/* Of samples in user mode; without, they are told apart by thread and CPU alone. */
+	/* Non-zero if the key has the address of samples in user mode; otherwise these samples differ only by thread and CPU. */
 	__u32 user_ips;
 } config SEC(".rodata");
 
@@ -87,8 +87,8 @@ struct {
 } scratches SEC(".maps");
 
 /*
- * A word of the context: registers of the interrupted code, behind them the period. In assembly, because the verifier takes constant
- * offsets only and a compiler would make one load with a computed one out of several.
+ * Reads a word of the context: the registers of the interrupted code, then the period. In assembly, because the verifier accepts only
+ * constant offsets, and a compiler would merge several loads into one with a computed offset.
  */
 #define CONTEXT(ctx, offset) ({ __u64 word; asm volatile("%0 = *(u64 *)(%1 + " #offset ")" : "=r"(word) : "r"(ctx)); word; })
 
@@ -122,7 +122,7 @@ static __always_inline __u64 period_of(void *ctx)
 	return 0;
 }
 
-/* Puts the chain into the scratch, and its lengths into the key. */
+/* Writes the chain into the scratch buffer, and its lengths into the key. */
 static __always_inline void chain_of(void *ctx, struct scratch *scratch)
 {
 	__u64 *chain = scratch->entry.chain;
@@ -144,7 +144,7 @@ static __always_inline void chain_of(void *ctx, struct scratch *scratch)
 	scratch->key.words = words;
 }
 
-/* Counts a sample in the table; false when there is no room for it. */
+/* Counts a sample in the table; returns 0 if the table is full, or if the entry has another chain. */
 static __always_inline int count(void *table, struct key *key, struct scratch *scratch, __u64 period)
 {
 	struct entry *entry = bpf_map_lookup_elem(table, key);
@@ -153,7 +153,7 @@ static __always_inline int count(void *table, struct key *key, struct scratch *s
 	if (!entry) {
 		scratch->entry.samples = 1;
 		scratch->entry.period = period;
-		/* Read when the table is known: no entry is older than the moment its table was put in. */
+		/* The clock is read after the table is looked up, so no entry is older than the insertion of its table. */
 		scratch->entry.first_ns = bpf_ktime_get_ns();
 		return bpf_map_update_elem(table, key, &scratch->entry, BPF_NOEXIST) == 0;
 	}
@@ -194,7 +194,7 @@ int bprec_aggregate(void *ctx)
 	bpf_get_current_comm(key->comm, sizeof(key->comm));
 	chain_of(ctx, scratch);
 	key->ip = 0;
-	/* A kernel chain has at least the frame it starts with. */
+	/* A sample in the kernel has at least one word in its chain. */
 	if (key->words || config.user_ips)
 		key->ip = ip_of(ctx);
 	key->hash = key->words;

@@ -31,7 +31,7 @@ use crate::sys;
 
 const OBJECT: &[u8] = include_bytes!("aggregate.bpf.o");
 
-/// Words of a chain in an entry (`WORDS` in aggregate.bpf.c).
+/// Limit on the words of a call chain in a table entry (`WORDS` in aggregate.bpf.c).
 const WORDS: usize = 130;
 /// Bytes of `struct key`: `ip u64 · hash u64 · cgroup u64 · tgid u32 · tid u32 · cpu u32 · words u16 · kernel_words u16 · comm [u8; 16]`.
 const KEY_BYTES: usize = 56;
@@ -39,10 +39,11 @@ const KEY_BYTES: usize = 56;
 const ENTRY_BYTES: usize = 24 + 8 * WORDS;
 /// Bytes of `struct per_cpu_stats`: `samples u64 · period u64 · overflow_samples u64 · overflow_period u64`.
 const STATS_BYTES: usize = 32;
-/// Limit on attempts to read a table while another CPU holds one of its locks.
+/// Limit on calls that read one table. A call ends early while another CPU holds a lock of the table.
 const TRIES: usize = 1000;
 
-/// Way in which the program finds registers and period (`config.machine` in aggregate.bpf.c).
+/// Number of this architecture in `config.machine` of aggregate.bpf.c: it tells the program the layout of registers and period. `None` if the program
+/// does not support the architecture.
 const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
     Some(1)
 } else if cfg!(target_arch = "aarch64") {
@@ -70,9 +71,9 @@ pub struct Aggregator {
 /// Parts of the user stack that distinguish samples, in addition to thread, CPU, cgroup and kernel call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserDetail {
-    /// User call chains.
+    /// True for user call chains.
     pub chains: bool,
-    /// Addresses of samples in user mode. Without addresses and chains, [`Stack::ip`] of these samples is 0.
+    /// True for addresses of samples in user mode. Without addresses and chains, [`Stack::ip`] of these samples is 0.
     pub addresses: bool,
 }
 
@@ -117,7 +118,7 @@ impl Aggregator {
     /// Fails if the kernel refuses the program (before 5.6, without CAP_BPF and CAP_PERFMON); the error includes libbpf's log.
     pub fn load(entries: u32, user: UserDetail) -> Result<Aggregator> {
         let Some(machine) = MACHINE else {
-            let unknown = io::Error::new(io::ErrorKind::Unsupported, "not on this architecture");
+            let unknown = io::Error::new(io::ErrorKind::Unsupported, "--aggregate does not support this architecture");
             return Err(Error::libbpf(AGGREGATE)(unknown.into()));
         };
         let (object, tables) = quietly(|| {
@@ -265,7 +266,7 @@ fn unreadable(errno: i32) -> Error {
     let remedy = (errno == libc::EINVAL).then_some("needs Linux 5.6");
     Error::Syscall {
         call: "bpf(BPF_MAP_LOOKUP_AND_DELETE_BATCH)",
-        object: error::Object::Named("of the counted stacks"),
+        object: error::Object::Named("of the map of counted stacks"),
         errno,
         remedy,
     }
@@ -286,7 +287,7 @@ mod tests {
         const KERNEL: u64 = 0xffff_ffff_8100_0000;
         let marked = [context::KERNEL, KERNEL, KERNEL, context::USER, 0x40_0000];
         assert_eq!(chain(&[KERNEL, KERNEL, 0x40_0000], 2), marked);
-        assert_eq!(chain(&marked, 3), marked, "what has them stays");
+        assert_eq!(chain(&marked, 3), marked, "a chain that has context words is unchanged");
         assert_eq!(chain(&[0x40_0000], 0), [context::USER, 0x40_0000]);
         assert_eq!(chain(&[KERNEL], 1), [context::KERNEL, KERNEL]);
         assert_eq!(chain(&[], 0), []);

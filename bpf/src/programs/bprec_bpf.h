@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The little that our BPF programs need from headers: types, sections, map definitions and the helpers they call, under the numbers
+ * Everything that bprec's BPF programs need from headers: types, sections, map definitions and the helpers they call, with the numbers
  * of the kernel's interface. Neither vmlinux.h nor <linux/bpf.h> is needed.
  */
 #ifndef BPREC_BPF_H
@@ -14,12 +14,12 @@ typedef signed int __s32;
 typedef signed long long __s64;
 
 #define SEC(name) __attribute__((section(name), used))
-/* A function of the kernel that is found by its name, and may be missing. */
+/* Kernel function that the loader finds by its name (__ksym), and that may be missing (__weak). */
 #define __ksym __attribute__((section(".ksyms")))
 #define __weak __attribute__((weak))
 #define __noinline __attribute__((noinline))
 #define __always_inline inline __attribute__((always_inline))
-/* A kernel structure of which only some members are named: the loader finds them where the running kernel has them. */
+/* Kernel structure with only some members declared: the loader sets the offsets of the running kernel (CO-RE). */
 #define KERNEL_STRUCT __attribute__((preserve_access_index))
 
 /* Members of a map definition in SEC(".maps"). */

@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::inspect::Program;
 
 impl Program {
-    /// Returns true if the program's name is that of a counting program: around functions of other programs, or at context switches.
+    /// Returns true if the program's name is that of a program that counts, either around functions of other programs or at context switches.
     ///
     /// # Errors
     /// Fails if the kernel does not return the program's name.

@@ -1,6 +1,6 @@
 //! Names of our programs. The kernel, other sessions and recordings identify the programs by these names.
 
-/// Programs at the begin of a function, at its end, and at both.
+/// Programs of the profiler: at the begin of a function, at its end, and at both.
 pub(super) const ENTER: &str = "bprec_enter";
 pub(super) const LEAVE: &str = "bprec_leave";
 pub(super) const SESSION: &str = "bprec_session";
@@ -8,7 +8,7 @@ pub(super) const SESSION: &str = "bprec_session";
 pub(super) const EMPTY: &str = "bprec_gauge";
 /// Reads an event at each context switch. perf's leaders have the same name, and perf's followers attach to it by this name.
 pub(super) const LEADER: &str = "on_switch";
-/// Charges the readings of leaders. The first name is for processors that keep the order of stores to other CPUs, the second for others.
+/// Charges the counts of leaders to tasks and cgroups. The first name is for processors that keep the order of stores to other CPUs.
 pub(super) const FOLLOW: &str =
     if cfg!(any(target_arch = "x86_64", target_arch = "s390x")) { FOLLOWERS[0] } else { FOLLOWERS[1] };
 const FOLLOWERS: [&str; 2] = ["bprec_follow", "bprec_follow_o"];

@@ -72,13 +72,13 @@ impl Attached {
 fn refused(call: &'static str, program: BorrowedFd<'_>, errno: i32) -> Error {
     let id = FdInfo::of_own(program).ok().and_then(|info| info.prog_id).unwrap_or(0);
     let remedy = match errno {
-        libc::EEXIST => Some("the perf event has a program already, and an event takes exactly one"),
+        libc::EEXIST => Some("the perf event already has a BPF program, and an event can have only one"),
         libc::EPROTO => Some(
-            "the program takes call stacks: that needs an event with kernel and user call chains (-g), or one that is not \
-             precise (no :p)",
+            "the program reads call stacks: it needs an event that records kernel and user call chains (-g), or an event \
+             without the modifier p",
         ),
         libc::EPERM | libc::EACCES => Some(privilege::permission_remedy()),
-        libc::EINVAL => Some("the event takes no program of this type"),
+        libc::EINVAL => Some("the kernel does not attach a program of this type to this event"),
         _ => None,
     };
     Error::Syscall { call, object: Object::Prog(id), errno, remedy }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * References of each BPF program, those of the recorder among them, its load time, and its name. Reading gives one
+ * References of each BPF program (including those of the recorder), its load time, and its name. Reading gives one
  * record per program. The kernel holds a reference of its own on the program that is being visited; it is counted here
  * and subtracted by the reader.
  */

@@ -1,9 +1,9 @@
 //! Number of references of each program, read through a BPF iterator of bprec.
 //!
-//! The recorder holds a descriptor of each program that others use, so that it can read the last run counts. This keeps the program loaded
-//! in the kernel; only the reference count shows that nobody else uses the program any more. Other recorders do the same.
-//! Each recorder has an iterator of this name loaded. Recorders find each other by this name, whatever their executables are called and
-//! whichever processes they can see. A map of the iterator holds the number of references that its recorder has on each program.
+//! The recorder holds a descriptor of each program that others use, so that it can read the last run counts. This keeps the program loaded in the
+//! kernel; only the reference count shows that nobody else uses the program any more. Other recorders do the same. Each recorder has an iterator with
+//! the name `bprec_refs` loaded. Recorders find each other by this name, whatever their executables are called and whichever processes they can see.
+//! A map of the iterator holds the number of references that its recorder has on each program.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -24,7 +24,8 @@ const OBJECT: &[u8] = include_bytes!("refs.bpf.o");
 const RECORD_BYTES: usize = 48;
 /// Name of the map with the references that a recorder holds.
 const HELD: &str = "bprec_held";
-/// Number of entries of that map read at once. It must hold a whole hash bucket, because the kernel returns whole buckets.
+/// Number of entries that one call reads from this map. It must be large enough for a whole hash bucket, because the kernel returns only whole
+/// buckets.
 const HELD_BATCH: u32 = 4096;
 
 /// The loaded iterator program.
@@ -73,7 +74,8 @@ impl Refs {
     /// references of the caller's descriptors are counted.
     ///
     /// A recorder announces a reference after it takes the reference, and withdraws the announcement before it releases the reference. The
-    /// announced number is therefore never too high. The announcements vanish with the recorder's iterator, so recorders do not hold iterators.
+    /// announced number is therefore never too high. The announcements of a recorder must vanish when it ends. Recorders therefore hold no
+    /// descriptor of another recorder's iterator, which would keep its announcements.
     ///
     /// # Errors
     /// Fails if the iterator cannot be read.

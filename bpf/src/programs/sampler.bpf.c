@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Samples of a perf event, enriched where they are taken: what was asked for is put together per CPU and goes out as the raw bytes of a
- * bpf-output event. The layout is that of format/src/sampler.rs. The sample itself is dropped: the program returns 0.
+ * Adds data to the samples of a perf event: the program collects the requested parts in a per-CPU buffer and writes them as the raw bytes of a
+ * bpf-output event. format/src/sampler.rs describes the layout. The sample itself is dropped: the program returns 0.
  *
- * One object serves every architecture. Registers are read as words of the context, whose number differs, and only where the loader
- * asks for them: a word that is not asked for is dead code by the time the verifier looks at how far the context goes.
+ * One object serves every architecture. Registers are read as words of the context. The number of words differs, so the program reads only
+ * the words that the loader requests: the code for all other words is dead when the verifier checks the size of the context.
  */
 #include "bprec_bpf.h"
 
@@ -12,11 +12,11 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Configuration set by the loader (sampler.rs). */
 struct sampler_config {
-	/* Bit n: word n of the context is to be recorded. */
+	/* Bit n: record word n of the context. */
 	__u64 registers;
 	/* PART_* */
 	__u32 parts;
-	/* The words of the context that hold the instruction pointer, the sample's period (the first behind the registers), its address. */
+	/* Context words of the instruction pointer, of the sample's period (the first word after the registers) and of its address. */
 	__u32 ip_word;
 	__u32 period_word;
 	/* Stacks to take: STACK_* */
@@ -42,7 +42,7 @@ const volatile struct sampler_config config SEC(".rodata") = {};
 #define COMM_BYTES 16
 #define FRAMES_MAX 127
 #define STACK_BYTES (FRAMES_MAX * 8)
-/* Markers in front of the frames of either mode, as in the call chains of perf events. */
+/* Markers in front of kernel and user frames, as in the call chains of perf events. */
 #define CONTEXT_KERNEL ((__u64)-128)
 #define CONTEXT_USER ((__u64)-512)
 
@@ -68,7 +68,7 @@ struct scratch {
 	__u8 bytes[SCRATCH_BYTES];
 };
 
-/* No two runs share it: a CPU runs one such program at a time, and none that interrupts another. */
+/* Buffer of one run. Runs do not share it: a CPU runs only one perf event program at a time, and none interrupts another. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -99,7 +99,7 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } sampler_output SEC(".maps");
 
-/* A word of the context. The compiler must not make one load of several, as the offset has to be a constant. */
+/* Reads a word of the context. The compiler must not merge several loads into one, because the offset must be a constant. */
 #define WORD(ctx, number) \
 	({ \
 		__u64 word; \
@@ -208,7 +208,7 @@ int bprec_sampler(void *ctx)
 			}
 		}
 		if (config.stacks & STACK_USER) {
-			/* A bound that the verifier cannot know: the length of one stack leaves space for the other. */
+			/* Only for the verifier, which does not know that the length of one stack leaves space for the other. */
 			if (at > SCRATCH_BYTES - 8 - STACK_BYTES)
 				return 0;
 			bytes = bpf_get_stack(ctx, out + at + 8, STACK_BYTES, BPF_F_USER_STACK);

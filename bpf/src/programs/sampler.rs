@@ -23,7 +23,8 @@ const COUNTS_BYTES: usize = 40;
 const STACK_KERNEL: u32 = 1 << 0;
 const STACK_USER: u32 = 1 << 1;
 
-/// Indexes of the context words with the instruction pointer and with the period, which is behind the registers.
+/// Indexes of two words in the context of the program: the instruction pointer, and the period, which follows the registers. `None` for other
+/// architectures.
 const MACHINE_WORDS: Option<(u32, u32)> = if cfg!(target_arch = "x86_64") {
     Some((16, 21))
 } else if cfg!(target_arch = "aarch64") {
@@ -61,7 +62,7 @@ impl SamplerProgram {
     /// of this architecture is unknown.
     pub fn load(recipe: Recipe) -> Result<SamplerProgram> {
         let Some(words) = MACHINE_WORDS else {
-            let unknown = io::Error::new(io::ErrorKind::Unsupported, "only on x86-64 and arm64");
+            let unknown = io::Error::new(io::ErrorKind::Unsupported, "--bpf-sampler works only on x86-64 and arm64");
             return Err(Error::libbpf(SAMPLER)(unknown.into()));
         };
         let object = quietly(|| {

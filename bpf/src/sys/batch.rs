@@ -33,9 +33,9 @@ pub(crate) fn take_batch(
     attr.batch.values = values.as_mut_ptr() as u64;
     attr.batch.count = u32::try_from(room).unwrap_or(u32::MAX);
     attr.batch.map_fd = number(fd);
-    // SAFETY: the map is a hash map whose keys and values have the sizes given (checked above, and they never change), so
-    // that the kernel writes at most `room` of each: `keys` and `values` have that room. It writes its position, a u32, to
-    // `position`. All outlive the call, and nothing else refers to them.
+    // SAFETY: the map is a hash map whose keys and values have the sizes given (checked above, and they never change). The kernel therefore writes at
+    // most `room` keys and values, for which `keys` and `values` have room. It writes its position, a u32, to `position`. All buffers outlive the
+    // call, and nothing else refers to them.
     let answer = unsafe { bpf(cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH, &mut attr, attr_end!(batch.flags)) };
     let taken = match answer {
         // The kernel does not write the count with these errnos.

@@ -68,7 +68,7 @@ impl<'fd> Entries<'fd> {
         let info = map_info(fd, id)?;
         let map_type = MapType(info.type_);
         if map_type.0 > KNOWN_TYPES {
-            let problem = format!("maps of type {map_type} are not known to this version");
+            let problem = format!("this version of bprec does not know maps of type {map_type}");
             return Err(Error::Answer { call: LOOKUP, object: Object::Map(id), problem });
         }
         let (key_bytes, mut value_bytes) = (info.key_size as usize, info.value_size as usize);
@@ -105,19 +105,12 @@ impl<'fd> Entries<'fd> {
     /// Reads the values of an entry. Returns false if the entry does not exist. Queues and stacks have empty keys; for them, reads the entry
     /// that the next pop returns.
     pub(crate) fn lookup(&self, key: &[u8], values: &mut Vec<u8>) -> Result<bool> {
-        if key.len() != self.key_bytes {
-            let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
-            return Err(Error::Answer { call: LOOKUP, object: Object::Map(self.id), problem });
-        }
+        let mut attr = self.entry(LOOKUP, key)?;
         values.clear();
         values.resize(self.copied_bytes, 0);
-        let mut attr = Attr::default();
-        attr.__bindgen_anon_2.map_fd = number(self.fd);
-        attr.__bindgen_anon_2.key = self.pointer(key);
         attr.__bindgen_anon_2.__bindgen_anon_1.value = values.as_mut_ptr() as u64;
-        // SAFETY: the kernel reads the map's key size from `key`, which has this length (checked above). It writes `copied_bytes` to `values`;
-        // `of` computed this size for this descriptor in the same way as the kernel. Both buffers outlive the call, and the sizes of a map
-        // never change.
+        // SAFETY: the kernel reads one key from `key`, which has the map's key size (checked by `entry`). It writes `copied_bytes` to `values`; `of`
+        // computed this size for this descriptor in the same way as the kernel. Both buffers outlive the call, and the sizes of a map never change.
         match unsafe { bpf(cmd::BPF_MAP_LOOKUP_ELEM, &mut attr, attr_end!(__bindgen_anon_2.flags)) } {
             Ok(_) => Ok(true),
             Err(libc::ENOENT) => Ok(false),
@@ -127,17 +120,11 @@ impl<'fd> Entries<'fd> {
 
     /// Returns the key after `key`, or the first key if `key` is `None` or no longer exists. Returns `None` after the last key.
     pub(crate) fn next_key(&self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
-        if let Some(key) = key.filter(|key| key.len() != self.key_bytes) {
-            let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
-            return Err(Error::Answer { call: NEXT_KEY, object: Object::Map(self.id), problem });
-        }
         let mut next = vec![0; self.key_bytes];
-        let mut attr = Attr::default();
-        attr.__bindgen_anon_2.map_fd = number(self.fd);
-        attr.__bindgen_anon_2.key = key.map_or(0, |key| self.pointer(key));
+        let mut attr = key.map_or_else(|| Ok(self.first()), |key| self.entry(NEXT_KEY, key))?;
         attr.__bindgen_anon_2.__bindgen_anon_1.next_key = next.as_mut_ptr() as u64;
-        // SAFETY: the kernel reads the map's key size from `key`, unless that is null, and writes as much to `next`; both
-        // are that long and outlive the call.
+        // SAFETY: the kernel reads one key from `key`, unless the pointer is null, and writes one key to `next`. Both have the map's key size and
+        // outlive the call.
         match unsafe {
             bpf(cmd::BPF_MAP_GET_NEXT_KEY, &mut attr, attr_end!(__bindgen_anon_2.__bindgen_anon_1.next_key))
         } {
@@ -150,17 +137,15 @@ impl<'fd> Entries<'fd> {
     /// Sets the value of an entry. `flags` is 0 to create or replace the entry, `BPF_NOEXIST` to create only. Fails for maps with one value
     /// per CPU.
     pub(crate) fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<()> {
-        if (key.len(), value.len(), self.cpus.len()) != (self.key_bytes, self.copied_bytes, 0) {
-            let problem = format!("its keys and values have {} and {} bytes", self.key_bytes, self.copied_bytes);
+        if (value.len(), self.cpus.len()) != (self.copied_bytes, 0) {
+            let problem =
+                format!("the map's values have {} bytes, but the given value has {}", self.copied_bytes, value.len());
             return Err(Error::Answer { call: UPDATE, object: Object::Map(self.id), problem });
         }
-        let mut attr = Attr::default();
-        attr.__bindgen_anon_2.map_fd = number(self.fd);
-        attr.__bindgen_anon_2.key = self.pointer(key);
+        let mut attr = self.entry(UPDATE, key)?;
         attr.__bindgen_anon_2.__bindgen_anon_1.value = value.as_ptr() as u64;
         attr.__bindgen_anon_2.flags = flags;
-        // SAFETY: the kernel reads the map's key and value sizes from `key` and `value`, which have just been checked to be
-        // as long; both outlive the call.
+        // SAFETY: the kernel reads one key and one value, and `key` and `value` have the map's sizes (just checked); both outlive the call.
         unsafe { bpf(cmd::BPF_MAP_UPDATE_ELEM, &mut attr, attr_end!(__bindgen_anon_2.flags)) }
             .map(drop)
             .map_err(|errno| self.refused(UPDATE, errno))
@@ -168,14 +153,8 @@ impl<'fd> Entries<'fd> {
 
     /// Removes an entry. Returns false if the entry did not exist.
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
-        if key.len() != self.key_bytes {
-            let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
-            return Err(Error::Answer { call: DELETE, object: Object::Map(self.id), problem });
-        }
-        let mut attr = Attr::default();
-        attr.__bindgen_anon_2.map_fd = number(self.fd);
-        attr.__bindgen_anon_2.key = self.pointer(key);
-        // SAFETY: the kernel reads the map's key size from `key`, which has just been checked to be as long.
+        let mut attr = self.entry(DELETE, key)?;
+        // SAFETY: the kernel reads one key from `key`, which has the map's key size (checked by `entry`) and outlives the call.
         match unsafe { bpf(cmd::BPF_MAP_DELETE_ELEM, &mut attr, attr_end!(__bindgen_anon_2.key)) } {
             Ok(_) => Ok(true),
             Err(libc::ENOENT) => Ok(false),
@@ -222,13 +201,27 @@ impl<'fd> Entries<'fd> {
         Ok(batch)
     }
 
-    /// Address of a key for the kernel; 0 if the map's keys are empty.
-    fn pointer(&self, key: &[u8]) -> u64 {
-        if key.is_empty() { 0 } else { key.as_ptr() as u64 }
+    /// Attributes of a call without a key.
+    fn first(&self) -> Attr {
+        let mut attr = Attr::default();
+        attr.__bindgen_anon_2.map_fd = number(self.fd);
+        attr
+    }
+
+    /// Attributes of a call on the entry `key`, which must have the map's key size. For empty keys the pointer is null, as the kernel requires.
+    fn entry(&self, call: &'static str, key: &[u8]) -> Result<Attr> {
+        if key.len() != self.key_bytes {
+            let problem = format!("the map's keys have {} bytes, but the given key has {}", self.key_bytes, key.len());
+            return Err(Error::Answer { call, object: Object::Map(self.id), problem });
+        }
+        let mut attr = self.first();
+        attr.__bindgen_anon_2.key = if key.is_empty() { 0 } else { key.as_ptr() as u64 };
+        Ok(attr)
     }
 
     fn refused(&self, call: &'static str, errno: i32) -> Error {
-        let remedy = (errno == libc::EPERM).then_some("the map, or the kernel's lockdown, does not let it be read");
+        let remedy = (errno == libc::EPERM)
+            .then_some("the map does not allow reads from user space, or kernel lockdown forbids them");
         Error::Syscall { call, object: Object::Map(self.id), errno, remedy }
     }
 }

@@ -19,7 +19,8 @@ const CALL: &str = "bpf(BPF_OBJ_GET_INFO_BY_FD)";
 /// Limit on attempts for an object with arrays that grow between the two calls.
 const ATTEMPTS: usize = 8;
 
-/// Fills `info`, which is input and output. Returns the number of its bytes that this kernel knows.
+/// Queries the info of the object behind `fd`. `info` is input (pointers and counts of arrays) and output. Returns the number of its bytes that this
+/// kernel knows.
 ///
 /// # Safety
 ///
@@ -36,7 +37,7 @@ unsafe fn info_by_fd(fd: BorrowedFd<'_>, info: &mut [u8]) -> Result<usize, i32> 
     Ok((unsafe { attr.info.info_len } as usize).min(info.len()))
 }
 
-/// Fills the first `bytes` bytes of a structure, see [`info_by_fd`].
+/// Queries the first `bytes` bytes of an info structure, see [`info_by_fd`].
 ///
 /// # Safety
 ///
@@ -165,7 +166,8 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
         unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Prog(id), errno))?;
 
         if arrays[XLATED].is_some() && get_u64(&info, PROG_ARRAYS[XLATED].pointer_at) == 0 {
-            // The kernel withholds the instructions (constant blinding) and then skips all later arrays: request those without the instructions.
+            // The kernel withholds the instructions (constant blinding) and then skips all later arrays: try again without requesting the
+            // instructions.
             withheld[XLATED] = true;
             continue;
         }
@@ -382,7 +384,7 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkAr
     if get_u32(&counts, link_field!(all.type_)) == TracingMulti::LINK_TYPE {
         return Ok(tracing_multi_info(fd, counts, known));
     }
-    // (name: pointer, length), (addresses: pointer, count)
+    // Offsets of the pointer and the length of the name, and of the pointer and the count of the addresses.
     let (name_at, addresses_at) = match get_u32(&counts, link_field!(all.type_)) {
         cmd::BPF_LINK_TYPE_RAW_TRACEPOINT => {
             (Some((link_field!(raw_tracepoint.tp_name), link_field!(raw_tracepoint.tp_name_len))), None)

@@ -52,7 +52,7 @@ pub(crate) fn next_id(kind: Kind, after: u32) -> Result<Option<u32>> {
         Err(errno) => {
             let remedy = match errno {
                 libc::EPERM => Some(NEEDS_ADMIN),
-                libc::EINVAL => Some("this kernel cannot list them"),
+                libc::EINVAL => Some("this kernel is too old to list objects of this kind"),
                 libc::ENOSYS => Some("this kernel is built without CONFIG_BPF_SYSCALL"),
                 _ => None,
             };

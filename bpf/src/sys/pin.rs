@@ -30,7 +30,7 @@ fn obj_get_for(path: &Path, flags: u32) -> Result<OwnedFd> {
     let call = "bpf(BPF_OBJ_GET)";
     let object = || Object::Path(path.to_owned());
     let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
-        return Err(Error::Answer { call, object: object(), problem: "a NUL inside the path".to_owned() });
+        return Err(Error::Answer { call, object: object(), problem: "the path contains a NUL character".to_owned() });
     };
     let mut attr = Attr::default();
     attr.__bindgen_anon_4.pathname = c_path.as_ptr() as u64;

@@ -10,7 +10,7 @@ use super::bytes::up_to_nul;
 use super::syscall::{Attr, attr_end, bpf, bpf_fd, number};
 use crate::error::{Error, Object, Result};
 
-/// Size of the attributes of `BPF_PROG_QUERY` up to the count and its padding, the form that kernels without later fields know.
+/// Size of the attributes of `BPF_PROG_QUERY` up to the count and its padding. Kernels that lack the fields after the count accept this size.
 const QUERY_BYTES: usize = attr_end!(query.__bindgen_anon_2.prog_cnt).next_multiple_of(8);
 
 /// Switches run statistics on until the returned descriptor is closed.
@@ -18,8 +18,8 @@ pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
     enable_stats(cmd::BPF_STATS_RUN_TIME).map_err(stats_refused)
 }
 
-/// Succeeds if [`enable_run_time_stats`] is allowed, without switching. The kernel checks the privilege before the kind, so a request
-/// with an unknown kind fails with EINVAL only if the caller is privileged.
+/// Succeeds if [`enable_run_time_stats`] is allowed, without switching statistics on. The kernel checks the privilege before the kind of statistics,
+/// so a request with an unknown kind fails with EINVAL only if the caller is privileged.
 pub(crate) fn try_run_time_stats() -> Result<()> {
     match enable_stats(u32::MAX) {
         Err(libc::EINVAL) if bprec_host::kernel_version() >= (5, 8) => Ok(()),
@@ -37,13 +37,15 @@ fn enable_stats(kind: u32) -> std::result::Result<OwnedFd, i32> {
 fn stats_refused(errno: i32) -> Error {
     let remedy = match errno {
         libc::EPERM => Some(NEEDS_ADMIN),
-        libc::EINVAL => Some("needs Linux 5.8; before that, sysctl kernel.bpf_stats_enabled=1"),
+        libc::EINVAL => {
+            Some("needs Linux 5.8; on older kernels, switch run statistics on with sysctl kernel.bpf_stats_enabled=1")
+        }
         _ => None,
     };
     Error::Syscall { call: "bpf(BPF_ENABLE_STATS)", object: Object::Named("run time"), errno, remedy }
 }
 
-/// Attachment of a tracing file descriptor in some process.
+/// Program that is attached by a perf event or raw tracepoint descriptor of a process: the answer of `BPF_TASK_FD_QUERY`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskFd {
     /// Id of the attached program.
@@ -88,7 +90,7 @@ pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
     }
 }
 
-/// Owner of hooks that programs are attached to.
+/// Object whose hooks programs are attached to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HookOf<'a> {
     /// Descriptor of a cgroup directory, of a network namespace or of a map.

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub(super) use libbpf_rs::libbpf_sys::bpf_attr as Attr;
 
-/// End of a field of `union bpf_attr`: the size to pass if this field is the last one that is used.
+/// End of a field of `union bpf_attr`: the size to pass if this field is the last used field.
 macro_rules! attr_end {
     ($($field:ident).+) => {{
         const END: usize = {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub const INVENTORY: &[u8] = include_bytes!("../../../fixtures/bpf/inventory.bpf.o");
 
-/// True when this process may load programs; otherwise says that the test is skipped.
+/// Returns true if this process may load programs; otherwise prints that the test is skipped.
 pub fn can_load(test: &str) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let is_root = status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"));
@@ -28,7 +28,7 @@ pub fn can_load(test: &str) -> bool {
     true
 }
 
-/// True when programs are compiled to machine code; otherwise says that the test is skipped.
+/// Returns true if the kernel compiles programs to machine code; otherwise prints that the test is skipped.
 pub fn has_jit(test: &str) -> bool {
     let is_off = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").is_ok_and(|text| text.trim() == "0");
     if is_off {
@@ -37,14 +37,14 @@ pub fn has_jit(test: &str) -> bool {
     !is_off
 }
 
-/// True if the running kernel is of this version or younger.
+/// Returns true if the running kernel is of this version or newer.
 pub fn kernel_is(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
 }
 
-/// True when there is a bpftool to compare with; otherwise says that the test is skipped.
+/// Returns true if bpftool is installed; otherwise prints that the test is skipped.
 pub fn has_bpftool(test: &str) -> bool {
     let found = bpftool_path().is_some();
     if !found {
@@ -59,13 +59,13 @@ fn bpftool_path() -> Option<&'static str> {
         .find(|path| Path::new(path).exists())
 }
 
-/// Runs bpftool and parses what it answers.
+/// Runs bpftool and parses its output.
 pub fn bpftool(args: &[&str]) -> Value {
     let output = Command::new(bpftool_path().unwrap()).arg("-j").args(args).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
 }
 
-/// The bytes that bpftool dumps into a file.
+/// Returns the bytes that bpftool dumps into a file.
 pub fn bpftool_dump(what: &str, id: u32) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("dump");
@@ -74,7 +74,7 @@ pub fn bpftool_dump(what: &str, id: u32) -> Vec<u8> {
     std::fs::read(file).unwrap_or_default()
 }
 
-/// Loads the programs of `inventory.bpf.c`, all or those named. They go when the object is dropped.
+/// Loads all programs of `inventory.bpf.c`, or only the programs in `only`. Dropping the object unloads them.
 pub fn load_inventory(only: &[&str]) -> Object {
     let mut open = ObjectBuilder::default().open_memory(INVENTORY).unwrap();
     for mut program in open.progs_mut() {
@@ -84,11 +84,11 @@ pub fn load_inventory(only: &[&str]) -> Object {
     open.load().unwrap()
 }
 
-/// Loads programs of `inventory_tracing.bpf.c`, those that need a target with this one. Err is the reason.
+/// Loads programs of `inventory_tracing.bpf.c`; programs that need a target get `target`. `Err` holds the reason of a failure.
 pub fn load_tracing(only: &[&str], target: Option<(BorrowedFd<'_>, &str)>) -> Result<Object, String> {
     let bytes = include_bytes!("../../../fixtures/bpf/inventory_tracing.bpf.o");
     let mut open = ObjectBuilder::default().open_memory(bytes).map_err(|error| error.to_string())?;
-    // The refusals of this machine are for the caller to say, in one line.
+    // libbpf prints nothing, because the caller reports refusals of this machine in one line.
     libbpf_rs::set_print(None);
     let has_ops = only.iter().any(|name| name.ends_with("_cong_avoid"));
     for mut map in open.maps_mut() {
@@ -112,7 +112,7 @@ pub fn prog_id(object: &Object, name: &str) -> u32 {
     fdinfo(program.as_fd().as_raw_fd(), "prog_id")
 }
 
-/// A number from the fdinfo of one of our own descriptors.
+/// Reads a number from the fdinfo of a descriptor of this process.
 pub fn fdinfo(fd: i32, key: &str) -> u32 {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(":")?.trim().parse().ok()).unwrap()
@@ -139,7 +139,7 @@ impl Drop for Bpffs {
     }
 }
 
-/// Everything fetched for all programs of an object.
+/// Reads all data of each program of an object.
 pub fn snapshots(object: &Object, btfs: &BtfCache) -> Vec<ProgSnapshot> {
     object
         .progs()
@@ -151,15 +151,15 @@ pub fn snapshots(object: &Object, btfs: &BtfCache) -> Vec<ProgSnapshot> {
         .collect()
 }
 
-/// Looks around for these programs.
+/// Finds the attachments of these programs.
 pub fn look_around(snapshots: &[ProgSnapshot], btfs: &BtfCache) -> Attachments {
-    // One may be at work beside the test.
+    // Other recorders that run at the same time hold the programs, too. The scan must not list them as owners.
     let references = Refs::load().and_then(|refs| refs.read()).unwrap_or_default();
     let recorders = references.iter().filter(|it| it.is_recorder).map(|it| it.id).collect();
-    Attachments::scan(&snapshots.iter().collect::<Vec<_>>(), btfs, &recorders)
+    Attachments::scan(&snapshots.iter().collect::<Vec<_>>(), btfs, &recorders, None)
 }
 
-/// `kind target` of the attachments of a program, those by link marked.
+/// Returns `kind target` of each attachment of a program; attachments by link are marked.
 pub fn attachments(around: &Attachments, prog_id: u32) -> Vec<String> {
     let of_prog = around.attachments.iter().filter(|it| it.prog_id == prog_id);
     of_prog
@@ -182,7 +182,7 @@ pub fn perf_event(kind: u32, config: u64) -> OwnedFd {
     attr[4..8].copy_from_slice(&64u32.to_ne_bytes());
     attr[8..16].copy_from_slice(&config.to_ne_bytes());
     attr[16..24].copy_from_slice(&10_000_000u64.to_ne_bytes());
-    // SAFETY: `attr` is 64 readable bytes, which is the size it announces and the smallest the kernel takes.
+    // SAFETY: `attr` is 64 readable bytes: the size in its `size` field, and the smallest size that the kernel accepts.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 8) };
     assert!(fd >= 0, "perf_event_open: {}", std::io::Error::last_os_error());
     // SAFETY: the kernel just made this descriptor for us.
@@ -197,7 +197,7 @@ pub fn set_bpf(event: &OwnedFd, program: &ProgramMut<'_>) {
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Links a program to an interface by `BPF_LINK_CREATE`, for kinds that libbpf-rs has no name for.
+/// Links a program to an interface by `BPF_LINK_CREATE`, for kinds of links that libbpf-rs does not support.
 pub fn link_create(program: &ProgramMut<'_>, ifindex: u32, attach_type: u32) -> Option<OwnedFd> {
     let mut attr = [0u8; 64];
     attr[0..4].copy_from_slice(&program.as_fd().as_raw_fd().to_ne_bytes());
@@ -209,7 +209,7 @@ pub fn link_create(program: &ProgramMut<'_>, ifindex: u32, attach_type: u32) -> 
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Binds a map to a program that does not use it, by `BPF_PROG_BIND_MAP`.
+/// Binds a map to a program that does not use the map, by `BPF_PROG_BIND_MAP`.
 pub fn bind_map(program: BorrowedFd<'_>, map: BorrowedFd<'_>) {
     let attr = [program.as_raw_fd(), map.as_raw_fd(), 0];
     // SAFETY: `attr` is 12 readable bytes without pointers.
@@ -217,8 +217,8 @@ pub fn bind_map(program: BorrowedFd<'_>, map: BorrowedFd<'_>) {
     assert_eq!(answer, 0, "BPF_PROG_BIND_MAP: {}", std::io::Error::last_os_error());
 }
 
-/// Puts this thread, and what it starts, into a network namespace of its own, and a mount namespace: tc mounts a bpf file
-/// system where it misses one, and leaves it.
+/// Moves this thread, and its children, into their own network namespace and mount namespace, because tc mounts a missing bpf file
+/// system and does not unmount it.
 pub fn own_network() -> bool {
     // SAFETY: takes no pointers; the namespaces of the other threads are not touched.
     let is_own = unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) == 0 };
@@ -236,7 +236,7 @@ impl NamedNetwork {
         made.then_some(NamedNetwork(name))
     }
 
-    /// Runs a command in it; PIN stands for a path.
+    /// Runs a command in the namespace; the word PIN in the command is replaced by the path.
     pub fn run(&self, command: &str, pin: &Path) -> bool {
         let words = command.split(' ').map(|word| if word == "PIN" { pin.to_str().unwrap() } else { word });
         let output = Command::new("ip").args(["netns", "exec", &self.0]).args(words).output().unwrap();
@@ -260,7 +260,7 @@ impl Holder {
     pub fn of(fd: OwnedFd) -> Holder {
         let child = Command::new("sleep").arg("600").stdin(Stdio::from(fd)).spawn().unwrap();
         let holder = Holder(child);
-        // The child is the test itself until it has become sleep.
+        // The child is a copy of the test until its exec of sleep.
         let comm = format!("/proc/{}/comm", holder.pid());
         while std::fs::read(&comm).unwrap() != b"sleep\n" {
             std::thread::yield_now();
@@ -280,19 +280,19 @@ impl Drop for Holder {
     }
 }
 
-/// A profiler without events; says so when the machine does not allow one.
+/// A profiler without events; `None`, with a skip message, if the machine does not allow one.
 pub fn profiler(test: &str) -> Option<Profiler> {
     profiler_of(test, &[], 0)
 }
 
-/// Profilers without events, of each kind that the machine allows: a session where there are some, and a pair.
+/// Profilers without events, of each kind that the machine allows: with an fsession program if possible, and with a pair.
 pub fn profilers(test: &str) -> Vec<Profiler> {
     let Some(profiler) = profiler(test) else { return Vec::new() };
     let pair = profiler.has_sessions().then(|| Profiler::load_pair(&[], 0, cpus()).unwrap());
     pair.into_iter().chain([profiler]).collect()
 }
 
-/// The same as [`profiler`], for these events, some of which may be missing.
+/// Returns a profiler like [`profiler`], for these events. An event with its bit set in `partial` may be missing on some CPUs.
 pub fn profiler_of(test: &str, events: &[Source], partial: u32) -> Option<Profiler> {
     if !can_load(test) || !has_jit(test) {
         return None;
@@ -307,13 +307,13 @@ pub fn profiler_of(test: &str, events: &[Source], partial: u32) -> Option<Profil
     }
 }
 
-/// One more than the highest number of a CPU that may ever be there.
+/// One more than the highest possible CPU number.
 fn cpus() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
     text.trim().rsplit([',', '-']).next().unwrap().parse::<u32>().unwrap() + 1
 }
 
-/// Attaches to the function of a program with this index.
+/// Attaches the profiler to function number `function` of the program `name`.
 pub fn attach(profiler: &Profiler, loaded: &Loaded, name: &str, function: usize) -> Probe {
     let program = Program::take(loaded.id_of(name).unwrap()).unwrap();
     let snapshot = program.fetch(&BtfCache::new()).unwrap();
@@ -321,7 +321,7 @@ pub fn attach(profiler: &Profiler, loaded: &Loaded, name: &str, function: usize)
     profiler.attach(program.as_fd(), program.id(), type_id, 1).unwrap()
 }
 
-/// The position of a function among those of a program.
+/// Returns the index of a function among the functions of a program.
 pub fn position_of(loaded: &Loaded, program: &str, function: &str) -> usize {
     let snapshot = Program::take(loaded.id_of(program).unwrap()).unwrap().fetch(&BtfCache::new()).unwrap();
     let btf = Btf::parse(snapshot.btf.as_deref().unwrap()).unwrap();

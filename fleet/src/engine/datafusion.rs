@@ -1,4 +1,4 @@
-//! DataFusion, inside of this program.
+//! DataFusion, in this process.
 
 use super::{Engine, check, no_condition};
 use crate::answer::{Answer, Value};
@@ -6,40 +6,54 @@ use crate::lake::{Committed, Lake};
 use crate::schema::{Table, tables};
 use anyhow::{Context, Result};
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type, SchemaRef};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type, Schema, SchemaRef,
+};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
+use datafusion::common::{DFSchema, DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::object_store::ObjectStoreUrl;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::execution::context::{SQLOptions, SessionContext};
+use datafusion::execution::context::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::object_store::ObjectMeta;
 use datafusion::object_store::path::Path as StorePath;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// The tables of a lake, ready to be asked.
+/// Column with the day of a row, from the name of its directory.
+const DATE: &str = "date";
+/// Limit on the memory of groups and sorts, bytes; beyond it they are written to temporary files.
+const MEMORY_BYTES: usize = 1 << 30;
+
+/// Tables of a lake, ready for queries.
 pub(crate) struct DataFusionEngine {
     context: SessionContext,
     runtime: tokio::runtime::Runtime,
 }
 
 impl DataFusionEngine {
-    /// Takes the files of a lake that count now.
+    /// Registers the committed files of a lake.
     ///
     /// # Errors
-    /// When one of them is not there, or not as it was committed.
+    /// Fails if a file is missing or has another size than was committed.
     pub(crate) fn open(lake: &Lake) -> Result<DataFusionEngine> {
-        let context = SessionContext::new();
+        let pool = Arc::new(FairSpillPool::new(MEMORY_BYTES));
+        let environment = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+        let context = SessionContext::new_with_config_rt(SessionConfig::new(), environment);
         for table in tables() {
             let name = table.name;
             let provider = LakeTable::new(table, lake.committed(name)?)?;
@@ -49,10 +63,10 @@ impl DataFusionEngine {
         Ok(DataFusionEngine { context, runtime })
     }
 
-    /// Rows of a query as a table has them.
+    /// Returns the rows of a query, with the column types of a table.
     ///
     /// # Errors
-    /// When they cannot be read, or are no rows of that table.
+    /// Fails if a file cannot be read, or if the columns are not those of the table.
     pub(crate) fn rows(&self, sql: &str, table: &Table) -> Result<Vec<RecordBatch>> {
         let batches = self.runtime.block_on(async { self.context.sql(sql).await?.collect().await })?;
         let of_table = |batch: RecordBatch| {
@@ -126,31 +140,64 @@ fn values(array: &ArrayRef) -> Result<Vec<Value>> {
     })
 }
 
-/// A table of a lake: the files that count, each with its day.
+/// A table of a lake.
 #[derive(Debug)]
 struct LakeTable {
     schema: TableSchema,
-    committed: Vec<Committed>,
-    files: Vec<PartitionedFile>,
-    /// Damage of the files, found when they are asked for the first time.
-    damage: OnceLock<Option<String>>,
+    files: Vec<(Committed, PartitionedFile)>,
+    /// Files whose hash was compared with the committed one.
+    checked: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl LakeTable {
     fn new(table: Table, committed: Vec<Committed>) -> Result<LakeTable> {
-        let date: FieldRef = Arc::new(Field::new("date", DataType::Utf8, false));
-        let files = committed.iter().map(|Committed { date: day, path, bytes, .. }| {
+        let date: FieldRef = Arc::new(Field::new(DATE, DataType::Utf8, false));
+        let files = committed.into_iter().map(|committed| {
+            let path = &committed.path;
             let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
             let location = StorePath::from_absolute_path(&path)?;
             let last_modified = SystemTime::UNIX_EPOCH.into();
-            let meta = ObjectMeta { location, last_modified, size: *bytes, e_tag: None, version: None };
+            let meta = ObjectMeta { location, last_modified, size: committed.bytes, e_tag: None, version: None };
             let mut file = PartitionedFile::new_from_meta(meta);
-            file.partition_values = vec![ScalarValue::from(day.to_string())];
-            Ok(file)
+            file.partition_values = vec![ScalarValue::from(committed.date.to_string())];
+            Ok((committed, file))
         });
-        let schema = TableSchema::builder(table.schema).with_table_partition_cols(vec![date]).build();
         let files = files.collect::<Result<_>>()?;
-        Ok(LakeTable { schema, committed, files, damage: OnceLock::new() })
+        let schema = TableSchema::builder(table.schema).with_table_partition_cols(vec![date]).build();
+        Ok(LakeTable { schema, files, checked: Mutex::default() })
+    }
+
+    /// Returns the files of the days that the filters select.
+    fn selected(
+        &self,
+        session: &dyn Session,
+        filters: &[Expr],
+    ) -> DataFusionResult<Vec<&(Committed, PartitionedFile)>> {
+        let is_of_date = |filter: &&Expr| {
+            let columns = filter.column_refs();
+            !columns.is_empty() && columns.iter().all(|column| column.name == DATE)
+        };
+        let Some(filter) = conjunction(filters.iter().filter(is_of_date).cloned()) else {
+            return Ok(self.files.iter().collect());
+        };
+        let schema = Arc::new(Schema::new(vec![Field::new(DATE, DataType::Utf8, false)]));
+        let dates = self.files.iter().map(|(committed, _)| Some(committed.date.to_string()));
+        let dates: ArrayRef = Arc::new(dates.collect::<StringArray>());
+        let filter = session.create_physical_expr(filter, &DFSchema::try_from(schema.clone())?)?;
+        let is_selected = filter.evaluate(&RecordBatch::try_new(schema, vec![dates])?)?.into_array(self.files.len())?;
+        let is_selected = is_selected.as_boolean();
+        let of_file = self.files.iter().zip(is_selected.iter());
+        Ok(of_file.filter(|(_, is_selected)| *is_selected != Some(false)).map(|(file, _)| file).collect())
+    }
+
+    /// Compares the hashes of files with the committed ones, once for each file.
+    fn check(&self, files: &[&(Committed, PartitionedFile)]) -> DataFusionResult<()> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let unchecked = files.iter().map(|(committed, _)| committed);
+        let unchecked: Vec<&Committed> = unchecked.filter(|committed| !checked.contains(&committed.path)).collect();
+        check(&unchecked).map_err(|error| DataFusionError::Execution(format!("{error:#}")))?;
+        checked.extend(unchecked.into_iter().map(|committed| committed.path.clone()));
+        Ok(())
     }
 }
 
@@ -164,30 +211,35 @@ impl TableProvider for LakeTable {
         TableType::Base
     }
 
+    /// Returns `Inexact` for all filters: they skip files and row groups, but DataFusion must still filter single rows.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Unsupported; filters.len()])
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 
     async fn scan(
         &self,
         session: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        if let Some(damage) = self.damage.get_or_init(|| check(&self.committed).err().map(|error| error.to_string())) {
-            return Err(DataFusionError::Execution(damage.clone()));
-        }
-        if self.files.is_empty() {
+        let files = self.selected(session, filters)?;
+        self.check(&files)?;
+        if files.is_empty() {
             let schema = match projection {
                 Some(columns) => Arc::new(self.schema().project(columns)?),
                 None => self.schema(),
             };
             return Ok(Arc::new(EmptyExec::new(schema)));
         }
-        let groups = FileGroup::new(self.files.clone()).split_files(session.config().target_partitions());
-        let source = Arc::new(ParquetSource::new(self.schema.clone()));
-        let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), source)
+        let files = files.into_iter().map(|(_, file)| file.clone()).collect();
+        let groups = FileGroup::new(files).split_files(session.config().target_partitions());
+        let mut source = ParquetSource::new(self.schema.clone());
+        if let Some(filter) = conjunction(filters.iter().cloned()) {
+            let schema = DFSchema::try_from(self.schema())?;
+            source = source.with_predicate(session.create_physical_expr(filter, &schema)?);
+        }
+        let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
             .with_file_groups(groups)
             .with_projection_indices(projection.cloned())?
             .with_limit(limit);

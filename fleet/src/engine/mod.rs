@@ -1,5 +1,4 @@
-//! The query engines over a lake, which see the files that count and no others: DataFusion inside of this program, and a Spark cluster.
-//! The same query is the same to both.
+//! Query engines over the committed files of a lake: DataFusion in this process, or a Spark cluster. Both run the same SQL.
 
 mod datafusion;
 mod spark;
@@ -9,25 +8,25 @@ pub(crate) use spark::Spark;
 
 use crate::answer::Answer;
 use crate::lake::{Committed, Lake};
-use anyhow::{Result, bail};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::parallel::in_parallel;
+use anyhow::Result;
 
-/// The tables of a lake, ready to be asked.
+/// Tables of a lake, ready for queries.
 pub(crate) trait Engine {
-    /// Leaves only rows of a table for which a condition holds: an expression of SQL over its columns.
+    /// Restricts a table to the rows that meet a condition, an SQL expression over its columns.
     ///
     /// # Errors
-    /// When it is no such expression; Spark says so when it is asked.
+    /// Fails if the condition is not valid; with Spark, [`Engine::ask`] fails instead.
     fn narrow(&mut self, table: &str, condition: &str) -> Result<()>;
 
-    /// Answers a query. Statements that would change anything are refused.
+    /// Runs a query. Statements other than queries are refused.
     ///
     /// # Errors
-    /// When it is no query, or a file that it needs is not what was committed.
+    /// Fails if the query is not valid, or if a file of its tables differs from the committed one.
     fn ask(&self, sql: &str) -> Result<Answer>;
 }
 
-/// Engine that runs queries.
+/// Choice of the engine.
 #[derive(Debug, Clone)]
 pub(crate) enum EngineChoice {
     DataFusion,
@@ -35,10 +34,10 @@ pub(crate) enum EngineChoice {
 }
 
 impl EngineChoice {
-    /// Takes the files of a lake that count now.
+    /// Opens the committed files of a lake.
     ///
     /// # Errors
-    /// When one of them is not there, or has another size than was committed.
+    /// Fails if a file is missing or has another size than was committed.
     pub(crate) fn open(&self, lake: &Lake) -> Result<Box<dyn Engine>> {
         Ok(match self {
             EngineChoice::DataFusion => Box::new(DataFusionEngine::open(lake)?),
@@ -47,28 +46,16 @@ impl EngineChoice {
     }
 }
 
-/// Message about a condition that is none.
+/// Message about an invalid condition.
 fn no_condition(table: &str, condition: &str) -> String {
-    format!("--where {condition}: is no condition on the columns of {table}")
+    format!("--where {condition}: is not a condition on the columns of {table}")
 }
 
-/// Looks whether files are what was committed. A page of Parquet has no checksum: what was damaged may well be read, and be added up.
+/// Compares the hashes of files with the committed ones. The pages of these Parquet files have no checksums: without this, damaged values could
+/// be added up.
 ///
 /// # Errors
-/// When one is not: names the first.
-fn check<'c>(files: impl IntoIterator<Item = &'c Committed>) -> Result<()> {
-    let files: Vec<&Committed> = files.into_iter().collect();
-    let (next, threads) = (AtomicUsize::new(0), std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let check = || loop {
-        let file = files.get(next.fetch_add(1, Ordering::Relaxed))?;
-        if let Err(error) = file.check() {
-            return Some(format!("{error:#}"));
-        }
-    };
-    let damage = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.min(files.len())).map(|_| scope.spawn(check)).collect();
-        let failed = || Some("a thread that checks files failed".to_owned());
-        threads.into_iter().filter_map(|thread| thread.join().unwrap_or_else(|_| failed())).min()
-    });
-    damage.map_or(Ok(()), |damage| bail!(damage))
+/// Fails if the hash of a file differs; the message names the first such file.
+fn check(files: &[&Committed]) -> Result<()> {
+    in_parallel(files, None, |file| file.check())?.into_iter().collect()
 }

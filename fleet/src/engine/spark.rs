@@ -1,7 +1,7 @@
-//! A Spark cluster: `spark-submit` runs a driver script, which this program brings along, over the files of the lake that count.
+//! Spark cluster: `spark-submit` runs a driver script of this program over the committed files of the lake.
 //!
-//! Request, answer and script are files of a directory that goes with the query. What the cluster needs, its secret among it, Spark takes from
-//! its own configuration (`SPARK_CONF_DIR`): nothing of it passes through here.
+//! Request, answer and script are files of a temporary directory, removed after the query. Spark reads the configuration of the cluster and its
+//! secret from `SPARK_CONF_DIR`; this program does not handle them.
 
 use super::{Engine, check, no_condition};
 use crate::answer::{Answer, Value};
@@ -11,7 +11,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,43 +19,26 @@ use std::time::{Duration, Instant};
 
 const DRIVER: &str = include_str!("spark_driver.py");
 const SUBMIT: &str = "spark-submit";
-/// Time between two looks at the cluster.
+/// Interval between two checks of the driver.
 const POLL: Duration = Duration::from_millis(50);
-/// Most lines of Spark's log that an error quotes.
+/// Limit on the lines of Spark's log in an error.
 const QUOTED_LINES: usize = 3;
 
-/// A cluster, and the way to it.
+/// A cluster and the command to reach it.
 #[derive(Debug, Clone)]
 pub(crate) struct Spark {
     submit: PathBuf,
     master: String,
-    /// A cluster that has run no task until then never will.
+    /// Limit on the time until the cluster runs a task.
     start_timeout: Duration,
 }
 
 impl Spark {
-    /// Finds Spark on this machine: in `SPARK_HOME`, or `spark-submit` on `PATH`.
-    ///
-    /// # Errors
-    /// When it is not installed.
-    pub(crate) fn find(master: String, start_timeout: Duration) -> Result<Spark> {
+    /// Spark on this machine: in `SPARK_HOME`, or `spark-submit` on `PATH`.
+    pub(crate) fn new(master: String, start_timeout: Duration) -> Spark {
         let home = std::env::var_os("SPARK_HOME").filter(|home| !home.is_empty());
-        let submit = match home {
-            Some(home) => {
-                let submit = Path::new(&home).join("bin").join(SUBMIT);
-                if !submit.is_file() {
-                    bail!("--engine spark: SPARK_HOME has no bin/{SUBMIT}: set it to where Spark is installed");
-                }
-                submit
-            }
-            None => on_path(SUBMIT).with_context(|| {
-                format!(
-                    "--engine spark: SPARK_HOME is not set, and PATH has no {SUBMIT}: install Spark and Java on this machine \
-                     (`pip install pyspark` has all of Spark), and set SPARK_HOME"
-                )
-            })?,
-        };
-        Ok(Spark { submit, master, start_timeout })
+        let submit = home.map_or(SUBMIT.into(), |home| Path::new(&home).join("bin").join(SUBMIT));
+        Spark { submit, master, start_timeout }
     }
 
     pub(super) fn open(&self, lake: &Lake) -> Result<SparkEngine> {
@@ -70,15 +52,21 @@ impl Spark {
         let log = File::create(directory.join("log"))?;
         let mut command = Command::new(&self.submit);
         command.args(["--master", &self.master, "--deploy-mode", "client", "--name", "bprec-fleet"]);
-        // Nobody looks at a web interface for the time of a query, and it would listen on all addresses.
+        // The web interface would listen on all addresses.
         command.args(["--conf", "spark.ui.enabled=false"]);
         command.arg(driver).arg(directory);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| format!("start {}", self.submit.display()))?;
+        let child = command.spawn().with_context(|| {
+            format!(
+                "--engine spark: start {}: install Spark and Java on this machine (`pip install pyspark` has all of Spark), and set \
+                 SPARK_HOME to where Spark is installed",
+                self.submit.display()
+            )
+        })?;
         Ok(Submitted { child })
     }
 
-    /// Waits for the end of a query.
+    /// Waits until the driver ends.
     fn wait(&self, submitted: &mut Submitted, directory: &Path) -> Result<ExitStatus> {
         let (began, started) = (Instant::now(), directory.join("started"));
         let mut has_started = false;
@@ -101,14 +89,14 @@ impl Spark {
     }
 }
 
-/// A driver that runs, and does not outlive this.
+/// A running driver, killed when dropped.
 struct Submitted {
     child: Child,
 }
 
 impl Drop for Submitted {
     fn drop(&mut self) {
-        // One that has ended is no error, and of others nobody is left to be told.
+        // A driver that has ended cannot be killed; other errors cannot be reported here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -119,7 +107,7 @@ pub(super) struct SparkEngine {
     views: Vec<View>,
 }
 
-/// A table, the files of it that count, and which of its rows are asked for.
+/// A table, its committed files, and conditions on its rows.
 struct View {
     table: Table,
     committed: Vec<Committed>,
@@ -135,15 +123,15 @@ struct Request<'r> {
 #[derive(Serialize)]
 struct RequestTable<'r> {
     name: &'r str,
-    /// Formats it as Spark does.
+    /// Columns in the syntax of Spark.
     schema: String,
-    /// Directory of the days.
+    /// Directory with a subdirectory for each day.
     directory: PathBuf,
     files: Vec<PathBuf>,
     conditions: &'r [String],
 }
 
-/// First bytes of the answer.
+/// First line of the answer.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Heading {
@@ -175,21 +163,21 @@ struct Condition {
 impl Engine for SparkEngine {
     fn narrow(&mut self, table: &str, condition: &str) -> Result<()> {
         let view = self.views.iter_mut().find(|view| view.table.name == table);
-        view.with_context(|| format!("{table} is no table"))?.conditions.push(condition.to_owned());
+        view.with_context(|| format!("{table} is not a table"))?.conditions.push(condition.to_owned());
         Ok(())
     }
 
     fn ask(&self, sql: &str) -> Result<Answer> {
-        // A query has the tables that it names and no others, so these are all whose files it can need.
+        // A query reads only tables whose names are in its text.
         let views: Vec<&View> = self.views.iter().filter(|view| names(sql, view.table.name)).collect();
-        check(views.iter().flat_map(|view| &view.committed))?;
+        check(&views.iter().flat_map(|view| &view.committed).collect::<Vec<_>>())?;
         let tables = views.into_iter().map(View::request).collect::<Result<_>>()?;
         let directory = tempfile::Builder::new().prefix("bprec-fleet-").tempdir().context("create a directory")?;
         let directory = directory.path();
         let request = directory.join("request.json");
         fs::write(&request, serde_json::to_vec(&Request { sql, tables })?)
             .with_context(|| format!("write {}", request.display()))?;
-        // When this program ends, however it does, the lock goes and the driver with it.
+        // The lock ends with this process, and the driver ends with the lock.
         let lock = File::open(&request)?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let mut submitted = self.spark.start(directory)?;
@@ -204,7 +192,7 @@ impl Engine for SparkEngine {
 
 impl View {
     fn request(&self) -> Result<RequestTable<'_>> {
-        // Workers find the files by the same names, links and all.
+        // Workers open the files by the same paths, so symbolic links in them are not resolved.
         let absolute = |path: &Path| std::path::absolute(path).with_context(|| format!("find {}", path.display()));
         let files = self.committed.iter().map(|file| absolute(&file.path)).collect::<Result<Vec<_>>>()?;
         let directory = files.first().and_then(|path| path.parent()?.parent()).map(Path::to_owned).unwrap_or_default();
@@ -222,7 +210,7 @@ impl View {
     }
 }
 
-/// Spark's name of a type of the tables.
+/// Name of a column type in Spark.
 fn spark_type(data_type: &DataType) -> Result<&'static str> {
     Ok(match data_type {
         DataType::Boolean => "BOOLEAN",
@@ -230,18 +218,13 @@ fn spark_type(data_type: &DataType) -> Result<&'static str> {
         DataType::Int64 => "BIGINT",
         DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => "TIMESTAMP",
         DataType::Utf8 => "STRING",
-        other => bail!("Spark has no type for {other}"),
+        other => bail!("no Spark type is known for {other}"),
     })
 }
 
-/// Returns true if a query has a name in it, in whatever place.
+/// Returns true if a word of the query is the name.
 fn names(sql: &str, name: &str) -> bool {
     sql.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word.eq_ignore_ascii_case(name))
-}
-
-fn on_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
-    let name = Path::new(name.as_ref());
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|place| place.join(name)).find(|file| file.is_file())
 }
 
 fn read(answer: impl BufRead) -> Result<Answer> {
@@ -274,7 +257,7 @@ fn value(text: Option<String>, kind: Kind) -> Result<Value> {
     })
 }
 
-/// Part of Spark's log about a failure: its first errors, or else its end.
+/// Lines of Spark's log about a failure: the first errors, or else the last lines.
 fn quoted(directory: &Path) -> String {
     let log = fs::read(directory.join("log")).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

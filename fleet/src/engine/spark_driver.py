@@ -1,7 +1,7 @@
-"""Runs one query of bprec-fleet on Spark, over the files that it lists and no others.
+"""Runs one query of bprec-fleet on Spark, over the files that the request lists.
 
-The only argument is a directory: `request.json` is what bprec-fleet asks, `started` says that the cluster runs tasks, and `answer.jsonl` gets
-its name when it is whole. bprec-fleet holds a lock on `request.json`: when it goes, so does this.
+The only argument is a directory. `request.json` has the request of bprec-fleet. `started` is created when the cluster has run a task.
+`answer.jsonl` is renamed to its name when it is complete. bprec-fleet holds a lock on `request.json`; the driver ends when the lock is released.
 """
 
 import datetime
@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions, types
 
-# What makes Spark mean by a query what DataFusion does, and read all of each file or fail, whatever the defaults of the cluster are.
+# With these settings, Spark gives a query the meaning that DataFusion gives it, and fails if it cannot read a file completely.
 SETTINGS = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.ansi.enabled": "true",
@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 class Refused(Exception):
-    """What bprec-fleet says to the user; `condition` is the one that it is about, if it is about one."""
+    """An error for the user of bprec-fleet; `condition` is the invalid condition, if the error is about a condition."""
 
     def __init__(self, message, condition=None):
         super().__init__(message)
@@ -52,9 +52,9 @@ def register(spark, table):
     reader = spark.read.schema(table["schema"]).option("basePath", "file://" + table["directory"])
     files = table["files"]
     if files:
-        # Spark takes paths for patterns. It has a switch against that, which makes it list all of the files once for each of them.
+        # Spark reads paths as patterns, so pattern characters are escaped. Its option against patterns lists all files once per path.
         rows = reader.parquet(*("file://" + re.sub(r"([\\\[\]{}*?])", r"\\\1", path) for path in files))
-        # Spark leaves out what it takes for hidden.
+        # Spark skips files that it regards as hidden.
         found = sorted(unquote(urlsplit(uri).path) for uri in rows.inputFiles())
         if found != sorted(files):
             raise Refused(f"{table['name']}: Spark reads {len(found)} files where {len(files)} were committed")
@@ -69,7 +69,7 @@ def register(spark, table):
 
 
 def query(spark, sql):
-    """The rows of a query. Statements that would change anything are refused: they are none."""
+    """Returns the rows of a query. The parser refuses all other statements."""
     spark._jsparkSession.sessionState().sqlParser().parseQuery(sql)
     return spark.sql(sql)
 
@@ -85,7 +85,7 @@ def kind(data_type):
 
 
 def text(value):
-    """A value as DataFusion writes it: times in UTC with three or six digits of the second, or none."""
+    """Formats a value as DataFusion does: times in UTC, seconds with no, three or six decimals."""
     if isinstance(value, datetime.datetime):
         digits = "seconds" if value.microsecond == 0 else "milliseconds" if value.microsecond % 1000 == 0 else "microseconds"
         return value.isoformat(timespec=digits)
@@ -95,7 +95,7 @@ def text(value):
 
 
 def column(field):
-    """How values of a column are written; null stays null."""
+    """Returns the function that formats values of a column; null stays null."""
     by_kind = {"boolean": lambda value: "true" if value else "false", "real": repr, "integer": str, "text": text}
     write = by_kind[kind(field.dataType)]
     if isinstance(field.dataType, types.TimestampType):
@@ -106,7 +106,7 @@ def column(field):
 
 
 def message(error):
-    """What Spark says of a failure, without its plan of the query and its stack."""
+    """First line of an error of Spark, without query plan and stack."""
     return str(error).strip().split("\n")[0]
 
 
@@ -115,7 +115,7 @@ def answer(directory, request):
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    # A cluster that takes no tasks leaves every query waiting for ever: bprec-fleet waits for this file only so long.
+    # A cluster without free cores never starts a task. bprec-fleet waits for this file for a limited time.
     spark.range(1).count()
     with open(os.path.join(directory, "started"), "w", encoding="utf-8"):
         pass
@@ -133,7 +133,7 @@ def main():
     directory = sys.argv[1]
     owner = os.path.join(directory, "request.json")
     threading.Thread(target=end_with_owner, args=(directory, owner), daemon=True).start()
-    # Times come as those of this process's zone.
+    # Spark converts times to the time zone of this process.
     os.environ["TZ"] = "UTC"
     time.tzset()
     with open(owner, encoding="utf-8") as file:

@@ -1,11 +1,11 @@
-//! Lakes with files that are damaged, of others, or of a newer version: never wrong sums.
+//! Lakes with damaged files, files of other programs, or files of a newer version: no query gives wrong sums.
 
-use crate::support::{Lake, text, whole_recordings};
-use std::path::{Path, PathBuf};
+use crate::support::{Lake, recording, text, whole_recordings};
+use std::path::Path;
 
 const QUESTIONS: [&str; 5] = ["top", "versions", "hosts", "counters", "functions"];
 
-/// Damages a file, and asks.
+/// Damages a file, runs a check, and restores the file.
 fn with_damage(lake: &Lake, path: &Path, damage: &dyn Fn(&mut Vec<u8>), then: &dyn Fn()) {
     let whole = std::fs::read(path).unwrap();
     let mut bytes = whole.clone();
@@ -32,7 +32,7 @@ fn a_damaged_file_is_named_and_nothing_is_answered_from_it() {
     for (question, table) in QUESTIONS.into_iter().zip(["run_stats", "run_stats", "run_stats", "counter", "sample"]) {
         let path = largest(table);
         let cut: &dyn Fn(&mut Vec<u8>) = &|bytes| bytes.truncate(bytes.len() / 2);
-        // In the middle of a page, whose reader has no checksum to find it by.
+        // The bit is inside a Parquet page, which has no checksum.
         let flip: &dyn Fn(&mut Vec<u8>) = &|bytes| bytes[100] ^= 0x10;
         for damage in [cut, flip] {
             with_damage(&lake, &path, damage, &|| {
@@ -43,7 +43,7 @@ fn a_damaged_file_is_named_and_nothing_is_answered_from_it() {
             });
         }
     }
-    // The mark commits a batch: without it nobody knows what there was.
+    // The file of `recording` has the commit. If it is damaged, the files of its batch are unknown.
     let mark = &lake.files("recording")[0];
     with_damage(&lake, mark, &|bytes| bytes.truncate(bytes.len() - 1), &|| {
         QUESTIONS.iter().for_each(|question| must_refuse(&lake, question, mark));
@@ -57,28 +57,29 @@ fn a_damaged_file_is_named_and_nothing_is_answered_from_it() {
 
 #[test]
 fn files_of_others_change_no_sum() {
-    let lake = Lake::with(&whole_recordings(), &[]);
+    let recording = recording("7.2/everything.data");
+    let lake = Lake::of_four_hosts(&[&recording]);
     let before = lake.contents();
     let facts = lake.files("run_stats");
     let beside = |name: &str| facts[0].with_file_name(name);
-    // A copy of a file of the lake, which no commit has; and what is no Parquet, or stands where no file belongs.
-    let copy = beside("copy.parquet");
-    std::fs::copy(&facts[0], &copy).unwrap();
-    let others: Vec<PathBuf> =
-        vec![beside("notes.txt"), beside("x.parquet"), lake.path().join("v1/run_stats/stray.parquet")];
-    others.iter().for_each(|path| std::fs::write(path, "PAR1 and no more").unwrap());
+    // A copy of a file of the lake, which no commit lists, and files that are not Parquet.
+    let others = [beside("copy.parquet"), beside("notes.txt"), beside("x.parquet")];
+    std::fs::copy(&facts[0], &others[0]).unwrap();
+    others[1..].iter().for_each(|path| std::fs::write(path, "PAR1 and no more").unwrap());
     assert_eq!(lake.contents(), before);
     let verified = lake.verify();
     assert!(verified.status.success(), "{}", text(&verified.stderr));
-    for path in others.iter().chain([&copy]) {
+    for path in &others {
         assert!(text(&verified.stderr).contains(path.to_str().unwrap()), "{path:?} {}", text(&verified.stderr));
     }
-    let again = lake.import(&whole_recordings(), &[]);
-    assert!(again.status.success() && !copy.exists() && others.iter().all(|path| path.exists()));
-    assert_eq!(lake.contents(), before);
+    // An import makes a new state of the day, which has only committed files.
+    let again = lake.import_with_start(&recording, 1_772_323_200_009_000_000, &["--host", "host4"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    let verified = lake.verify();
+    assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
 }
 
-/// Files of a batch that are copied count twice: verification finds that.
+/// The files of a batch, copied with their commit, count twice; `verify` finds this.
 #[test]
 fn a_batch_that_is_there_twice_is_found() {
     let lake = Lake::with(&whole_recordings()[..2], &[]);
@@ -88,7 +89,7 @@ fn a_batch_that_is_there_twice_is_found() {
     }
     let verified = lake.verify();
     assert_eq!(verified.status.code(), Some(1));
-    assert!(text(&verified.stderr).contains("a recording is there more than once"), "{}", text(&verified.stderr));
+    assert!(text(&verified.stderr).contains("a recording is in the lake more than once"), "{}", text(&verified.stderr));
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn what_a_newer_version_wrote_is_refused() {
     let newer = |bytes: &mut Vec<u8>| {
         let key = b"bprec.schema_version";
         let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len();
-        // The value: a field of Thrift's compact protocol, its length and its one digit.
+        // The value in Thrift's compact protocol: field, length, one digit.
         assert_eq!(bytes[at..at + 3], [0x18, 1, b'1']);
         bytes[at + 2] = b'2';
     };
@@ -111,5 +112,15 @@ fn what_a_newer_version_wrote_is_refused() {
     for output in [lake.query(&["top"]), lake.verify(), lake.import(&whole_recordings()[..1], &[])] {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains("v2, which a newer bprec-fleet wrote"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_lake_of_the_layout_before_generations_is_refused() {
+    let lake = Lake::new();
+    std::fs::create_dir_all(lake.path().join("v1/recording/date=2026-01-01")).unwrap();
+    for output in [lake.query(&["top"]), lake.verify(), lake.import(&whole_recordings()[..1], &[])] {
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("the lake has an earlier layout"), "{}", text(&output.stderr));
     }
 }

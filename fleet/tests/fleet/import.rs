@@ -1,4 +1,4 @@
-//! Importing: once is as good as twice, in parts as good as in one go.
+//! Import: repeating an import, or splitting it, gives the same lake.
 
 use crate::support::{Lake, TABLES, program, recordings, run, text, whole_recordings};
 use bprec_report::{RewriteOptions, Source, rewrite};
@@ -14,9 +14,9 @@ fn what_is_there_is_not_imported_again() {
     let before = lake.contents();
     let again = lake.import(&files, &[]);
     assert!(again.status.success());
-    let said = format!("0 recordings imported in 0 batches, {} were there already, 0 refused\n", files.len());
+    let said = format!("0 recordings imported in 0 batches, {} already in the lake, 0 refused\n", files.len());
     assert_eq!(text(&again.stdout), said);
-    // By another name and in another order, with one that is twice among them.
+    // Another order, with a copy of one file.
     let copies = tempfile::tempdir().unwrap();
     let mut names: Vec<PathBuf> = files.iter().rev().cloned().collect();
     names.push(copies.path().join("copy.data"));
@@ -42,11 +42,11 @@ fn batches_and_threads_change_nothing() {
         .unwrap();
     child.stdin.take().unwrap().write_all(names.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(text(&output.stdout).contains("5 were there already, 0 refused"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("5 already in the lake, 0 refused"), "{}", text(&output.stdout));
     assert_eq!(lake.contents(), at_once);
 }
 
-/// A recording that was compressed is the same recording: its host and its start say so.
+/// A compressed copy of a recording has the same host and start, and is refused.
 #[test]
 fn another_form_of_a_recording_is_refused() {
     let files = whole_recordings();
@@ -57,11 +57,11 @@ fn another_form_of_a_recording_is_refused() {
     std::fs::write(&packed, gzip(&bytes)).unwrap();
     let output = lake.import(&[packed], &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("this is it in another form"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("this is another form of it"), "{}", text(&output.stderr));
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
 }
 
-/// Nor is one counted again that was taken without its end.
+/// The complete form of a recording that was imported unfinished is refused.
 #[test]
 fn a_recording_that_was_taken_unfinished_is_not_counted_again() {
     let cut_off = recordings().into_iter().find(|path| path.to_string_lossy().contains("7.2/cut-off")).unwrap();
@@ -71,11 +71,11 @@ fn a_recording_that_was_taken_unfinished_is_not_counted_again() {
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
     rewrite(&mut Source::open(&cut_off).unwrap(), &options, &mut File::create_new(&completed).unwrap()).unwrap();
     let output = lake.import(&[completed], &["--unfinished"]);
-    assert_eq!(text(&output.stdout), "0 recordings imported in 0 batches, 0 were there already, 1 refused\n");
+    assert_eq!(text(&output.stdout), "0 recordings imported in 0 batches, 0 already in the lake, 1 refused\n");
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
 }
 
-/// Stored blocks of gzip (RFC 1952, RFC 1951): no compression, which needs no library.
+/// Packs bytes as uncompressed blocks of gzip (RFC 1952, RFC 1951).
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let blocks: Vec<&[u8]> = bytes.chunks(0xffff).collect();
@@ -96,7 +96,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One that cannot be imported is named, and holds nothing up.
+/// Recordings that cannot be imported are named, and the others are imported.
 #[test]
 fn what_cannot_be_imported_is_named_and_the_rest_is_there() {
     let place = tempfile::tempdir().unwrap();
@@ -109,16 +109,42 @@ fn what_cannot_be_imported_is_named_and_the_rest_is_there() {
     let lake = Lake::new();
     let output = lake.import(&[text_file, unfinished, undated, missing, whole], &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(text(&output.stdout), "1 recordings imported in 1 batches, 0 were there already, 4 refused\n");
+    assert_eq!(text(&output.stdout), "1 recordings imported in 1 batches, 0 already in the lake, 4 refused\n");
     let said = text(&output.stderr);
-    for words in ["notes.txt: ", "cut-off.data: has no end", "ratio.data: does not say on which day", "missing.data: "]
-    {
+    for words in ["notes.txt: ", "cut-off.data: has no end", "ratio.data: has no date", "missing.data: "] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
 }
 
-/// The day of a recording that was made at a known time (its text says when) is known.
+/// Number of seccomp filters of a process.
+fn filters(process: &str) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let filters = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    filters.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn an_import_is_confined() {
+    for options in [&[][..], &["--no-sandbox"][..]] {
+        let lake = Lake::new();
+        let mut command = program();
+        command.args(["import", "--batch", "1", "-", "--out"]).arg(lake.path()).args(options);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        writeln!(input, "{}", whole_recordings()[0].display()).unwrap();
+        // The first batch is committed, and the import waits for the next name.
+        while !lake.path().join("v1/current").exists() {
+            assert!(child.try_wait().unwrap().is_none());
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let filters = filters(&child.id().to_string()) - filters("self");
+        drop(input);
+        assert!(child.wait().unwrap().success());
+        assert_eq!(filters > 0, options.is_empty());
+    }
+}
+
 #[test]
 fn labels_and_hosts_are_those_that_were_given() {
     let lake = Lake::with(&whole_recordings()[..1], &["--host", "edge-7", "--label", "role=edge", "--label", "a=\"b"]);
@@ -133,9 +159,9 @@ fn labels_and_hosts_are_those_that_were_given() {
 fn mistakes_are_told() {
     for (args, words) in [
         (&["import", "--out", "/dev/null/lake", "x"][..], "create /dev/null/lake"),
-        (&["query", "top", "--lake", "/nonexistent"][..], "is no lake"),
-        (&["query", "top", "--lake", "x", "--since", "2026-02-30"][..], "is no date"),
-        (&["verify", "--lake", "/nonexistent"][..], "is no lake"),
+        (&["query", "top", "--lake", "/nonexistent"][..], "is not a lake"),
+        (&["query", "top", "--lake", "x", "--since", "2026-02-30"][..], "is not a date"),
+        (&["verify", "--lake", "/nonexistent"][..], "is not a lake"),
         (&["query", "--lake", "x"][..], "required"),
     ] {
         let output = run(args);

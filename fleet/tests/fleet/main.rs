@@ -1,4 +1,4 @@
-//! The program from outside, on the recordings of this repository.
+//! Tests of the program, on recordings of this repository and on generated ones.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -9,6 +9,7 @@ mod page;
 mod planted;
 mod questions;
 mod readers;
+mod retention;
 mod schema;
 mod spark;
 mod sums;

@@ -1,11 +1,11 @@
-//! The page of a fleet, as a browser shows it.
+//! Page of a fleet in a browser.
 
 use crate::support::{Lake, program, recording, rows, text};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// A page as a browser shows it, its scripts run.
+/// Returns the document of a page after its scripts ran in a browser.
 fn shown(page: &Path) -> Option<String> {
     let chromium = Path::new("/usr/bin/chromium");
     if !chromium.exists() {
@@ -21,7 +21,7 @@ fn shown(page: &Path) -> Option<String> {
     Some(text(&output.stdout))
 }
 
-/// Cells of each row of a section's table.
+/// Returns the cells of each row in the table of a section.
 fn cells<'p>(shown: &'p str, section: &str) -> Vec<Vec<&'p str>> {
     let section = shown.split_once(&format!(">{section}</h2>")).unwrap().1.split_once("</section>").unwrap().0;
     let body = section.split_once("<tbody>").unwrap().1.split_once("</tbody>").unwrap().0;
@@ -29,7 +29,7 @@ fn cells<'p>(shown: &'p str, section: &str) -> Vec<Vec<&'p str>> {
     body.split("</tr>").filter(|row| row.contains("<td")).map(cells).collect()
 }
 
-/// Every row of every answer is there, with the numbers of the answer, and what a lake lacks is said.
+/// The page has every row of every answer, and names queries without rows.
 #[test]
 fn a_browser_shows_every_answer() {
     let lake = Lake::of_four_hosts(&[&recording("7.2/ratio.data"), &recording("7.2/everything.data")]);
@@ -51,7 +51,7 @@ fn a_browser_shows_every_answer() {
     assert!(shown.contains("<title>bprec fleet · lake</title>") && shown.contains(r#"data-ready="yes""#));
     let sections = [
         ("top", "Programs", "cpu_ns"),
-        ("regressed", "Slower and faster", "cpu_ns_new"),
+        ("regressed", "Changes", "cpu_ns_new"),
         ("versions", "Versions", "runs"),
         ("hosts", "Hosts", "runs"),
         ("functions", "Functions", "weight"),
@@ -67,5 +67,5 @@ fn a_browser_shows_every_answer() {
             assert!(name.is_empty() || seen.contains(&name), "{question}: {seen:?} {row}");
         }
     }
-    assert!(shown.contains("counters: nothing is known of these days") && !shown.contains(">Counters</h2>"));
+    assert!(shown.contains("counters: no rows for these days") && !shown.contains(">Counters</h2>"));
 }

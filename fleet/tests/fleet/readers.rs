@@ -1,35 +1,33 @@
-//! Lakes as other engines see them, without bprec.
+//! Lakes in other engines, without bprec.
 
-use crate::support::{Lake, repository, text, whole_recordings};
+use crate::support::{Lake, readers, text, whole_recordings};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Adds up with DuckDB and with pandas, each by its own reader of Parquet, and prints what both say.
+/// Script that prints sums by DuckDB and by pandas, each with its own Parquet reader.
 const SCRIPT: &str = r#"
 import json, sys
 import duckdb, pandas
 lake = sys.argv[1]
 found = {}
 for table, column in [("run_stats", "run_cnt"), ("run_stats", "run_time_ns"), ("event", "weight"), ("sample", "weight"), ("counter", "value")]:
-    files = f"{lake}/v1/{table}/*/*.parquet"
+    files = f"{lake}/v1/current/{table}/*/*.parquet"
     duck = duckdb.sql(f"SELECT CAST(date AS VARCHAR), CAST(SUM({column}) AS BIGINT) FROM read_parquet('{files}', hive_partitioning = true, hive_types_autocast = false) GROUP BY 1")
-    frame = pandas.read_parquet(f"{lake}/v1/{table}")
+    frame = pandas.read_parquet(f"{lake}/v1/current/{table}")
     sums = frame.groupby("date", observed=True)[column].sum()
     found[f"{table}.{column}"] = [dict(sorted(duck.fetchall())), {str(date): int(sum) for date, sum in sorted(sums.items())}]
-times = duckdb.sql(f"SELECT DISTINCT strftime(start_time AT TIME ZONE 'UTC', '%Y-%m-%d') = CAST(date AS VARCHAR) FROM read_parquet('{lake}/v1/recording/*/*.parquet', hive_partitioning = true)")
+times = duckdb.sql(f"SELECT DISTINCT strftime(start_time AT TIME ZONE 'UTC', '%Y-%m-%d') = CAST(date AS VARCHAR) FROM read_parquet('{lake}/v1/current/recording/*/*.parquet', hive_partitioning = true)")
 assert times.fetchall() == [(True,)], times.fetchall()
 print(json.dumps(found))
 "#;
 
 #[test]
 fn duckdb_and_pandas_add_up_to_the_same() {
-    let packages = repository().join("fleet/target/readers/packages");
-    if !packages.is_dir() {
-        assert!(std::env::var_os("CI").is_none(), "setup/fleet-readers was not run");
+    let Some(packages) = readers() else {
         println!("SKIP duckdb_and_pandas_add_up_to_the_same: setup/fleet-readers installs them");
         return;
-    }
+    };
     let lake = Lake::with(&whole_recordings(), &["--batch", "4"]);
     let output =
         Command::new("python3").env("PYTHONPATH", packages).args(["-c", SCRIPT]).arg(lake.path()).output().unwrap();

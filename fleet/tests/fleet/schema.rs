@@ -1,4 +1,4 @@
-//! The tables on disk: their columns are a promise to other engines, and to lakes that are there.
+//! Columns of the tables: other engines and existing lakes depend on them.
 
 use crate::support::{Lake, TABLES, repository, whole_recordings};
 use parquet::file::metadata::SortingColumn;
@@ -7,7 +7,7 @@ use parquet::schema::printer::print_schema;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// The schema of each table as Parquet has it, and the order of the rows where there are any.
+/// Parquet schema of each table, and the columns by which its rows are sorted.
 fn schemas(lake: &Lake) -> String {
     let mut text = Vec::new();
     for table in TABLES {
@@ -33,7 +33,7 @@ fn tables_are_as_they_were() {
         std::fs::write(&expected, &found).unwrap();
     }
     assert_eq!(found, std::fs::read_to_string(expected).unwrap(), "columns may only be added, nullable, at the end");
-    // The rules of the schema: no unsigned integers, no floating point, no nanoseconds.
+    // No unsigned integers, no floating point, no nanosecond timestamps.
     for line in found.lines() {
         for word in
             ["UNSIGNED", "UINT", "FLOAT", "DOUBLE", "INT96", "NANOS", "(INTEGER(32,false)", "(INTEGER(64,false)"]
@@ -43,7 +43,7 @@ fn tables_are_as_they_were() {
     }
 }
 
-/// docs/fleet.md has a row for each column of each table, in the order of the table, and for no other.
+/// docs/fleet.md has a row for each column of each table, in the order of the table, and no other rows.
 #[test]
 fn every_column_is_documented() {
     let docs = std::fs::read_to_string(repository().join("docs/fleet.md")).unwrap();

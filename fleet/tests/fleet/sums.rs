@@ -1,4 +1,4 @@
-//! A lake holds what the reports of its recordings say, added up.
+//! Sums over a lake are the sums of the reports of its recordings.
 
 use crate::support::{Lake, big_endian_recordings, corpus, recordings, text, whole_recordings};
 use bprec_report::model::{Count, Report};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Reports of the recordings that can be read.
+/// Returns the reports of readable recordings.
 fn reports(files: &[PathBuf]) -> Vec<Report> {
     let options = Options { all: true, ..Options::default() };
     files.iter().filter_map(|path| by_prog(&Input::open(path).unwrap(), &options).ok()).collect()
@@ -22,7 +22,7 @@ fn add(sums: &mut Sums, key: &[&str], values: &[u64]) {
     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
-/// Rows of a query: columns of text first, numbers then.
+/// Returns the rows of a query: text columns, then numbers.
 fn found(rows: &[Value], keys: &[&str], values: &[&str]) -> Sums {
     let mut sums = Sums::new();
     for row in rows {
@@ -85,7 +85,7 @@ fn sums_of_a_lake_are_the_sums_of_the_reports() {
     assert_eq!(found(&lake.sql(query), &["event"], &values), events);
     let query = "SELECT event, name, SUM(samples) AS samples, SUM(weight) AS weight FROM sample GROUP BY event, name";
     assert_eq!(found(&lake.sql(query), &["event", "name"], &["samples", "weight"]), charged);
-    // The question says the same of all programs together.
+    // The query `top` has the same sums, without the programs that count other programs.
     let top = crate::support::rows(&lake.query(&["top", "--format", "json", "--limit", "100000"]));
     let sum = |column: &str| top.iter().map(|row| row[column].as_u64().unwrap()).sum::<u64>();
     let own = reports.iter().flat_map(|report| report.programs.iter()).filter(|program| !program.counts_others);
@@ -96,7 +96,7 @@ fn sums_of_a_lake_are_the_sums_of_the_reports() {
     assert!(verified.status.success(), "{}", text(&verified.stderr));
 }
 
-/// Facts of the recordings themselves: perf's counts of the same program's samples, and who made them.
+/// Known facts: samples of a program as counted by perf, and the hosts of the recordings.
 #[test]
 fn recordings_of_different_machines_stand_side_by_side() {
     let lake = Lake::with(&recordings(), &["--date", "2026-01-02", "--unfinished"]);
@@ -107,13 +107,13 @@ fn recordings_of_different_machines_stand_side_by_side() {
     assert_eq!(kernels, of_fixtures);
     let arches = lake.sql("SELECT DISTINCT arch FROM recording ORDER BY arch");
     assert_eq!(arches.iter().map(|row| row["arch"].as_str().unwrap()).collect::<Vec<_>>(), ["aarch64", "x86_64"]);
-    // Tags of the one kernel are made in another way than those of the other (Linux 6.18).
+    // Linux 6.18 changed the hash of tags.
     let algos = lake.sql("SELECT DISTINCT kernel_release, tag_algo FROM prog WHERE tag IS NOT NULL ORDER BY 1, 2");
     let algos: Vec<&str> = algos.iter().map(|row| row["tag_algo"].as_str().unwrap()).collect();
     assert_eq!(algos, ["sha1", "sha1", "sha256", "sha256"]);
 }
 
-/// Redacted recordings are as good as others, but for the names.
+/// Redacted recordings give the same numbers under other names.
 #[test]
 fn redacted_recordings_have_the_same_sums_and_no_names() {
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The program, lakes to try it on, and the recordings of this repository.
+//! The program under test, lakes for tests, and recordings of this repository.
 
 use bprec_generate::{Fleet, generate};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Every table of a lake.
+/// Tables of a lake.
 pub(crate) const TABLES: [&str; 6] = ["recording", "prog", "run_stats", "event", "sample", "counter"];
 
 /// 2026-03-01 00:00 UTC, `date -u -d 2026-03-01 +%s`.
@@ -28,7 +28,17 @@ pub(crate) fn run(args: &[&str]) -> Output {
     program().args(args).output().unwrap()
 }
 
-/// Files of a directory and those below it, with this ending.
+/// Returns the directory of Python packages with DuckDB and pandas; `None` if they are not installed, which CI does not accept.
+pub(crate) fn readers() -> Option<PathBuf> {
+    let packages = repository().join("fleet/target/readers/packages");
+    if packages.is_dir() {
+        return Some(packages);
+    }
+    assert!(std::env::var_os("CI").is_none(), "setup/fleet-readers was not run");
+    None
+}
+
+/// Returns the files in a directory and below it that meet a condition, sorted.
 fn files_below(directory: &Path, is_one: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
@@ -43,13 +53,13 @@ fn files_below(directory: &Path, is_one: &dyn Fn(&Path) -> bool) -> Vec<PathBuf>
     files
 }
 
-/// Recordings of bprec and perf: several kernels, two architectures, cut off ones among them.
+/// Recordings of bprec and perf: several kernels, two architectures, some of them cut off.
 pub(crate) fn recordings() -> Vec<PathBuf> {
     let is_one = |path: &Path| path.extension().is_some_and(|extension| extension == "data");
     files_below(&repository().join("fixtures/recordings"), &is_one)
 }
 
-/// The same of bprec alone that have an end: these need no options.
+/// Recordings of bprec that have an end: their import needs no options.
 pub(crate) fn whole_recordings() -> Vec<PathBuf> {
     let mut files = recordings();
     files.retain(|path| {
@@ -59,19 +69,19 @@ pub(crate) fn whole_recordings() -> Vec<PathBuf> {
     files
 }
 
-/// The one of these whose path has this in it.
+/// Returns the complete recording whose path contains `name`.
 pub(crate) fn recording(name: &str) -> PathBuf {
     whole_recordings().into_iter().find(|path| path.to_string_lossy().contains(name)).unwrap()
 }
 
-/// Recordings that others made, of several architectures.
+/// Recordings of other tools, of several architectures.
 pub(crate) fn corpus() -> Vec<PathBuf> {
     files_below(&repository().join("fixtures/corpus"), &|path| {
         path.extension().is_none_or(|it| it != "tsv" && it != "md")
     })
 }
 
-/// Recordings of a big-endian machine, by perf; none where they are not there.
+/// Recordings of a big-endian machine, by perf; empty if they are not installed.
 pub(crate) fn big_endian_recordings() -> Vec<PathBuf> {
     let directory = repository().join("../shared/recordings/s390x-6.12");
     if !directory.is_dir() {
@@ -80,9 +90,23 @@ pub(crate) fn big_endian_recordings() -> Vec<PathBuf> {
     files_below(&directory, &|path| path.extension().is_some_and(|extension| extension == "data"))
 }
 
-/// Writes the recordings of a fleet that is made up.
+/// A generated fleet without canaries, kernel upgrades and regressions.
+pub(crate) fn fleet_of(hosts: u32, days: u32, programs: u32) -> Fleet {
+    Fleet {
+        hosts,
+        days,
+        programs,
+        record_bytes: 1,
+        seed: 1,
+        canary: None,
+        upgraded_from: None,
+        regressions: Vec::new(),
+    }
+}
+
+/// Writes the recordings of a generated fleet.
 pub(crate) fn recordings_of(fleet: &Fleet, directory: &Path) -> Vec<PathBuf> {
-    let recordings = (0..fleet.hosts).flat_map(|host| (0..Fleet::DAYS).map(move |day| (host, day)));
+    let recordings = (0..fleet.hosts).flat_map(|host| (0..fleet.days).map(move |day| (host, day)));
     let written = recordings.map(|(host, day)| {
         let path = directory.join(format!("{host}-{day}.data"));
         generate(&fleet.recording(host, day), BufWriter::new(File::create(&path).unwrap())).unwrap();
@@ -103,7 +127,7 @@ pub(crate) fn copy_with_start(from: &Path, start_unix_ns: u64, to: &Path) {
     std::fs::write(to, bytes).unwrap();
 }
 
-/// A lake in a directory that goes when it is dropped.
+/// Lake in a temporary directory, removed when dropped.
 pub(crate) struct Lake {
     directory: tempfile::TempDir,
 }
@@ -121,7 +145,7 @@ impl Lake {
         program().args(["import", "--out"]).arg(self.path()).args(options).args(files).output().unwrap()
     }
 
-    /// Imports what can be imported.
+    /// Returns a lake with these recordings, which must all be imported.
     pub(crate) fn with(files: &[PathBuf], options: &[&str]) -> Lake {
         let lake = Lake::new();
         let output = lake.import(files, options);
@@ -129,7 +153,15 @@ impl Lake {
         lake
     }
 
-    /// Hosts that have a recording each day, these in turn, from 2026-03-01 on. Each host is a batch of each day.
+    /// Adds a recording that began at this time (ns since 1970).
+    pub(crate) fn import_with_start(&self, from: &Path, start_unix_ns: u64, options: &[&str]) -> Output {
+        let place = tempfile::tempdir().unwrap();
+        let to = place.path().join("copy.data");
+        copy_with_start(from, start_unix_ns, &to);
+        self.import(&[to], options)
+    }
+
+    /// A lake of four hosts with one of the recordings on each day, in their order, from 2026-03-01 on. Each host has a batch of its own on each day.
     pub(crate) fn of_four_hosts(recordings: &[&Path]) -> Lake {
         let place = tempfile::tempdir().unwrap();
         let lake = Lake::new();
@@ -150,7 +182,7 @@ impl Lake {
         program().arg("query").args(args).arg("--lake").arg(self.path()).output().unwrap()
     }
 
-    /// Rows of a query of one's own.
+    /// Returns the rows of an SQL query.
     pub(crate) fn sql(&self, sql: &str) -> Vec<Value> {
         let file = self.directory.path().join("query.sql");
         std::fs::write(&file, sql).unwrap();
@@ -161,26 +193,35 @@ impl Lake {
         program().arg("verify").arg("--lake").arg(self.path()).output().unwrap()
     }
 
-    /// Every row of every table, whatever file it is in. Programs are a row for each batch that has them: here they are one.
+    /// All rows of all tables, without the time of the import. Programs have a row per batch; here they have one.
     pub(crate) fn contents(&self) -> BTreeMap<&'static str, Vec<String>> {
         let rows = |table: &&'static str| {
             let distinct = if *table == "prog" { "DISTINCT" } else { "" };
-            let mut rows: Vec<String> =
-                self.sql(&format!("SELECT {distinct} * FROM {table}")).iter().map(Value::to_string).collect();
+            let text = |mut row: Value| {
+                row.as_object_mut().unwrap().remove("ingested_at");
+                row.to_string()
+            };
+            let rows = self.sql(&format!("SELECT {distinct} * FROM {table}"));
+            let mut rows: Vec<String> = rows.into_iter().map(text).collect();
             rows.sort();
             (*table, rows)
         };
         TABLES.iter().map(rows).collect()
     }
 
-    /// Files of a table, in order.
+    /// Returns the directory of the newest generation, which readers see.
+    pub(crate) fn generation(&self) -> PathBuf {
+        self.path().join("v1/current").canonicalize().unwrap()
+    }
+
+    /// Returns the files of a table in the newest generation, sorted.
     pub(crate) fn files(&self, table: &str) -> Vec<PathBuf> {
         let is_one = |path: &Path| path.extension().is_some_and(|extension| extension == "parquet");
-        files_below(&self.path().join("v1").join(table), &is_one)
+        files_below(&self.generation().join(table), &is_one)
     }
 }
 
-/// Rows of a document, none where nothing matched.
+/// Returns the rows of a JSON answer; empty if nothing matched.
 pub(crate) fn rows(output: &Output) -> Vec<Value> {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -5,8 +5,8 @@
 //! their records; 0 is `void`. Records refer to each other freely, so this module limits every chain of references that
 //! it follows.
 
-mod c;
 mod decode;
+mod header;
 mod maps;
 mod section;
 mod strings;
@@ -20,44 +20,12 @@ pub use value::{Limits, Value};
 
 use super::prog_info::LineInfo;
 use crate::{Endian, Error, Result};
-use zerocopy::byteorder::{BigEndian, ByteOrder, LittleEndian, U16, U32};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// Magic number at the start of a blob, in the byte order of the blob.
 pub const MAGIC: u16 = 0xeb9f;
 
 /// Limit on references followed from one type to the next; the kernel's own limit when it checks BTF.
 const MAX_HOPS: usize = 32;
-
-/// Fields of `struct btf_header` that every kernel has.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Header<O: ByteOrder> {
-    magic: U16<O>,
-    version: u8,
-    flags: u8,
-    hdr_len: U32<O>,
-    type_off: U32<O>,
-    type_len: U32<O>,
-    str_off: U32<O>,
-    str_len: U32<O>,
-}
-
-/// Fields behind [`Header`] since Linux 7.3.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct LayoutHeader<O: ByteOrder> {
-    layout_off: U32<O>,
-    layout_len: U32<O>,
-}
-
-/// Sections of a blob.
-struct Sections<'a> {
-    types: &'a [u8],
-    types_offset: u64,
-    strings: &'a [u8],
-    layout: &'a [u8],
-}
 
 /// A BTF blob with an index of its types.
 #[derive(Debug, Clone)]
@@ -75,16 +43,13 @@ impl<'a> Btf<'a> {
     /// of unknown size ([`problem`](Self::problem)).
     ///
     /// # Errors
-    /// When there is no BTF header, or its sections are not within `bytes`. Offsets count from the start of `bytes`.
+    /// Fails if `bytes` have no BTF header, or its sections are not within `bytes`. Offsets count from the start of `bytes`.
     pub fn parse(bytes: &'a [u8]) -> Result<Btf<'a>> {
         let magic = bytes.first_chunk().ok_or_else(|| Error::truncated(0, "BTF magic", 2, bytes.len() as u64))?;
-        let (endian, parts) = if u16::from_le_bytes(*magic) == MAGIC {
-            (Endian::Little, Sections::locate::<LittleEndian>(bytes)?)
-        } else if u16::from_be_bytes(*magic) == MAGIC {
-            (Endian::Big, Sections::locate::<BigEndian>(bytes)?)
-        } else {
-            return Err(Error::value(0, "BTF magic", u64::from(u16::from_le_bytes(*magic)), "0xeb9f"));
-        };
+        let endian = [Endian::Little, Endian::Big].into_iter().find(|endian| endian.u16(*magic) == MAGIC);
+        let found = u16::from_le_bytes(*magic);
+        let endian = endian.ok_or_else(|| Error::value(0, "BTF magic", found.into(), "0xeb9f"))?;
+        let parts = header::Sections::locate(bytes, endian)?;
         let mut starts = Vec::new();
         let mut at = 0;
         let mut problem = None;
@@ -103,7 +68,7 @@ impl<'a> Btf<'a> {
         Ok(Btf { endian, types: parts.types, strings: parts.strings, starts, problem })
     }
 
-    /// Byte order of the blob, and of the machine it came from.
+    /// Byte order of the blob and of its machine.
     pub fn endian(&self) -> Endian {
         self.endian
     }
@@ -140,7 +105,7 @@ impl<'a> Btf<'a> {
         (1..=self.starts.len() as u32).filter_map(|id| self.type_by_id(id))
     }
 
-    /// The first type of a kind with a name.
+    /// The first type of this kind and name.
     pub fn find(&self, kind: Kind, name: &[u8]) -> Option<Type<'a>> {
         self.types().find(|t| t.kind() == kind && t.name() == Some(name))
     }
@@ -206,7 +171,7 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// The `bpf_metadata_*` variables in the value of a map whose value type is the DATASEC `datasec_id`: names without
+    /// The `bpf_metadata_*` variables in the value of a map with the value type `datasec_id`, a DATASEC: names without
     /// the prefix, and values as [`value_text`](Self::value_text) prints them.
     pub fn metadata(&self, datasec_id: u32, value: &[u8]) -> Vec<(&'a [u8], String)> {
         self.variables(datasec_id)
@@ -239,6 +204,7 @@ impl<'a> Btf<'a> {
 
 /// A variable in a DATASEC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Variable<'a> {
     /// Name of the variable.
     pub name: &'a [u8],
@@ -248,37 +214,6 @@ pub struct Variable<'a> {
     pub offset: u32,
     /// Size of the variable.
     pub size_bytes: u32,
-}
-
-impl<'a> Sections<'a> {
-    fn locate<O: ByteOrder>(bytes: &'a [u8]) -> Result<Sections<'a>> {
-        let short = |needed: usize| Error::truncated(0, "BTF header", needed as u64, bytes.len() as u64);
-        let (header, rest) = Header::<O>::ref_from_prefix(bytes).map_err(|_| short(size_of::<Header<O>>()))?;
-        let hdr_len = header.hdr_len.get();
-        if (hdr_len as usize) < size_of::<Header<O>>() {
-            return Err(Error::value(4, "BTF hdr_len", u64::from(hdr_len), "at least 24"));
-        }
-        let body = bytes.get(hdr_len as usize..).ok_or_else(|| short(hdr_len as usize))?;
-        let part = |what: &'static str, offset: U32<O>, len: U32<O>| {
-            let (offset, len) = (u64::from(offset.get()), u64::from(len.get()));
-            let range = usize::try_from(offset).ok().zip(usize::try_from(offset + len).ok());
-            range
-                .and_then(|(start, end)| body.get(start..end))
-                .ok_or_else(|| Error::truncated(u64::from(hdr_len), what, offset + len, body.len() as u64))
-        };
-        let layout = match LayoutHeader::<O>::ref_from_prefix(rest) {
-            Ok((layout, _)) if hdr_len as usize >= size_of::<Header<O>>() + size_of::<LayoutHeader<O>>() => {
-                part("BTF layout section", layout.layout_off, layout.layout_len)?
-            }
-            _ => &[],
-        };
-        Ok(Sections {
-            types: part("BTF type section", header.type_off, header.type_len)?,
-            types_offset: u64::from(hdr_len) + u64::from(header.type_off.get()),
-            strings: part("BTF string section", header.str_off, header.str_len)?,
-            layout,
-        })
-    }
 }
 
 #[cfg(test)]

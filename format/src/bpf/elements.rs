@@ -29,21 +29,13 @@ impl Element for u64 {
 }
 
 /// Elements of an array, decoded on access.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Elements<'a, T> {
     bytes: &'a [u8],
     stride: usize,
     endian: Endian,
     element: PhantomData<T>,
 }
-
-impl<T> Clone for Elements<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Elements<'_, T> {}
 
 impl<'a, T: Element> Elements<'a, T> {
     /// Elements of `T` that start `stride` bytes apart.
@@ -73,8 +65,8 @@ impl<'a, T: Element> Elements<'a, T> {
         self.bytes.chunks_exact(self.stride).filter_map(move |bytes| T::decode(endian, bytes))
     }
 
-    /// First index in `from..to` whose element fails `before`, else the end. Elements that satisfy `before` must come
-    /// first.
+    /// First index in `from..to` with an element for which `before` is false, or the end of the range. All elements for
+    /// which it is true must come first.
     pub(super) fn partition_point(&self, from: usize, to: usize, before: impl Fn(T) -> bool) -> usize {
         let (mut low, mut high) = (from, to.min(self.len()));
         while low < high {

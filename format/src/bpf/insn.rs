@@ -3,7 +3,7 @@
 use super::Element;
 use crate::Endian;
 
-/// One slot of a program: an instruction, or the second half of a 16-byte one.
+/// One slot of a program: an instruction, or the second half of a 16-byte instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Insn {
     /// Class, operation and source.
@@ -31,7 +31,8 @@ impl Insn {
 
     /// Returns true for a tail call, which is encoded as a call but does not return.
     pub fn is_tail_call(&self) -> bool {
-        /// Number of the helper `bpf_tail_call`, which the kernel shows in place of an address.
+        /// Number of the helper `bpf_tail_call`. The kernel shows this number in `imm` of a tail call, in place of an
+        /// address.
         const TAIL_CALL: i32 = 12;
         self.is_call() && self.src == 0 && self.imm == TAIL_CALL
     }
@@ -40,7 +41,8 @@ impl Insn {
     /// program.
     pub fn refers_to(&self, at: u32) -> Option<u32> {
         let distance = match (self.code, self.src) {
-            // The kernel puts the number of the function in `imm`, and leaves the distance in `off`.
+            // In a call of a function, the kernel puts the number of the function into `imm` and leaves the distance in
+            // `off`.
             (0x85, Insn::PSEUDO_CALL) => i64::from(self.off),
             (0x18, Insn::PSEUDO_FUNC) => i64::from(self.imm),
             _ => return None,
@@ -48,15 +50,15 @@ impl Insn {
         u32::try_from(i64::from(at) + 1 + distance).ok()
     }
 
-    /// Source of a call: another function of the program.
+    /// Value of `src` in a call of another function of the program.
     pub const PSEUDO_CALL: u8 = 1;
-    /// Source of a call: a kfunc.
+    /// Value of `src` in a call of a kfunc.
     pub const PSEUDO_KFUNC_CALL: u8 = 2;
-    /// Source of a wide load: the id of a map.
+    /// Value of `src` in a wide load of the id of a map.
     pub const PSEUDO_MAP: u8 = 1;
-    /// Source of a wide load: the id of a map, and an offset in its value.
+    /// Value of `src` in a wide load of the id of a map and an offset in the map's value.
     pub const PSEUDO_MAP_VALUE: u8 = 2;
-    /// Source of a wide load: a function of the program.
+    /// Value of `src` in a wide load that refers to a function of the program.
     pub const PSEUDO_FUNC: u8 = 4;
 }
 
@@ -80,7 +82,7 @@ impl Element for Insn {
 mod tests {
     use super::*;
 
-    /// `r1 = *(u64 *)(r10 -8)` as a machine of each byte order has it.
+    /// `r1 = *(u64 *)(r10 -8)` as stored by machines of each byte order.
     #[test]
     fn registers_change_places_with_the_byte_order() {
         let expected = Insn { code: 0x79, dst: 1, src: 10, off: -8, imm: 7 };

@@ -1,7 +1,7 @@
 //! The kernel's numbers for kinds of programs, maps, links and attach points (`include/uapi/linux/bpf.h`), with the
 //! names that bpftool prints.
 
-/// Newtypes over the kernel's number: an unknown one is kept and printed as a number.
+/// Declares a newtype over each kind of number of the kernel. An unknown number is kept and printed.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident, $prefix:literal { $($value:ident = $number:literal, $text:literal;)* })*) => {$(
         $(#[$doc])*

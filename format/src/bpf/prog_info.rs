@@ -3,7 +3,7 @@
 //!
 //! A blob is `info_len u32, data_len u32, arrays u64, bpf_prog_info[info_len], data[data_len]`. Bit n of `arrays` says
 //! that array n is in `data`; the array's pointer field in the info then holds its offset there. A clear bit means that
-//! the array was withheld or not asked for, whatever its count field says.
+//! the array was withheld or not requested, even if its count field is not 0.
 
 mod array;
 mod buf;
@@ -12,70 +12,65 @@ mod section;
 
 pub use array::{Array, FuncInfo, LineInfo};
 pub use buf::{DEFAULT_INFO_LEN, ProgInfoBuf};
-pub use function::{Function, Functions};
+pub use function::Function;
 pub use section::{BpfProgInfoSection, SectionOrder, write_encoded, write_section};
 
 use super::names::ProgType;
 use super::{Element, Elements, Insn, Tag};
 use crate::{Endian, Error, Reader, Result};
 use std::mem::offset_of;
-use zerocopy::byteorder::{ByteOrder, LittleEndian, U32, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// Limit on the length of an info, in bytes: far above any kernel's, so that a damaged length is detected.
 pub const MAX_INFO_LEN: usize = 4096;
 
-/// Length of Linux 5.0's info. BPF_EVENT records, and with them recordings that have infos, came with Linux 5.1.
+/// Length of the info of Linux 5.0, in bytes. Infos in recordings are at least this long: recordings have them since
+/// BPF_EVENT records, which came with Linux 5.1.
 pub const OLDEST_INFO_LEN: usize = offset_of!(Layout, run_time_ns);
 
 /// `struct bpf_prog_info` (`include/uapi/linux/bpf.h`). A kernel's struct may be shorter or longer: fields are read by
 /// their offset in this layout, and are absent if the info ends before them.
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Wire<O: ByteOrder> {
-    prog_type: U32<O>,
-    id: U32<O>,
+#[repr(C, packed)]
+struct Layout {
+    prog_type: u32,
+    id: u32,
     tag: [u8; 8],
-    jited_prog_len: U32<O>,
-    xlated_prog_len: U32<O>,
-    jited_prog_insns: U64<O>,
-    xlated_prog_insns: U64<O>,
-    load_time: U64<O>,
-    created_by_uid: U32<O>,
-    nr_map_ids: U32<O>,
-    map_ids: U64<O>,
+    jited_prog_len: u32,
+    xlated_prog_len: u32,
+    jited_prog_insns: u64,
+    xlated_prog_insns: u64,
+    load_time: u64,
+    created_by_uid: u32,
+    nr_map_ids: u32,
+    map_ids: u64,
     name: [u8; 16],
-    ifindex: U32<O>,
-    gpl_compatible: U32<O>,
-    netns_dev: U64<O>,
-    netns_ino: U64<O>,
-    nr_jited_ksyms: U32<O>,
-    nr_jited_func_lens: U32<O>,
-    jited_ksyms: U64<O>,
-    jited_func_lens: U64<O>,
-    btf_id: U32<O>,
-    func_info_rec_size: U32<O>,
-    func_info: U64<O>,
-    nr_func_info: U32<O>,
-    nr_line_info: U32<O>,
-    line_info: U64<O>,
-    jited_line_info: U64<O>,
-    nr_jited_line_info: U32<O>,
-    line_info_rec_size: U32<O>,
-    jited_line_info_rec_size: U32<O>,
-    nr_prog_tags: U32<O>,
-    prog_tags: U64<O>,
-    run_time_ns: U64<O>,
-    run_cnt: U64<O>,
-    recursion_misses: U64<O>,
-    verified_insns: U32<O>,
-    attach_btf_obj_id: U32<O>,
-    attach_btf_id: U32<O>,
-    _pad: U32<O>,
+    ifindex: u32,
+    gpl_compatible: u32,
+    netns_dev: u64,
+    netns_ino: u64,
+    nr_jited_ksyms: u32,
+    nr_jited_func_lens: u32,
+    jited_ksyms: u64,
+    jited_func_lens: u64,
+    btf_id: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    nr_func_info: u32,
+    nr_line_info: u32,
+    line_info: u64,
+    jited_line_info: u64,
+    nr_jited_line_info: u32,
+    line_info_rec_size: u32,
+    jited_line_info_rec_size: u32,
+    nr_prog_tags: u32,
+    prog_tags: u64,
+    run_time_ns: u64,
+    run_cnt: u64,
+    recursion_misses: u64,
+    verified_insns: u32,
+    attach_btf_obj_id: u32,
+    attach_btf_id: u32,
+    _pad: u32,
 }
-
-/// Offsets do not depend on the byte order.
-type Layout = Wire<LittleEndian>;
 
 const _: () = assert!(size_of::<Layout>() == 232 && offset_of!(Layout, attach_btf_id) == 224);
 
@@ -98,11 +93,21 @@ macro_rules! fields {
     )*};
 }
 
+/// Accessors of arrays: `None` when the array is absent or was dropped.
+macro_rules! elements {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $array:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&self) -> Option<Elements<'a, $type>> {
+            self.elements(Array::$array)
+        }
+    )*};
+}
+
 impl<'a> ProgInfo<'a> {
-    /// Reads the blob that `reader` stands at. Damage in one array drops that array ([`dropped`](Self::dropped)).
+    /// Reads the blob at the position of `reader`. Damage in one array drops that array ([`dropped`](Self::dropped)).
     ///
     /// # Errors
-    /// When the bytes end before the blob does, or `info_len` exceeds [`MAX_INFO_LEN`].
+    /// Fails if the blob is incomplete, or `info_len` exceeds [`MAX_INFO_LEN`].
     pub fn read(reader: &mut Reader<'a>) -> Result<ProgInfo<'a>> {
         let start = reader.offset();
         let info_len = reader.u32("bpf_prog_info.info_len")?;
@@ -179,7 +184,8 @@ impl<'a> ProgInfo<'a> {
 
     /// Returns true if the program declared a licence compatible with the GPL.
     pub fn gpl_compatible(&self) -> Option<bool> {
-        // A one-bit C bit field: the first bit in the order in which the machine counts them.
+        // `gpl_compatible` is a C bit field of one bit: the lowest bit on little-endian machines, the highest on
+        // big-endian ones.
         let bits = self.endian.u32_at(self.info, offset_of!(Layout, gpl_compatible))?;
         Some(match self.endian {
             Endian::Little => bits & 1 != 0,
@@ -239,39 +245,21 @@ impl<'a> ProgInfo<'a> {
         Some(Elements::new(self.xlated_insns()?, Insn::BYTES, self.endian))
     }
 
-    /// Ids of the maps that the program uses.
-    pub fn map_ids(&self) -> Option<Elements<'a, u32>> {
-        self.elements(Array::MapIds)
-    }
-
-    /// Entry address of each function; 0 or an address in the interpreter if the program is not compiled.
-    pub fn jited_ksyms(&self) -> Option<Elements<'a, u64>> {
-        self.elements(Array::JitedKsyms)
-    }
-
-    /// Bytes of machine code of each function.
-    pub fn jited_func_lens(&self) -> Option<Elements<'a, u32>> {
-        self.elements(Array::JitedFuncLens)
-    }
-
-    /// First instruction of each function, and its BTF type.
-    pub fn func_info(&self) -> Option<Elements<'a, FuncInfo>> {
-        self.elements(Array::FuncInfo)
-    }
-
-    /// Source lines by BPF instruction.
-    pub fn line_info(&self) -> Option<Elements<'a, LineInfo>> {
-        self.elements(Array::LineInfo)
-    }
-
-    /// The machine address of each entry of [`line_info`](Self::line_info).
-    pub fn jited_line_info(&self) -> Option<Elements<'a, u64>> {
-        self.elements(Array::JitedLineInfo)
-    }
-
-    /// Digest of each function after verification.
-    pub fn prog_tags(&self) -> Option<Elements<'a, Tag>> {
-        self.elements(Array::ProgTags)
+    elements! {
+        /// Ids of the maps that the program uses.
+        map_ids: u32 = MapIds;
+        /// Entry address of each function; 0 or an address in the interpreter if the program is not compiled.
+        jited_ksyms: u64 = JitedKsyms;
+        /// Bytes of machine code of each function.
+        jited_func_lens: u32 = JitedFuncLens;
+        /// First instruction of each function, and its BTF type.
+        func_info: FuncInfo = FuncInfo;
+        /// Source lines by BPF instruction.
+        line_info: LineInfo = LineInfo;
+        /// The machine address of each entry of [`line_info`](Self::line_info).
+        jited_line_info: u64 = JitedLineInfo;
+        /// Digest of each function after verification.
+        prog_tags: Tag = ProgTags;
     }
 
     fn elements<T: Element>(&self, array: Array) -> Option<Elements<'a, T>> {

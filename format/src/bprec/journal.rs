@@ -7,18 +7,19 @@
 //!
 //! | kind | payload |
 //! |--|--|
-//! | 0 | first frame: `BPRECJ1\0`, the id of the recording's first event, u64 (0 when it has none), the recording's own id, 16 bytes, which older journals lack |
+//! | 0 | first frame: `BPRECJ1\0`, u64 id of the recording's first event (0 without events), 16 bytes id of the recording (not in older journals) |
 //! | 25 | one program: its blob in `BPF_PROG_INFO` |
 //! | 26 | one BTF: its entry in `BPF_BTF`, `id u32, data_size u32, data` |
-//! | other below 256 | a feature section as it is; the last one of a kind counts |
+//! | other below 256 | a feature section, unchanged; of several frames of a kind, the last one counts |
 //!
-//! The reader ends before an incomplete frame, which was being written when the recorder ended. It also ends at zeros,
-//! which a file has where its bytes did not reach the disk.
+//! The reader ends before an incomplete frame, which was being written when the recorder ended. It also ends at zeros: a file has zeros where its
+//! bytes did not reach the disk.
 
-use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, SectionOrder, write_encoded};
+use crate::bpf::btf;
+use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfo, ProgInfoBuf, SectionOrder, write_encoded};
 use crate::bprec::state::{RecordingId, State};
 use crate::feature::{Feature, SectionCheck, SectionWriter};
-use crate::layout::{Codec, Plain};
+use crate::layout::{Bytes, Codec, Pair, Plain};
 use crate::{Endian, Error, Events, FeatureSection, File, FileAttr, Metadata, Reader, RecordType, Result, Writer};
 use std::borrow::Cow;
 
@@ -26,10 +27,6 @@ use std::borrow::Cow;
 const MAGIC: [u8; 8] = *b"BPRECJ1\0";
 /// Kind of the first frame.
 const BEGIN: u32 = 0;
-/// The feature that holds programs.
-const BPF_PROG_INFO: u8 = 25;
-/// The feature that holds BTF.
-const BPF_BTF: u8 = 26;
 
 /// Frame that is appended to a journal.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +35,7 @@ pub enum Frame<'a> {
     Begin {
         /// Id of the recording's first event. Ids are not reused while a kernel runs.
         first_event_id: u64,
-        /// Id of the recording, which its first record holds too.
+        /// Id of the recording, also in the first record of the recording.
         recording_id: Option<RecordingId>,
     },
     /// A program.
@@ -73,11 +70,11 @@ impl Frame<'_> {
             }
             Frame::Program(program) => {
                 program.encode(out, DEFAULT_INFO_LEN);
-                u32::from(BPF_PROG_INFO)
+                Feature::BPF_PROG_INFO.0.into()
             }
             Frame::Btf { id, data } => {
                 w.u32(*id).u32(data.len() as u32).bytes(data);
-                u32::from(BPF_BTF)
+                Feature::BPF_BTF.0.into()
             }
             Frame::Feature { bit, payload } => {
                 w.bytes(payload);
@@ -93,6 +90,7 @@ impl Frame<'_> {
 
 /// Decoded journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Journal {
     /// Id of the recording's first event.
     pub first_event_id: u64,
@@ -112,34 +110,41 @@ impl Journal {
     pub fn parse(bytes: &[u8], endian: Endian) -> Result<Journal> {
         let mut r = Reader::new(bytes, 0, endian);
         let Some((BEGIN, begin)) = frame(&mut r) else {
-            return Err(Error::other(0, "journal", "does not start with a journal's first frame"));
+            return Err(Error::other(
+                0,
+                "journal",
+                "the file is not a journal: the first frame of a journal is missing",
+            ));
         };
         let mut begin = Reader::new(begin, 8, endian);
         if begin.array("journal magic")? != MAGIC {
-            return Err(Error::other(8, "journal", "does not start with BPRECJ1"));
+            return Err(Error::other(8, "journal", "the file is not a journal: it does not start with BPRECJ1"));
         }
         let first_event_id = begin.u64("journal event id")?;
         let recording_id = Plain::get(&mut begin, "recording id").ok();
 
         let mut features: Vec<(u8, Vec<u8>)> = Vec::new();
         let mut programs: Vec<(SectionOrder, &[u8])> = Vec::new();
-        let mut btfs: Vec<&[u8]> = Vec::new();
+        let mut btfs: Vec<(u32, &[u8])> = Vec::new();
         let mut damaged = Vec::new();
         while let Some((kind, payload)) = frame(&mut r) {
             // Only the first frame has this kind: these zeros are a part that did not reach the disk.
             if kind == BEGIN {
                 break;
             }
-            match u8::try_from(kind) {
-                Ok(BPF_PROG_INFO) => match intact_program(payload, endian) {
+            match u8::try_from(kind).map(Feature) {
+                Ok(Feature::BPF_PROG_INFO) => match intact_program(payload, endian) {
                     Ok(order) => programs.push((order, payload)),
                     Err(error) => damaged.push((Feature::BPF_PROG_INFO, error)),
                 },
-                Ok(BPF_BTF) if endian.u32_at(payload, 4).is_some_and(|it| it as usize + 8 == payload.len()) => {
-                    btfs.push(payload);
-                }
-                Ok(BPF_BTF) => damaged.push((Feature::BPF_BTF, Error::other(0, "journal frame", "of another length"))),
-                Ok(bit) => {
+                Ok(Feature::BPF_BTF) => match intact_btf(payload, endian) {
+                    Some(btf) => btfs.push(btf),
+                    None => damaged.push((
+                        Feature::BPF_BTF,
+                        Error::other(0, "journal frame", "the frame has another length than its BTF"),
+                    )),
+                },
+                Ok(Feature(bit)) => {
                     features.retain(|(known, _)| *known != bit);
                     features.push((bit, payload.to_vec()));
                 }
@@ -154,32 +159,31 @@ impl Journal {
         });
         let mut section = Vec::new();
         write_encoded(&mut section, endian, programs);
-        features.push((BPF_PROG_INFO, section));
-        let id = |btf: &[u8]| endian.u32_at(btf, 0);
-        btfs.sort_by_key(|btf| id(btf));
-        btfs.dedup_by_key(|btf| id(btf));
+        features.push((Feature::BPF_PROG_INFO.0, section));
+        btfs.sort_by_key(|(id, _)| *id);
+        btfs.dedup_by_key(|(id, _)| *id);
         let mut section = Vec::new();
-        Writer::new(&mut section, endian).u32(btfs.len() as u32);
-        btfs.iter().for_each(|btf| section.extend_from_slice(btf));
-        features.push((BPF_BTF, section));
+        btf::write_section(&mut section, endian, &btfs);
+        features.push((Feature::BPF_BTF.0, section));
         features.sort_by_key(|(bit, _)| *bit);
         Ok(Journal { first_event_id, recording_id, features, damaged })
     }
 
-    /// Returns true if the journal belongs to the recording with these events and, if its first record has one, this
-    /// id.
+    /// Returns true if the journal belongs to a recording. Compares the ids of the recording; if the recording has no
+    /// id, compares the ids of the first events.
     pub fn belongs_to(&self, attrs: &[FileAttr], recording_id: Option<RecordingId>) -> bool {
         let first_event_id = attrs.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
         match (self.recording_id, recording_id) {
             (Some(own), Some(id)) => own == id,
             (None, Some(_)) => false,
-            // The first record may be damaged.
+            // The recording has no id: it is older, or its first record is damaged.
             (_, None) => self.first_event_id == first_event_id,
         }
     }
 }
 
-/// Adds the features in the journal of an unfinished recording with this id to `metadata`.
+/// Adds the features in `journal` to `metadata`. The journal must be that of the recording, which is unfinished and has
+/// the id `recording_id`.
 ///
 /// Returns the damaged features, which are left out.
 ///
@@ -201,7 +205,7 @@ pub fn add_to(
     Ok(journal.damaged)
 }
 
-/// Id in the first record of a recording; `None` for older recordings.
+/// Id in the first record of a recording; `None` if that record is damaged or has no id, as in older recordings.
 pub fn recording_id(file: &File<'_>) -> Option<RecordingId> {
     let record = file.records().next()?.ok()?;
     let events = Events::new(file.attrs(), file.endian()).ok()?;
@@ -216,18 +220,26 @@ pub fn recording_id(file: &File<'_>) -> Option<RecordingId> {
     }
 }
 
-/// Section position of a program with an intact blob. Fails if encoding the program again gives other bytes.
+/// Returns the position in the section of a program with an intact blob. Fails if encoding the program again gives
+/// other bytes.
 fn intact_program(blob: &[u8], endian: Endian) -> Result<SectionOrder> {
-    let program = ProgInfoBuf::from_blob(blob, endian)?;
+    let program = ProgInfoBuf::from_view(&ProgInfo::read(&mut Reader::new(blob, 0, endian))?);
     let mut again = Vec::new();
     program.encode(&mut again, DEFAULT_INFO_LEN);
     match again == blob {
         true => Ok(program.view().section_order()),
-        false => Err(Error::other(0, "program in the journal", "not as it was written")),
+        false => Err(Error::other(0, "program in the journal", "the bytes are not those that bprec wrote")),
     }
 }
 
-/// Next frame, if it is complete.
+/// Id and blob of a BTF frame; `None` if the frame has another length than its blob needs.
+fn intact_btf(payload: &[u8], endian: Endian) -> Option<(u32, &[u8])> {
+    let mut r = Reader::new(payload, 0, endian);
+    let btf = <Pair<Plain, Bytes>>::get(&mut r, "BTF in the journal").ok()?;
+    r.is_empty().then_some(btf)
+}
+
+/// Returns (kind, payload) of the next frame; `None` if the frame is incomplete.
 fn frame<'a>(r: &mut Reader<'a>) -> Option<(u32, &'a [u8])> {
     let kind = r.u32("journal frame").ok()?;
     let len = r.u32("journal frame").ok()?;
@@ -290,10 +302,10 @@ mod tests {
         };
         let events = |id| [FileAttr { attr: crate::EventAttr::default(), ids: vec![id] }];
         assert!(journal(Some(own)).belongs_to(&events(77), Some(own)));
-        // Another boot of the machine counts its events from the beginning.
+        // After a reboot, the ids of events start at the beginning again.
         assert!(!journal(Some(own)).belongs_to(&events(77), Some(other)));
-        assert!(!journal(None).belongs_to(&events(77), Some(own)), "an older recorder's");
-        assert!(journal(None).belongs_to(&events(77), None), "both are an older recorder's");
+        assert!(!journal(None).belongs_to(&events(77), Some(own)), "an older recorder wrote the journal");
+        assert!(journal(None).belongs_to(&events(77), None), "an older recorder wrote journal and recording");
         assert!(!journal(None).belongs_to(&events(78), None));
     }
 

@@ -7,20 +7,21 @@ pub mod journal;
 pub mod sampler;
 pub mod state;
 
-/// Returns true if an event can be the one that carries [`state`]s: it is the only bpf-output event of bprec that is
+/// Returns true if an event can carry [`state`]s: the event for states is the only bpf-output event of bprec that is
 /// never enabled.
 pub fn carries_states(event: &FileAttr) -> bool {
     let attr = &event.attr;
     (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT) && attr.flags.contains(AttrFlags::DISABLED)
 }
 
-/// Returns true if an event of the file can be the one that carries [`state`]s: recordings of bprec have it.
+/// Returns true if an event of the file can carry [`state`]s, as in all recordings of bprec.
 pub fn is_recording(file: &File<'_>) -> bool {
     file.attrs().iter().any(carries_states)
 }
 
-/// Returns true if the writer did not finish the file. A finished recording of bprec has features. A recording without
-/// features was cut off, perhaps just after the recorder had moved the end of the data forward.
+/// Returns true if the writer did not finish the file. A finished recording of bprec has features. A recording of bprec
+/// without features was cut off, even if its data section ends with the file: the recorder may just have moved the end
+/// of the data forward.
 pub fn is_unfinished(file: &File<'_>) -> bool {
     file.is_unfinished() || (file.is_featureless() && is_recording(file))
 }

@@ -7,7 +7,7 @@
 //! version u16 (1) · parts u16 · missing u16 · zero u16 · length u32 (of the payload, from the version on) · zero u32
 //! ```
 //!
-//! and behind that each part whose bit is set in `parts`, lowest first:
+//! and after that each part whose bit is set in `parts`, lowest first:
 //!
 //! | bit | part | layout |
 //! | --- | --- | --- |
@@ -24,92 +24,41 @@
 //! A part whose bit is also set in `missing` has this layout, but the kernel refused its content. The length is needed
 //! because the RAW field is padded. Source of the layout: `bpf/src/programs/sampler.bpf.c`, which writes it.
 
+use crate::attr::bit_set;
+use crate::layout::{Codec, Pair, Plain, layout};
 use crate::{Callchain, Endian, Error, Reader, Result, Words, Writer};
 
 /// The name of the event whose samples carry these payloads.
 pub const EVENT_NAME: &str = "bprec:sampler";
 
-/// Limit on kernel frames, and on user frames, of a call chain.
+/// Limit on the kernel frames of a call chain, and also on its user frames.
 pub const FRAMES_MAX: u32 = 127;
 
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 16;
 const COMM_BYTES: usize = 16;
 
-/// Bits of the parts that a payload has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Parts(pub u16);
+layout! {
+    /// Bits of the parts that a payload has.
+    #[derive(Copy, Hash, Default)]
+    pub struct Parts(pub u16);
 
-crate::layout::number!(Parts: u16);
-
-impl Parts {
-    /// Instruction pointer.
-    pub const IP: Parts = Parts(1 << 0);
-    /// The sample's period.
-    pub const PERIOD: Parts = Parts(1 << 1);
-    /// Data address.
-    pub const ADDR: Parts = Parts(1 << 2);
-    /// Process and thread.
-    pub const TASK: Parts = Parts(1 << 3);
-    /// cgroup id.
-    pub const CGROUP: Parts = Parts(1 << 4);
-    /// Name of the thread.
-    pub const COMM: Parts = Parts(1 << 5);
     /// Value of the event's counter.
-    pub const VALUE: Parts = Parts(1 << 6);
-    /// Registers.
-    pub const REGISTERS: Parts = Parts(1 << 7);
-    /// Call chain.
-    pub const STACK: Parts = Parts(1 << 8);
-
-    /// All parts, with their names in options and messages.
-    pub const NAMES: [(&str, Parts); 9] = [
-        ("ip", Parts::IP),
-        ("period", Parts::PERIOD),
-        ("addr", Parts::ADDR),
-        ("task", Parts::TASK),
-        ("cgroup", Parts::CGROUP),
-        ("comm", Parts::COMM),
-        ("value", Parts::VALUE),
-        ("regs", Parts::REGISTERS),
-        ("stack", Parts::STACK),
-    ];
-
-    /// All parts of this version.
-    const KNOWN: Parts = Parts((1 << 9) - 1);
-
-    /// Returns true if all parts of `other` are set.
-    #[inline]
-    pub const fn contains(self, other: Parts) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Returns the union of both sets of parts.
-    #[must_use]
-    pub const fn with(self, other: Parts) -> Parts {
-        Parts(self.0 | other.0)
-    }
-
-    /// Returns these parts without the parts of `other`.
-    #[must_use]
-    pub const fn without(self, other: Parts) -> Parts {
-        Parts(self.0 & !other.0)
+    #[derive(Copy, Default)]
+    pub struct CounterValue {
+        /// Events counted.
+        pub value: u64,
+        /// Time the event was enabled, ns.
+        pub enabled_ns: u64,
+        /// Time for which the event was counting, ns.
+        pub running_ns: u64,
     }
 }
 
-/// Value of the event's counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CounterValue {
-    /// Events counted.
-    pub value: u64,
-    /// Time the event was enabled, ns.
-    pub enabled_ns: u64,
-    /// Time it was counting, ns.
-    pub running_ns: u64,
-}
+bit_set!(Parts);
 
-/// Words of the interrupted context.
-#[derive(Debug, Clone, Copy)]
+/// Registers of the interrupted context: words of `bpf_user_pt_regs_t`.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Registers<'a> {
     /// Bit n is set if word n is present.
     pub mask: u64,
@@ -125,29 +74,106 @@ impl Registers<'_> {
     }
 }
 
-/// One payload. A part that is `None` was not asked for, or is among [`missing`](SamplerPayload::missing).
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SamplerPayload<'a> {
-    /// Requested parts that the kernel refused.
-    pub missing: Parts,
+impl<'a> Codec<'a, Registers<'a>> for Plain {
+    const MIN_BYTES: usize = 8;
+
+    fn put(value: &Registers<'a>, w: &mut Writer<'_>) {
+        w.u64(value.mask);
+        for (_, register) in value.iter() {
+            w.u64(register);
+        }
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Registers<'a>> {
+        let mask = r.u64(what)?;
+        let bytes = r.take(mask.count_ones() as usize * 8, what)?;
+        Ok(Registers { mask, values: Words::new(bytes, r.endian()) })
+    }
+}
+
+/// Name of a task in 16 bytes, NULs at the end. A longer name is cut.
+struct CommField;
+
+impl<'a> Codec<'a, &'a [u8]> for CommField {
+    const MIN_BYTES: usize = COMM_BYTES;
+
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        let comm = &value[..value.len().min(COMM_BYTES)];
+        w.bytes(comm).zeros(COMM_BYTES - comm.len());
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+        let comm = r.take(COMM_BYTES, what)?;
+        Ok(comm.split(|byte| *byte == 0).next().unwrap_or_default())
+    }
+}
+
+/// Declares the parts in the order of their bytes: name and bit, name in options and messages, field, type and layout.
+macro_rules! parts {
+    ($life:lifetime: $($(#[$doc:meta])* $part:ident = $bit:literal, $text:literal, $field:ident: $ty:ty as $codec:ty;)*) => {
+        impl Parts {
+            $($(#[$doc])* pub const $part: Parts = Parts(1 << $bit);)*
+
+            /// All parts, with their names in options and messages.
+            pub const NAMES: [(&str, Parts); [$($bit),*].len()] = [$(($text, Parts::$part)),*];
+
+            /// All parts of this version.
+            const KNOWN: Parts = Parts(0 $(| 1 << $bit)*);
+        }
+
+        /// One payload. A part that is `None` was not asked for, or is among [`missing`](SamplerPayload::missing).
+        #[derive(Debug, Clone, Copy, Default)]
+        pub struct SamplerPayload<$life> {
+            /// Requested parts that the kernel refused.
+            pub missing: Parts,
+            $($(#[$doc])* pub $field: Option<$ty>,)*
+        }
+
+        impl<$life> SamplerPayload<$life> {
+            #[inline]
+            fn get_parts(&mut self, parts: Parts, r: &mut Reader<$life>) -> Result<()> {
+                $(if parts.contains(Parts::$part) {
+                    let value = <$codec as Codec<$life, $ty>>::get(r, concat!("bprec:sampler ", $text))?;
+                    self.$field = (!self.missing.contains(Parts::$part)).then_some(value);
+                })*
+                Ok(())
+            }
+
+            fn put_parts(&self, parts: Parts, w: &mut Writer<'_>) {
+                $(if parts.contains(Parts::$part) {
+                    <$codec as Codec<$life, $ty>>::put(&self.$field.unwrap_or_default(), w);
+                })*
+            }
+
+            /// Parts of the payload, the missing ones included.
+            pub fn parts(&self) -> Parts {
+                let missing = Parts(self.missing.0 & Parts::KNOWN.0);
+                [$(self.$field.map(|_| Parts::$part)),*].into_iter().flatten().fold(missing, Parts::with)
+            }
+        }
+    };
+}
+
+parts! {
+    'a:
     /// Instruction pointer.
-    pub ip: Option<u64>,
+    IP = 0, "ip", ip: u64 as Plain;
     /// Number of events (or ns, for clocks) that the sample stands for.
-    pub period: Option<u64>,
+    PERIOD = 1, "period", period: u64 as Plain;
     /// Data address; 0 with events that have none.
-    pub addr: Option<u64>,
-    /// Process and thread.
-    pub pid_tid: Option<(u32, u32)>,
-    /// The cgroup (version 2) of the task.
-    pub cgroup: Option<u64>,
+    ADDR = 2, "addr", addr: u64 as Plain;
+    /// Process id and thread id.
+    TASK = 3, "task", pid_tid: (u32, u32) as Pair<Plain, Plain>;
+    /// Id of the task's cgroup (version 2).
+    CGROUP = 4, "cgroup", cgroup: u64 as Plain;
     /// Name of the thread, without the NULs at its end.
-    pub comm: Option<&'a [u8]>,
+    COMM = 5, "comm", comm: &'a [u8] as CommField;
     /// The event's counter.
-    pub value: Option<CounterValue>,
-    /// Registers asked for.
-    pub registers: Option<Registers<'a>>,
-    /// Kernel frames, user frames, or both, each behind its marker; frames innermost first.
-    pub callchain: Option<Callchain<'a>>,
+    VALUE = 6, "value", value: CounterValue as Plain;
+    /// Requested registers.
+    REGISTERS = 7, "regs", registers: Registers<'a> as Plain;
+    /// Kernel frames, user frames, or both, each after its marker; frames innermost first.
+    STACK = 8, "stack", callchain: Callchain<'a> as Plain;
 }
 
 impl<'a> SamplerPayload<'a> {
@@ -172,64 +198,9 @@ impl<'a> SamplerPayload<'a> {
             return Err(Error::value(offset, "bprec:sampler length", length as u64, "at least 16"));
         };
         let body = r.take(body_bytes, "bprec:sampler body")?;
-        let r = &mut Reader::new(body, body_offset, endian);
         let mut payload = SamplerPayload { missing, ..SamplerPayload::default() };
-        let known = |part: Parts| !missing.contains(part);
-        let has = |part: Parts| parts.contains(part);
-        if has(Parts::IP) {
-            payload.ip = Some(r.u64("sampler ip")?).filter(|_| known(Parts::IP));
-        }
-        if has(Parts::PERIOD) {
-            payload.period = Some(r.u64("sampler period")?).filter(|_| known(Parts::PERIOD));
-        }
-        if has(Parts::ADDR) {
-            payload.addr = Some(r.u64("sampler addr")?).filter(|_| known(Parts::ADDR));
-        }
-        if has(Parts::TASK) {
-            payload.pid_tid = Some((r.u32("sampler pid")?, r.u32("sampler tid")?)).filter(|_| known(Parts::TASK));
-        }
-        if has(Parts::CGROUP) {
-            payload.cgroup = Some(r.u64("sampler cgroup")?).filter(|_| known(Parts::CGROUP));
-        }
-        if has(Parts::COMM) {
-            let comm = r.take(COMM_BYTES, "sampler comm")?;
-            let len = comm.iter().position(|byte| *byte == 0).unwrap_or(COMM_BYTES);
-            payload.comm = Some(&comm[..len]).filter(|_| known(Parts::COMM));
-        }
-        if has(Parts::VALUE) {
-            let value = CounterValue {
-                value: r.u64("sampler value")?,
-                enabled_ns: r.u64("sampler enabled")?,
-                running_ns: r.u64("sampler running")?,
-            };
-            payload.value = Some(value).filter(|_| known(Parts::VALUE));
-        }
-        if has(Parts::REGISTERS) {
-            let mask = r.u64("sampler registers")?;
-            let values = Words::new(r.take(mask.count_ones() as usize * 8, "sampler registers")?, endian);
-            payload.registers = Some(Registers { mask, values }).filter(|_| known(Parts::REGISTERS));
-        }
-        if has(Parts::STACK) {
-            payload.callchain = Some(Callchain::parse(r)?).filter(|_| known(Parts::STACK));
-        }
+        payload.get_parts(parts, &mut Reader::new(body, body_offset, endian))?;
         Ok(payload)
-    }
-
-    /// Parts of the payload, the missing ones included.
-    pub fn parts(&self) -> Parts {
-        let there = [
-            (self.ip.is_some(), Parts::IP),
-            (self.period.is_some(), Parts::PERIOD),
-            (self.addr.is_some(), Parts::ADDR),
-            (self.pid_tid.is_some(), Parts::TASK),
-            (self.cgroup.is_some(), Parts::CGROUP),
-            (self.comm.is_some(), Parts::COMM),
-            (self.value.is_some(), Parts::VALUE),
-            (self.registers.is_some(), Parts::REGISTERS),
-            (self.callchain.is_some(), Parts::STACK),
-        ];
-        let missing = Parts(self.missing.0 & Parts::KNOWN.0);
-        there.into_iter().filter(|(is_there, _)| *is_there).fold(missing, |parts, (_, part)| parts.with(part))
     }
 
     /// Appends the payload. A comm is cut to 16 bytes.
@@ -238,51 +209,14 @@ impl<'a> SamplerPayload<'a> {
         let parts = self.parts();
         let mut w = Writer::new(out, endian);
         w.u16(VERSION).u16(parts.0).u16(self.missing.0).u16(0).u32(0).u32(0);
-        let has = |part: Parts| parts.contains(part);
-        for (part, value) in [(Parts::IP, self.ip), (Parts::PERIOD, self.period), (Parts::ADDR, self.addr)] {
-            if has(part) {
-                w.u64(value.unwrap_or(0));
-            }
-        }
-        if has(Parts::TASK) {
-            let (pid, tid) = self.pid_tid.unwrap_or_default();
-            w.u32(pid).u32(tid);
-        }
-        if has(Parts::CGROUP) {
-            w.u64(self.cgroup.unwrap_or(0));
-        }
-        if has(Parts::COMM) {
-            let comm = self.comm.unwrap_or_default();
-            let comm = &comm[..comm.len().min(COMM_BYTES)];
-            w.bytes(comm).zeros(COMM_BYTES - comm.len());
-        }
-        if has(Parts::VALUE) {
-            let value = self.value.map_or([0; 3], |it| [it.value, it.enabled_ns, it.running_ns]);
-            value.into_iter().for_each(|number| {
-                w.u64(number);
-            });
-        }
-        if has(Parts::REGISTERS) {
-            let registers = self.registers;
-            w.u64(registers.map_or(0, |registers| registers.mask));
-            registers.iter().flat_map(Registers::iter).for_each(|(_, value)| {
-                w.u64(value);
-            });
-        }
-        if has(Parts::STACK) {
-            let words = self.callchain.unwrap_or(Words::new(&[], endian));
-            w.u64(words.len() as u64);
-            words.iter().for_each(|word| {
-                w.u64(word);
-            });
-        }
+        self.put_parts(parts, &mut w);
         let length = (w.position() - start) as u32;
         w.patch_u32(start + 8, length);
     }
 }
 
-/// Names of the words of `bpf_user_pt_regs_t` on an architecture, as `uname -m` has it: `struct pt_regs` of x86-64 and
-/// `struct user_pt_regs` of arm64, in order. `None` for an unknown architecture.
+/// Names of the words of `bpf_user_pt_regs_t`, in order: `struct pt_regs` of x86-64, `struct user_pt_regs` of arm64.
+/// `arch` is the machine name of `uname -m`. `None` for an unknown architecture.
 pub fn register_names(arch: &str) -> Option<&'static [&'static str]> {
     match arch {
         "x86_64" => Some(&[

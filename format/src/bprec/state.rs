@@ -51,7 +51,7 @@ const VERSION: u16 = 1;
 /// Bytes in front of a body.
 const HEADER_BYTES: usize = 8;
 
-/// Limit on the bytes of one payload, so that it fits into a record with its sample fields.
+/// Limit on the bytes of one payload, so that the payload and the sample fields fit into a record.
 pub const PAYLOAD_MAX_BYTES: usize = 60_000;
 
 /// Declares the kinds of state: name, number, type and layout of each.
@@ -72,7 +72,7 @@ macro_rules! states {
         }
 
         impl State {
-            /// Numbers of the kinds that this version knows.
+            /// Numbers of the state kinds in this version.
             pub const KINDS: &'static [u16] = &[$($kind),*];
 
             /// Number of the kind.
@@ -83,18 +83,18 @@ macro_rules! states {
                 }
             }
 
-            /// Passes each secret of a known kind to `secrets`, except targets of attachments and contents of maps,
-            /// which need more than one field.
+            /// Passes each secret in a state of a known kind to `secrets`. Left out are the targets of attachments and
+            /// the contents of maps: replacing them needs more than one field.
             pub fn secrets(&mut self, secrets: &mut dyn Secrets) {
                 match self {
-                    $(State::$name(it) => <layout!(@codec $($codec)?) as Codec<'_, $ty>>::secrets(it, secrets),)*
+                    $(State::$name(it) => <layout!(@or_plain $($codec)?) as Codec<'_, $ty>>::secrets(it, secrets),)*
                     State::Unknown { .. } => {}
                 }
             }
 
             fn put_body(&self, w: &mut Writer<'_>) {
                 match self {
-                    $(State::$name(it) => <layout!(@codec $($codec)?) as Codec<'_, $ty>>::put(it, w),)*
+                    $(State::$name(it) => <layout!(@or_plain $($codec)?) as Codec<'_, $ty>>::put(it, w),)*
                     State::Unknown { body, .. } => {
                         w.bytes(body);
                     }
@@ -104,7 +104,7 @@ macro_rules! states {
             fn get_body(kind: u16, r: &mut Reader<'_>) -> Result<State> {
                 Ok(match kind {
                     $($kind => {
-                        State::$name(<layout!(@codec $($codec)?) as Codec<'_, $ty>>::get(r, stringify!($name))?)
+                        State::$name(<layout!(@or_plain $($codec)?) as Codec<'_, $ty>>::get(r, stringify!($name))?)
                     })*
                     kind => State::Unknown { kind, body: r.rest().to_vec() },
                 })
@@ -154,6 +154,8 @@ states! {
     BootClock(BootClock) = 23,
     /// Identity of the recording.
     Recording(RecordingId) = 24,
+    /// Names of containers of Kubernetes pods.
+    PodContainers(Vec<PodContainer> as List) = 25,
     /// Names of user functions that samples hit, in one file.
     FileFunctions(FileFunctions) = 32,
     /// Number of user functions that were named.
@@ -164,9 +166,9 @@ states! {
 
 layout! {
     /// Settings of the recording.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct Session {
-        /// When sampling was switched on, ns of the recording's clock.
+        /// Time when sampling was switched on, ns of the recording's clock.
         pub start_ns: u64,
         /// Wall clock at `start_ns`, ns since 1970.
         pub realtime_ns: u64,
@@ -177,20 +179,21 @@ layout! {
         pub cpus_online: u32,
         /// Target of the recording, in words: `system wide`, `pid 12,13` …
         pub target: String as CountedText<Target>,
-        /// Name of the event that samples, as the file's EVENT_DESC has it.
+        /// Name of the sampling event, as in EVENT_DESC of the file.
         pub event: String as CountedText<Event>,
-        /// Why another event than the requested one samples; empty if the requested one does.
+        /// Reason why the recorder samples another event than the requested one; empty if it samples the requested event.
         pub event_note: String as CountedText<Message>,
         /// Source of counts: `exact` (includes the counts of `stats`), `stats` or `off`.
         pub counters: String as CountedText<Tier>,
-        /// Why the source is not better; empty if it is the requested one.
+        /// Reason why the recorder does not use the requested source; empty if it uses the requested source.
         pub counters_note: String as CountedText<Message>,
-        /// Run statistics were switched on for the whole machine before the recording.
+        /// True if run statistics were switched on for the whole machine before the recording.
         pub stats_were_on: bool,
         /// Time between two snapshots.
         pub interval_ns: u64,
         late:
-        /// Process id of the recorder. Programs that it loads during the recording only count, and are not captured.
+        /// Process id of the recorder. Programs that the recorder loads during the recording only take measurements,
+        /// and are not captured.
         pub recorder_pid: Option<u32> as LateNonZero,
         /// Number of files of the same recording before this one. Counts continue over all files: in a later file, the
         /// first reading of a counter is its value at the start of that file.
@@ -199,11 +202,9 @@ layout! {
         /// as in older recordings.
         pub statistics_run_ns: Option<u64> as Late,
     }
-}
 
-layout! {
     /// Holder of a program: a process with a file descriptor of the program, its link or its map.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct Owner {
         /// Process.
         pub pid: u32,
@@ -214,11 +215,9 @@ layout! {
         /// Cgroup path of the process; empty if unknown.
         pub cgroup: Vec<u8> as CountedText<Cgroup>,
     }
-}
 
-layout! {
     /// Owners of a program and facts that its `bpf_prog_info` lacks.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct Program {
         /// Program id.
         pub id: u32,
@@ -235,11 +234,9 @@ layout! {
         /// Parts of `bpf_prog_info` that the kernel withheld, and the reason; empty if the kernel withheld nothing.
         pub withheld: String as CountedText<Message>,
     }
-}
 
-layout! {
     /// A program that was seen but could not be captured.
-    #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+    #[derive(Hash, Default)]
     pub struct Missed {
         /// Program id.
         pub id: u32,
@@ -247,14 +244,12 @@ layout! {
         pub tag: Option<[u8; 8]> as OptionalTag,
         /// Time when the recorder saw the program, ns of the recording's clock.
         pub time_ns: u64,
-        /// Why it could not be captured.
+        /// Reason why the program could not be captured.
         pub reason: String as CountedText<Message>,
     }
-}
 
-layout! {
     /// A map that programs use.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct Map {
         /// Map id.
         pub id: u32,
@@ -272,20 +267,18 @@ layout! {
         pub name: Vec<u8> as CountedText<meaning::Map>,
         /// Id of the BTF object of the map; 0 for none.
         pub btf_id: u32 as BtfId,
-        /// Type of the key in that BTF.
+        /// Id of the key's type in the BTF object `btf_id`.
         pub btf_key_type_id: u32 as BtfId,
-        /// Type of the value in that BTF.
+        /// Id of the value's type in the BTF object `btf_id`.
         pub btf_value_type_id: u32 as BtfId,
-        /// Memory charged for the map, bytes, if the kernel gives it.
+        /// Memory charged for the map, bytes; `None` if the kernel does not report it.
         pub memlock_bytes: Option<u64> as Optional<Plain>,
-        /// Frozen: user space cannot write the map.
+        /// True if the map is frozen: user space cannot write it.
         pub frozen: bool,
     }
-}
 
-layout! {
     /// Attachment of a program.
-    #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+    #[derive(Hash, Default)]
     pub struct Attachment {
         /// Program id.
         pub prog_id: u32,
@@ -296,12 +289,25 @@ layout! {
         /// Attach point: `raw_syscalls:sys_enter`, `lo`, `cpu-clock`, a cgroup's path, a function's name …
         pub target: Vec<u8> as CountedText<Public>,
     }
-}
 
-layout! {
+    /// A container of a Kubernetes pod, from the name that the kubelet gives to the container's log.
+    #[derive(Hash, PartialOrd, Ord, Default)]
+    pub struct PodContainer {
+        /// Id of the container, as in the path of its cgroup.
+        pub id: String as CountedText<Value>,
+        /// UID of the pod, as in the path of its cgroup but with `-` for `_`; empty if unknown.
+        pub pod_uid: String as CountedText<Value>,
+        /// Namespace of the pod.
+        pub namespace: String as CountedText<Value>,
+        /// Name of the pod.
+        pub pod: String as CountedText<Value>,
+        /// Name of the container in the pod.
+        pub container: String as CountedText<Value>,
+    }
+
     /// Program that only the recorder still holds. Without the recorder's reference the kernel would have unloaded the
     /// program.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Copy, Default)]
     pub struct Released {
         /// Program id.
         pub id: u32,

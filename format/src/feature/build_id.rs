@@ -27,7 +27,7 @@ impl<'a> SectionContent<'a> for BuildIds<'a> {
     fn read(r: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<BuildIds<'a>> {
         let start = r.clone();
         let ids = read_entries(r, ENTRY_BYTES, problem);
-        // The kernel's name lacks its first four bytes: the file is from before entries had a pid.
+        // The kernel's name lacks its first four bytes: the file is from the time before entries had a pid.
         if ids.iter().any(|id| id.filename == b"nel.kallsyms]") {
             *r = start;
             *problem = None;
@@ -59,7 +59,7 @@ pub(super) fn check(bytes: &[u8], endian: Endian) -> Result<()> {
         let name = entry.get(OLD_ENTRY_BYTES..).unwrap_or_default();
         if is_long || name.len() > ENTRY_BYTES - OLD_ENTRY_BYTES + PERF_FILE_BYTES || name.last() != Some(&0) {
             let offset = (bytes.len() - rest.len()) as u64;
-            return Err(Error::other(offset, "BUILD_ID", "an entry that perf has no room for"));
+            return Err(Error::other(offset, "BUILD_ID", "an entry is too long for perf"));
         }
         rest = &rest[entry.len()..];
     }
@@ -87,7 +87,7 @@ fn read_entry<'a>(r: &mut Reader<'a>, entry_bytes: usize) -> Result<BuildIdRecor
     let size = r.u16("BUILD_ID size")?;
     let name_bytes = usize::from(size)
         .checked_sub(entry_bytes)
-        .ok_or_else(|| Error::value(at + 6, "BUILD_ID size", size.into(), "a size with room for an entry"))?;
+        .ok_or_else(|| Error::value(at + 6, "BUILD_ID size", size.into(), "a size of at least one entry"))?;
     let pid = if entry_bytes == ENTRY_BYTES { r.u32("BUILD_ID pid")? as i32 } else { -1 };
     let entry = BuildIdRecord::parse_id(r, misc, pid)?;
     let file = r.take(name_bytes, "BUILD_ID file name")?;

@@ -66,7 +66,7 @@ impl SectionCheck {
     }
 
     /// Sets the highest CPU of the file's samples. perf looks up the CPU of each sample in CPU_TOPOLOGY without
-    /// checking its length.
+    /// checking the length of the section.
     #[must_use]
     pub fn with_highest_cpu(self, highest_cpu: Option<u32>) -> SectionCheck {
         SectionCheck { highest_cpu, ..self }
@@ -75,7 +75,7 @@ impl SectionCheck {
     /// Checks that every version of perf can read a section.
     ///
     /// # Errors
-    /// Fails with the fault of the section.
+    /// Fails if a version of perf would refuse the section or misread it; the error names the fault.
     pub fn check(&self, feature: Feature, bytes: &[u8]) -> Result<()> {
         let is_ours = self.writer == SectionWriter::Ours;
         let wrong = |problem| Err(Error::other(0, "feature section", problem));
@@ -90,13 +90,13 @@ impl SectionCheck {
                 _ => Ok(()),
             },
             Feature::EVENT_DESC if self.read::<EventDesc<'_>>(bytes)?.attr_size_bytes < ATTR_MIN_BYTES => {
-                wrong("attrs without room")
+                wrong("the attrs are smaller than perf requires")
             }
             Feature::CPU_TOPOLOGY => self.topology(bytes),
             Feature::NUMA_TOPOLOGY => {
                 match self.read::<NumaTopology<'_>>(bytes)?.0.iter().all(|it| is_cpu_list(it.cpus)) {
                     true => Ok(()),
-                    false => wrong("a node whose CPUs are no list"),
+                    false => wrong("a NUMA node has no valid list of CPUs"),
                 }
             }
             Feature::GROUP_DESC => {
@@ -107,16 +107,18 @@ impl SectionCheck {
                     next = group.leader_index.saturating_add(group.members);
                     is_behind && self.events.is_none_or(|events| next <= events)
                 });
-                if follow { Ok(()) } else { wrong("groups of events that are not there") }
+                if follow { Ok(()) } else { wrong("a group has events that the file does not have") }
             }
             Feature::CACHE if self.read::<Caches<'_>>(bytes)?.version != 1 => wrong("an unknown version"),
             Feature::MEM_TOPOLOGY if self.read::<MemoryTopology>(bytes)?.version != 1 => wrong("an unknown version"),
             Feature::CLOCK_DATA if self.read::<ClockData>(bytes)?.version != 1 => wrong("an unknown version"),
             Feature::COMPRESSED if self.read::<Compression>(bytes)?.mmap_len_bytes > COMPRESSION_BUFFER_MAX_BYTES => {
-                wrong("a buffer that is too large")
+                wrong("the decompression buffer is too large")
             }
-            Feature::BRANCH_STACK | Feature::STAT if is_ours && !bytes.is_empty() => wrong("a flag with content"),
-            Feature::AUXTRACE | Feature::DIR_FORMAT if is_ours => wrong("not one that is written"),
+            Feature::BRANCH_STACK | Feature::STAT if is_ours && !bytes.is_empty() => {
+                wrong("the section of a flag is not empty")
+            }
+            Feature::AUXTRACE | Feature::DIR_FORMAT if is_ours => wrong("a feature that bprec does not write"),
             _ if is_ours && feature.name().is_none() => wrong("an unknown feature"),
             _ => Ok(()),
         }
@@ -131,13 +133,14 @@ impl SectionCheck {
         match problem {
             Some(problem) => Err(problem),
             None if self.writer == SectionWriter::Ours && encoded != bytes => {
-                Err(Error::other(0, "feature section", "not as it was written"))
+                Err(Error::other(0, "feature section", "the bytes are not those that bprec wrote"))
             }
             None => Ok(()),
         }
     }
 
-    /// Checks CPU_TOPOLOGY. perf reads one place per CPU of NRCPUS, and takes the bytes behind them for dies.
+    /// Checks CPU_TOPOLOGY. perf reads core and package of each CPU that NRCPUS counts, and takes any bytes after them
+    /// for dies.
     fn topology(&self, bytes: &[u8]) -> Result<()> {
         let partial = CpuTopology::parse(bytes, 0, self.endian, self.available_cpus)?;
         let topology = &partial.value;
@@ -145,12 +148,12 @@ impl SectionCheck {
         topology.encode(&mut crate::Writer::new(&mut encoded, self.endian));
         self.whole(partial.problem, &encoded, bytes)?;
         if !topology.cpus.is_empty() && self.highest_cpu.is_some_and(|cpu| cpu >= self.available_cpus) {
-            return Err(Error::other(0, "CPU_TOPOLOGY", "lacks a CPU that a sample is of"));
+            return Err(Error::other(0, "CPU_TOPOLOGY", "the topology lacks a CPU that has samples"));
         }
         let is_known = |id: u32| self.has_other_socket_ids || id == u32::MAX || id <= self.available_cpus;
         match topology.cpus.iter().all(|cpu| is_known(cpu.socket_id)) {
             true => Ok(()),
-            false => Err(Error::other(0, "CPU_TOPOLOGY", "a package with a number that no CPU has")),
+            false => Err(Error::other(0, "CPU_TOPOLOGY", "a package number is larger than the number of CPUs")),
         }
     }
 }
@@ -209,7 +212,7 @@ mod tests {
             let check = SectionCheck::new(all.clone(), LITTLE, SectionWriter::Anyone).with_highest_cpu(Some(cpu));
             check.check(Feature::CPU_TOPOLOGY, &sections[1].1)
         };
-        assert!(with_sample(1).is_ok() && with_sample(2).is_err(), "perf reads behind its end");
+        assert!(with_sample(1).is_ok() && with_sample(2).is_err(), "perf would read past the end of the section");
         let mut long = topology(0);
         long[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(of(2, long).is_err());

@@ -7,9 +7,9 @@ use crate::{Endian, Error, Reader, Result, Writer};
 /// `nr u32`, then the texts.
 type Texts = List<PaddedText>;
 
-/// CPU_TOPOLOGY (since 3.2): lists of CPUs that share a package and that share a core; then for each CPU that NRCPUS calls
-/// available `core_id u32, socket_id u32`; then, since 5.3 and only on some machines, the lists of a die and for each
-/// CPU `die_id u32`. Old files end after the first two lists.
+/// CPU_TOPOLOGY (since 3.2): lists of CPUs that share a package, and lists of CPUs that share a core; then `core_id
+/// u32, socket_id u32` for each CPU that NRCPUS counts as available; then, since 5.3 and only on some machines, lists
+/// of CPUs that share a die, and `die_id u32` for each CPU. Old files end after the first two groups of lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuTopology<'a> {
     /// CPUs of each package, as lists like `0-3,8`.
@@ -34,7 +34,7 @@ pub struct CpuPlace {
 }
 
 impl<'a> CpuTopology<'a> {
-    /// Reads a section that starts at offset `base` of the file, whose NRCPUS gives `available` CPUs.
+    /// Reads a section that starts at offset `base` of the file. `available` is the number of CPUs from NRCPUS.
     ///
     /// # Errors
     /// Fails if the first list cannot be read.

@@ -56,14 +56,11 @@ impl<'a> SectionContent<'a> for EventDesc<'a> {
 }
 
 layout! {
-    /// GROUP_DESC (since 3.9): `nr u32`, then the groups by their leaders. Left out if there are no groups.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    /// GROUP_DESC (since 3.9): `nr u32`, then an `EventGroup` for each group. Left out if there are no groups.
     pub struct GroupDesc<'a>(pub Vec<EventGroup<'a>> as List);
-}
 
-layout! {
     /// Events that are scheduled together.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct EventGroup<'a> {
         /// Name of the group; `{anon_group}` if it has none.
         pub name: &'a [u8] as PaddedText,

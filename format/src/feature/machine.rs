@@ -5,50 +5,39 @@ use crate::layout::{List, PaddedText, layout};
 layout! {
     /// HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC, CPUID (since 3.2): one text, without its NUL. In a file of the
     /// other byte order, perf rejects the feature bits unless the file has HOSTNAME.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct Text<'a>(pub &'a [u8] as PaddedText);
-}
 
-layout! {
     /// CMDLINE (since 3.2): `nr u32`, then the texts.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TextList<'a>(pub Vec<&'a [u8]> as List<PaddedText>);
-}
 
-layout! {
     /// NRCPUS (since 3.2). CPU_TOPOLOGY cannot be read without it.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct CpuCount {
         /// One more than the highest number of a present CPU.
         pub available: u32,
         /// CPUs that were online.
         pub online: u32,
     }
-}
 
-layout! {
     /// TOTAL_MEM (since 3.2).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct TotalMemory {
         /// Memory of the machine in KiB.
         pub kib: u64,
     }
-}
 
-layout! {
     /// E_MACHINE (perf 7.3 writes it, 6.12 does not know it).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct ElfMachine {
         /// `EM_*` of the machine's binaries.
         pub e_machine: u32,
         /// ELF flags of the machine's binaries.
         pub e_flags: u32,
     }
-}
 
-layout! {
     /// CLN_SIZE (perf 7.3 writes it, 6.12 does not know it).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct CacheLineSize {
         /// Bytes of a cache line.
         pub bytes: u32,

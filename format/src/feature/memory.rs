@@ -5,13 +5,10 @@ use crate::{Reader, Result, Writer};
 
 layout! {
     /// NUMA_TOPOLOGY (since 3.2): `nr u32`, then the nodes.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct NumaTopology<'a>(pub Vec<NumaNode<'a>> as List);
-}
 
-layout! {
     /// A NUMA node. Its fields are not aligned.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct NumaNode<'a> {
         /// Number of the node.
         pub node: u32,
@@ -22,11 +19,8 @@ layout! {
         /// CPUs of the node as a list like `0-3,8`.
         pub cpus: &'a [u8] as PaddedText,
     }
-}
 
-layout! {
     /// MEM_TOPOLOGY (since 4.17).
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MemoryTopology {
         /// Version of the layout: 1.
         pub version: u64,
@@ -35,11 +29,8 @@ layout! {
         /// Blocks of each node: `nr u64`, then the nodes.
         pub nodes: Vec<MemoryNode> as LongList,
     }
-}
 
-layout! {
     /// Blocks of memory of a node.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MemoryNode {
         /// Number of the node.
         pub node: u64,
@@ -47,6 +38,33 @@ layout! {
         pub size: u64,
         /// Memory blocks of the node.
         pub blocks: Bitmap,
+    }
+
+    /// CACHE (since 4.6).
+    pub struct Caches<'a> {
+        /// Version of the layout: 1.
+        pub version: u32,
+        /// Each cache once, with the CPUs that share it: `nr u32`, then the caches.
+        pub caches: Vec<Cache<'a>> as List,
+    }
+
+    /// A cache.
+    #[derive(Copy)]
+    pub struct Cache<'a> {
+        /// Level of the cache; 1 is nearest to the CPU.
+        pub level: u32,
+        /// Bytes of a line.
+        pub line_size_bytes: u32,
+        /// Number of sets.
+        pub sets: u32,
+        /// Lines of a set.
+        pub ways: u32,
+        /// `Data`, `Instruction` or `Unified`.
+        pub kind: &'a [u8] as PaddedText,
+        /// Size as text, like `32K`.
+        pub size: &'a [u8] as PaddedText,
+        /// CPUs that share it, as a list like `0-3,8`.
+        pub cpus: &'a [u8] as PaddedText,
     }
 }
 
@@ -83,37 +101,5 @@ impl<'a> Codec<'a, Bitmap> for Plain {
         let count = r.count(bits.div_ceil(64), 8, what)?;
         let words = (0..count).map(|_| r.u64(what)).collect::<Result<_>>()?;
         Ok(Bitmap { bits, words })
-    }
-}
-
-layout! {
-    /// CACHE (since 4.6).
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Caches<'a> {
-        /// Version of the layout: 1.
-        pub version: u32,
-        /// Each cache once, with the CPUs that share it: `nr u32`, then the caches.
-        pub caches: Vec<Cache<'a>> as List,
-    }
-}
-
-layout! {
-    /// A cache.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Cache<'a> {
-        /// Level of the cache; 1 is nearest to the CPU.
-        pub level: u32,
-        /// Bytes of a line.
-        pub line_size_bytes: u32,
-        /// Number of sets.
-        pub sets: u32,
-        /// Lines of a set.
-        pub ways: u32,
-        /// `Data`, `Instruction` or `Unified`.
-        pub kind: &'a [u8] as PaddedText,
-        /// Size as text, like `32K`.
-        pub size: &'a [u8] as PaddedText,
-        /// CPUs that share it, as a list like `0-3,8`.
-        pub cpus: &'a [u8] as PaddedText,
     }
 }

@@ -1,7 +1,7 @@
 //! Feature sections: description of a recording's machine, command line and events.
 //!
 //! Layouts: `tools/perf/util/header.c`. Numbers follow the preceding text without alignment. A text is `len u32` and
-//! `len` bytes, of which those up to the first NUL count; writers make `len` a multiple of 64.
+//! `len` bytes: the text up to the first NUL, and padding. Writers make `len` a multiple of 64.
 
 mod build_id;
 mod check;
@@ -169,7 +169,7 @@ pub struct Partial<T> {
 
 /// The content of a feature section.
 pub trait SectionContent<'a>: Sized {
-    /// Reads the content that `r` stands at. At a missing element it keeps the elements before and sets `problem`.
+    /// Reads the content at the position of `r`. At a missing element it keeps the elements before and sets `problem`.
     ///
     /// # Errors
     /// Fails if nothing useful can be read.
@@ -196,8 +196,8 @@ pub trait SectionContent<'a>: Sized {
     }
 }
 
-/// `count` elements, or those before the first that cannot be read. Every element takes at least one byte, so that the
-/// bytes there are bound the work; `count` itself sizes nothing.
+/// Reads `count` elements, or the elements before the first unreadable one. Every element takes at least one byte, so the
+/// available bytes limit the work; nothing is allocated by `count`.
 fn read_items<'a, T>(
     r: &mut Reader<'a>,
     count: u64,

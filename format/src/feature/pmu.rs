@@ -4,53 +4,36 @@ use crate::layout::{List, PaddedText, Pair, Plain, layout};
 
 layout! {
     /// PMU_MAPPINGS (since 3.7): `nr u32`, then `type u32` and name of each PMU.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PmuMappings<'a>(pub Vec<(u32, &'a [u8])> as List<Pair<Plain, PaddedText>>);
-}
 
-layout! {
     /// A capability of a PMU, with its name and value in sysfs.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct PmuCap<'a> {
         /// Name, like `max_precise`.
         pub name: &'a [u8] as PaddedText,
         /// Value as text.
         pub value: &'a [u8] as PaddedText,
     }
-}
 
-layout! {
     /// CPU_PMU_CAPS (since 5.8): `n u32`, then the capabilities of the PMU `cpu`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CpuPmuCaps<'a>(pub Vec<PmuCap<'a>> as List);
-}
 
-layout! {
     /// PMU_CAPS (since 5.14, for hybrid machines first): `n u32`, then each PMU but `cpu`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PmuCaps<'a>(pub Vec<PmuWithCaps<'a>> as List);
-}
 
-layout! {
     /// A PMU and its capabilities.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PmuWithCaps<'a> {
         /// Capabilities of the PMU: `ncaps u32`, then the capabilities.
         pub caps: Vec<PmuCap<'a>> as List,
         /// Name of the PMU.
         pub pmu: &'a [u8] as PaddedText,
     }
-}
 
-layout! {
     /// HYBRID_TOPOLOGY (since 5.14): `n u32`, then the PMUs of a machine with several kinds of CPUs.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct HybridTopology<'a>(pub Vec<HybridPmu<'a>> as List);
-}
 
-layout! {
     /// The PMU of one kind of CPUs.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct HybridPmu<'a> {
         /// Name of the PMU, like `cpu_core`.
         pub pmu: &'a [u8] as PaddedText,

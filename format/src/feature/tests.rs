@@ -17,19 +17,19 @@ fn texts() -> impl Strategy<Value = Vec<Vec<u8>>> {
     vec(text(), 0..6)
 }
 
-/// Writes, reads back and compares, and reads every cut of what was written.
+/// Writes, reads back and compares; also reads every prefix of the written bytes.
 fn round_trip<'a, P: SectionContent<'a> + PartialEq + std::fmt::Debug>(written: &'a [u8], value: &P, endian: Endian) {
     let read = P::parse(written, 0, endian).unwrap();
     assert_eq!((&read.value, &read.problem), (value, &None));
     for cut in 0..written.len() {
-        // A cut is noticed, unless the section just goes on to its end: then elements are missing.
+        // A shortened section gives an error, or fewer elements if it has no count of its elements.
         if let Ok(read) = P::parse(&written[..cut], 0, endian) {
             assert!(read.problem.is_some() || read.value != *value, "{cut} of {} bytes", written.len());
         }
     }
 }
 
-/// Feeds bytes to every reader.
+/// Passes the bytes to every reader.
 fn read_everything(bytes: &[u8], endian: Endian) {
     macro_rules! read {
         ($($payload:ty),*) => {
@@ -271,7 +271,7 @@ fn a_bitmap_lists_its_bits() {
     assert_eq!(bitmap.iter().collect::<Vec<_>>(), [0, 2, 63, 64, 65, 66]);
 }
 
-/// Entries from before there was a pid: 8 bytes of header, 24 of build id, the name.
+/// Entries without a pid, as in old files: 8 bytes of header, 24 of build id, the name.
 #[test]
 fn old_build_ids_are_noticed_by_the_name_of_the_kernel() {
     for endian in BOTH {
@@ -349,7 +349,8 @@ fn a_format_describes_fields_and_their_values() {
             .bytes(b"ba\"sh\0xx")
             .u64(3)
             .u64(u64::MAX);
-        // 4 bytes at 66, 5 bytes 14 behind the end of the field at 56, 4 bytes at 76.
+        // Locations of data: 4 bytes at offset 66; 5 bytes that begin 14 bytes after the end of the field at 56; 4
+        // bytes at offset 76.
         w.u32(4 << 16 | 66).u32(5 << 16 | 14).u32(4 << 16 | 76).bytes(&[1, 2, 3, 4, 5, 255]);
         w.bytes(b"abc\0").bytes(b"rel!\0").bytes(b"-").u16(500).u16(7);
         assert_eq!(

@@ -5,27 +5,23 @@ use crate::layout::{LongList, layout};
 
 layout! {
     /// SAMPLE_TIME (since 4.16).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct SampleTime {
         /// Time of the first sample in ns of the recording's clock.
         pub first_ns: u64,
         /// Time of the last sample.
         pub last_ns: u64,
     }
-}
 
-layout! {
     /// CLOCKID (since 4.20). Only written when a clock was chosen.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct ClockResolution {
         /// Resolution of the recording's clock.
         pub resolution_ns: u64,
     }
-}
 
-layout! {
     /// CLOCK_DATA (since 5.9): the recording's clock and the wall clock, read together.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct ClockData {
         /// Version of the layout: 1.
         pub version: u32,
@@ -36,37 +32,30 @@ layout! {
         /// The recording's clock at that moment.
         pub clockid_ns: u64,
     }
-}
 
-layout! {
     /// DIR_FORMAT. Used only in the `data` file of a directory.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct DirFormat {
         /// 1 when records are in `data.*` files beside this one.
         pub version: u64,
     }
-}
 
-layout! {
     /// COMPRESSED (since 5.2). Without this section perf does not unpack records. `mmap_len` limits the unpacked size
     /// of a record.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct Compression {
         /// Version of the layout: 1.
         pub version: u32,
         /// 1 for zstd.
         pub kind: u32,
-        /// Level asked for.
+        /// Requested level.
         pub level: u32,
         /// Ratio reached, rounded.
         pub ratio: u32,
         /// Limit on the unpacked bytes of a compressed record.
         pub mmap_len_bytes: u32,
     }
-}
 
-layout! {
     /// AUXTRACE (since 4.1): `n u64`, then offset and size in the file of each AUXTRACE record.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AuxtraceIndex(pub Vec<Section> as LongList);
 }

@@ -8,7 +8,8 @@ mod event_format;
 
 pub use event_format::{EventFormat, Field, FieldLayout};
 
-use super::{SectionContent, read_items};
+use super::SectionContent;
+use crate::layout::{Bytes, Codec, List, Plain, layout};
 use crate::{Endian, Error, Reader, Result, Writer};
 
 const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
@@ -38,13 +39,32 @@ pub struct TracingData<'a> {
     pub saved_cmdlines: &'a [u8],
 }
 
-/// Tracepoints of one system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TracingSystem<'a> {
-    /// Name of the system, like `sched`.
-    pub name: &'a [u8],
-    /// The text of each event's `format` file.
-    pub formats: Vec<&'a [u8]>,
+layout! {
+    /// Tracepoints of one system.
+    pub struct TracingSystem<'a> {
+        /// Name of the system, like `sched`.
+        pub name: &'a [u8] as TextWithNul,
+        /// The text of each event's `format` file.
+        pub formats: Vec<&'a [u8]> as List<LongText>,
+    }
+}
+
+/// Text with a length of 64 bits.
+type LongText = Bytes<u64>;
+
+/// Text that ends with a NUL.
+struct TextWithNul;
+
+impl<'a> Codec<'a, &'a [u8]> for TextWithNul {
+    const MIN_BYTES: usize = 1;
+
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        w.bytes(value).u8(0);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+        r.cstr(what)
+    }
 }
 
 impl<'a> TracingData<'a> {
@@ -64,24 +84,23 @@ impl<'a> TracingData<'a> {
         self.page_size_bytes = r.u32("TRACING_DATA page size")?;
         self.header_page = named_text(r, b"header_page")?;
         self.header_event = named_text(r, b"header_event")?;
-        let ftrace = r.u32("TRACING_DATA ftrace count")?;
-        self.ftrace = read_items(r, u64::from(ftrace), problem, text_u64);
+        self.ftrace = List::<LongText>::get_partial(r, "TRACING_DATA ftrace", problem)?;
         if problem.is_some() {
             return Ok(());
         }
         let systems = r.u32("TRACING_DATA system count")?;
         for _ in 0..systems {
-            let name = r.cstr("TRACING_DATA system")?;
-            let count = r.u32("TRACING_DATA event count")?;
-            self.systems.push(TracingSystem { name, formats: read_items(r, u64::from(count), problem, text_u64) });
+            let name = TextWithNul::get(r, "TRACING_DATA system")?;
+            let formats = List::<LongText>::get_partial(r, "TRACING_DATA formats", problem)?;
+            self.systems.push(TracingSystem { name, formats });
             if problem.is_some() {
                 return Ok(());
             }
         }
-        self.kallsyms = text_u32(r)?;
-        self.printk_formats = text_u32(r)?;
+        self.kallsyms = <Bytes>::get(r, "TRACING_DATA kallsyms")?;
+        self.printk_formats = <Bytes>::get(r, "TRACING_DATA printk_formats")?;
         if is_since_0_6(version) {
-            self.saved_cmdlines = text_u64(r)?;
+            self.saved_cmdlines = LongText::get(r, "TRACING_DATA saved_cmdlines")?;
         }
         Ok(())
     }
@@ -92,23 +111,12 @@ fn is_since_0_6(version: &[u8]) -> bool {
     std::str::from_utf8(version).is_ok_and(|text| text.parse::<f32>().is_ok_and(|version| version >= 0.6))
 }
 
-fn text_u32<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
-    let len = r.u32("TRACING_DATA length")?;
-    r.take(len as usize, "TRACING_DATA text")
-}
-
-fn text_u64<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
-    let len = r.u64("TRACING_DATA length")?;
-    let len = r.count(len, 1, "TRACING_DATA text")?;
-    r.take(len, "TRACING_DATA text")
-}
-
 fn named_text<'a>(r: &mut Reader<'a>, name: &'static [u8]) -> Result<&'a [u8]> {
     let at = r.offset();
     if r.cstr("TRACING_DATA header name")? != name {
         return Err(Error::other(at, "TRACING_DATA", format!("no {}", name.escape_ascii())));
     }
-    text_u64(r)
+    LongText::get(r, "TRACING_DATA header")
 }
 
 impl<'a> SectionContent<'a> for TracingData<'a> {
@@ -149,24 +157,15 @@ impl<'a> SectionContent<'a> for TracingData<'a> {
         let mut own = Writer::new(&mut out, self.endian);
         own.bytes(MAGIC).bytes(b"0.6\0").u8(u8::from(self.endian == Endian::Big)).u8(self.long_bytes);
         own.u32(self.page_size_bytes);
-        for (name, text) in [(b"header_page\0".as_slice(), self.header_page), (b"header_event\0", self.header_event)] {
-            own.bytes(name).u64(text.len() as u64).bytes(text);
+        for (name, text) in [(&b"header_page"[..], self.header_page), (b"header_event", self.header_event)] {
+            TextWithNul::put(&name, &mut own);
+            LongText::put(&text, &mut own);
         }
-        own.u32(self.ftrace.len() as u32);
-        for text in &self.ftrace {
-            own.u64(text.len() as u64).bytes(text);
-        }
-        own.u32(self.systems.len() as u32);
-        for system in &self.systems {
-            own.bytes(system.name).u8(0).u32(system.formats.len() as u32);
-            for text in &system.formats {
-                own.u64(text.len() as u64).bytes(text);
-            }
-        }
-        for text in [self.kallsyms, self.printk_formats] {
-            own.u32(text.len() as u32).bytes(text);
-        }
-        own.u64(self.saved_cmdlines.len() as u64).bytes(self.saved_cmdlines);
+        List::<LongText>::put(&self.ftrace, &mut own);
+        List::<Plain>::put(&self.systems, &mut own);
+        <Bytes>::put(&self.kallsyms, &mut own);
+        <Bytes>::put(&self.printk_formats, &mut own);
+        LongText::put(&self.saved_cmdlines, &mut own);
         w.bytes(&out);
     }
 }

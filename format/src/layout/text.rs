@@ -1,9 +1,9 @@
-//! Layouts of texts, and what a text means.
+//! Layouts of texts, and the kinds of secrets in them.
 
 use super::{Codec, Secret, Secrets};
 use crate::{Reader, Result, Writer};
 
-/// `length u16`, and that many bytes of text, cut at `MAX_BYTES`. Its meaning is `K`.
+/// `length u16`, then that many bytes of text; the writer cuts the text at `MAX_BYTES`. `K` is its meaning.
 pub(crate) struct CountedText<K, const MAX_BYTES: usize = { u16::MAX as usize }>(K);
 
 impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for CountedText<K, MAX_BYTES> {
@@ -45,10 +45,10 @@ impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for CountedText<K
     }
 }
 
-/// Length that texts of feature sections are padded to a multiple of.
+/// Writers pad texts of feature sections to a multiple of this length.
 pub(crate) const TEXT_ALIGN_BYTES: usize = 64;
 
-/// `length u32`, and that many bytes, of which those up to the first NUL are the text.
+/// `length u32`, then that many bytes: the text up to the first NUL, and padding.
 pub(crate) struct PaddedText;
 
 impl<'a> Codec<'a, &'a [u8]> for PaddedText {
@@ -66,7 +66,7 @@ impl<'a> Codec<'a, &'a [u8]> for PaddedText {
     }
 }
 
-/// Text in a field of `N` bytes, up to the first NUL; cut where it leaves no room for one.
+/// Text in a field of `N` bytes, up to the first NUL; the writer cuts the text to leave room for one NUL.
 pub(crate) struct Fixed<const N: usize>;
 
 impl<'a, const N: usize> Codec<'a, Vec<u8>> for Fixed<N> {
@@ -98,23 +98,23 @@ impl<'a> Codec<'a, &'a [u8]> for LastText {
     }
 }
 
-/// The meaning of a text: a field cannot hold one without.
+/// The meaning of a text. A counted text cannot be declared without a meaning.
 pub(crate) trait Meaning {
-    /// Its kind of secret; `None` where it may be known.
+    /// Kind of secret; `None` if the text is public.
     const SECRET: Option<Secret>;
 }
 
-/// Text that names nothing of the machine it was recorded on.
+/// Text that is not a secret.
 pub(crate) struct Public;
 
 impl Meaning for Public {
     const SECRET: Option<Secret> = None;
 }
 
-/// Defines a type for each meaning of a text.
+/// Defines a type for each kind of [`Secret`].
 macro_rules! meanings {
     ($($name:ident),* $(,)?) => {
-        /// Types for the kinds of [`Secret`], by which tables name them.
+        /// Types that name the kinds of [`Secret`] in the tables of layouts.
         pub(crate) mod meaning {
             use super::{Meaning, Secret};
 

@@ -4,24 +4,36 @@ use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
 record! {
-    /// LOST (since 2.6.31): `id u64, lost u64`. The count is the ring buffer's, whichever event's id stands beside it; side-band records
-    /// are in it too.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    /// LOST (since 2.6.31): `id u64, lost u64`. The count covers all records of the ring, side-band records included,
+    /// whichever event the id names.
+    #[derive(Copy)]
     pub struct Lost {
-        /// Id of the event that wrote next.
+        /// Id of the event that wrote the next record.
         pub id: u64,
         /// Records dropped since the last LOST.
         pub lost: u64,
     }
+
+    /// THROTTLE and UNTHROTTLE (since 2.6.31): `time u64, id u64, stream_id u64`. The event did not sample between the two
+    /// records. In a group, only the leader writes them.
+    #[derive(Copy)]
+    pub struct Throttle {
+        /// Time of the change, ns.
+        pub time_ns: u64,
+        /// Id of the event.
+        pub id: u64,
+        /// Id of the event's own instance.
+        pub stream_id: u64,
+    }
 }
 
-/// LOST_SAMPLES (since 4.2): `lost u64`; the trailer's id says of which event. Counts the same losses as LOST when a tool wrote it
-/// from `PERF_FORMAT_LOST`: never add the two.
+/// LOST_SAMPLES (since 4.2): `lost u64`; the id in the trailer names the event. Records that a tool wrote from
+/// `PERF_FORMAT_LOST` count the same losses as LOST records: do not add the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostSamples {
     /// Samples dropped.
     pub lost: u64,
-    /// Dropped by a BPF filter rather than for want of room.
+    /// True if a BPF filter dropped the samples; false if the ring was full.
     pub by_bpf: bool,
 }
 
@@ -33,19 +45,5 @@ impl LostSamples {
     /// Appends the payload.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.u64(self.lost);
-    }
-}
-
-record! {
-    /// THROTTLE and UNTHROTTLE (since 2.6.31): `time u64, id u64, stream_id u64`. Between the two the event did not sample;
-    /// of a group only the leader says so.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Throttle {
-        /// When, ns.
-        pub time_ns: u64,
-        /// The event.
-        pub id: u64,
-        /// The event's own instance.
-        pub stream_id: u64,
     }
 }

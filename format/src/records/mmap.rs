@@ -8,8 +8,7 @@ use crate::{Reader, Result, Writer};
 record! {
     /// MMAP (since 2.6.31): `pid u32, tid u32, addr u64, len u64, pgoff u64, filename`.
     ///
-    /// Kernel and module maps are synthesized by tools with pid −1.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    /// Tools write the maps of the kernel and its modules with pid −1.
     pub struct Mmap<'a> {
         /// Process.
         pub pid: u32,
@@ -21,12 +20,12 @@ record! {
         pub len_bytes: u64,
         /// Offset in the file; for the kernel's map, the address of its reference symbol.
         pub pgoff: u64,
-        /// Path, `[vdso]`, `//anon` …
+        /// Path of the file, or `[vdso]`, `//anon` …
         pub filename: &'a [u8] as LastText,
     }
 }
 
-/// Up to 20 bytes that identify a linked file.
+/// Build id of a linked file, at most 20 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId {
     len: u8,
@@ -34,7 +33,7 @@ pub struct BuildId {
 }
 
 impl BuildId {
-    /// The first 20 bytes of `id` at most.
+    /// Build id with the first 20 bytes of `id`.
     pub fn new(id: &[u8]) -> BuildId {
         let len = id.len().min(20);
         let mut bytes = [0; 20];
@@ -42,13 +41,13 @@ impl BuildId {
         BuildId { len: len as u8, bytes }
     }
 
-    /// The id's bytes.
+    /// Bytes of the build id.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }
 
-/// Identity of a mapped file, as MMAP2 has it.
+/// Identity of a mapped file in MMAP2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mmap2File {
     /// Device and inode.
@@ -62,11 +61,11 @@ pub enum Mmap2File {
         /// Inode generation.
         generation: u64,
     },
-    /// Build id (misc bit [`misc::MMAP_BUILD_ID`], since 5.12); there is no inode then.
+    /// Build id in place of device and inode (misc bit [`misc::MMAP_BUILD_ID`], since 5.12).
     BuildId(BuildId),
 }
 
-/// MMAP2 (since 3.12): as MMAP to `pgoff`, then 24 bytes of [`Mmap2File`], `prot u32, flags u32, filename`.
+/// MMAP2 (since 3.12): the fields of MMAP up to `pgoff`, then 24 bytes of [`Mmap2File`], `prot u32, flags u32, filename`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mmap2<'a> {
     /// Process.
@@ -85,7 +84,7 @@ pub struct Mmap2<'a> {
     pub prot: u32,
     /// `MAP_*` bits.
     pub flags: u32,
-    /// Path, `[vdso]`, `//anon` …
+    /// Path of the file, or `[vdso]`, `//anon` …
     pub filename: &'a [u8],
 }
 
@@ -119,7 +118,7 @@ impl<'a> Mmap2<'a> {
         })
     }
 
-    /// The misc bit that the record's header must carry for this payload.
+    /// Misc bit that the record's header needs for this payload.
     pub fn misc(&self) -> u16 {
         match self.file {
             Mmap2File::BuildId(_) => misc::MMAP_BUILD_ID,

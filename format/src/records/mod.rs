@@ -1,34 +1,32 @@
-//! The records other than samples, by family. Layouts from `include/uapi/linux/perf_event.h`; emitters are in
+//! Records other than samples. Layouts: `include/uapi/linux/perf_event.h`; the code that writes them:
 //! `kernel/events/core.c`.
 //!
-//! Every type reads its payload (a record's body without the `sample_id` trailer) with `parse` and appends it with
-//! `encode`; [`Payload::decode`] picks the type by the record's number.
+//! A payload is the body of a record without the `sample_id` trailer. [`Payload::decode`] reads it, and the `encode` of its
+//! type appends it.
 
-/// Declares a struct that is the payload of a record, with the layout of its fields.
+/// Declares structs that are payloads of records, with the layouts of their fields.
 macro_rules! record {
-    ($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* }) => {
-        $crate::layout::layout! { $(#[$meta])* pub struct $name { $($fields)* } }
-        $crate::records::record!(@impl [] ['_] $name);
-    };
-    ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime> { $($fields:tt)* }) => {
-        $crate::layout::layout! { $(#[$meta])* pub struct $name<$life> { $($fields)* } }
-        $crate::records::record!(@impl [<$life>] [$life] $name<$life>);
-    };
-    (@impl [$($generics:tt)*] [$life:lifetime] $type:ty) => {
-        impl $($generics)* $type {
-            pub(in $crate::records) fn parse(r: &mut $crate::Reader<$life>) -> $crate::Result<$type> {
-                <$crate::layout::Plain as $crate::layout::Codec<'_, $type>>::get(r, stringify!($type))
-            }
+    ($($(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? { $($fields:tt)* })*) => {
+        $crate::layout::layout! { $($(#[$meta])* pub struct $name $(<$life>)? { $($fields)* })* }
 
+        $(impl $(<$life>)? $name $(<$life>)? {
             /// Appends the payload.
             pub fn encode(&self, w: &mut $crate::Writer<'_>) {
-                <$crate::layout::Plain as $crate::layout::Codec<'_, $type>>::put(self, w);
+                <$crate::layout::Plain as $crate::layout::Codec<'_, $name>>::put(self, w);
             }
-        }
+        })*
     };
 }
 
-pub(crate) use record;
+/// Reads a payload by the layout of its type, unless the table of records has another expression.
+macro_rules! payload {
+    ($r:ident) => {
+        <$crate::layout::Plain as $crate::layout::Codec<'_, _>>::get($r, "record")
+    };
+    ($r:ident $parse:expr) => {
+        $parse
+    };
+}
 
 mod bpf;
 mod late;
@@ -48,18 +46,19 @@ pub use user::UserPayload;
 
 use crate::{Endian, Error, Reader, Record, RecordType, Result, SampleId, SampleLayout, Writer};
 
-/// Declares the records that the kernel writes: variant and type of the payload, and for each record type how it is read.
+/// Declares the records that the kernel writes: variant and type of the payload, and the record types that have it. An
+/// expression after a record type reads a payload that depends on more than its own bytes.
 macro_rules! payloads {
     ($life:lifetime, |$r:ident, $record:ident, $layout:ident|
-        $($(#[$doc:meta])* $name:ident($ty:ty): $($kind:ident => $parse:expr),+;)*) => {
+        $($(#[$doc:meta])* $name:ident($ty:ty): $($kind:ident $(=> $parse:expr)?),+;)*) => {
         /// A decoded record other than a sample.
         #[derive(Debug, Clone)]
         #[non_exhaustive]
         pub enum Payload<$life> {
             $($(#[$doc])* $name($ty),)*
-            /// A record that a tool wrote.
+            /// Record that a tool wrote.
             User(UserPayload<$life>),
-            /// A kernel record without a decoder here: the payload as it is.
+            /// Kernel record of a type without a decoder: the bytes of its payload.
             Other(&$life [u8]),
         }
 
@@ -70,13 +69,13 @@ macro_rules! payloads {
                 $layout: &SampleLayout,
             ) -> Result<Payload<$life>> {
                 Ok(match $record.kind {
-                    $($(RecordType::$kind => Payload::$name($parse?),)+)*
+                    $($(RecordType::$kind => Payload::$name(payload!($r $($parse)?)?),)+)*
                     _ => Payload::Other($r.rest()),
                 })
             }
 
-            /// Appends the payload of a record that the kernel writes, without header and trailer; nothing of a tool's record, which
-            /// [`UserPayload::encode`] appends as a whole.
+            /// Appends the payload of a kernel record, without header and trailer. Appends nothing for a record of a
+            /// tool: [`UserPayload::encode`] appends such a record as a whole.
             pub fn encode(&self, w: &mut Writer<'_>) {
                 match self {
                     $(Payload::$name(payload) => payload.encode(w),)*
@@ -93,61 +92,61 @@ macro_rules! payloads {
 payloads! {
     'a, |r, record, layout|
     /// MMAP.
-    Mmap(Mmap<'a>): MMAP => Mmap::parse(r);
+    Mmap(Mmap<'a>): MMAP;
     /// MMAP2.
     Mmap2(Mmap2<'a>): MMAP2 => Mmap2::parse(r, record.misc);
     /// COMM.
-    Comm(Comm<'a>): COMM => Comm::parse(r);
+    Comm(Comm<'a>): COMM;
     /// FORK.
-    Fork(Task): FORK => Task::parse(r);
+    Fork(Task): FORK;
     /// EXIT.
-    Exit(Task): EXIT => Task::parse(r);
+    Exit(Task): EXIT;
     /// NAMESPACES.
-    Namespaces(Namespaces): NAMESPACES => Namespaces::parse(r);
+    Namespaces(Namespaces): NAMESPACES;
     /// SWITCH and SWITCH_CPU_WIDE.
     Switch(Switch): SWITCH => Switch::parse(r, record.misc, false), SWITCH_CPU_WIDE => Switch::parse(r, record.misc, true);
     /// CGROUP.
-    Cgroup(Cgroup<'a>): CGROUP => Cgroup::parse(r);
+    Cgroup(Cgroup<'a>): CGROUP;
     /// KSYMBOL.
-    Ksymbol(Ksymbol<'a>): KSYMBOL => Ksymbol::parse(r);
+    Ksymbol(Ksymbol<'a>): KSYMBOL;
     /// BPF_EVENT.
-    BpfEvent(BpfEvent): BPF_EVENT => BpfEvent::parse(r);
+    BpfEvent(BpfEvent): BPF_EVENT;
     /// TEXT_POKE.
     TextPoke(TextPoke<'a>): TEXT_POKE => TextPoke::parse(r);
     /// LOST.
-    Lost(Lost): LOST => Lost::parse(r);
+    Lost(Lost): LOST;
     /// LOST_SAMPLES.
     LostSamples(LostSamples): LOST_SAMPLES => LostSamples::parse(r, record.misc);
     /// THROTTLE.
-    Throttle(Throttle): THROTTLE => Throttle::parse(r);
+    Throttle(Throttle): THROTTLE;
     /// UNTHROTTLE.
-    Unthrottle(Throttle): UNTHROTTLE => Throttle::parse(r);
+    Unthrottle(Throttle): UNTHROTTLE;
     /// READ.
     Read(Read<'a>): READ => Read::parse(r, layout.read_format());
     /// AUX.
-    Aux(Aux): AUX => Aux::parse(r);
+    Aux(Aux): AUX;
     /// ITRACE_START.
-    ItraceStart(ItraceStart): ITRACE_START => ItraceStart::parse(r);
+    ItraceStart(ItraceStart): ITRACE_START;
     /// AUX_OUTPUT_HW_ID.
-    AuxOutputHwId(AuxOutputHwId): AUX_OUTPUT_HW_ID => AuxOutputHwId::parse(r);
+    AuxOutputHwId(AuxOutputHwId): AUX_OUTPUT_HW_ID;
     /// CALLCHAIN_DEFERRED.
-    CallchainDeferred(CallchainDeferred<'a>): CALLCHAIN_DEFERRED => CallchainDeferred::parse(r);
+    CallchainDeferred(CallchainDeferred<'a>): CALLCHAIN_DEFERRED;
 }
 
 impl<'a> Payload<'a> {
-    /// Decodes a record that is not a sample: its payload, and its trailer as `layout` describes it.
+    /// Decodes payload and trailer of a record that is not a sample. `layout` is the layout of the record's event.
     ///
-    /// Records that tools write (types from 64) carry no trailer.
+    /// Records of tools (types from 64) have no trailer.
     ///
     /// # Errors
-    /// When the record is shorter than its type says, or a string in it does not end.
+    /// Fails if the record is too short for its type, or a string in it has no NUL.
     pub fn decode(record: &Record<'a>, layout: &SampleLayout) -> Result<(Payload<'a>, SampleId)> {
         if !record.kind.is_kernel() {
             return Ok((Payload::User(UserPayload::decode(record, layout.endian())?), SampleId::default()));
         }
         let (bytes, id) = layout.split_trailer(record)?;
-        let offset = record.offset + crate::RECORD_HEADER_BYTES as u64;
-        let payload = Payload::of_kernel(&mut Reader::new(bytes, offset, layout.endian()), record, layout)?;
+        let mut r = Reader::new(bytes, record.body_offset(), layout.endian());
+        let payload = Payload::of_kernel(&mut r, record, layout)?;
         Ok((payload, id))
     }
 }
@@ -155,7 +154,7 @@ impl<'a> Payload<'a> {
 /// Appends a record: header, the payload that `fill` writes, padding to 8 bytes, and the trailer.
 ///
 /// # Errors
-/// When the record would be larger than the 65,535 bytes that its header can say; nothing is appended then.
+/// Fails if the record would have more than 65,535 bytes, the limit of its header. Then nothing is appended.
 pub fn write_record(
     out: &mut Vec<u8>,
     kind: RecordType,
@@ -174,14 +173,14 @@ pub fn write_record(
     end_record(out, start, layout.endian())
 }
 
-/// Appends the header of a record, without its size, and returns where the record starts.
+/// Appends the header of a record without its size. Returns the start of the record.
 fn begin_record(out: &mut Vec<u8>, kind: RecordType, misc: u16, endian: Endian) -> usize {
     let start = out.len();
     Writer::new(out, endian).u32(kind.0).u16(misc).u16(0);
     start
 }
 
-/// Writes the size of a record that ends here into its header; takes a record away that is too large for one.
+/// Sets the size of the record that ends here. Removes a record that is too large for its header.
 fn end_record(out: &mut Vec<u8>, start: usize, endian: Endian) -> Result<()> {
     let size = out.len() - start;
     let Ok(size) = u16::try_from(size) else {
@@ -192,14 +191,14 @@ fn end_record(out: &mut Vec<u8>, start: usize, endian: Endian) -> Result<()> {
     Ok(())
 }
 
-/// A string that ends at its first NUL, from the rest of a payload.
+/// Reads a string up to its first NUL, and skips the rest of the payload.
 pub(crate) fn string<'a>(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
     let text = r.cstr(what)?;
     r.rest();
     Ok(text)
 }
 
-/// Appends a string with at least one NUL, padded to 8 bytes from `start`, the start of the record's payload.
+/// Appends a string with at least one NUL, padded to 8 bytes.
 pub(crate) fn put_string(w: &mut Writer<'_>, text: &[u8]) {
     let text = &text[..text.iter().position(|b| *b == 0).unwrap_or(text.len())];
     let start = w.position();

@@ -1,11 +1,12 @@
-//! Samples as records have them.
+//! Encoding of samples.
 
-use super::{Callchain, Regs, SampleFields, SampleLayout};
+use super::{Regs, SampleFields, SampleLayout};
+use crate::layout::{Codec, Plain};
 use crate::{SampleType, Writer};
 
 impl SampleFields<'_> {
-    /// Appends the body of a sample of this layout. Missing fields are written as 0 or empty; fields that the layout
-    /// lacks are dropped. Room that the kernel kept for a longer user stack is left out, too.
+    /// Appends the body of a sample of this layout. A missing field becomes 0 or empty; a field that the layout lacks is
+    /// dropped. The user stack takes only the bytes that were copied.
     pub fn encode(&self, layout: &SampleLayout, w: &mut Writer<'_>) {
         let sample_type = layout.sample_type();
         let has = |bit| sample_type.contains(bit);
@@ -32,15 +33,11 @@ impl SampleFields<'_> {
             read.encode(w);
         }
         if has(SampleType::CALLCHAIN) {
-            let words = self.callchain.unwrap_or(Callchain::new(&[], w.endian()));
-            w.u64(words.len() as u64);
-            words.iter().for_each(|word| {
-                w.u64(word);
-            });
+            Plain::put(&self.callchain.unwrap_or_default(), w);
         }
         if has(SampleType::RAW) {
             let raw = self.raw.unwrap_or_default();
-            // Its size and its padding make up whole words.
+            // Size, bytes and padding together fill whole words of 8 bytes.
             let padded = (4 + raw.len()).next_multiple_of(8) - 4;
             w.u32(padded as u32).bytes(raw).zeros(padded - raw.len());
         }

@@ -1,8 +1,9 @@
-//! The parts of a sample that are lists: call chains, registers, branches, counter values.
+//! Lists in a sample: call chains, registers, branches, counter values.
 
+use crate::layout::{Codec, Plain};
 use crate::{Endian, ReadFormat, Reader, Result, Writer};
 
-/// Consecutive `u64` values, read when asked for.
+/// Consecutive `u64` values, decoded on access.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'a> {
     bytes: &'a [u8],
@@ -10,18 +11,18 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The words in `bytes`; a last incomplete one is left out.
+    /// Words in `bytes`; an incomplete last word is ignored.
     pub fn new(bytes: &'a [u8], endian: Endian) -> Words<'a> {
         Words { bytes, endian }
     }
 
-    /// The bytes of all.
+    /// Bytes of all words.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The byte order of each.
+    /// Byte order of the words.
     #[inline]
     pub fn endian(&self) -> Endian {
         self.endian
@@ -33,35 +34,65 @@ impl<'a> Words<'a> {
         self.bytes.len() / 8
     }
 
-    /// True when there are none.
+    /// Returns true if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The one at `index`.
+    /// Word at an index, from 0.
     #[inline]
     pub fn get(&self, index: usize) -> Option<u64> {
         self.endian.u64_at(self.bytes, index.checked_mul(8)?)
     }
 
-    /// First to last.
+    /// Iterator over the words.
     #[inline]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
         let endian = self.endian;
         self.bytes.chunks_exact(8).map(move |word| endian.u64(word.first_chunk().copied().unwrap_or_default()))
+    }
+
+    /// Appends the words in the byte order of `w`.
+    pub(crate) fn put(&self, w: &mut Writer<'_>) {
+        for word in self.iter() {
+            w.u64(word);
+        }
     }
 }
 
 /// A call chain, innermost frame first, with context markers (values from [`CONTEXT_MAX`](crate::CONTEXT_MAX) up) among the addresses.
 pub type Callchain<'a> = Words<'a>;
 
-impl<'a> Words<'a> {
-    /// `nr u64` and `nr` words.
+impl Default for Words<'_> {
+    /// No words.
+    fn default() -> Self {
+        Words::new(&[], Endian::NATIVE)
+    }
+}
+
+impl PartialEq for Words<'_> {
+    /// Compares the values of the words.
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Words<'_> {}
+
+/// `nr u64`, then `nr` words.
+impl<'a> Codec<'a, Words<'a>> for Plain {
+    const MIN_BYTES: usize = 8;
+
+    fn put(words: &Words<'a>, w: &mut Writer<'_>) {
+        w.u64(words.len() as u64);
+        words.put(w);
+    }
+
     #[inline]
-    pub(crate) fn parse(r: &mut Reader<'a>) -> Result<Words<'a>> {
-        let nr = r.u64("callchain nr")?;
-        let nr = r.count(nr, 8, "callchain")?;
-        Ok(Words { bytes: r.take(nr * 8, "callchain")?, endian: r.endian() })
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Words<'a>> {
+        let nr = r.u64(what)?;
+        let nr = r.count(nr, 8, what)?;
+        Ok(Words { bytes: r.take(nr * 8, what)?, endian: r.endian() })
     }
 }
 
@@ -81,15 +112,15 @@ pub(super) fn user_stack<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
     Ok(&bytes[..size.min(used as usize)])
 }
 
-/// Registers (REGS_USER since 3.7, REGS_INTR since 3.19): `abi u64`, then a `u64` for each bit of the attr's mask. With ABI
-/// 0, for tasks without a user space, nothing follows.
+/// Registers (REGS_USER since 3.7, REGS_INTR since 3.19): `abi u64`, then a `u64` for each bit of the attr's mask. Tasks
+/// without a user space have ABI 0 and no registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Regs<'a> {
     /// 0 none, 1 32-bit, 2 64-bit (`PERF_SAMPLE_REGS_ABI_*`).
     pub abi: u64,
-    /// Bit n: register n is in `values`, lowest first.
+    /// Bit n is set if register n is in `values`.
     pub mask: u64,
-    /// The values; empty when the ABI is 0.
+    /// Values of the registers, lowest first; empty for ABI 0.
     pub values: Words<'a>,
 }
 
@@ -102,45 +133,49 @@ impl<'a> Regs<'a> {
 
     pub(super) fn encode(&self, w: &mut Writer<'_>) {
         w.u64(self.abi);
-        self.values.iter().for_each(|value| {
-            w.u64(value);
-        });
+        self.values.put(w);
     }
 }
 
-/// `branch_sample_type` bit: the hardware index precedes the branches.
-const BRANCH_HW_INDEX: u64 = 1 << 17;
-/// `branch_sample_type` bit: counters follow the branches.
+/// Bit of `branch_sample_type`: the hardware index precedes the branches.
+pub(super) const BRANCH_HW_INDEX: u64 = 1 << 17;
+/// Bit of `branch_sample_type`: counters follow the branches.
 const BRANCH_COUNTERS: u64 = 1 << 19;
 
-/// Branch records of a sample (since 3.4): `nr u64`, the hardware index if it is asked for (since 5.7), `nr` × `{from, to,
-/// flags: u64}`, and `nr` words of counters if they are (since 6.8).
+/// Branch records of a sample (since 3.4): `nr u64`, the hardware index if requested (since 5.7), `nr` × `{from, to,
+/// flags: u64}`, and `nr` words of counters if requested (since 6.8).
 #[derive(Debug, Clone, Copy)]
 pub struct Branches<'a> {
     /// Index of the most recent entry in the hardware's buffer.
     pub hw_index: Option<u64>,
     /// `from`, `to` and flags of each branch, newest first.
     entries: Words<'a>,
-    /// One word per branch with the counters that occurred.
+    /// Counters, one word per branch.
     pub counters: Option<Words<'a>>,
 }
 
 /// One branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Branch {
     /// Source address.
     pub from: u64,
     /// Target address.
     pub to: u64,
-    /// The flag word with its fields where little-endian machines have them: mispred 0, predicted 1, in_tx 2, abort 3,
-    /// cycles 4–19, type 20–23, spec 24–25, new_type 26–29, priv 30–32.
+    /// Flags by bit, as on little-endian machines: mispred 0, predicted 1, in_tx 2, abort 3, cycles 4–19, type 20–23, spec
+    /// 24–25, new_type 26–29, priv 30–32.
     pub flags: u64,
 }
 
-/// Width in bits of each field of a branch's flag word, lowest first on little-endian machines.
+/// Width in bits of each field of the flag word, from the lowest field on little-endian machines.
 const BRANCH_FLAG_WIDTHS: [u32; 10] = [1, 1, 1, 1, 16, 4, 2, 4, 3, 31];
 
 impl<'a> Branches<'a> {
+    /// Returns true if the hardware index was requested and no branch follows: then the kernel may have left it out.
+    pub(super) fn may_lack_index(r: &Reader<'_>, branch_sample_type: u64) -> bool {
+        branch_sample_type & BRANCH_HW_INDEX != 0 && r.clone().u64("branch_stack nr") == Ok(0)
+    }
+
     pub(super) fn parse(r: &mut Reader<'a>, branch_sample_type: u64) -> Result<Branches<'a>> {
         let nr = r.u64("branch_stack nr")?;
         let hw_index =
@@ -155,7 +190,7 @@ impl<'a> Branches<'a> {
         Ok(Branches { hw_index, entries, counters })
     }
 
-    /// Branches with these words instead: `from`, `to` and flags of each.
+    /// Replaces `from`, `to` and flags of the branches by these words.
     #[must_use]
     pub fn with_words<'w>(&self, words: Words<'w>) -> Branches<'w>
     where
@@ -164,7 +199,7 @@ impl<'a> Branches<'a> {
         Branches { hw_index: self.hw_index, entries: words, counters: self.counters }
     }
 
-    /// `from`, `to` and flags of each, as they are stored.
+    /// `from`, `to` and flags of the branches, as stored.
     pub fn words(&self) -> Words<'a> {
         self.entries
     }
@@ -174,10 +209,8 @@ impl<'a> Branches<'a> {
         if let Some(index) = self.hw_index {
             w.u64(index);
         }
-        let counters = self.counters.iter().flat_map(Words::iter);
-        self.entries.iter().chain(counters).for_each(|word| {
-            w.u64(word);
-        });
+        self.entries.put(w);
+        self.counters.unwrap_or_default().put(w);
     }
 
     /// Number of branches.
@@ -185,12 +218,12 @@ impl<'a> Branches<'a> {
         self.entries.len() / 3
     }
 
-    /// True when there are none.
+    /// Returns true if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Newest first.
+    /// Iterator over the branches, newest first.
     pub fn iter(&self) -> impl Iterator<Item = Branch> + 'a {
         let entries = self.entries;
         (0..self.len()).filter_map(move |i| {
@@ -207,7 +240,8 @@ impl<'a> Branches<'a> {
     }
 }
 
-/// Moves every field of a big-endian flag word from bit 64−p−w to bit p.
+/// Converts a big-endian flag word: moves a field of width w from bit 64−p−w to bit p, where p is the width of all
+/// fields before it.
 fn branch_flags_from_big(word: u64) -> u64 {
     let mut at = 0;
     let mut flags = 0;
@@ -219,39 +253,52 @@ fn branch_flags_from_big(word: u64) -> u64 {
     flags
 }
 
-/// Counter values as `read(2)`, READ records and samples hold them: `value, [enabled], [running], [id], [lost]`, or of a group
-/// `nr, [enabled], [running]`, then `nr` × `{value, [id], [lost]}`, all `u64` and those in brackets as `read_format` says.
-/// A count is scaled by `enabled / running`; with `running` 0 nothing was counted.
+/// Counter values in `read(2)`, READ records and samples: `value, [enabled], [running], [id], [lost]`, or for a group
+/// `nr, [enabled], [running]`, then `nr` × `{value, [id], [lost]}`. All are `u64`; `read_format` selects the fields in brackets.
+/// A reader scales a count by `enabled / running`; with `running` 0 nothing was counted.
 #[derive(Debug, Clone)]
 pub struct ReadValues<'a> {
-    /// Time the event was enabled, ns.
+    /// Time for which the event was enabled, ns.
     pub time_enabled_ns: Option<u64>,
-    /// Time it was counting, ns.
+    /// Time the event was counting, ns.
     pub time_running_ns: Option<u64>,
     values: Words<'a>,
     format: ReadFormat,
 }
 
-/// One counter's value.
+/// Value of one counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadValue {
-    /// The count, not scaled.
+    /// Count, not scaled.
     pub value: u64,
-    /// The event's id.
+    /// Id of the event.
     pub id: Option<u64>,
-    /// Samples it lost.
+    /// Lost samples of the event.
     pub lost: Option<u64>,
 }
 
+impl ReadFormat {
+    /// Number of recorded time fields: time enabled and time running.
+    pub(super) fn times(self) -> usize {
+        usize::from(self.contains(ReadFormat::TOTAL_TIME_ENABLED))
+            + usize::from(self.contains(ReadFormat::TOTAL_TIME_RUNNING))
+    }
+
+    /// Number of words of each value: the value, and its id and lost samples if they are recorded.
+    pub(super) fn words_per_value(self) -> usize {
+        1 + usize::from(self.contains(ReadFormat::ID)) + usize::from(self.contains(ReadFormat::LOST))
+    }
+}
+
 impl<'a> ReadValues<'a> {
-    /// Reads values of `format`.
+    /// Reads values in this format.
     ///
     /// # Errors
-    /// When they are not there whole.
+    /// Fails if the values are incomplete.
     pub fn parse(r: &mut Reader<'a>, format: ReadFormat) -> Result<ReadValues<'a>> {
         let endian = r.endian();
-        let per_value =
-            1 + usize::from(format.contains(ReadFormat::ID)) + usize::from(format.contains(ReadFormat::LOST));
+        let per_value = format.words_per_value();
         let times = |r: &mut Reader<'a>| -> Result<_> {
             let has = |bit| format.contains(bit);
             let enabled = if has(ReadFormat::TOTAL_TIME_ENABLED) { Some(r.u64("read time_enabled")?) } else { None };
@@ -265,7 +312,8 @@ impl<'a> ReadValues<'a> {
             let values = Words::new(r.take(nr * per_value * 8, "read group")?, endian);
             return Ok(ReadValues { time_enabled_ns, time_running_ns, values, format });
         }
-        // A single value stands before the times, its id and lost count after them: keep the words, skip the times.
+        // Without a group, the order is value, times, id, lost count. All these words are kept, and `iter` skips the
+        // times.
         let start = r.clone();
         r.u64("read value")?;
         let (time_enabled_ns, time_running_ns) = times(r)?;
@@ -275,7 +323,7 @@ impl<'a> ReadValues<'a> {
         Ok(ReadValues { time_enabled_ns, time_running_ns, values, format })
     }
 
-    /// Appends them.
+    /// Appends the values.
     pub fn encode(&self, w: &mut Writer<'_>) {
         if self.format.contains(ReadFormat::GROUP) {
             w.u64(self.iter().count() as u64);
@@ -283,24 +331,17 @@ impl<'a> ReadValues<'a> {
                 w.u64(time_ns);
             }
         }
-        for word in self.values.iter() {
-            w.u64(word);
-        }
+        self.values.put(w);
     }
 
-    /// The values: one, or the group's, leader first.
+    /// Iterator over the values: the value of the event, or the values of all events of the group, the leader's first.
     pub fn iter(&self) -> impl Iterator<Item = ReadValue> + 'a {
         let (values, format) = (self.values, self.format);
         let has_id = format.contains(ReadFormat::ID);
         let has_lost = format.contains(ReadFormat::LOST);
         let group = format.contains(ReadFormat::GROUP);
-        let stride = if group { 1 + usize::from(has_id) + usize::from(has_lost) } else { values.len().max(1) };
-        let times = if group {
-            0
-        } else {
-            usize::from(format.contains(ReadFormat::TOTAL_TIME_ENABLED))
-                + usize::from(format.contains(ReadFormat::TOTAL_TIME_RUNNING))
-        };
+        let stride = if group { format.words_per_value() } else { values.len().max(1) };
+        let times = if group { 0 } else { format.times() };
         (0..values.len() / stride).filter_map(move |i| {
             let at = i * stride;
             let id_at = at + 1 + times;

@@ -1,4 +1,4 @@
-//! The recordings of other tools that tests read, and ways to walk them.
+//! Recordings of other tools for tests, and functions to walk them.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "only tests use it")]
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bprec_format::{Availability, Container, Error, File, Metadata, Record, RecordType, Stream};
 
-/// A file of the corpus, with what its index says of it.
+/// A file of the corpus, with its facts from the index.
 pub(crate) struct CorpusFile {
     pub(crate) name: String,
     pub(crate) kind: String,
@@ -21,7 +21,7 @@ fn shared(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(folder)
 }
 
-/// The corpus: the large one beside the checkout, or else the part of it that the project has.
+/// Directory of the corpus: the large corpus beside the checkout if it exists, else the part in the project.
 pub(crate) fn corpus_dir() -> PathBuf {
     let large = shared("corpus");
     if large.join("INDEX.tsv").exists() {
@@ -30,7 +30,7 @@ pub(crate) fn corpus_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/corpus")
 }
 
-/// The files of the corpus, with what its index says of them.
+/// The files of the corpus, with their facts from the index.
 pub(crate) fn corpus_files() -> Vec<CorpusFile> {
     let dir = corpus_dir();
     let index = std::fs::read_to_string(dir.join("INDEX.tsv")).unwrap();
@@ -67,7 +67,7 @@ pub(crate) fn fixtures() -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Recordings that perf made in guests, with their path; none where they are not beside the checkout.
+/// Recordings that perf made in guests, with their paths; empty if they are not beside the checkout.
 pub(crate) fn recordings() -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let Ok(folders) = std::fs::read_dir(shared("recordings")) else { return found };
@@ -103,7 +103,7 @@ pub(crate) fn walk_stream(bytes: &[u8], piece: usize) -> Walk {
     Walk { counts, problems }
 }
 
-/// Calls `see` with every record that any container holds, and returns what is wrong with the input.
+/// Calls `see` with every record of any container, and returns the problems of the input.
 pub(crate) fn for_each_record(
     bytes: &[u8],
     see: &mut dyn FnMut(&Record<'_>, &Metadata<'_>),
@@ -119,7 +119,7 @@ pub(crate) fn for_each_record(
         match chunk {
             Ok(chunk) => {
                 for record in chunk.records() {
-                    let record = record.expect("records of a chunk are whole");
+                    let record = record.expect("a chunk contains only complete records");
                     problems.extend(metadata.absorb(&record).err());
                     see(&record, &metadata);
                 }
@@ -140,7 +140,7 @@ fn stream_records(bytes: &[u8], piece: usize, see: &mut dyn FnMut(&Record<'_>, &
                 Ok(Availability::NeedMore) => return,
                 Ok(Availability::Ready(chunk)) => {
                     for record in chunk.records() {
-                        let record = record.expect("records of a chunk are whole");
+                        let record = record.expect("a chunk contains only complete records");
                         let metadata = metadata.get_or_insert_with(|| Metadata::of_stream(chunk.endian()));
                         problems.extend(metadata.absorb(&record).err());
                         see(&record, metadata);

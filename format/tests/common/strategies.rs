@@ -1,4 +1,4 @@
-//! Values that tests are made with.
+//! Strategies for test values.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use bprec_format::Endian;
@@ -8,7 +8,7 @@ pub(crate) fn endian() -> impl Strategy<Value = Endian> {
     prop_oneof![Just(Endian::Little), Just(Endian::Big)]
 }
 
-/// Bytes without NUL, as strings in records are.
+/// Bytes without NUL, like strings in records.
 pub(crate) fn name(max: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(1u8..=255, 0..max)
 }

@@ -8,16 +8,20 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
+/// Bytes that may be allocated before the length of a file is known.
+const SHORT_BYTES: usize = 4096;
+
 /// Source of bytes that are read at offsets.
 pub trait ReadAt {
-    /// Reads `len` bytes at an offset. Returns `None`, without allocating memory, if the source is shorter.
+    /// Reads `len` bytes at an offset. Returns `None`, without allocating much memory, if the source is shorter.
     fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
 }
 
 impl ReadAt for File {
     fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
         let end = offset.checked_add(len as u64)?;
-        if end > self.metadata().ok()?.len() {
+        // Short reads skip this check: asking for the length takes as long as the read, which fails at the end of the file.
+        if len > SHORT_BYTES && end > self.metadata().ok()?.len() {
             return None;
         }
         let mut bytes = vec![0; len];

@@ -20,9 +20,8 @@ const DICTIONARY_MAX_BYTES: usize = 16 << 20;
 /// Directory of separate debug files, below the root.
 const DEBUG_ROOT: &str = "usr/lib/debug";
 
-/// Functions that contain the given file offsets, without duplicates, sorted by offset. `place` locates separate debug
-/// files: the root of the mount namespace of the file, and the path of the file there. The search ends early once
-/// `is_over` returns true.
+/// Functions that contain the given file offsets, without duplicates, sorted by offset. `place` has the root of the mount namespace of the file and
+/// the path of the file there; it is used to find separate debug files. The search ends early once `is_over` returns true.
 pub fn functions_at<S: ReadAt>(
     elf: &Elf<S>,
     offsets: &[u64],

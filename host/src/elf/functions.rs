@@ -35,7 +35,7 @@ pub struct ElfFunction {
 #[derive(Debug, Clone)]
 struct Candidate {
     start: u64,
-    /// One past the last address that the symbol can contain: its own end, or the end of its section.
+    /// Address after the last address that the symbol can contain: the end of the symbol, or of its section.
     limit: u64,
     rank: Rank,
     /// Offset of the name in the string table.
@@ -53,12 +53,13 @@ type Rank = (bool, bool, bool);
 pub(super) struct Search {
     /// Addresses that are looked up, ascending.
     addrs: Vec<u64>,
-    /// Per address: the best function with the highest start among those that start after the previous address and not
-    /// after this one.
+    /// Per address: the function with the highest start among those that start after the previous address and not after this one. If several have
+    /// this start, the best by rank and name.
     functions: Vec<Option<Candidate>>,
-    /// Per address: the best label, likewise. Labels have no type, as functions in assembly.
+    /// Per address: the label that is chosen in the same way. Labels are symbols without a type, such as functions in assembly.
     labels: Vec<Option<Candidate>>,
-    /// Per gap between addresses: the lowest start of a symbol after the previous address.
+    /// Per address: the lowest start of a symbol after the previous address and not after this one. One more entry is for the symbols after the last
+    /// address.
     next: Vec<u64>,
 }
 
@@ -133,7 +134,7 @@ impl Search {
                 None => true,
                 Some(known) if known.start != start => known.start < start,
                 Some(known) if known.rank != rank => known.rank < rank,
-                // The name with fewer leading underscores wins, then the longer name, if the ranks are equal.
+                // If the ranks are equal, the name with fewer leading underscores wins, then the longer name.
                 Some(known) => preference(known.name(elf, strings)) < preference(found.name(elf, strings)),
             };
             if is_better {
@@ -156,8 +157,7 @@ impl Search {
             label = of_label.or(label);
             let end = |it: &Candidate| if it.rank.0 { it.limit } else { it.limit.min(*next) };
             let of_function = function.as_ref().filter(|it| *addr < end(it));
-            // A label before the end of a function that ends before the address is inside that function, and says
-            // nothing about the address.
+            // A label between the start and the end of a function is inside this function. It does not name an address after the function's end.
             let is_last = |it: &&Candidate| function.as_ref().is_none_or(|function| it.start >= end(function));
             let of_label = label.as_ref().filter(|it| *addr < end(it)).filter(is_last);
             if let Some(best) = of_function.or(of_label)

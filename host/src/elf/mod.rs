@@ -31,7 +31,7 @@ pub struct Elf<S> {
     source: S,
     endian: Endianness,
     is_64: bool,
-    /// Local labels mark the start of code and data (`$x`, `$d`), and are not functions.
+    /// True for arm, arm64 and RISC-V: there, local labels mark the start of code and data (`$x`, `$d`), and are not functions.
     has_marks: bool,
     segments: Vec<Segment>,
     sections: Vec<Section>,
@@ -47,7 +47,7 @@ struct Segment {
     is_executable: bool,
 }
 
-/// A section by its header.
+/// A section, as its header describes it.
 #[derive(Debug, Clone, Copy)]
 struct Section {
     /// Offset of the section name in the table of names.
@@ -102,7 +102,7 @@ impl<S: ReadAt> Elf<S> {
         Some(Elf { source, endian, is_64, has_marks, segments, sections, names })
     }
 
-    /// Build id of the file, if there is one.
+    /// Build id of the file, if the file has one.
     pub fn build_id(&self) -> Option<Vec<u8>> {
         build_id(&self.source)
     }
@@ -166,7 +166,7 @@ mod tests {
     const LABEL: u8 = 0;
     const GLOBAL: u8 = 1 << 4;
     const WEAK: u8 = 2 << 4;
-    /// File offset of the segment, and its address.
+    /// File offset and address of the segment.
     const OFFSET: u64 = 0x1000;
     const VADDR: u64 = 0x40_2000;
     /// Length of the only code section, which starts where the segment starts.
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Equal symbols that overlap everywhere: a comparison of each with each would take too long.
+    /// Many equal symbols that overlap. Comparing every symbol with every other symbol would take too long.
     #[test]
     fn overlapping_symbols_are_one_function() {
         let names: Vec<String> = (0..20_000).map(|number| format!("f{number}")).collect();

@@ -19,14 +19,15 @@ use crate::{Error, Result};
 pub(crate) struct Workload {
     name: String,
     pid: i32,
-    /// Process descriptor. Unlike the pid, it never passes to another process. Absent before Linux 5.3.
+    /// Descriptor of the process (pidfd). Unlike the pid, the descriptor never refers to another process. `None`
+    /// before Linux 5.3.
     pidfd: Option<OwnedFd>,
     state: WorkloadState,
 }
 
 #[derive(Debug)]
 enum WorkloadState {
-    /// Forked; waits for a byte in the pipe before it execs.
+    /// The process is forked, and waits for a byte in the pipe before it calls exec.
     Held {
         go: OwnedFd,
         spawning: JoinHandle<io::Result<Child>>,
@@ -43,7 +44,7 @@ impl Workload {
     /// Fails if there is no command, or no pipe, thread or process can be created.
     pub(crate) fn hold(command: &[OsString], stdout_is_taken: bool, inherited: Inherited) -> Result<Workload> {
         let Some((program, arguments)) = command.split_first() else {
-            return Err(Error::Other("no command to run".to_owned()));
+            return Err(Error::Other("no command is given".to_owned()));
         };
         let name = program.to_string_lossy().into_owned();
         let failed = |answer| Error::Command { command: name.clone(), answer };
@@ -89,7 +90,8 @@ impl Workload {
         };
         let failed = |answer| Error::Command { command: self.name.clone(), answer };
         File::from(go).write_all(&[1]).map_err(failed)?;
-        let child = spawning.join().map_err(|_| failed(io::Error::other("the starting thread panicked")))?;
+        let child =
+            spawning.join().map_err(|_| failed(io::Error::other("bprec's thread that starts the command panicked")))?;
         self.state = WorkloadState::Running(child.map_err(failed)?);
         Ok(())
     }
@@ -99,7 +101,8 @@ impl Workload {
         self.pidfd.as_ref()
     }
 
-    /// Passes a signal on to the command, unless the kernel sent it: the terminal signals the command as well.
+    /// Passes a signal on to the command. A signal from the kernel (Ctrl-C in a terminal) is not passed on: the command
+    /// has received it, too.
     pub(crate) fn signal(&mut self, asked: sys::Asked) {
         if !asked.by_kernel
             && let Some(signal) = Signal::from_named_raw(asked.signal)
@@ -116,7 +119,7 @@ impl Workload {
                 let _ = pidfd_send_signal(pidfd, signal);
             }
             None => {
-                // The child was not waited for yet, so its pid is still its own.
+                // `try_wait` returned `None`: the child is not reaped yet, so its pid is not reused.
                 if let (Ok(None), Some(pid)) = (child.try_wait(), Pid::from_raw(self.pid)) {
                     let _ = kill_process(pid, signal);
                 }
@@ -130,7 +133,7 @@ impl Workload {
             match child.try_wait() {
                 Ok(Some(status)) => self.state = WorkloadState::Ended(Some(status)),
                 Ok(None) => (),
-                // Another caller in this process has waited for the child.
+                // `try_wait` fails if other code of this process has reaped the child. The exit status is lost then.
                 Err(_) if self.pidfd.as_ref().is_none_or(is_readable) => self.state = WorkloadState::Ended(None),
                 Err(_) => (),
             }
@@ -150,7 +153,7 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // The recording ends before the command: the recorder asks the command to end too, as perf does.
+        // If the command still runs when the recording ends, the recorder asks it to end, too, as perf does.
         self.send(Signal::TERM);
         match std::mem::replace(&mut self.state, WorkloadState::Ended(None)) {
             // The held process gives up when the pipe is closed without a byte.

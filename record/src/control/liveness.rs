@@ -17,7 +17,8 @@ pub(crate) struct Liveness {
 enum Task {
     /// A process; its descriptor is readable when the process has ended, even before its parent has waited for it.
     Process(OwnedFd),
-    /// Id of a task without a descriptor: of a thread, or of any task on kernels before Linux 5.3, which lack `pidfd_open`. The kernel may reuse it.
+    /// Id of a task that has no pidfd: a thread, or any task before Linux 5.3, which has no `pidfd_open`. The kernel
+    /// may reuse the id.
     Number(u32),
     Gone,
 }
@@ -36,7 +37,8 @@ impl Liveness {
         Liveness { tasks: ids.iter().map(watch).collect() }
     }
 
-    /// Descriptors of the processes, readable when they end. The other tasks have to be checked from time to time.
+    /// Descriptors of the processes, readable when they end. The other tasks have nothing to poll: the caller has to
+    /// call `are_gone` from time to time.
     pub(crate) fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
         self.tasks.iter().filter_map(|task| match task {
             Task::Process(process) => Some(process),

@@ -32,7 +32,7 @@ use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, r
 use crate::options::caller;
 use crate::output::complete::kernel_symbols;
 use crate::output::sections::{self, Section};
-use crate::output::{self, Origin, OutputThread, Sink, StateWriter, Summary, Syncer, Tally};
+use crate::output::{self, Origin, OutputThread, Sink, StateWriter, Summary, Syncer, Tally, grouped};
 use crate::sources::Outbox;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::boot_clock::BootTimeOffset;
@@ -41,6 +41,7 @@ use crate::sources::exact::{self, ExactCounters};
 use crate::sources::hotplug::Hotplug;
 use crate::sources::inventory::{self, Holding, Inventory, LoadWatcher, Programs};
 use crate::sources::map_dumps::MapDumps;
+use crate::sources::pods::PodNames;
 use crate::sources::sampling::Sampling;
 use crate::sources::shared::SharedCounters;
 use crate::sources::statistics::{RunStatistics, Statistics};
@@ -59,40 +60,39 @@ struct Recording<'a> {
     options: &'a Options,
     abilities: Abilities,
     targets: CpuThreadTargets,
-    /// Declared before the events, so it is dropped before them.
+    /// Sources of the data. Declared before the events, so that the sources are dropped first.
     sources: Sources,
-    /// Ends before the output ends.
+    /// Thread that reads the rings. Declared before the output, so that it ends first.
     drain: Drain,
     output: OutputThread,
     /// Readable when the drain, the output or the finisher has ended by itself, which is an error.
     ended: Waker,
-    /// Syncs the output to the disk from time to time, if the options ask for that.
+    /// Syncs the output to the disk from time to time, if the options request syncs.
     syncer: Option<Syncer>,
-    /// State of the file names before the first file, until sampling begins.
+    /// File names as they were before the recording, to be restored if it cannot begin; `None` once sampling has begun.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
     /// Thread that reads the kernel symbols. Reading is slow, and no symbol is needed before the first records are
     /// written.
     reading_kallsyms: Option<JoinHandle<bprec_bpf::Result<Kallsyms>>>,
-    /// Kernel symbols as of the start, if they can be read.
-    kallsyms: Option<Arc<Kallsyms>>,
-    /// Kernel addresses whose function names are in the file already.
+    /// Kernel addresses with a function name already in the file.
     named: HashSet<u64>,
     /// Feature sections that are already complete.
     sections: Vec<Section>,
     interval: Duration,
-    /// Time at which sampling is switched on, if the options delay that.
+    /// Time at which sampling is switched on, if the options delay sampling.
     enable_at: Option<Instant>,
     /// Sampling has begun: the output is worth keeping.
     has_begun: bool,
     /// Monotonic time at which sampling was switched off, in nanoseconds.
     end_ns: u64,
-    /// Rotation over several files, if the options ask for that.
+    /// Rotation over several files, if the options request several files.
     rotation: Option<Rotation>,
     /// Completes closed files; `None` once the finisher has ended.
     finisher: Option<Finisher>,
     /// CPU time that run statistics had cost by the end of the previous file.
     statistics_before: Duration,
+    progress: ProgressSchedule,
 }
 
 /// Makes a recording as `options` ask.
@@ -115,13 +115,19 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     for limit in abilities.limits() {
         (options.notify)(Level::Notice, limit.cost());
     }
-    // Loading tests kernel features with programs of its own, which do not belong in the recording. An object that
-    // cannot be loaded ends the recording here, before anything else is opened or run.
+    // The BPF objects are loaded before any event is opened: libbpf loads programs of its own to test kernel features,
+    // and they must not appear in the recording. An object that cannot be loaded ends the recording here, before the
+    // command is run.
     let loaded = Loaded {
         user_objects: UserObjects::load(options)?,
         bpf_sampler: BpfSampler::load(options)?,
         refs: Refs::load()
-            .inspect_err(|error| (options.notify)(Level::Detail, &format!("releases of programs: {error}")))
+            .inspect_err(|error| {
+                (options.notify)(
+                    Level::Detail,
+                    &format!("bprec cannot see when other processes close their descriptors of BPF programs: {error}"),
+                )
+            })
             .ok(),
     };
     let inherited = Inherited { open_files, ignores_children: signals.ignores_children() };
@@ -178,13 +184,14 @@ impl<'a> Recording<'a> {
         };
         let mut aggregates =
             options.aggregate.map(|how| Aggregates::load(&samplers, options, how, interval_ns)).transpose()?;
+        let boot_time = BootTimeOffset::read();
         let mut opened = OpenEvents::open(options, &mut samplers, &targets)?;
         user_objects.open(&mut opened, options, abilities, &samplers, &targets)?;
         opened.open_side_band(options, abilities, &targets, &online)?;
         if let Some(bpf_sampler) = &mut bpf_sampler {
             bpf_sampler.attach(options, &samplers, &targets, &opened)?;
         }
-        let rings = Rings::map(&mut opened, options)?;
+        let rings = Rings::map(&opened, options)?;
         let code = rings.code().cloned();
         let opened = Arc::new(opened);
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
@@ -192,10 +199,11 @@ impl<'a> Recording<'a> {
         let waker = Waker::new()?;
         let Started { mut out, drain, output, ended, origin, syncer, finisher } =
             start_draining(options, &opened, rings, rotation.as_ref())?;
-        // From here on the rings contain every change of the machine.
+        // From here on the rings are drained: programs that are loaded and tasks that start during the steps below are
+        // in the recording.
         let reading_kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)
             .inspect_err(|error| {
-                (options.notify)(Level::Warning, &format!("kernel functions have no names: {error}"));
+                (options.notify)(Level::Warning, &format!("kernel functions have no names in this recording: {error}"));
             })
             .ok();
         let btfs = Arc::new(BtfCache::new());
@@ -203,7 +211,7 @@ impl<'a> Recording<'a> {
             let queue = Some(output.queue().clone());
             LoadWatcher::start(code, queue, Arc::clone(&btfs), Holding::with(refs.as_ref()), waker.clone())
                 .inspect_err(|error| {
-                    let text = format!("programs loaded while recording are not captured: {error}");
+                    let text = format!("BPF programs loaded while recording are not captured: {error}");
                     (options.notify)(Level::Warning, &text);
                 })
                 .ok()
@@ -226,9 +234,10 @@ impl<'a> Recording<'a> {
         let mut sources = Sources::new(programs, statistics, out, waker.clone(), options.notify);
         // Sources start in this order and stop in the reverse order: a source that surrounds sampling is read after
         // sampling has ended.
-        sources.add(BootTimeOffset::default());
+        sources.add(boot_time);
+        sources.add(PodNames::default());
         sources.add(map_dumps);
-        sources.add(Hotplug::watch(options, &targets, &online));
+        sources.add(Hotplug::watch(options, &targets, &online, Arc::clone(&opened), drain.requests().clone()));
         sources.add(inventory);
         // After the inventory, which finds out which programs are released.
         if let Some(mut aggregates) = aggregates.take() {
@@ -258,7 +267,6 @@ impl<'a> Recording<'a> {
             origin,
             opened,
             reading_kallsyms,
-            kallsyms: None,
             named: HashSet::new(),
             sections: Vec::new(),
             interval,
@@ -268,6 +276,7 @@ impl<'a> Recording<'a> {
             rotation,
             finisher: Some(finisher),
             statistics_before: Duration::ZERO,
+            progress: ProgressSchedule::new(Instant::now()),
         })
     }
 
@@ -275,23 +284,22 @@ impl<'a> Recording<'a> {
     fn describe(&mut self, tracing_data: Option<Vec<u8>>) -> Result<()> {
         self.sections = output::machine::features(&self.options.argv);
         self.sections.push(sections::event_desc(&self.opened.events));
-        if self.abilities.clock {
-            self.sections.extend(sections::clock());
-        }
+        self.sections.extend(sections::clock());
         if bprec_host::is_initial_pid_namespace() == Some(false) {
-            let text = "this is not the initial pid namespace: tasks outside of it have pid 0, as idle CPUs do, and are named \
-                        [unknown]";
+            let text = "bprec does not run in the initial pid namespace: the recording shows tasks outside of bprec's \
+                        namespace as pid 0, named [unknown]";
             (self.options.notify)(Level::Warning, text);
         }
         self.send_machine(tracing_data.as_deref())?;
         self.sections.extend(tracing_data.map(|payload| (Feature::TRACING_DATA.0, payload)));
         self.send_tasks(HashMap::new())?;
         let read = self.reading_kallsyms.take().and_then(|reading| reading.join().ok()?.ok());
-        self.kallsyms = read.map(Arc::new);
-        if let Some(kallsyms) = &self.kallsyms {
+        let programs = &mut self.sources.programs;
+        programs.kallsyms = read.map(Arc::new);
+        if let Some(kallsyms) = &programs.kallsyms {
             let mut images = kallsyms.bpf_images();
             synth::measure_images(&mut images, &kallsyms.bpf_functions());
-            self.sources.programs.add_images(images);
+            programs.add_images(images);
         }
         self.send_images()
     }
@@ -311,7 +319,8 @@ impl<'a> Recording<'a> {
         out.describe_events(&self.opened.events, tracing_data)
     }
 
-    /// Sends cgroups and tasks as they are now, and the records of those tasks of `gone` that have ended.
+    /// Sends the current cgroups and tasks. `gone` has earlier records of tasks by pid; they are sent for the tasks
+    /// that have ended since.
     fn send_tasks(&mut self, mut gone: HashMap<u32, Vec<u8>>) -> Result<()> {
         let processes = self.processes();
         let (layout, out) = (self.layout(), &mut self.sources.out);
@@ -322,7 +331,8 @@ impl<'a> Recording<'a> {
         }
         let mut batch = Vec::new();
         synth::each_process(&layout, processes.as_deref(), |pid, records| {
-            // A zombie, as our own command may be, still has a name but no mappings: its earlier records are better.
+            // A zombie (our own command may be one) still has a name but no mappings, so its earlier records from
+            // `gone` are sent.
             let is_zombie = !synth::has_mappings(records) && gone.get(&pid).is_some_and(|it| synth::has_mappings(it));
             if !is_zombie {
                 gone.remove(&pid);
@@ -334,7 +344,7 @@ impl<'a> Recording<'a> {
         out.records(batch)
     }
 
-    /// Sends trampolines, dispatchers and stubs, which are in the info of no program.
+    /// Sends the addresses and names of BPF trampolines, dispatchers and stubs, because no program's info has them.
     fn send_images(&mut self) -> Result<()> {
         let mut records = Vec::new();
         synth::images(&self.layout(), self.sources.programs.images(), &mut records);
@@ -343,7 +353,7 @@ impl<'a> Recording<'a> {
 
     /// Sends the names of kernel functions that samples have hit since the last call.
     fn send_symbols(&mut self) -> Result<()> {
-        let Some(kallsyms) = &self.kallsyms else { return Ok(()) };
+        let Some(kallsyms) = &self.sources.programs.kallsyms else { return Ok(()) };
         let tally = self.output.tally();
         if tally.addresses().len() == self.named.len() {
             return Ok(());
@@ -390,8 +400,9 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Returns true if a round of records follows each pass over the rings. Aggregated samples are as old as their
-    /// interval and end the rounds themselves; samples of overwritten rings are as old as the file.
+    /// Returns true if each pass over the rings ends a round (FINISHED_ROUND). Aggregated samples may be as old as
+    /// their interval, so their source ends the rounds. Samples of overwritten rings may be as old as the file, so no
+    /// round ends before them.
     fn has_rounds(&self) -> bool {
         self.options.aggregate.is_none() && !self.options.overwrite
     }
@@ -442,9 +453,37 @@ impl Purpose for Recording<'_> {
             self.send_symbols()?;
         }
         self.syncer.as_ref().map_or(Ok(()), Syncer::check)?;
+        if let Some(minutes) = self.progress.minutes(turn.now) {
+            let samples = grouped(self.output.tally().samples);
+            let megabytes = self.output.written_bytes() as f64 / 1e6;
+            let text = format!("recording for {minutes} min: {samples} samples, {megabytes:.1} MB in the file so far");
+            (self.options.notify)(Level::Progress, &text);
+        }
         let written_bytes = self.output.written_bytes();
         let is_due = |rotation: &Rotation| rotation.is_due(turn.now, written_bytes, turn.was_signalled);
         if self.rotation.as_ref().is_some_and(is_due) { self.switch_output() } else { Ok(()) }
+    }
+}
+
+/// Schedule of the messages on progress: after one minute, and whenever the time has doubled.
+struct ProgressSchedule {
+    started: Instant,
+    next_minutes: u64,
+}
+
+impl ProgressSchedule {
+    fn new(started: Instant) -> ProgressSchedule {
+        ProgressSchedule { started, next_minutes: 1 }
+    }
+
+    /// Returns the minutes since the start if a message is due.
+    fn minutes(&mut self, now: Instant) -> Option<u64> {
+        let minutes = now.duration_since(self.started).as_secs() / 60;
+        if minutes < self.next_minutes {
+            return None;
+        }
+        self.next_minutes = minutes * 2;
+        Some(minutes)
     }
 }
 
@@ -486,7 +525,8 @@ fn drain_into(
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
     let tally = Tally::new(events, opened.roles());
-    // User functions are named at the end of a file. Files that the caller may not read are not read for names.
+    // Hits in user space are collected only if the end of the file can name their functions, and the caller may read
+    // the mapped files.
     let with_user_hits = sink.is_file() && options.user_symbols && caller::allows_user_symbols();
     let tally = if with_user_hits { tally.with_user_hits() } else { tally };
     let written = sink.written()?;
@@ -496,7 +536,7 @@ fn drain_into(
     let output = OutputThread::start(sink, tally, waker.clone(), ended.clone())?;
     let queue = output.queue().clone();
     let out = Outbox::sending(queue.clone(), is_file, opened);
-    let drain = Drain::start(Arc::clone(opened), rings, queue, waker, ended.clone())?;
+    let drain = Drain::start(rings, queue, waker, ended.clone())?;
     let closed_files = rotation.map(|rotation| rotation.closed_files().clone());
     let completer = Completer::new(StateWriter::of(opened), closed_files, options.notify);
     let finisher = Finisher::start(completer, ended.clone())?;
@@ -506,7 +546,8 @@ fn drain_into(
 /// Note on the first event; empty if there is none.
 fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
     let own = sampler.map(|sampler| &sampler.note[..]).filter(|note| !note.is_empty());
-    let overwritten = options.overwrite.then_some("only the newest samples of each CPU, as older ones are overwritten");
+    let overwritten =
+        options.overwrite.then_some("the ring of each CPU keeps only the newest samples: they overwrite older samples");
     own.into_iter().chain(overwritten).collect::<Vec<_>>().join("; ")
 }
 
@@ -521,5 +562,19 @@ fn target_text(options: &Options) -> String {
             let words = options.command.iter().flatten().map(|word| word.to_string_lossy());
             words.collect::<Vec<_>>().join(" ")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_reported_after_a_minute_and_then_ever_less_often() {
+        let started = Instant::now();
+        let mut progress = ProgressSchedule::new(started);
+        let reported: Vec<u64> =
+            (0..1000).filter_map(|seconds| progress.minutes(started + Duration::from_secs(seconds))).collect();
+        assert_eq!(reported, [1, 2, 4, 8, 16]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::output::{ClosedFiles, Sink};
 use crate::{Error, Level, Options, Output, Result, SwitchOutput, sys};
 
-/// Tries to find a free name. Names have a resolution of 10 ms; a name that is taken is tried again 10 ms later.
+/// Limit on attempts to find a free file name. Names have a resolution of 10 ms, so the next attempt is 10 ms later.
 const NAME_TRIES: u32 = 100;
 
 /// Rotation over the files of a recording.
@@ -16,9 +16,9 @@ const NAME_TRIES: u32 = 100;
 pub(super) struct Rotation {
     how: SwitchOutput,
     path: PathBuf,
-    /// Time at which the file ends, if an interval was asked for.
+    /// Time at which the file ends, if the user requested an interval.
     next: Option<Instant>,
-    /// Bytes that a file has at least before its size ends it.
+    /// Minimum size of a file, bytes: a smaller file does not end because of its size.
     least_bytes: u64,
     closed: ClosedFiles,
     notify: fn(Level, &str),
@@ -62,9 +62,9 @@ impl Rotation {
             || self.how.on_signal && was_signalled
     }
 
-    /// Starts the schedule of a new file, whose fixed contents take `own_bytes`. The file ends by size only when it has
-    /// as many bytes of samples, even if the user asked for less: otherwise files with fixed contents alone would
-    /// follow each other.
+    /// Starts the schedule of a new file, whose fixed contents take `own_bytes`. A file ends by size only when its
+    /// samples take at least as many bytes as its fixed contents, even if the user requested smaller files: otherwise
+    /// each file would have only fixed contents.
     pub(super) fn begin(&mut self, now: Instant, own_bytes: u64) {
         self.next = self.how.every.map(|every| now + every);
         self.least_bytes = own_bytes.saturating_mul(2);
@@ -105,7 +105,13 @@ impl Rotation {
     pub(super) fn take_back(&self, closed: &Path) {
         self.closed.stays_open();
         if let Err(error) = Sink::vacate(closed, &self.path) {
-            (self.notify)(Level::Warning, &format!("the recording stays in {}: {error}", closed.display()));
+            (self.notify)(
+                Level::Warning,
+                &format!(
+                    "the file could not get its old name back, so the recording continues in {}: {error}",
+                    closed.display()
+                ),
+            );
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) trait Purpose {
         None
     }
 
-    /// Takes a turn, after all sources have ticked.
+    /// Does the work of one turn of the loop, after all sources have ticked.
     ///
     /// # Errors
     /// Fails if the run cannot go on.
@@ -38,11 +38,11 @@ pub(super) trait Purpose {
 pub(super) struct Turn {
     /// Time at which the turn began.
     pub(super) now: Instant,
-    /// An interval that the user asked for has ended, and counts were read.
+    /// True if an interval that the user requested has ended and counts were read.
     pub(super) ends_interval: bool,
-    /// SIGUSR2 arrived.
+    /// True if SIGUSR2 has arrived since the previous turn.
     pub(super) was_signalled: bool,
-    /// No turn follows.
+    /// True if no turn follows.
     pub(super) is_last: bool,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Ends<'a> {
     pub(super) signals: &'a Signals,
     /// The run ends when the command ends.
     pub(super) workload: Option<&'a mut Workload>,
-    /// The first signal is passed to the command, unless the terminal sent it to both; the run then waits for the
-    /// command.
+    /// True if the first signal does not end the run: it is passed to the command, and the run ends when the command
+    /// ends. A signal that the terminal sent to both processes is not passed on.
     pub(super) passes_signals: bool,
     /// Without a command, the run ends when these tasks have ended.
     pub(super) liveness: Option<Liveness>,
-    /// The longest time that the run may take.
+    /// Maximum duration of the run.
     pub(super) duration: Option<Duration>,
     /// The run ends when this descriptor is readable.
     pub(super) stop: Option<BorrowedFd<'a>>,
@@ -69,8 +69,8 @@ pub(super) struct Ends<'a> {
 pub(super) struct ReadingSchedule {
     /// The longest time between two readings.
     pub(super) every: Duration,
-    /// Time between two readings that the user asked for. Readings keep to the clock; a reading that was slept through
-    /// is left out.
+    /// Time between two readings, if the user requested an interval. Readings are due at multiples of the interval
+    /// since the start of the run; a reading that is a whole interval late is left out.
     pub(super) interval: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ impl Ends<'_> {
         let ends_at = self.duration.map(|duration| started + duration);
         let mut next_reading = started + readings.every;
         let mut next_interval = readings.interval.map(|interval| started + interval);
-        // At its first tick a source says when its next tick is due.
+        // The first tick is due at once. Each tick returns the time of the next one.
         let mut next_tick = Some(started);
         let mut was_asked = false;
         loop {
@@ -99,7 +99,7 @@ impl Ends<'_> {
             let now = Instant::now();
             let mut is_last = ends_at.is_some_and(|at| at <= now) || self.stop.as_ref().is_some_and(is_readable);
             if let Some(asked) = arrived.end {
-                // The terminal sends its signals to the command, too; `signal` leaves those out.
+                // `signal` does not pass on a signal of the terminal, because the command has received it, too.
                 match self.workload.as_deref_mut().filter(|_| self.passes_signals && !was_asked) {
                     Some(workload) => workload.signal(asked),
                     None => is_last = true,
@@ -135,12 +135,7 @@ impl Ends<'_> {
         fds.extend(self.liveness.iter().flat_map(Liveness::fds).map(sys::poll_in));
         let waited = sys::poll(&mut fds, Some(until.saturating_duration_since(Instant::now())));
         waker.take();
-        waited.map_err(|answer| Error::Syscall {
-            call: "poll",
-            object: "signals".to_owned(),
-            answer,
-            remedy: String::new(),
-        })
+        waited.map_err(Error::refused("poll", "signals"))
     }
 
     /// Returns true if the command has ended, or, without a command, all watched tasks have ended.

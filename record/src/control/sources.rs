@@ -12,9 +12,9 @@ use crate::{Error, Level, Result};
 
 /// All sources, in order.
 pub(crate) struct Sources {
-    /// Declared before the shared state, so the sources are dropped before it.
+    /// All sources. Declared before the shared state, so that the sources are dropped first.
     all: Vec<SourceEntry>,
-    /// A source that fails is left out from then on, and the others go on.
+    /// True if a source that fails is left out from then on, and the other sources continue.
     goes_on: bool,
     pub(crate) programs: Programs,
     pub(crate) out: Outbox,
@@ -61,7 +61,8 @@ impl Sources {
     /// Calls [`Source::begin_file`] of all sources.
     ///
     /// # Errors
-    /// Returns the first error of a source, as the other calls to all sources do.
+    /// Returns the first error of a source, or, after `go_on_without_failed`, only an error of the output. The same
+    /// holds for `tick` and `end_file`.
     pub(crate) fn begin_file(&mut self, is_first: bool) -> Result<()> {
         self.out.addresses.clear();
         self.each(|source, context| source.begin_file(is_first, context))
@@ -81,7 +82,7 @@ impl Sources {
     }
 
     /// Calls [`Source::end_file`] of all sources. For the last file the order is reversed: a source that surrounds
-    /// others is read after these have ended.
+    /// other sources is read after they have ended.
     pub(crate) fn end_file(&mut self, is_last: bool) -> Result<()> {
         if is_last {
             self.all.reverse();
@@ -101,10 +102,10 @@ impl Sources {
         self.all.iter_mut().rev().try_for_each(|entry| entry.source.switch(false))
     }
 
-    /// Adds the figures of all sources to the closing line.
+    /// Adds the figures of all sources to the summary.
     pub(crate) fn sum_up(&self, summary: &mut Summary) {
         let own = &self.out.summary;
-        // Before Linux 6.0 only LOST records count lost samples.
+        // `own.lost` has the counts of the events since Linux 6.0. Before that, only LOST records count lost samples.
         summary.lost = own.lost.or(summary.lost);
         summary.weighted = own.weighted;
         (summary.statistics_time, summary.statistics_part) = (own.statistics_time, own.statistics_part);
@@ -119,14 +120,14 @@ impl Sources {
             match call(source.as_mut(), &mut context) {
                 Err(error) if *goes_on && !matches!(error, Error::OutputEnded) => {
                     *has_failed = true;
-                    let text = format!("{error}; the recording goes on without the data of this source");
+                    let text = format!("{error}; the recording continues, without the data that this error concerns");
                     notify(Level::Warning, &text);
                 }
                 called => called?,
             }
         }
-        // Released only after every source has had its call: until then the addresses of a program belong to no other
-        // program.
+        // Closes descriptors of released programs only after the calls to all sources: until then, no other program can
+        // have the same addresses.
         programs.let_go();
         Ok(())
     }
@@ -178,14 +179,17 @@ mod tests {
         for (error, ticks) in errors.into_iter().zip(&ticks) {
             sources.add(Ticked { error, ticks: Arc::clone(ticks) });
         }
-        assert!(sources.tick(tick).is_err(), "nothing is recorded yet");
+        assert!(sources.tick(tick).is_err(), "an error before the recording starts is returned");
         sources.go_on_without_failed();
         for _ in 0..2 {
             sources.tick(tick).unwrap();
         }
         assert_eq!(ticks.map(|ticks| ticks.load(Ordering::Relaxed)), [3, 2, 2]);
         let said = SAID.lock().unwrap();
-        assert!(said.len() == 1 && said[0].starts_with("the map is busy; the recording goes on"), "{said:?}");
+        assert!(
+            said.len() == 1 && said[0].starts_with("the map is busy; the recording continues, without"),
+            "{said:?}"
+        );
         // An error of the output ends the recording.
         sources.add(Ticked { error: || Err(Error::OutputEnded), ticks: Arc::default() });
         assert!(matches!(sources.tick(tick), Err(Error::OutputEnded)));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bprec_bpf::{BtfCache, Refs};
+use bprec_format::bpf::FunctionFilter;
 use bprec_format::bprec::state::{Session, State};
 
 use super::command::Workload;
@@ -20,15 +21,15 @@ use crate::options::caller;
 use crate::options::{self, StatOptions, StatTarget};
 use crate::sources::Outbox;
 use crate::sources::boot_clock::BootTimeOffset;
-use crate::sources::exact::{self, ExactCounters, Pattern};
+use crate::sources::exact::{self, ExactCounters, WantedFunctions};
 use crate::sources::inventory::{self, Holding, Inventory, LoadWatcher, Programs};
 use crate::sources::shared::{CounterTarget, SharedCounters, SharedOptions};
 use crate::sources::statistics::{RunStatistics, Statistics};
 use crate::sys::{self, Inherited, Signals, Waker};
 use crate::{Error, Level, Taken};
 
-/// The longest time between two readings, so that programs estimated from a part of the time are estimated every
-/// second.
+/// The longest time between two readings. Programs that are counted for only a part of the time get a new estimate at
+/// least this often.
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// The shortest interval between two readings.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -38,7 +39,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(10);
 pub struct Readings {
     /// Position of the reading in the run.
     pub moment: Moment,
-    /// Time of the reading, in nanoseconds of the clock of the states.
+    /// Time of the reading, ns, by the same clock as the times in `states`.
     pub time_ns: u64,
     /// Programs that were not in an earlier reading.
     pub programs: Vec<ProgramName>,
@@ -51,7 +52,7 @@ pub struct Readings {
 pub enum Moment {
     /// The first reading, or a reading inside an interval.
     Between,
-    /// The end of an interval that the user asked for.
+    /// The end of an interval that the user requested.
     Interval,
     /// The last reading, which may also end an interval.
     End,
@@ -77,21 +78,22 @@ pub struct Counts {
     pub command: Option<ExitStatus>,
     /// CPU time of the command in user mode and in the kernel, once it has ended.
     pub command_time: Option<(Duration, Duration)>,
-    /// True if there was a program or target to count.
+    /// True if a program matched the request. Always true if the target is not programs.
     pub matched: bool,
 }
 
 /// A count in progress; `take` receives each reading.
 struct Counting<F> {
     sources: Sources,
-    /// Set if programs are counted.
+    /// Filter on the counted programs; `None` if the target is not programs.
     wanted: Option<WantedPrograms>,
     take: F,
 }
 
 /// Counts as `options` ask, until the command ends, the duration is over, all targets have ended, or a signal (SIGINT,
-/// SIGTERM) arrives. The first signal that the kernel did not send to the command as well is passed on to the command,
-/// and counting goes on until the command ends; a second signal ends counting. `take` receives each reading.
+/// SIGTERM) arrives. With a command, the first signal does not end counting: counting goes on until the command ends,
+/// and bprec passes the signal on to the command, unless the terminal has sent it to the command, too. A second signal
+/// ends counting. `take` receives each reading.
 ///
 /// # Errors
 /// Fails if nothing can be counted, the command cannot be run, or `take` fails.
@@ -149,9 +151,9 @@ fn start(options: &StatOptions, command: Option<i32>) -> Result<(Sources, Option
     };
     let out = Outbox::collecting(session);
     let (mut sources, mut wanted) = match &options.target {
-        StatTarget::Programs(pattern) => {
-            let sources = sources_of_programs(pattern.as_deref(), options, out)?;
-            (sources, Some(WantedPrograms::new(pattern.as_deref())))
+        StatTarget::Programs(filters) => {
+            let sources = sources_of_programs(filters, options, out)?;
+            (sources, Some(WantedPrograms::new(filters)))
         }
         target => {
             let programs = Programs::new(Arc::new(BtfCache::new()), None, Vec::new());
@@ -178,14 +180,14 @@ fn start(options: &StatOptions, command: Option<i32>) -> Result<(Sources, Option
     out.states(begun)?;
     sources.switch(true)?;
     if let Some(wanted) = wanted.as_ref().filter(|wanted| !wanted.has_matched) {
-        (options.notify)(Level::Notice, &wanted.nothing_yet());
+        (options.notify)(Level::Notice, &wanted.wanted.nothing_yet());
     }
     Ok((sources, wanted))
 }
 
-fn sources_of_programs(pattern: Option<&str>, options: &StatOptions, out: Outbox) -> Result<Sources, Error> {
+fn sources_of_programs(filters: &[FunctionFilter], options: &StatOptions, out: Outbox) -> Result<Sources, Error> {
     let asked = options::Exact {
-        pattern: pattern.map(str::to_owned),
+        functions: filters.to_vec(),
         events: options.events.clone(),
         budget: options.budget,
         per_cpu: options.per_cpu,
@@ -197,7 +199,7 @@ fn sources_of_programs(pattern: Option<&str>, options: &StatOptions, out: Outbox
     let (btfs, waker) = (Arc::new(BtfCache::new()), Waker::new()?);
     let watcher = if abilities.bpf {
         let missing = |error: &Error| {
-            (options.notify)(Level::Warning, &format!("programs loaded while counting are not counted: {error}"));
+            (options.notify)(Level::Warning, &format!("BPF programs loaded from now on are not counted: {error}"));
         };
         CodeRings::unwritten(abilities, &online)
             .and_then(|rings| {
@@ -212,7 +214,7 @@ fn sources_of_programs(pattern: Option<&str>, options: &StatOptions, out: Outbox
     let mut programs = Programs::new(btfs, refs, Vec::new());
     let inventory = Inventory::start(watcher, inventory::Purpose::Counting, &mut programs, options.notify)?;
     let mut sources = Sources::new(programs, statistics, out, waker.clone(), options.notify);
-    sources.add(BootTimeOffset::default());
+    sources.add(BootTimeOffset::read());
     sources.add(inventory);
     if options.exact {
         let events = exact::open_events(&asked, options.notify, &online);
@@ -248,8 +250,8 @@ impl<F> Counting<F> {
     /// Programs and states since the last reading.
     fn readings(&mut self, moment: Moment) -> Readings {
         let mut states = self.sources.out.collected();
-        // Switching everything off takes time in which nothing is counted, so the last reading has the time of its
-        // counts.
+        // Switching everything off takes time in which nothing is counted, so the last reading has the time at which
+        // its counts were read.
         let read_at_ns = states.iter().filter(|_| moment == Moment::End).filter_map(read_at_ns).max();
         let time_ns = read_at_ns.unwrap_or_else(sys::monotonic_ns);
         let mut programs = Vec::new();
@@ -301,33 +303,28 @@ fn shared(target: &StatTarget, options: &StatOptions, command: Option<i32>) -> S
     SharedCounters::new(asked, command, words)
 }
 
-/// The programs that the user asked for.
+/// The programs that the user requested.
 #[derive(Debug)]
 struct WantedPrograms {
-    asked: Option<String>,
-    pattern: Pattern,
+    wanted: WantedFunctions,
     /// Ids and load times of matching programs that are loaded.
     keys: HashSet<(u32, u64)>,
     /// Ids and load times of other programs. Names do not change and are costly to find (they need the BTF of the
     /// program), so each program is compared once.
     others: HashSet<(u32, u64)>,
-    /// At least one program has matched.
+    /// True once a program has matched.
     has_matched: bool,
-    /// All programs are asked for by id.
-    only_ids: bool,
     /// Matching programs that were found since the last reading.
     new: Vec<ProgramName>,
 }
 
 impl WantedPrograms {
-    fn new(pattern: Option<&str>) -> WantedPrograms {
+    fn new(filters: &[FunctionFilter]) -> WantedPrograms {
         WantedPrograms {
-            asked: pattern.map(str::to_owned),
-            pattern: Pattern::new(pattern),
+            wanted: WantedFunctions::new(filters),
             keys: HashSet::new(),
             others: HashSet::new(),
             has_matched: false,
-            only_ids: pattern.is_some() && ids(pattern).all(|id| id.is_some()),
             new: Vec::new(),
         }
     }
@@ -339,7 +336,7 @@ impl WantedPrograms {
             if self.keys.contains(&key) || self.others.contains(&key) {
                 continue;
             }
-            if !self.pattern.matches(known) {
+            if !self.wanted.matches(known) {
                 self.others.insert(key);
             } else {
                 self.keys.insert(key);
@@ -352,24 +349,17 @@ impl WantedPrograms {
         }
     }
 
-    /// Checks that a program exists for each id that was asked for. A program with such an id cannot be loaded later.
+    /// Checks that a program exists for each requested id: counting does not wait for an id that may be used later.
     fn check_ids(&self) -> Result<(), Error> {
-        match ids(self.asked.as_deref()).flatten().find(|id| !self.keys.iter().any(|(known, _)| known == id)) {
-            Some(id) => {
-                Err(Error::Other(format!("there is no BPF program with id {id} (bpftool prog list shows them)")))
-            }
+        match self.wanted.ids().find(|id| !self.keys.iter().any(|(known, _)| known == id)) {
+            Some(id) => Err(Error::Other(format!(
+                "there is no BPF program with id {id} (bpftool prog list shows all programs)"
+            ))),
             None => Ok(()),
         }
     }
 
-    fn nothing_yet(&self) -> String {
-        match &self.asked {
-            Some(pattern) => format!("no program matches {pattern} yet"),
-            None => "there is no program to count yet".to_owned(),
-        }
-    }
-
-    /// Reduces a state to the data of the wanted programs; returns false if nothing is left.
+    /// Reduces a state to the data of the wanted programs; returns false if no data remains.
     fn keeps(&mut self, state: &mut State) -> bool {
         match state {
             State::RunStats(stats) => {
@@ -381,16 +371,11 @@ impl WantedPrograms {
                 self.others.remove(&key);
                 self.keys.remove(&key)
             }
-            // A program that was unloaded before its name was read may have matched.
-            State::Missed(_) => !self.only_ids,
+            // Kept unless only ids are wanted: a program that was unloaded before its name was read may have had a
+            // matching name.
+            State::Missed(_) => !self.wanted.has_only_ids(),
             State::Program(_) => false,
             _ => true,
         }
     }
-}
-
-/// Items of a pattern: `Some` id for an item that is a number, else `None`.
-fn ids(pattern: Option<&str>) -> impl Iterator<Item = Option<u32>> {
-    let programs = pattern.into_iter().flat_map(|pattern| pattern.split(','));
-    programs.map(|part| part.split(':').next().unwrap_or(part).trim().parse().ok())
 }

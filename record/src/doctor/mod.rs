@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bprec_bpf::Profiler;
 use bprec_format::{AttrFlags, EventAttr, event_type, software};
-use bprec_host::{Capability, mounts_of_type, sysctl_number};
+use bprec_host::{Answer, Capability, mounts_of_type, sysctl_number};
 use rustix::process::{Resource, getrlimit};
 
 use crate::events::{Abilities, machine};
@@ -19,7 +19,7 @@ use crate::sys;
 const DEFAULT_FREQUENCY: i64 = 4000;
 /// Default ring size that the kernel allows a user without privilege, KiB.
 const DEFAULT_RING_KIB: i64 = 516;
-/// Limit of locked memory below which the recorder's own BPF programs may not fit.
+/// Locked memory that the recorder's own BPF programs need; a lower limit may be too small.
 const LOCKED_BYTES: u64 = 64 << 20;
 
 /// Status of an ability.
@@ -40,7 +40,7 @@ pub enum Status {
 pub struct Finding {
     /// Ability that the check tried.
     pub name: &'static str,
-    /// Its status.
+    /// Status of the ability.
     pub status: Status,
     /// Description of the result.
     pub found: String,
@@ -100,11 +100,11 @@ fn sampling() -> Finding {
     let (found, limit) = if open_clock(-1, cpu, false).is_ok() {
         ("all CPUs".to_owned(), None)
     } else if open_clock(0, -1, false).is_ok() {
-        ("your own processes, kernel included".to_owned(), Some(Limit::OwnTasksOnly))
+        ("only your own processes, in user space and kernel".to_owned(), Some(Limit::OwnTasksOnly))
     } else {
         match open_clock(0, -1, true) {
-            Ok(()) => ("your own processes, in user space".to_owned(), Some(Limit::UserSpaceOnly)),
-            Err(error) => (format!("perf_event_open: {error}"), Some(Limit::NoEvents)),
+            Ok(()) => ("only your own processes, only in user space".to_owned(), Some(Limit::UserSpaceOnly)),
+            Err(error) => (format!("perf_event_open: {}", Answer(&error)), Some(Limit::NoEvents)),
         }
     };
     Finding::new("sampling", found + &level, limit)
@@ -119,7 +119,7 @@ fn pmu() -> Finding {
             Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
                 Finding::new("hardware counters", "none", Some(Limit::NoPmu))
             }
-            _ => Finding::unknown("hardware counters", format!("perf_event_open: {error}")),
+            _ => Finding::unknown("hardware counters", format!("perf_event_open: {}", Answer(&error))),
         },
     }
 }
@@ -131,9 +131,9 @@ fn capabilities() -> [Finding; 4] {
         true => Finding::new(name, "held in a user namespace only, which is not enough", Some(limit)),
         false => Finding::new(name, "missing", Some(limit)),
     };
-    // A capability that implies another one replaces it.
+    // CAP_SYS_ADMIN includes CAP_PERFMON and CAP_BPF.
     let or_admin = |name, capability: Capability, limit| match Capability::SYS_ADMIN.is_effective() && is_real {
-        true if !capability.is_effective() => Finding::new(name, "missing; CAP_SYS_ADMIN implies it", None),
+        true if !capability.is_effective() => Finding::new(name, "missing, but CAP_SYS_ADMIN includes it", None),
         _ => held(name, capability, limit),
     };
     [
@@ -144,7 +144,7 @@ fn capabilities() -> [Finding; 4] {
     ]
 }
 
-/// Tries to query the programs of others and to load a program.
+/// Tries to query programs of other processes, and to load a program.
 fn programs() -> Vec<Finding> {
     let access = bprec_bpf::access();
     let mut findings: Vec<Finding> = [
@@ -184,8 +184,7 @@ fn programs() -> Vec<Finding> {
         .filter_map(|name| Some(format!("bpf_jit_{name} {}", jit(name)?)))
         .collect();
     findings.push(match said.is_empty() {
-        // Only root can read these settings.
-        true => Finding::unknown("JIT compiler", "its settings cannot be read"),
+        true => Finding::unknown("JIT compiler", "only root can read the settings"),
         false => Finding::new("JIT compiler", said.join(", "), limit),
     });
     findings
@@ -194,7 +193,7 @@ fn programs() -> Vec<Finding> {
 fn trampolines() -> Finding {
     let name = "trampolines";
     if Profiler::unsafe_here().is_some() {
-        return Finding::new(name, "not tried on this kernel", Some(Limit::TrampolinesUntried));
+        return Finding::new(name, "not tried: this kernel is older than Linux 6.1", Some(Limit::TrampolinesUntried));
     }
     match Profiler::load(&[], 0, machine::present_cpus()) {
         Ok(profiler) if profiler.has_sessions() => Finding::new(name, "fsession", None),
@@ -207,7 +206,7 @@ fn trampolines() -> Finding {
 
 fn lockdown() -> Finding {
     let Ok(text) = fs::read_to_string("/sys/kernel/security/lockdown") else {
-        return Finding::unknown("lockdown", "unknown (securityfs not mounted, or no lockdown in the kernel)");
+        return Finding::unknown("lockdown", "unknown (securityfs is not mounted, or the kernel has no lockdown)");
     };
     let mode = text.split(['[', ']']).nth(1).unwrap_or("none").to_owned();
     let limit = (mode == "confidentiality").then_some(Limit::Confidential);
@@ -218,7 +217,7 @@ fn btf() -> Finding {
     let path = "/sys/kernel/btf/vmlinux";
     match fs::File::open(path) {
         Ok(_) => Finding::new("kernel types (BTF)", path, None),
-        Err(error) => Finding::new("kernel types (BTF)", format!("{path}: {error}"), Some(Limit::NoBtf)),
+        Err(error) => Finding::new("kernel types (BTF)", format!("{path}: {}", Answer(&error)), Some(Limit::NoBtf)),
     }
 }
 
@@ -247,14 +246,14 @@ fn rate() -> Finding {
 fn locked_memory() -> Finding {
     let limit = getrlimit(Resource::Memlock).current;
     let found = limit.map_or_else(|| "unlimited".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
-    // Kernels since 5.11 charge maps to the cgroup.
+    // Since Linux 5.11 maps are charged to the memory cgroup, not to the limit of locked memory.
     if bprec_host::kernel_version() >= (5, 11) {
         return Finding::new("locked memory", format!("{found}; not needed since Linux 5.11"), None);
     }
     Finding::new("locked memory", found, limit.is_some_and(|bytes| bytes < LOCKED_BYTES).then_some(Limit::LittleMemory))
 }
 
-/// Checks for a mount of a whole file system.
+/// Looks for a mount of a file system of type `kind`; a bind mount of a subdirectory does not count.
 fn mounted(name: &'static str, kind: &[u8], limit: Limit) -> Finding {
     match mounts_of_type(kind) {
         Ok(places) => match places.first() {

@@ -43,7 +43,7 @@ struct CodeRingsState {
 struct CodeRing {
     event: Arc<OwnedFd>,
     ring: Ring,
-    /// Id to put into the records. It replaces the event's own id, which is not in the file.
+    /// Id to put into the records in place of the event's own id, which is not in the file. `None` keeps the own id.
     id: Option<u64>,
 }
 
@@ -64,8 +64,9 @@ impl CodeRings {
         }
         if least_bytes < RING_BYTES {
             let text = format!(
-                "each ring for loads of BPF programs has {} KiB instead of {} KiB, by the limit of locked memory; many loads at once may be \
-                 missed. Raise it (ulimit -l), give smaller rings (-m), or CAP_IPC_LOCK",
+                "the limit of locked memory shrinks each ring for loads of BPF programs to {} KiB, from {} KiB: if many \
+                 programs load at once, bprec may miss some. Raise the limit (ulimit -l), use smaller rings for samples \
+                 (-m), or run bprec with CAP_IPC_LOCK",
                 least_bytes / 1024,
                 RING_BYTES / 1024
             );
@@ -94,12 +95,8 @@ impl CodeRings {
     /// # Errors
     /// Fails if the kernel refuses the event or its ring.
     pub(crate) fn open(&self, cpu: u32) -> Result<()> {
-        let event = sys::perf_event_open(&self.attr, -1, cpu as i32).map_err(|answer| Error::Syscall {
-            call: "perf_event_open",
-            object: format!("loads on cpu {cpu}"),
-            answer,
-            remedy: String::new(),
-        })?;
+        let event = sys::perf_event_open(&self.attr, -1, cpu as i32)
+            .map_err(Error::refused("perf_event_open", format!("loads on cpu {cpu}")))?;
         self.insert(cpu, Arc::new(event), self.id).map(drop)
     }
 
@@ -119,7 +116,7 @@ impl CodeRings {
         }
     }
 
-    /// Drops the ring of a CPU that went offline. [`CodeRings::take`] has read all of its records before.
+    /// Drops the ring of a CPU that went offline. The caller must have read its last records with [`CodeRings::take`].
     pub(crate) fn remove(&self, cpu: u32) {
         self.state().rings.remove(&cpu);
     }
@@ -144,7 +141,7 @@ impl CodeRings {
     }
 
     /// Copies the records in the rings to the output and for the watcher, and fixes their trailers. The records are
-    /// sent while the lock is held, so a round that ends later has them before its end.
+    /// sent while the lock is held, so that they precede the end of the current round.
     ///
     /// # Errors
     /// Fails if the output has ended.
@@ -208,8 +205,8 @@ mod tests {
 
     use super::*;
 
-    /// The kernel sends no wakeup for an event of a CPU that is offline, so a descriptor that is still held is useless.
-    /// Needs a real kernel and root.
+    /// The kernel sends no wakeup for an event of an offline CPU, so the descriptor of the event must be dropped with the ring. Needs a real kernel
+    /// and root.
     #[test]
     fn the_event_of_a_cpu_goes_with_its_ring() {
         let Some(rings) = Abilities::probe().ok().and_then(|abilities| CodeRings::unwritten(abilities, &[0]).ok())

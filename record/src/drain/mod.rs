@@ -4,21 +4,21 @@
 //! free buffer, the records stay in the rings.
 
 mod code;
+mod file_ids;
 mod ring;
 mod rings;
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(crate) use code::CodeRings;
+use file_ids::FileIds;
 #[cfg(test)]
 pub(crate) use ring::Ring;
 use ring::Unread;
-pub(crate) use rings::Rings;
+pub(crate) use rings::{CpuRings, Rings};
 
-use crate::events::OpenEvents;
 use crate::output::{DrainAccount, Message, Next, Queue};
 use crate::sys::{self, Waker};
 use crate::{Error, Result};
@@ -29,22 +29,30 @@ const DRAIN_EVERY: Duration = Duration::from_millis(200);
 /// Handle of the drain thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    requests: Option<SyncSender<Request>>,
-    waker: Waker,
+    requests: DrainRequests,
     thread: Option<JoinHandle<(DrainAccount, Result<()>)>>,
 }
 
-/// Request to end a round. `done` is answered when the round is on its way to the output.
+/// Sends requests to the drain.
+#[derive(Debug, Clone)]
+pub(crate) struct DrainRequests {
+    sender: SyncSender<(Request, SyncSender<()>)>,
+    waker: Waker,
+}
+
+/// Request to the drain.
 #[derive(Debug)]
-struct Request {
-    /// The next file, if the round also ends the current file.
-    next: Option<Box<Next>>,
-    done: SyncSender<()>,
+enum Request {
+    /// End the round, and also the file if another one follows. Answered when the round is on its way to the output.
+    EndRound(Option<Box<Next>>),
+    /// Read the rings of a CPU from now on, instead of the rings that the CPU had before.
+    Add(CpuRings),
+    /// End the file and the thread.
+    End,
 }
 
 /// State of the thread.
 struct Drainer {
-    opened: Arc<OpenEvents>,
     rings: Rings,
     queue: Queue,
     account: DrainAccount,
@@ -64,15 +72,9 @@ impl Drain {
     ///
     /// # Errors
     /// Fails if no thread can be created.
-    pub(crate) fn start(
-        opened: Arc<OpenEvents>,
-        rings: Rings,
-        queue: Queue,
-        waker: Waker,
-        ended: Waker,
-    ) -> Result<Drain> {
-        let (requests, received) = sync_channel(1);
-        let mut drainer = Drainer { opened, rings, queue, account: DrainAccount::default() };
+    pub(crate) fn start(rings: Rings, queue: Queue, waker: Waker, ended: Waker) -> Result<Drain> {
+        let (sender, received) = sync_channel(1);
+        let mut drainer = Drainer { rings, queue, account: DrainAccount::default() };
         let woken = waker.clone();
         let thread = sys::spawn("bprec-drain", move || {
             // Without the right to a higher priority, the drain runs at the normal priority.
@@ -81,7 +83,7 @@ impl Drain {
             ended.wake();
             (drainer.account, outcome)
         })?;
-        Ok(Drain { requests: Some(requests), waker, thread: Some(thread) })
+        Ok(Drain { requests: DrainRequests { sender, waker }, thread: Some(thread) })
     }
 
     /// Ends a round after the records that were sent and the records in the rings. Counts that the caller reads
@@ -90,32 +92,47 @@ impl Drain {
     /// # Errors
     /// Fails if the output has ended, as [`Drain::switch`] does.
     pub(crate) fn end_round(&self) -> Result<()> {
-        self.request(None)
+        self.requests.request(Request::EndRound(None))
     }
 
     /// Writes everything that is sent from here on into another file. The current file ends after the records that were
     /// sent before and the records in the rings.
     pub(crate) fn switch(&self, next: Next) -> Result<()> {
-        self.request(Some(Box::new(next)))
+        self.requests.request(Request::EndRound(Some(Box::new(next))))
     }
 
-    fn request(&self, next: Option<Box<Next>>) -> Result<()> {
-        let (done, receive) = sync_channel(1);
-        let requests = self.requests.as_ref().ok_or(Error::OutputEnded)?;
-        requests.send(Request { next, done }).map_err(|_| Error::OutputEnded)?;
-        self.waker.wake();
-        receive.recv().map_err(|_| Error::OutputEnded)
+    /// Sender of requests, for sources that keep a copy of it.
+    pub(crate) fn requests(&self) -> &DrainRequests {
+        &self.requests
     }
 
-    /// Sends everything in the rings and ends the thread. Also returns the error of the thread, if there was one.
+    /// Sends everything in the rings and ends the thread. Returns the statistics of draining, and the result of the
+    /// thread.
     ///
     /// # Errors
     /// Fails if the thread panicked.
     pub(crate) fn finish(&mut self) -> Result<(DrainAccount, Result<()>)> {
-        self.requests = None;
-        self.waker.wake();
-        let failed = || Error::Other("the thread that drains the rings failed".to_owned());
+        // The request fails if the thread has ended already; `join` returns the error of the thread.
+        drop(self.requests.request(Request::End));
+        let failed = || Error::Other("bprec's thread that drains the ring buffers failed".to_owned());
         self.thread.take().ok_or_else(failed)?.join().map_err(|_| failed())
+    }
+}
+
+impl DrainRequests {
+    /// Has the drain read the rings of a CPU, instead of the rings that the CPU had before.
+    ///
+    /// # Errors
+    /// Fails if the output has ended.
+    pub(crate) fn add(&self, rings: CpuRings) -> Result<()> {
+        self.request(Request::Add(rings))
+    }
+
+    fn request(&self, request: Request) -> Result<()> {
+        let (done, receive) = sync_channel(1);
+        self.sender.send((request, done)).map_err(|_| Error::OutputEnded)?;
+        self.waker.wake();
+        receive.recv().map_err(|_| Error::OutputEnded)
     }
 }
 
@@ -128,33 +145,22 @@ impl Drop for Drain {
 }
 
 impl Drainer {
-    /// Drains until the sender of requests is dropped.
-    fn drain(&mut self, requests: &Receiver<Request>, waker: &Waker) -> Result<()> {
-        let writers_of_rings = self.rings.writers(&self.opened);
-        let mut writers: Vec<_> = writers_of_rings.iter().map(|writers| writers.iter()).collect();
-        let mut fds = vec![sys::poll_in(waker)];
-        fds.extend(writers.iter_mut().map(|writers| writers.next().map_or(sys::poll_in(waker), sys::poll_in)));
+    /// Drains until [`Request::End`].
+    fn drain(&mut self, requests: &Receiver<(Request, SyncSender<()>)>, waker: &Waker) -> Result<()> {
         let mut last = Instant::now();
         loop {
-            let wait = (last + DRAIN_EVERY).saturating_duration_since(Instant::now());
-            sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
-                call: "poll",
-                object: "rings".to_owned(),
-                answer,
-                remedy: String::new(),
-            })?;
-            // The task has ended or the CPU went offline. From here on the next event that writes to the same ring is
-            // polled.
-            for (fd, writers) in fds[1..].iter_mut().zip(&mut writers).filter(|(fd, _)| sys::is_hung_up(fd)) {
-                *fd = writers.next().map_or(sys::poll_in(waker), sys::poll_in);
-            }
+            self.rings.wait(waker, (last + DRAIN_EVERY).saturating_duration_since(Instant::now()))?;
             waker.take();
             let now = Instant::now();
             self.account.wakeups += 1;
             self.account.longest_gap = self.account.longest_gap.max(now - std::mem::replace(&mut last, now));
             match requests.try_recv() {
-                Ok(Request { next, done }) => {
-                    self.end_round(next)?;
+                Ok((request, done)) => {
+                    match request {
+                        Request::EndRound(next) => self.end_round(next)?,
+                        Request::Add(rings) => self.add(rings)?,
+                        Request::End => return self.end_file(),
+                    }
                     // The requester may be gone if the recording is being given up.
                     let _ = done.send(());
                 }
@@ -166,7 +172,7 @@ impl Drainer {
         }
     }
 
-    /// Ends a round, and also the file if another one follows.
+    /// Ends a round, and also the file if another file follows.
     fn end_round(&mut self, next: Option<Box<Next>>) -> Result<()> {
         let Some(mut next) = next else {
             self.copy_rings(true)?;
@@ -175,6 +181,15 @@ impl Drainer {
         self.end_file()?;
         next.account = std::mem::take(&mut self.account);
         self.queue.push(Message::Next(next))
+    }
+
+    /// Reads the last records of the rings that a CPU had, and takes its new rings in their place.
+    fn add(&mut self, rings: CpuRings) -> Result<()> {
+        self.copy_rings(true)?;
+        let Some(mut before) = self.rings.replace(rings) else { return Ok(()) };
+        let mut newest = Vec::new();
+        self.account.add_overrun(before.take_newest(&mut newest)?);
+        if newest.is_empty() { Ok(()) } else { self.queue.push(Message::Ring(newest)) }
     }
 
     /// Adds the last records of a file: the samples of overwritten rings, and the side-band records of the same time.
@@ -192,7 +207,7 @@ impl Drainer {
     fn copy_rings(&mut self, is_due: bool) -> Result<bool> {
         let Drainer { rings, queue, account, .. } = self;
         let mut copies = Copies { queue, account, is_due, buffer: Vec::new() };
-        let has_all = rings.take_main(|unread| copies.copy(unread))?;
+        let has_all = rings.take_main(|unread, ids| copies.copy(unread, ids))?;
         copies.send()?;
         account.add_overrun(rings.take_code(queue)?);
         Ok(has_all)
@@ -201,15 +216,17 @@ impl Drainer {
 
 impl Copies<'_> {
     /// Copies the records of a ring; returns false if there is no buffer for them.
-    fn copy(&mut self, unread: &Unread<'_>) -> Result<bool> {
+    fn copy(&mut self, unread: &Unread<'_>, ids: &FileIds) -> Result<bool> {
         if self.buffer.len() + unread.len() > self.buffer.capacity() {
             self.send()?;
             let Some(buffer) = self.queue.buffer(unread.len(), self.is_due) else { return Ok(false) };
             self.buffer = buffer;
         }
         self.account.add_overrun(unread.overrun_bytes);
+        let start = self.buffer.len();
         self.buffer.extend_from_slice(unread.first);
         self.buffer.extend_from_slice(unread.second);
+        ids.put_into(&mut self.buffer[start..]);
         Ok(true)
     }
 

@@ -82,7 +82,7 @@ impl Ring {
         let head = self.control(DATA_HEAD).load(Ordering::Acquire);
         let len = head.wrapping_sub(self.tail) as usize;
         if len > self.data_bytes {
-            // The position is lost; reading goes on at the head.
+            // The position is lost; reading continues at the head.
             return Unread { first: &[], second: &[], head, overrun_bytes: len as u64 };
         }
         let start = self.tail as usize & (self.data_bytes - 1);
@@ -143,7 +143,8 @@ impl BackwardRing {
             let size = u16::from_ne_bytes([header[6], header[7]]);
             let is_header = usize::from(size) >= RECORD_HEADER_BYTES;
             if !is_header || bytes + usize::from(size) > limit {
-                // In an overwritten ring the oldest whole record is followed by the rest of the record before it.
+                // In an overwritten ring, the oldest whole record is followed by the rest of a still older record. This
+                // rest does not count as passed over.
                 let is_cut_off = is_header && written > limit;
                 passed_over = if is_cut_off { 0 } else { limit - bytes };
                 break;
@@ -239,7 +240,7 @@ mod tests {
     fn what_wraps_is_there_in_two_parts() {
         let mut ring = Ring::in_memory(ring_bytes());
         let size = ring_bytes() as u64;
-        // All bytes but 16 have been read before.
+        // The reader has read all bytes except the last 16.
         ring.consume(size - 16);
         let written = record(48, 7);
         ring.write(size - 16, &written);
@@ -257,7 +258,7 @@ mod tests {
         let mut ring = Ring::in_memory(ring_bytes());
         let size = ring_bytes() as u64;
         ring.consume(96);
-        // A full ring.
+        // The ring is full.
         ring.set_head(96 + size);
         assert_eq!((ring.unread().len() as u64, ring.unread().overrun_bytes), (size, 0));
         ring.set_head(96 + size + 8);
@@ -283,8 +284,7 @@ mod tests {
         ring.push(std::slice::from_ref(&three));
         records.clear();
         assert_eq!((ring.read(&mut records), records), (0, three));
-        // More records than the ring holds: the oldest are gone, and the rest of a half-overwritten record does not
-        // count as passed over.
+        // More records than fit into the ring: the oldest are overwritten, and the rest of a half-overwritten record does not count as skipped bytes.
         let many: Vec<Vec<u8>> = (0..=ring_bytes() / 40).map(|index| record(40, index as u8)).collect();
         ring.push(&many);
         let mut records = Vec::new();
@@ -303,12 +303,12 @@ mod tests {
             let mut records = Vec::new();
             assert_eq!(ring.read(&mut records), 32 + 16, "size {size}");
             assert_eq!(records, newest);
-            // Later records can still be read.
+            // The reader can still read later records.
             ring.push(&[record(8, 5)]);
             records.clear();
             assert_eq!((ring.read(&mut records), records), (0, record(8, 5)));
         }
-        // A damaged size in a ring that was also overwritten.
+        // A record with a damaged size, in a ring that was also overwritten.
         let mut ring = BackwardRing::in_memory(ring_bytes());
         ring.push(&vec![record(64, 0); ring_bytes() / 64]);
         let mut damaged = record(64, 1);

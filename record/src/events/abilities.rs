@@ -18,8 +18,6 @@ pub(crate) struct Abilities {
     pub(crate) cgroup: bool,
     /// KSYMBOL and BPF_EVENT records (Linux 5.1).
     pub(crate) bpf: bool,
-    /// Events can use a clock other than the scheduler's (Linux 4.1).
-    pub(crate) clock: bool,
 }
 
 impl Abilities {
@@ -28,8 +26,8 @@ impl Abilities {
     /// # Errors
     /// Fails if not even an event without any of the abilities can be opened.
     pub(crate) fn probe() -> io::Result<Abilities> {
-        let all = Abilities { lost: true, build_id: true, cgroup: true, bpf: true, clock: true };
-        let none = Abilities { lost: false, build_id: false, cgroup: false, bpf: false, clock: false };
+        let all = Abilities { lost: true, build_id: true, cgroup: true, bpf: true };
+        let none = Abilities { lost: false, build_id: false, cgroup: false, bpf: false };
         if all.try_out().is_ok() {
             return Ok(all);
         }
@@ -39,7 +37,6 @@ impl Abilities {
             build_id: Abilities { build_id: true, ..none }.try_out().is_ok(),
             cgroup: Abilities { cgroup: true, ..none }.try_out().is_ok(),
             bpf: Abilities { bpf: true, ..none }.try_out().is_ok(),
-            clock: Abilities { clock: true, ..none }.try_out().is_ok(),
         })
     }
 
@@ -55,20 +52,17 @@ impl Abilities {
     /// Attributes that all events have in common: sample fields for task, time and CPU, and the clock.
     pub(crate) fn base(self) -> EventAttr {
         let mut attr = EventAttr {
-            // IP is included although no dummy event has one: perf script looks only at the first event of each type to
-            // find out what it can print, and gives up on other fields.
+            // IP is included although a dummy event has no address: perf script decides by the first event of each type
+            // which fields it can print, and fails if other events of this type have more.
             sample_type: [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU]
                 .into_iter()
                 .fold(SampleType::IDENTIFIER, SampleType::with),
-            flags: AttrFlags::SAMPLE_ID_ALL,
+            flags: AttrFlags::SAMPLE_ID_ALL.with(AttrFlags::USE_CLOCKID),
+            clockid: sys::CLOCK_MONOTONIC,
             ..EventAttr::default()
         };
         if self.lost {
             attr.read_format = ReadFormat::LOST;
-        }
-        if self.clock {
-            attr.flags = attr.flags.with(AttrFlags::USE_CLOCKID);
-            attr.clockid = sys::CLOCK_MONOTONIC;
         }
         attr
     }
@@ -114,7 +108,7 @@ impl Abilities {
         attr
     }
 
-    /// The event whose samples carry `bprec:state`. It is opened for its id only and never enabled.
+    /// The event for `bprec:state`: the states are its samples. The event is opened for its id only and never enabled.
     pub(crate) fn state(self) -> EventAttr {
         let base = self.base();
         EventAttr {
@@ -142,7 +136,6 @@ impl Abilities {
             (self.build_id, Limit::NoBuildIds),
             (self.cgroup, Limit::NoCgroups),
             (self.bpf, Limit::NoBpfEvents),
-            (self.clock, Limit::NoClock),
         ]
         .into_iter()
         .filter(|(there, _)| !there)

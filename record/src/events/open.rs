@@ -3,13 +3,13 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bprec_format::{AttrFlags, EventAttr, FileAttr, SampleType};
 
 use super::abilities::Abilities;
+use super::counters::cpus_of;
 use super::sampling::{self, Sampler};
-use super::syntax::groups::cpus_of;
 use super::targets::CpuThreadTargets;
 use crate::limits::Limit;
 use crate::{Error, Level, Options, Result, sys};
@@ -17,11 +17,13 @@ use crate::{Error, Level, Options, Result, sys};
 /// The open events of one recording. The drain owns the rings into which they write.
 #[derive(Debug)]
 pub(crate) struct OpenEvents {
-    /// Events in the order of the file: sampling events, events of user programs, side band, `bprec:state`,
+    /// Events in the order of the file: sampling events, events for the user's BPF programs, side band, `bprec:state`,
     /// `bprec:sampler`.
     pub(crate) events: Vec<OpenEvent>,
-    /// One descriptor per event, task and CPU.
-    pub(crate) fds: Vec<EventFd>,
+    /// One descriptor per event, task and CPU. Descriptors change when a CPU comes back online.
+    fds: Mutex<Vec<EventFd>>,
+    /// Targets of the sampling events.
+    targets: CpuThreadTargets,
     /// Number of the main sampling events; the events of user programs follow.
     samplers: usize,
     /// Index of the first side-band event. The events before it are the ones that sample.
@@ -43,24 +45,52 @@ pub(crate) struct OpenEvent {
     pub(crate) name: String,
     /// Attributes and ids of the event.
     pub(crate) file: FileAttr,
+    /// True if the event is open on the targets of the recording, false if it is open on whole CPUs.
+    follows_targets: bool,
+    /// CPUs of the event's PMU; `None` if the event can be opened on every CPU.
+    cpus: Option<Vec<u32>>,
 }
 
 impl OpenEvent {
     /// Creates an event that has no ids yet.
     pub(crate) fn new(name: String, attr: EventAttr) -> OpenEvent {
-        OpenEvent { name, file: FileAttr { attr, ids: Vec::new() } }
+        OpenEvent { name, file: FileAttr { attr, ids: Vec::new() }, follows_targets: false, cpus: None }
     }
 }
 
 /// Descriptor of an event for one task and CPU.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct EventFd {
     pub(crate) fd: Arc<OwnedFd>,
     /// Index of the event in [`OpenEvents::events`].
     pub(crate) event: usize,
+    /// Id of the event in the file. A descriptor that replaces another has an id of its own, which is not in the file.
     pub(crate) id: u64,
     /// CPU of the descriptor; −1 if it follows a task on all CPUs.
     pub(crate) cpu: i32,
+    /// Sums over the descriptors that this one replaces: value of the event, and number of lost samples.
+    replaced: (u64, u64),
+}
+
+/// Events of a CPU that were opened again, still disabled.
+#[derive(Debug)]
+pub(crate) struct ReopenedCpu {
+    pub(crate) cpu: u32,
+    /// Descriptors of the CPU, with their indices in [`OpenEvents::fds`].
+    pub(crate) fds: Vec<(usize, EventFd)>,
+    /// Pairs of the id that the kernel gave a descriptor and the id of the event in the file.
+    pub(crate) ids: Vec<(u64, u64)>,
+}
+
+impl EventFd {
+    /// Value of the event, and its lost samples if the kernel counts them.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses to read the event.
+    pub(crate) fn counts(&self) -> io::Result<(u64, Option<u64>)> {
+        let (value, lost) = sys::read_counter(self.fd.as_fd())?;
+        Ok((value + self.replaced.0, lost.map(|lost| lost + self.replaced.1)))
+    }
 }
 
 /// Origin of the samples that an event carries.
@@ -72,7 +102,7 @@ pub(crate) enum SampleRole {
     BpfSampler,
     /// Samples of the user's BPF programs.
     UserProgram,
-    /// No samples that are counted.
+    /// Samples of the event are not counted.
     Other,
 }
 
@@ -86,7 +116,7 @@ impl OpenEvents {
             let cpus = cpus_of(&sampler.spec, &targets.cpus);
             let places = targets.places();
             let (Some(place), Some(cpu)) = (places.first(), cpus.first()) else {
-                let problem = format!("the PMU of the event counts on none of the CPUs {:?}", targets.cpus);
+                let problem = format!("the event's PMU cannot count on any of the selected CPUs {:?}", targets.cpus);
                 return Err(Error::Event { event: sampler.spec.name.clone(), problem });
             };
             // The first thread may have ended already; any other thread serves as well.
@@ -102,7 +132,8 @@ impl OpenEvents {
 
         let mut opened = OpenEvents {
             events: Vec::new(),
-            fds: Vec::new(),
+            fds: Mutex::default(),
+            targets: targets.clone(),
             samplers: samplers.len(),
             side_band: 0,
             code: None,
@@ -138,7 +169,9 @@ impl OpenEvents {
         self.events.push(OpenEvent::new(bprec_format::bprec::state::EVENT_NAME.to_owned(), attr));
         self.add(fd, self.state, -1)?;
         if options.bpf_sampler.is_some() {
-            self.open_sampler_output(abilities, targets)?;
+            let name = bprec_format::bprec::sampler::EVENT_NAME;
+            // The sampling program writes into the event of its CPU, whatever the task.
+            self.sampler_output = Some(self.open_on_cpus(name, abilities.output(), &[-1], &targets.cpus)?);
         }
         Ok(())
     }
@@ -152,15 +185,73 @@ fn is_gone(error: &Error) -> bool {
 impl OpenEvents {
     /// Adds an opened event and returns the index of its descriptor.
     pub(crate) fn add(&mut self, fd: OwnedFd, event: usize, cpu: i32) -> Result<usize> {
-        let id = sys::event_id(fd.as_fd()).map_err(|answer| Error::Syscall {
-            call: "ioctl(PERF_EVENT_IOC_ID)",
-            object: self.events[event].name.clone(),
-            answer,
-            remedy: String::new(),
-        })?;
+        let id = self.id_of(&fd, event)?;
         self.events[event].file.ids.push(id);
-        self.fds.push(EventFd { fd: Arc::new(fd), event, id, cpu });
-        Ok(self.fds.len() - 1)
+        let mut fds = self.fds();
+        fds.push(EventFd { fd: Arc::new(fd), event, id, cpu, replaced: (0, 0) });
+        Ok(fds.len() - 1)
+    }
+
+    /// Id that the kernel gave a descriptor of an event.
+    fn id_of(&self, fd: &OwnedFd, event: usize) -> Result<u64> {
+        sys::event_id(fd.as_fd()).map_err(Error::refused("ioctl(PERF_EVENT_IOC_ID)", &self.events[event].name))
+    }
+
+    /// Descriptors of all events.
+    pub(crate) fn fds(&self) -> MutexGuard<'_, Vec<EventFd>> {
+        // A panic leaves the list consistent: each change is complete before the next can fail.
+        self.fds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the events of a CPU again, disabled, after the CPU came online. Events on the targets are opened only if
+    /// `samples` is true; if they are bound to tasks, they are never opened again, because they outlive the CPU. The
+    /// rings of code open their own event.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses an event; the descriptors are unchanged then.
+    pub(crate) fn reopen(&self, cpu: u32, samples: bool) -> Result<ReopenedCpu> {
+        let mut fds = self.fds();
+        let mut next = fds.len();
+        let mut reopened = ReopenedCpu { cpu, fds: Vec::new(), ids: Vec::new() };
+        for (event, OpenEvent { name, file, follows_targets, cpus }) in self.events.iter().enumerate() {
+            let place = match follows_targets {
+                true if self.targets.binding.tasks || !samples => continue,
+                true => self.targets.places().first().copied().unwrap_or(-1),
+                false if Some(event) == self.code || event == self.state => continue,
+                false if event == self.side_band && !self.side_band_everywhere => continue,
+                false => -1,
+            };
+            let before = fds.iter().enumerate().find(|(_, it)| (it.event, it.cpu) == (event, cpu as i32));
+            if before.is_none() && cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu)) {
+                continue;
+            }
+            let attr = EventAttr { flags: file.attr.flags.with(AttrFlags::DISABLED), ..file.attr.clone() };
+            let fd = match follows_targets {
+                true => self.targets.open_event(&attr, place, cpu as i32),
+                false => sys::perf_event_open(&attr, place, cpu as i32),
+            };
+            let fd = fd.map_err(|error| sampling::refused(name, place, cpu as i32, error))?;
+            let own_id = self.id_of(&fd, event)?;
+            let (index, id, replaced) = match before {
+                Some((index, before)) => {
+                    let counts = before.counts().map(|(value, lost)| (value, lost.unwrap_or(0)));
+                    (index, before.id, counts.unwrap_or(before.replaced))
+                }
+                None => {
+                    next += 1;
+                    (next - 1, file.ids.first().copied().unwrap_or(0), (0, 0))
+                }
+            };
+            reopened.ids.push((own_id, id));
+            reopened.fds.push((index, EventFd { fd: Arc::new(fd), event, id, cpu: cpu as i32, replaced }));
+        }
+        for (index, event_fd) in &reopened.fds {
+            match fds.get_mut(*index) {
+                Some(before) => *before = event_fd.clone(),
+                None => fds.push(event_fd.clone()),
+            }
+        }
+        Ok(reopened)
     }
 
     /// Opens the side band on every CPU for all tasks, or, if the kernel refuses that, on the targets.
@@ -204,59 +295,38 @@ impl OpenEvents {
                 (options.notify)(Level::Warning, &text);
             }
         }
-        self.events.push(OpenEvent::new("dummy:u".to_owned(), attr.clone()));
-        for cpu in cpus {
-            for task in tasks {
-                match sys::perf_event_open(&attr, *task, *cpu as i32) {
-                    Ok(fd) => self.add(fd, self.side_band, *cpu as i32).map(drop)?,
-                    Err(error) if skippable(&error) => (),
-                    Err(error) => return Err(sampling::refused("dummy (side band)", *task, *cpu as i32, error)),
-                }
-            }
-        }
-        if everywhere && abilities.bpf { self.open_code(abilities, online) } else { Ok(()) }
-    }
-
-    fn open_code(&mut self, abilities: Abilities, online: &[u32]) -> Result<()> {
-        let attr = abilities.code();
-        let index = self.events.len();
-        self.code = Some(index);
-        self.events.push(OpenEvent::new("dummy:u".to_owned(), attr.clone()));
-        for cpu in online {
-            match sys::perf_event_open(&attr, -1, *cpu as i32) {
-                Ok(fd) => self.add(fd, index, *cpu as i32).map(drop)?,
-                Err(error) if skippable(&error) => (),
-                Err(error) => return Err(sampling::refused("dummy (code)", -1, *cpu as i32, error)),
-            }
+        self.open_on_cpus("dummy:u", attr, tasks, cpus)?;
+        if everywhere && abilities.bpf {
+            self.code = Some(self.open_on_cpus("dummy:u", abilities.code(), &[-1], online)?);
         }
         Ok(())
+    }
+
+    /// Opens one more event for tasks on CPUs and returns its index. Tasks that have ended and CPUs that went offline are
+    /// left out.
+    fn open_on_cpus(&mut self, name: &str, attr: EventAttr, tasks: &[i32], cpus: &[u32]) -> Result<usize> {
+        let event = self.events.len();
+        self.events.push(OpenEvent::new(name.to_owned(), attr.clone()));
+        for (cpu, task) in cpus.iter().flat_map(|cpu| tasks.iter().map(move |task| (*cpu as i32, *task))) {
+            match sys::perf_event_open(&attr, task, cpu) {
+                Ok(fd) => self.add(fd, event, cpu).map(drop)?,
+                Err(error) if skippable(&error) => (),
+                Err(error) => return Err(sampling::refused(name, task, cpu, error)),
+            }
+        }
+        Ok(event)
     }
 
     /// Opens one more event on all targets and returns the indices of its descriptors.
     pub(crate) fn open_more(&mut self, sampler: &Sampler, targets: &CpuThreadTargets) -> Result<Range<usize>> {
         let event = self.events.len();
-        self.events.push(OpenEvent::new(sampler.spec.name.clone(), sampler.attr.clone()));
-        let before = self.fds.len();
+        let opened = OpenEvent::new(sampler.spec.name.clone(), sampler.attr.clone());
+        self.events.push(OpenEvent { follows_targets: true, cpus: sampler.spec.cpus.clone(), ..opened });
+        let before = self.fds().len();
         for (cpu, fd) in everywhere(sampler, targets)? {
             self.add(fd, event, cpu as i32)?;
         }
-        Ok(before..self.fds.len())
-    }
-
-    /// Opens the event into which the recorder's sampling program writes, on each sampled CPU for all tasks.
-    fn open_sampler_output(&mut self, abilities: Abilities, targets: &CpuThreadTargets) -> Result<()> {
-        let attr = abilities.output();
-        let index = self.events.len();
-        self.sampler_output = Some(index);
-        self.events.push(OpenEvent::new(bprec_format::bprec::sampler::EVENT_NAME.to_owned(), attr.clone()));
-        for cpu in &targets.cpus {
-            match sys::perf_event_open(&attr, -1, *cpu as i32) {
-                Ok(fd) => self.add(fd, index, *cpu as i32).map(drop)?,
-                Err(error) if skippable(&error) => (),
-                Err(error) => return Err(sampling::refused("bpf-output", -1, *cpu as i32, error)),
-            }
-        }
-        Ok(())
+        Ok(before..self.fds().len())
     }
 
     /// Returns true if an event samples, for the recorder or for a user's program.
@@ -277,27 +347,30 @@ impl OpenEvents {
 
     /// Enables the sampling events.
     pub(crate) fn enable(&self) -> Result<()> {
-        self.sampling().try_for_each(|event_fd| {
-            sys::enable(event_fd.fd.as_fd()).map_err(|answer| Error::Syscall {
-                call: "ioctl(PERF_EVENT_IOC_ENABLE)",
-                object: self.events[event_fd.event].name.clone(),
-                answer,
-                remedy: String::new(),
-            })
+        self.enable_those(|event_fd| self.is_sampling(event_fd.event))
+    }
+
+    /// Enables events of a CPU: the events that are open on the targets if `on_targets` is true, otherwise the other
+    /// events.
+    pub(crate) fn enable_on(&self, cpu: u32, on_targets: bool) -> Result<()> {
+        self.enable_those(|it| it.cpu == cpu as i32 && self.events[it.event].follows_targets == on_targets)
+    }
+
+    fn enable_those(&self, is_meant: impl Fn(&EventFd) -> bool) -> Result<()> {
+        self.fds().iter().filter(|event_fd| is_meant(event_fd)).try_for_each(|event_fd| {
+            sys::enable(event_fd.fd.as_fd())
+                .map_err(Error::refused("ioctl(PERF_EVENT_IOC_ENABLE)", &self.events[event_fd.event].name))
         })
     }
 
     /// Disables the sampling events, then the side band. An event that cannot be disabled ends when its descriptor is
     /// closed.
     pub(crate) fn disable(&self) {
-        let side_band = self.fds.iter().filter(|it| it.event >= self.side_band);
-        for event_fd in self.sampling().chain(side_band) {
+        let fds = self.fds();
+        let (sampling, side_band): (Vec<_>, Vec<_>) = fds.iter().partition(|it| self.is_sampling(it.event));
+        for event_fd in sampling.into_iter().chain(side_band) {
             drop(sys::disable(event_fd.fd.as_fd()));
         }
-    }
-
-    fn sampling(&self) -> impl Iterator<Item = &EventFd> {
-        self.fds.iter().filter(|event_fd| self.is_sampling(event_fd.event))
     }
 }
 

@@ -23,11 +23,11 @@ const CYCLES: u64 = 0;
 /// An event that samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampler {
-    /// The event as the user asked for it. A fallback changes the name together with the attr.
+    /// The event as the user requested it. A fallback changes the name together with the attr.
     pub(crate) spec: EventSpec,
     /// Attributes with which the event is opened.
     pub(crate) attr: EventAttr,
-    /// Reason why the event differs from the one asked for; empty if it does not differ.
+    /// Reason why the event differs from the requested event; empty if it does not differ.
     pub(crate) note: String,
 }
 
@@ -45,10 +45,6 @@ pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
     let mut specs = Vec::new();
     for list in &options.events {
         specs.extend(syntax::parse(list)?);
-    }
-    for spec in specs.iter().filter(|spec| !spec.ignored_terms.is_empty()) {
-        let text = format!("{}: terms without effect in bprec: {}", spec.name, spec.ignored_terms.join(", "));
-        (options.notify)(Level::Notice, &text);
     }
     Ok(specs)
 }
@@ -97,8 +93,8 @@ impl Sampler {
         Sampler { spec, attr, note: String::new() }
     }
 
-    /// Opens the event for one task and CPU as a test. Falls back to similar events until the kernel accepts one or
-    /// none is left.
+    /// Opens the event for one task and CPU as a test. Falls back to similar events until the kernel accepts an
+    /// event, or no similar event is left.
     ///
     /// # Errors
     /// Returns the kernel's answer to the last attempt.
@@ -137,11 +133,11 @@ impl Sampler {
                 self.attr.config = clock;
                 self.attr.flags = self.attr.flags.with_precise_ip(0);
                 let why = if Path::new("/sys/bus/event_source/devices/cpu").exists() {
-                    format!("the CPU's PMU does not offer cycles here ({})", errno_name(errno))
+                    format!("the CPU's PMU does not count cycles ({})", errno_name(errno))
                 } else {
-                    "no hardware PMU here (a virtual machine?)".to_owned()
+                    "this machine has no hardware PMU (a virtual machine?)".to_owned()
                 };
-                self.note = format!("{name} instead of {asked}: {why}; {}", Limit::NoPmu.cost());
+                self.note = format!("bprec samples {name} instead of {asked}: {why}; {}", Limit::NoPmu.cost());
                 (options.notify)(Level::Notice, &self.note);
                 true
             }
@@ -209,8 +205,8 @@ pub(crate) fn set_rate(attr: &mut EventAttr, rate: Rate, options: &Options) {
 
 fn clamped(options: &Options, asked: u64, limit: u64) {
     let text = format!(
-        "{limit} Hz instead of {asked} Hz: the kernel's limit, which it lowers under load \
-         (kernel.perf_event_max_sample_rate)"
+        "bprec samples at {limit} Hz instead of {asked} Hz: {limit} Hz is the kernel's limit \
+         (kernel.perf_event_max_sample_rate), which the kernel lowers under load"
     );
     (options.notify)(Level::Notice, &text);
 }
@@ -226,14 +222,17 @@ pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Err
     let remedy = match answer.raw_os_error().unwrap_or(0) {
         libc::EACCES | libc::EPERM => match paranoid {
             Some(level) if level > 2 => format!(
-                "kernel.perf_event_paranoid is {level}, which asks for CAP_SYS_ADMIN; run as root, or sysctl \
+                "kernel.perf_event_paranoid is {level}, so only CAP_SYS_ADMIN may open events; run as root, or set sysctl \
                  kernel.perf_event_paranoid=2 and record only your own processes"
             ),
             Some(level) if pid == -1 => format!(
-                "kernel.perf_event_paranoid is {level}; a whole CPU needs 0 or less, root, or CAP_PERFMON. Your own \
-                 processes can be recorded: bprec record -- COMMAND, or -p PID"
+                "kernel.perf_event_paranoid is {level}; to record whole CPUs, run as root or with CAP_PERFMON, or set it to \
+                 0. You can record your own processes: bprec record -- COMMAND, or -p PID"
             ),
-            Some(level) => format!("kernel.perf_event_paranoid is {level}; the task must be yours, or run as root"),
+            Some(level) => format!(
+                "kernel.perf_event_paranoid is {level}, so you can record only your own tasks; to record other tasks, run \
+                 bprec as root"
+            ),
             None => "run as root".to_owned(),
         },
         libc::EMFILE | libc::ENFILE => "raise the limit of open files (ulimit -n)".to_owned(),
@@ -242,7 +241,7 @@ pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Err
         }
         libc::ENOSYS => "this kernel is built without CONFIG_PERF_EVENTS".to_owned(),
         libc::ESRCH => "no such task".to_owned(),
-        libc::EINVAL => "the event cannot sample, or not at this rate".to_owned(),
+        libc::EINVAL => "the event cannot sample, or not at this rate (-F) or period (-c)".to_owned(),
         libc::EBUSY => "another user has exclusive use of the counter".to_owned(),
         _ => String::new(),
     };

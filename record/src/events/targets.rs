@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bprec_format::{AttrFlags, EventAttr, event_type, software};
-use bprec_host::Cgroup;
+use bprec_host::{Cgroup, Process, thread_ids};
 
 use crate::{Error, Level, Options, Result, Target, sys};
 
@@ -55,7 +55,10 @@ impl CpuThreadTargets {
             Target::Cpus(asked) => {
                 if let Some(cpu) = asked.iter().find(|cpu| !online.contains(cpu)) {
                     let online: Vec<String> = online.iter().map(u32::to_string).collect();
-                    return Err(Error::Other(format!("-C: CPU {cpu} is not online; online are {}", online.join(","))));
+                    return Err(Error::Other(format!(
+                        "-C: CPU {cpu} is not online; online CPUs: {}",
+                        online.join(",")
+                    )));
                 }
                 let mut cpus = asked.clone();
                 cpus.sort_unstable();
@@ -72,7 +75,11 @@ impl CpuThreadTargets {
                 let cgroup = if tasks.len() * online.len() > PLACES_MAX { own_cgroup(pids) } else { None };
                 let binding = match &cgroup {
                     Some((path, _)) => {
-                        let text = format!("{} threads are recorded through their cgroup {path}", tasks.len());
+                        let text = format!(
+                            "bprec records the {} threads through their cgroup {path}, because events of single threads \
+                             would need too many descriptors",
+                            tasks.len()
+                        );
                         (options.notify)(Level::Detail, &text);
                         everyone
                     }
@@ -122,10 +129,7 @@ impl CpuThreadTargets {
 /// Path and directory of the cgroup that contains exactly these processes. `None` if there is no such cgroup, or it
 /// cannot be recorded.
 fn own_cgroup(pids: &[u32]) -> Option<(String, OwnedFd)> {
-    let path_of = |pid: &u32| {
-        let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        cgroups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
-    };
+    let path_of = |pid: &u32| String::from_utf8(Process::of(*pid)?.cgroup).ok();
     let path = path_of(pids.first()?)?;
     if path == "/" || !pids.iter().all(|pid| path_of(pid).as_ref() == Some(&path)) {
         return None;
@@ -138,7 +142,8 @@ fn own_cgroup(pids: &[u32]) -> Option<(String, OwnedFd)> {
         return None;
     }
     let directory = OwnedFd::from(File::open(directory).ok()?);
-    // A cgroup event needs the same rights as a whole CPU, and a kernel and a mount with the perf_event controller.
+    // Opens an event as a test: a cgroup event needs the same rights as a whole CPU, and the kernel and the mount of
+    // this cgroup must have the perf_event controller.
     let dummy = EventAttr {
         kind: event_type::SOFTWARE,
         config: software::DUMMY,
@@ -161,12 +166,10 @@ pub(crate) fn task_number(pid: u32) -> Result<i32> {
 
 /// Thread ids of a process.
 pub(crate) fn threads(pid: u32) -> Result<Vec<i32>> {
-    let path = format!("/proc/{}/task", task_number(pid)?);
-    let entries = fs::read_dir(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            Error::Other(format!("no process with pid {pid}: it may have ended; `pgrep NAME` finds ids"))
-        }
-        _ => Error::file(&path, error),
-    })?;
-    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    task_number(pid)?;
+    let threads = thread_ids(pid);
+    if threads.is_empty() {
+        return Err(Error::Other(format!("no process with pid {pid}: it may have ended; `pgrep NAME` finds ids")));
+    }
+    threads.into_iter().map(task_number).collect()
 }

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
+use bprec_host::Errno;
+
 use crate::{Error, Result, sys};
 
 /// File in which root lists the options to allow, one per line.
@@ -16,7 +18,8 @@ const ALLOWED: &str = "/etc/bprec/allowed";
 /// Maximum size of the list.
 const ALLOWED_MAX_BYTES: u64 = 1 << 16;
 
-/// Refuses given options that would lend rights, unless root has allowed them.
+/// Fails if the command line has an option that would lend the recorder's rights to a caller with fewer rights, unless
+/// root has allowed this option in [`ALLOWED`].
 ///
 /// # Errors
 /// Fails if an option is refused.
@@ -29,24 +32,25 @@ pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
     let refused = given.into_iter().find(|option| !allowed.iter().any(|line| line == option));
     refused.map_or(Ok(()), |option| {
         Err(Error::Other(format!(
-            "{option} is refused: this bprec has file capabilities that its caller lacks, and would lend them; \
-             root can allow it to everyone by a line {option} in {ALLOWED}"
+            "{option} is refused: bprec has file capabilities that its caller lacks, and the option would lend them \
+             to the caller; root can allow the option for everyone by a line {option} in {ALLOWED}"
         )))
     })
 }
 
-/// Entry of the list that allows names in user space: reading mappings of other users' processes, and the mapped files.
+/// Line in [`ALLOWED`] that allows names of user functions, for which the recorder reads mappings of other users'
+/// processes, and the mapped files.
 const USER_SYMBOLS: &str = "--user-symbols";
 
-/// Returns true if names in user space may be read with the rights of this process: they lend no rights, or root has
-/// allowed them.
+/// Returns true if the recorder may read names of user functions with its own rights: the caller has the same rights,
+/// or root has allowed it.
 pub(crate) fn allows_user_symbols() -> bool {
     !sys::has_more_rights_than_caller() || allowed(Path::new(ALLOWED)).iter().any(|line| line == USER_SYMBOLS)
 }
 
-/// Permanently drops the right to inspect processes of others (their descriptors and namespaces) if the caller lacks
-/// it and root has not allowed it. Call it before starting other threads, because a thread inherits the rights of its
-/// creator.
+/// Permanently drops the right to inspect processes of other users (their descriptors and namespaces) if the caller
+/// lacks this right and root has not allowed it. Must be called before other threads are started, because a thread
+/// inherits the rights of its creator.
 pub(crate) fn respect_processes() -> Result<()> {
     let look_into = CapabilitySet::SYS_PTRACE;
     let Ok(sets) = capabilities(None) else { return Ok(()) };
@@ -55,8 +59,12 @@ pub(crate) fn respect_processes() -> Result<()> {
     }
     let without =
         CapabilitySets { effective: sets.effective - look_into, permitted: sets.permitted - look_into, ..sets };
-    set_capabilities(None, without)
-        .map_err(|answer| Error::Other(format!("cannot drop capabilities that the caller lacks: {answer}")))
+    set_capabilities(None, without).map_err(|answer| {
+        Error::Other(format!(
+            "cannot drop CAP_SYS_PTRACE, which the caller of bprec lacks: {}",
+            Errno(answer.raw_os_error())
+        ))
+    })
 }
 
 /// Guard that limits this thread to the process information that the kernel lets the caller read: mappings and mapped
@@ -79,7 +87,7 @@ impl AsCaller {
 
 impl Drop for AsCaller {
     fn drop(&mut self) {
-        // A thread can regain permitted capabilities.
+        // The capabilities are still permitted, so the thread can make them effective again.
         if let Some(sets) = self.before {
             let _ = set_capabilities(None, sets);
         }
@@ -119,11 +127,11 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         assert_eq!(allowed(&path), if is_root { &all[..] } else { &[] });
         fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
-        assert!(allowed(&path).is_empty(), "its group may write it");
+        assert!(allowed(&path).is_empty(), "the group may write the file");
         if is_root {
             fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
             chown(&path, Some(65534), None).unwrap();
-            assert!(allowed(&path).is_empty(), "its owner may write it");
+            assert!(allowed(&path).is_empty(), "the owner may write the file");
         }
     }
 }

@@ -3,13 +3,10 @@
 pub(crate) mod caller;
 mod stat;
 
-use std::convert::Infallible;
 use std::ffi::OsString;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +14,7 @@ use std::time::Duration;
 use crate::events::machine;
 use crate::{SamplerFields, SharedOptions, sys};
 use bprec_bpf::Bounds;
+use bprec_format::bpf::{FunctionFilter, MapFilter};
 
 pub use stat::{StatOptions, StatTarget};
 
@@ -38,8 +36,8 @@ pub struct Options {
     pub user_chains: UserChains,
     /// Name the user functions that samples hit, when a file ends.
     pub user_symbols: bool,
-    /// Name the kernel functions as samples hit them, for readers of a file that is still being written; otherwise
-    /// when the file ends.
+    /// Name kernel functions as soon as samples hit them, for readers of a file that is still being written. If
+    /// false, kernel functions are named when the file ends.
     pub early_symbols: bool,
     /// BPF objects of the user; their perf_event programs run on separate events, like the sampling events.
     pub objects: Vec<ObjectFile>,
@@ -74,10 +72,11 @@ pub struct Options {
     /// Time between two snapshots of the counters.
     pub interval: Duration,
     /// Maps to read when sampling has ended.
-    pub dump_maps: Vec<WantedMap>,
+    pub dump_maps: Vec<MapFilter>,
     /// Limits on the data read from each map.
     pub dump_bounds: Bounds,
-    /// Settings for counting samples in the kernel, which writes weighted samples at each interval.
+    /// Settings for counting samples in the kernel; the recorder then writes weighted samples at each interval. `None`
+    /// records each sample.
     pub aggregate: Option<Aggregate>,
     /// Command line, for the CMDLINE feature of the file.
     pub argv: Vec<OsString>,
@@ -148,10 +147,12 @@ impl Aggregate {
 /// Level of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The recording lacks something that the user asked for.
+    /// The recording lacks something that the user requested.
     Warning,
     /// Useful information.
     Notice,
+    /// Progress of a long recording, for a terminal.
+    Progress,
     /// Details of a step, for `-v`.
     Detail,
 }
@@ -169,32 +170,6 @@ pub enum Target {
     Threads(Vec<u32>),
     /// The command and its children.
     Command,
-}
-
-/// Maps to dump: one by id, or several by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WantedMap {
-    /// The map with this id.
-    Id(u32),
-    /// All maps with a matching kernel name; the pattern may contain `*`, `?` and `[a-z]`.
-    Name(String),
-}
-
-impl FromStr for WantedMap {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<WantedMap, Infallible> {
-        Ok(text.parse().map_or_else(|_| WantedMap::Name(text.to_owned()), WantedMap::Id))
-    }
-}
-
-impl fmt::Display for WantedMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WantedMap::Id(id) => write!(f, "{id}"),
-            WantedMap::Name(name) => f.write_str(name),
-        }
-    }
 }
 
 /// BPF object of the user.
@@ -272,6 +247,11 @@ pub enum Output {
     Stdout,
 }
 
+/// Filters as typed, with commas.
+pub(crate) fn listed(filters: &[FunctionFilter]) -> String {
+    filters.iter().map(FunctionFilter::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// Source of run counts of programs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Counters {
@@ -279,17 +259,17 @@ pub enum Counters {
     Off,
     /// The kernel's run statistics, switched on during the recording.
     Stats,
-    /// Run statistics, and the recorder's own programs attached to programs of others; run statistics alone where the
-    /// kernel refuses those.
+    /// Run statistics, and exact counts by BPF programs of the recorder, which it attaches to the counted programs. If
+    /// the kernel refuses these BPF programs, run statistics alone.
     Exact(Exact),
 }
 
 /// Options of exact counters.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exact {
-    /// Programs, by full name or id, and functions of each: shell patterns `PROGRAM[:FUNCTION]`, several with commas.
-    /// `None` means the entry function of every program.
-    pub pattern: Option<String>,
+    /// Functions to count; a filter without a function selects the entry function. Empty selects the entry function of
+    /// every program.
+    pub functions: Vec<FunctionFilter>,
     /// Lists of events, groups in braces. Empty means the events of the PMU: cycles and instructions.
     pub events: Vec<String>,
     /// Limit on the cost of counting.
@@ -304,7 +284,7 @@ pub enum Budget {
     /// 2 % for run statistics, which count all runs below that limit, and 0.5 % for exact counters.
     #[default]
     Usual,
-    /// This fraction for both together; run statistics may take half of it if exact counters are on.
+    /// This fraction of the machine for run statistics and exact counters together. If exact counters are on, run statistics may take half of it.
     Part(f64),
     /// No limit: all runs are counted.
     Unlimited,

@@ -5,7 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Budget, Level};
+use super::{Budget, Level, listed};
+use bprec_format::bpf::FunctionFilter;
 
 /// Complete settings for [`stat`](crate::stat).
 #[derive(Debug, Clone)]
@@ -22,11 +23,11 @@ pub struct StatOptions {
     pub interval: Option<Duration>,
     /// Report counts of each CPU as well.
     pub per_cpu: bool,
-    /// Count programs exactly where possible, otherwise by run statistics alone.
+    /// True to count programs exactly where possible, false to use run statistics alone.
     pub exact: bool,
-    /// Limit on counting programs.
+    /// Limit on the cost of counting programs.
     pub budget: Budget,
-    /// Map through which sessions that count targets find each other; `None` is the map of perf.
+    /// BPF map through which sessions share counters of the same events; `None` for the map of perf.
     pub attr_map: Option<PathBuf>,
     /// Callback that receives messages as they arise.
     pub notify: fn(Level, &str),
@@ -35,9 +36,8 @@ pub struct StatOptions {
 /// Target of a count: programs, or events at context switches that other sessions can share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatTarget {
-    /// BPF programs and their functions, by patterns as in [`Exact::pattern`](crate::Exact::pattern); `None` means
-    /// all programs.
-    Programs(Option<String>),
+    /// BPF programs and their functions, as in [`Exact::functions`](crate::Exact::functions).
+    Programs(Vec<FunctionFilter>),
     /// Events of the whole machine.
     System,
     /// Events on each of these CPUs.
@@ -56,8 +56,8 @@ impl fmt::Display for StatTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         match self {
-            StatTarget::Programs(None) => f.write_str("BPF programs"),
-            StatTarget::Programs(Some(pattern)) => write!(f, "BPF programs {pattern}"),
+            StatTarget::Programs(filters) if filters.is_empty() => f.write_str("BPF programs"),
+            StatTarget::Programs(filters) => write!(f, "BPF programs {}", listed(filters)),
             StatTarget::System => f.write_str("system wide"),
             StatTarget::Cpus(cpus) => write!(f, "cpu {}", list(cpus)),
             StatTarget::Processes(pids) => write!(f, "pid {}", list(pids)),

@@ -10,9 +10,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::journal::journal_of;
+use bprec_host::{Answer, directory_of, journal_of};
+
 use super::older;
-use super::syncer::directory_of;
 use crate::Level;
 
 /// Digits of the timestamp in the name of a closed file.
@@ -56,7 +56,7 @@ impl ClosedFiles {
             let Some(oldest) = state.files.pop_front() else { return };
             state.nameless.extend(hold(&oldest));
             if let Err(error) = delete(&oldest) {
-                (self.notify)(Level::Warning, &format!("{} cannot be deleted: {error}", oldest.display()));
+                (self.notify)(Level::Warning, &format!("{} cannot be deleted: {}", oldest.display(), Answer(&error)));
             }
         }
     }
@@ -106,13 +106,19 @@ impl ClosedFiles {
                 Ok(()) => {
                     (self.notify)(
                         Level::Warning,
-                        &format!("the disk is full: deleted {}, the oldest file", oldest.display()),
+                        &format!(
+                            "the disk is full: bprec deleted {}, the oldest file of the recording",
+                            oldest.display()
+                        ),
                     );
                     return true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => (),
                 Err(error) => {
-                    (self.notify)(Level::Warning, &format!("{} cannot be deleted: {error}", oldest.display()));
+                    (self.notify)(
+                        Level::Warning,
+                        &format!("{} cannot be deleted: {}", oldest.display(), Answer(&error)),
+                    );
                 }
             }
         }

@@ -16,10 +16,10 @@ const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
 pub(crate) struct Ending<'a> {
     /// Kernel symbols, if they can be read.
     pub(crate) kallsyms: Option<&'a Kallsyms>,
-    /// Kernel addresses to name in addition to those that samples hit.
+    /// Kernel addresses to name in addition to the addresses that samples hit.
     pub(crate) addresses: &'a [u64],
-    /// User-space functions that samples hit, and how completely they were looked up; `None` if names of user functions
-    /// were not asked for.
+    /// User-space functions that samples hit, and statistics of the lookup; `None` if names of user functions were not
+    /// requested.
     pub(crate) user_functions: Option<(Vec<FileFunctions>, UserSymbols)>,
     /// Cost of the recording; fields known only at the end are filled in here.
     pub(crate) cost: Cost,
@@ -27,7 +27,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) used_before: Usage,
     /// Feature sections.
     pub(crate) sections: Vec<Section>,
-    /// Monotonic times at which sampling began and ended, in nanoseconds; used if the recording has no samples.
+    /// Monotonic times at which sampling began and ended, in nanoseconds; they become the SAMPLE_TIME section of a file
+    /// without samples.
     pub(crate) sampled_ns: (u64, u64),
 }
 

@@ -46,7 +46,10 @@ impl PackedBytes {
     pub(crate) fn uncompressed(self) -> Option<String> {
         let (bytes, all) = (self.skipped_bytes, self.skipped_bytes + self.unpacked_bytes);
         (bytes > 0).then(|| {
-            format!("compression did not keep up: {bytes} of {all} bytes of records are uncompressed; a lower -z level is faster")
+            format!(
+                "compression was too slow, so bprec wrote {bytes} of {all} bytes of records uncompressed; a lower -z level \
+                 is faster"
+            )
         })
     }
 }
@@ -112,7 +115,7 @@ impl Packer {
             self.encoder.run(&mut input, &mut output)?;
         }
         if self.encoder.flush(&mut output)? > 0 {
-            return Err(io::Error::other("zstd exceeded its bound"));
+            return Err(io::Error::other("zstd wrote more bytes than its documented limit"));
         }
         let packed = output.as_slice();
         let size = RECORD_HEADER_BYTES + packed.len();
@@ -150,7 +153,7 @@ impl Unpacker {
         records.resize(UNPACKED_MAX_BYTES as usize, 0);
         let status = decoder.run_on_buffers(slice, records)?;
         if status.bytes_read < slice.len() {
-            return Err(io::Error::other("more than a slice can hold"));
+            return Err(io::Error::other("the compressed data decompresses to more bytes than expected"));
         }
         records.truncate(status.bytes_written);
         Ok(())

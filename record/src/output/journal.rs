@@ -7,12 +7,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bprec_format::Endian;
+use bprec_host::{directory_of, journal_of};
 use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::io::Errno;
 
 use super::closed_files::ClosedFiles;
 use super::sink::with_room;
-use super::syncer::directory_of;
 use crate::{Error, Result};
 
 /// Bytes to read for the first frame, which is shorter.
@@ -164,11 +164,6 @@ fn begins_as_journal(path: &Path) -> io::Result<bool> {
     Ok(bprec_format::bprec::journal::Journal::parse(&begin, Endian::NATIVE).is_ok())
 }
 
-/// Path of the journal of a recording: `perf.data` → `perf.data.journal`.
-pub(crate) fn journal_of(path: &Path) -> PathBuf {
-    with_suffix(path, ".journal")
-}
-
 /// A journal that its recording does not need any more.
 #[derive(Debug, Clone)]
 pub(crate) struct Leftover {
@@ -177,13 +172,15 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    /// Removes the journal, also if another recorder has renamed it since. A journal that is already gone is no error.
+    /// Removes the journal, even if another recorder has renamed it. A missing journal is no error.
     ///
     /// # Errors
     /// Fails if the journal exists and cannot be deleted.
     pub(crate) fn remove(&self) -> Result<()> {
         let recording = self.path.with_extension("");
-        for name in [recording.clone(), with_suffix(&recording, ".old"), with_suffix(&recording, ".cut-off")] {
+        for name in
+            [recording.clone(), recording.with_added_extension("old"), recording.with_added_extension("cut-off")]
+        {
             if is_still(&journal_of(&name), self.inode) {
                 remove(&journal_of(&name))?;
             }
@@ -199,17 +196,13 @@ impl Leftover {
 pub(super) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            let problem = format!("cannot be deleted: {error}; its recording is complete and no longer needs it");
+            let problem = format!(
+                "the journal cannot be deleted: {error}. The recording is complete and no longer needs it: delete it by hand"
+            );
             Err(Error::file(path, io::Error::new(error.kind(), problem)))
         }
         _ => Ok(()),
     }
-}
-
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 pub(super) fn inode(file: &File) -> io::Result<Inode> {

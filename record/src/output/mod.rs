@@ -22,11 +22,13 @@ mod user_hits;
 
 pub(crate) use closed_files::ClosedFiles;
 pub(crate) use journal::Leftover;
+pub use older::{Moved, make_way};
 pub(crate) use queue::{DrainAccount, Message, Queue};
 pub use recover::{Recovered, recover};
 pub(crate) use sink::{Origin, Sink};
 pub(crate) use state_writer::{StateWriter, stamp};
 pub use summary::Summary;
+pub(crate) use summary::grouped;
 pub(crate) use syncer::Syncer;
 pub(crate) use tally::Tally;
 pub(crate) use thread::{Closed, Next, OutputThread};

@@ -8,22 +8,19 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bprec_format::bprec::journal::{Journal, recording_id};
-use bprec_format::{Endian, Events, FileLayout, bprec};
-use bprec_host::refuse_planted;
+use bprec_format::{Endian, Events, bprec};
+use bprec_host::{journal_of, refuse_planted, rename_with_journal};
 
-use super::journal::{is_foreign, journal_of, read, with_suffix};
+use super::journal::{is_foreign, read};
+use super::recover::read_head;
 use super::tally::Tally;
 use crate::events::SampleRole;
 use crate::{Error, Result};
 
-/// Limit on the bytes before the records, including the event ids of thousands of CPUs.
-const HEAD_MAX_BYTES: u64 = 64 << 20;
-/// Bytes to read for the first record, which is shorter.
-const FIRST_RECORD_BYTES: u64 = 4096;
 /// Bytes that are read at a time in the search for samples. The search ends after `LOOK_BYTES`: a recording of that
 /// size is taken to have samples.
 const PART_BYTES: u64 = 1 << 20;
@@ -31,7 +28,7 @@ const LOOK_BYTES: u64 = 1 << 30;
 
 /// A recording that was renamed, together with its journal.
 #[derive(Debug, Clone)]
-pub(super) struct Moved {
+pub struct Moved {
     from: PathBuf,
     to: PathBuf,
     /// Spare name of the file that was called `to` before.
@@ -50,7 +47,7 @@ enum Condition {
 
 impl Moved {
     /// Undoes the rename if the old name is free, and restores the file that was replaced.
-    pub(super) fn put_back(&self) {
+    pub fn put_back(&self) {
         if fs::symlink_metadata(&self.from).is_err() && fs::rename(&self.to, &self.from).is_ok() {
             drop(fs::rename(journal_of(&self.to), journal_of(&self.from)));
             self.spare.iter().for_each(|spare| rename_both(spare, &self.to));
@@ -58,7 +55,7 @@ impl Moved {
     }
 
     /// Removes the file that was replaced, because the new recording has begun.
-    pub(super) fn settle(&self) {
+    pub fn settle(&self) {
         self.spare.iter().for_each(|spare| remove_both(spare));
     }
 }
@@ -108,15 +105,16 @@ fn is_there(path: &Path) -> bool {
 ///
 /// # Errors
 /// Fails if a file in the way does not belong to a recorder, or cannot be renamed.
-pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
-    let [old, cut_off, older] = [".old", ".cut-off", ".older"].map(|suffix| with_suffix(path, suffix));
+pub fn make_way(path: &Path) -> Result<Option<Moved>> {
+    let [old, cut_off, older] = ["old", "cut-off", "older"].map(|suffix| path.with_added_extension(suffix));
     for name in [path, &old, &cut_off, &older] {
         for path in [name, &journal_of(name)] {
             refuse_planted(path).map_err(|answer| Error::file(path, answer))?;
         }
         // A new journal replaces a file at its path, so only an older journal may be there.
         if is_foreign(&journal_of(name)) {
-            let problem = "is not a recording's journal and would be overwritten: give another name with -o";
+            let problem = "bprec would overwrite this file with its journal, but the file is not a journal: give another \
+                           name with -o";
             return Err(Error::file(journal_of(name), io::Error::other(problem)));
         }
     }
@@ -141,15 +139,11 @@ pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
         Condition::CutOff => old,
     };
     let spare = spare(&to, older);
-    if let Err(error) = fs::rename(path, &to) {
+    if let Err(error) = rename_with_journal(path, &to) {
         // `rename` does nothing if both names belong to the same file, so the spare name is removed separately.
         spare.iter().for_each(|spare| rename_both(spare, &to));
         spare.iter().filter(|spare| is_same(spare, &to)).for_each(|spare| remove_both(spare));
         return Err(Error::file(path, error));
-    }
-    if fs::rename(journal_of(path), journal_of(&to)).is_err() {
-        // The journal belongs to the previous recording of that name.
-        drop(fs::remove_file(journal_of(&to)));
     }
     Ok(Some(Moved { from: path.to_owned(), to, spare }))
 }
@@ -157,19 +151,11 @@ pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
 /// Opens a recording. Returns the file and its first bytes, up to and including the first record.
 fn head(path: &Path) -> io::Result<(File, Vec<u8>)> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
-    let about = file.metadata()?;
-    if !about.is_file() {
+    if !file.metadata()?.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }
-    let mut bytes = vec![0; bprec_format::FILE_HEADER_BYTES];
-    file.read_exact_at(&mut bytes, 0)?;
-    let layout = FileLayout::of_header(&bytes).map_err(io::Error::other)?;
-    if layout.data_offset() > about.len().min(HEAD_MAX_BYTES) {
-        return Err(io::Error::other("is not a recording of bprec"));
-    }
-    bytes.resize((layout.data_offset() + FIRST_RECORD_BYTES).min(about.len()) as usize, 0);
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok((file, bytes))
+    let head = read_head(&file)?.ok_or_else(|| io::Error::other("the file is not a recording of bprec"))?;
+    Ok((file, head.1))
 }
 
 /// Returns true if a file is a recording that belongs to this user; links are not followed.
@@ -204,7 +190,8 @@ fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> 
             return Some(true);
         }
         if used == 0 {
-            // A damaged record may be followed by samples.
+            // Reading ends at a record that is damaged or cut off. A short rest is taken as the cut-off last record; a
+            // longer rest may have samples.
             return (end - at < PART_BYTES.min(1 << 16)).then_some(false);
         }
         at += used;

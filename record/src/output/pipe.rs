@@ -40,7 +40,8 @@ pub(crate) fn feature(bit: u8, payload: &[u8]) -> Result<Option<Vec<u8>>> {
     if payload.len() > FEATURE_MAX_BYTES {
         return Ok(None);
     }
-    // The size is not rounded up: perf would read padding after a CPU_TOPOLOGY without dies as dies.
+    // The size is not rounded up to a multiple of 8: if a CPU_TOPOLOGY section has no dies, perf would read the padding
+    // as dies.
     let mut record = Vec::new();
     UserPayload::Feature(FeatureRecord { feature: bit.into(), bytes: payload })
         .encode(Endian::NATIVE, &mut record)

@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 128 << 10;
 const POOL_BYTES: usize = 16 << 20;
 /// Number of free buffers that are kept for reuse.
 const FREE_MAX: usize = 8;
-/// Compression is behind if more bytes than this wait.
+/// Limit on the bytes that wait. Above it compression counts as behind, and records are written uncompressed.
 const BEHIND_BYTES: usize = POOL_BYTES / 4;
 /// Messages of sources that may wait; beyond that the sender waits.
 const MESSAGES_MAX: usize = 64;
@@ -31,19 +31,19 @@ pub(crate) enum Message {
     Ring(Vec<u8>),
     /// Whole records from a source, compressed if compression is on.
     Records(Vec<u8>),
-    /// Whole records that describe the container to the reader; never compressed.
+    /// Whole records of a stream with event names, formats of tracepoints or feature sections; never compressed.
     Plain(Vec<u8>),
     /// Samples of `bprec:state`, which get their time when they are sent.
     States(Vec<u8>),
     /// Frames of the journal.
     Journal(Vec<u8>),
     /// The state before the recording has been sent: from here on a FINISHED_ROUND record follows each pass over the
-    /// rings that found records. A reader sorts the records of a round by time, and would take records of the earlier
-    /// state as late.
+    /// rings that found records. Readers sort the records of each round by time, so a round that ends earlier would
+    /// make the rest of that state late.
     BeginRounds,
     /// All rings were read. FINISHED_ROUND follows in any case if `is_asked_for`, else only if the round has records.
     Round { is_asked_for: bool },
-    /// The file ends here, and another file begins, with rounds that begin anew.
+    /// The file ends here, and another file begins. Its rounds begin at its own `BeginRounds`.
     Next(Box<Next>),
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct DrainAccount {
     pub(crate) wakeups: u64,
     /// The longest time between two passes.
     pub(crate) longest_gap: Duration,
-    /// Bytes in rings that were overwritten before they were read, or are not records.
+    /// Bytes in rings that were overwritten before the recorder read them, or that are not records.
     pub(crate) overrun_bytes: u64,
 }
 
@@ -62,7 +62,8 @@ impl DrainAccount {
     /// Message about bytes that could not be read; `None` if all could be read.
     pub(crate) fn loss(&self) -> Option<String> {
         let bytes = self.overrun_bytes;
-        (bytes > 0).then(|| format!("{bytes} bytes in the rings could not be read as records and are lost"))
+        (bytes > 0)
+            .then(|| format!("{bytes} bytes in the ring buffers are lost, because they could not be read as records"))
     }
 
     pub(crate) fn add_overrun(&mut self, bytes: u64) {
@@ -95,7 +96,7 @@ struct SharedQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Messages, each with true if a source sent it.
+    /// Messages; the flag is true if a source sent the message.
     messages: VecDeque<(Message, bool)>,
     /// Number of queued messages from sources.
     of_sources: usize,
@@ -148,7 +149,7 @@ impl Queue {
         self.put(self.shared.state(), message, false)
     }
 
-    /// Ends a round if anything was sent in it.
+    /// Ends a round if records were sent in the round.
     ///
     /// # Errors
     /// Fails if the output has ended.
@@ -157,8 +158,8 @@ impl Queue {
         if state.has_news { self.put(state, Message::Round { is_asked_for: false }, false) } else { Ok(()) }
     }
 
-    /// Returns an empty buffer for `bytes`. Returns `None` if too many bytes wait and the buffer is not due; the drain
-    /// is woken when a buffer is free again.
+    /// Returns an empty buffer for `bytes`. Returns `None` if too many bytes wait and `is_due` is false; the drain is
+    /// woken when a buffer is free again.
     pub(crate) fn buffer(&self, bytes: usize, is_due: bool) -> Option<Vec<u8>> {
         let bytes = bytes.max(BUFFER_BYTES);
         let mut state = self.shared.state();
@@ -184,8 +185,8 @@ impl Queue {
         if state.has_ended {
             return Err(Error::OutputEnded);
         }
-        // Stamped under the lock, so no round that ends later than this time precedes the states: a reader would take
-        // them as late.
+        // States get their time under the lock, in the order of the queue. Otherwise a round could end between the time
+        // and the sending, and a reader would take the states as late.
         if let Message::States(states) = &mut message {
             stamp(states, sys::monotonic_ns());
         }
@@ -269,10 +270,12 @@ mod tests {
             waiting += 1;
         }
         assert_eq!(waiting, POOL_BYTES / BUFFER_BYTES);
-        assert!(!drain.take(), "nothing came back yet");
-        // A buffer that is due is always granted, so a round always ends complete.
+        assert!(!drain.take(), "no buffer was given back yet");
+        // An overdue buffer is always granted, so that the round can end.
         assert!(queue.buffer(100, true).is_some());
-        let Some((Message::Ring(buffer), true)) = received.next() else { panic!("compression is behind") };
+        let Some((Message::Ring(buffer), true)) = received.next() else {
+            panic!("expected a ring buffer while compression is behind")
+        };
         received.give_back(buffer);
         assert!(drain.take());
         assert!(queue.buffer(100, false).is_some_and(|buffer| buffer.is_empty() && buffer.capacity() == BUFFER_BYTES));
@@ -287,7 +290,11 @@ mod tests {
         assert!(queue.buffer(1, false).is_none());
         let Some((Message::Ring(large), _)) = received.next() else { panic!() };
         received.give_back(large);
-        assert_eq!(queue.buffer(1, false).unwrap().capacity(), BUFFER_BYTES, "its memory is given back");
+        assert_eq!(
+            queue.buffer(1, false).unwrap().capacity(),
+            BUFFER_BYTES,
+            "the memory of the large buffer was freed"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Recovery: completes a recording of bprec that was cut off, in place.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -8,10 +9,11 @@ use std::path::Path;
 use bprec_format::bprec::journal::{Journal, recording_id};
 use bprec_format::feature::{Feature, SectionCheck, SectionWriter};
 use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout, Resync, bprec};
+use bprec_host::{journal_of, sync_directory};
 
-use super::journal::{journal_of, read, remove};
+use super::journal::{read, remove};
 use super::sections;
-use super::syncer::sync_directory;
+use super::summary::bytes;
 use super::tally::Tally;
 use crate::events::SampleRole;
 use crate::{Error, Result};
@@ -19,7 +21,7 @@ use crate::{Error, Result};
 /// Limit on the bytes before the records, including the event ids of thousands of CPUs.
 const HEAD_MAX_BYTES: u64 = 64 << 20;
 
-/// Bytes to read for the first record, which is shorter. The record names the recording, as its journal does.
+/// Bytes to read for the first record, which is shorter. The record has the id of the recording; so does the journal.
 const FIRST_RECORD_BYTES: u64 = 4096;
 /// Limit on the bytes of a last record that is cut off.
 const TAIL_MAX_BYTES: u64 = 1 << 16;
@@ -41,10 +43,23 @@ pub enum Recovered {
     },
 }
 
+/// Text about a completed recording, to be printed after its name; empty if nothing was changed.
+impl fmt::Display for Recovered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recovered::Mended { data_bytes, dropped_bytes, programs } = self else { return Ok(()) };
+        let records = bytes(*data_bytes);
+        write!(f, "complete again: {records} of records, {dropped_bytes} bytes of an incomplete record dropped; ")?;
+        match programs {
+            Some(programs) => write!(f, "{programs} BPF programs from its journal"),
+            None => f.write_str("its journal is missing, so it has only the BPF programs that its records name"),
+        }
+    }
+}
+
 /// Completes a recording that lacks only its end, in place: all records are intact up to the last one, of which a part
-/// may be missing. The new header covers the whole records, and the data of the journal becomes feature sections. Bytes
-/// of whole records are never written; the journal is removed when its data is on the disk. Records are read through a
-/// buffer, because the file may be large, and the disk full.
+/// may be missing. The new header covers the whole records, and the data of the journal becomes feature sections. Whole
+/// records are never written again, and the journal is removed when its data is on the disk. The records are read
+/// through a buffer, because the file may be larger than the memory.
 ///
 /// # Errors
 /// Fails if the file cannot be read or written, or is not a recording.
@@ -56,16 +71,8 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     if !about.is_file() {
         return Ok(Recovered::Unproven);
     }
-    let file_bytes = about.len();
-    let mut head = vec![0; FILE_HEADER_BYTES.min(usize::try_from(file_bytes).unwrap_or(FILE_HEADER_BYTES))];
-    out.read_exact_at(&mut head, 0).map_err(failed)?;
-    let Ok(layout) = FileLayout::of_header(&head) else { return Ok(Recovered::Unproven) };
-    let offset = layout.data_offset();
-    if offset > file_bytes.min(HEAD_MAX_BYTES) {
-        return Ok(Recovered::Unproven);
-    }
-    head.resize((offset + FIRST_RECORD_BYTES).min(file_bytes) as usize, 0);
-    out.read_exact_at(&mut head, 0).map_err(failed)?;
+    let Some((layout, head)) = read_head(&out).map_err(failed)? else { return Ok(Recovered::Unproven) };
+    let (offset, file_bytes) = (layout.data_offset(), about.len());
     let file = File::parse(&head).map_err(format)?;
     let endian = file.endian();
     // A file of another recorder may lack more than its end, which cannot be checked here.
@@ -137,6 +144,23 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         remove(&journal_path)?;
     }
     Ok(Recovered::Mended { data_bytes, dropped_bytes, programs })
+}
+
+/// Reads the bytes before the records, and the first record; `None` if the file is not laid out as a recording of bprec.
+pub(super) fn read_head(file: &fs::File) -> io::Result<Option<(FileLayout, Vec<u8>)>> {
+    let file_bytes = file.metadata()?.len();
+    if file_bytes < FILE_HEADER_BYTES as u64 {
+        return Ok(None);
+    }
+    let mut head = vec![0; FILE_HEADER_BYTES];
+    file.read_exact_at(&mut head, 0)?;
+    let layout = FileLayout::of_header(&head).ok();
+    let Some(layout) = layout.filter(|layout| layout.data_offset() <= file_bytes.min(HEAD_MAX_BYTES)) else {
+        return Ok(None);
+    };
+    head.resize((layout.data_offset() + FIRST_RECORD_BYTES).min(file_bytes) as usize, 0);
+    file.read_exact_at(&mut head, 0)?;
+    Ok(Some((layout, head)))
 }
 
 /// Returns true if the bytes after the records are the start of the feature sections to be written: an earlier recovery

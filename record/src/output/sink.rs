@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use bprec_format::bprec::journal::Frame;
 use bprec_format::{Endian, FileAttr, FileLayout, pipe_header};
-use bprec_host::refuse_planted_target;
+use bprec_host::{directory_of, journal_of, refuse_planted_target, sync_directory};
 use rustix::io::Errno;
 
 use super::closed_files::ClosedFiles;
 use super::compression::{PackedBytes, Packer};
-use super::journal::{Inode, Journal, Leftover, create_with, inode, is_still, journal_of};
+use super::journal::{Inode, Journal, Leftover, create_with, inode, is_still};
 use super::older::{self, Moved};
 use super::pipe;
 use super::sections::Section;
 use super::state_writer::{id_record, random_id};
-use super::syncer::{Written, directory_of, sync_directory};
+use super::syncer::Written;
 use crate::events::OpenEvent;
 use crate::{Error, Level, Output, Result};
 
@@ -34,6 +34,8 @@ pub(crate) struct Sink {
     data_bytes: u64,
     /// Bytes before the records.
     head_bytes: u64,
+    /// Bytes of the feature sections; 0 before [`Sink::finish`].
+    tail_bytes: u64,
     seekable: Option<Seekable>,
     /// Compressor, if records are compressed.
     packer: Option<Packer>,
@@ -62,22 +64,29 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Removes the recording that the older one replaced: the new recording has begun.
+    /// Removes the file that the renamed older recording has replaced, because the new recording has begun.
     pub(crate) fn settle(&self) {
         self.moved.iter().for_each(Moved::settle);
     }
 
-    /// Removes the file, and gives its name back to the file before it, which [`Sink::vacate`] renamed to `closed`.
+    /// Removes the file, and gives its name back to the previous file, which [`Sink::vacate`] renamed to `closed`.
     pub(crate) fn give_way(&self, closed: &Path, notify: fn(Level, &str)) {
         self.discard();
         if let Err(error) = Sink::vacate(closed, &self.path) {
-            notify(Level::Warning, &format!("the recording stays in {}: {error}", closed.display()));
+            notify(
+                Level::Warning,
+                &format!(
+                    "the file could not get its old name back, so the recording continues in {}: {error}",
+                    closed.display()
+                ),
+            );
         }
     }
 
     /// Removes the file, and restores the older recording of this name.
     pub(crate) fn discard(&self) {
-        // The error that led here is reported by the caller; a journal that is left has no recording.
+        // The caller reports the error that led here. A journal that cannot be removed does no harm: no recording
+        // belongs to it.
         drop(self.journal.remove());
         if is_still(&self.path, self.inode) {
             drop(fs::remove_file(&self.path));
@@ -158,7 +167,8 @@ impl Sink {
         let head_bytes = head.len() as u64;
         let id = random_id();
         id_record(events, id, &mut head)?;
-        // perf can open the file from the first moment on; of a file without records perf reports an error.
+        // The header covers the first record, so perf can open the file from the first moment on: perf reports an error
+        // for a file without records.
         let header = layout.header(head.len() as u64 - head_bytes, &[]);
         head[..header.len()].copy_from_slice(&header);
         let out = with_room(closed, || create_with(path, &head)).map_err(failed)?;
@@ -172,6 +182,7 @@ impl Sink {
             name: path.display().to_string(),
             data_bytes: head.len() as u64 - head_bytes,
             head_bytes,
+            tail_bytes: 0,
             seekable: Some(Seekable { path: path.to_owned(), layout, journal, origin, closed: closed.cloned() }),
             packer: None,
             packed: Vec::new(),
@@ -232,6 +243,7 @@ impl Sink {
             name,
             data_bytes: 0,
             head_bytes: 16,
+            tail_bytes: 0,
             seekable: None,
             packer: None,
             packed: Vec::new(),
@@ -271,9 +283,9 @@ impl Sink {
         Ok(Some(Written::new(out, journal, &seekable.path)))
     }
 
-    /// Bytes written, including the bytes before the records.
+    /// Bytes written, including the bytes before the records and, after [`Sink::finish`], the feature sections.
     pub(crate) fn written_bytes(&self) -> u64 {
-        self.head_bytes + self.data_bytes
+        self.head_bytes + self.data_bytes + self.tail_bytes
     }
 
     /// Appends whole records.
@@ -396,7 +408,9 @@ impl Sink {
             self.out.sync_all()?;
             sync_directory(&seekable.path)
         });
-        written.map_err(|error| self.failed(error))
+        written.map_err(|error| self.failed(error))?;
+        self.tail_bytes = tail.len() as u64;
+        Ok(())
     }
 
     /// Journal of a file that [`Sink::finish`] has completed; `None` for a stream.

@@ -84,7 +84,10 @@ impl StateWriter {
         self.payload.clear();
         state.encode(&mut self.payload, Endian::NATIVE);
         if self.payload.len() > PAYLOAD_MAX_BYTES {
-            return Err(Error::Other(format!("a state of {} bytes does not fit into a record", self.payload.len())));
+            return Err(Error::Other(format!(
+                "bprec's own data about the recording ({} bytes) does not fit into one record",
+                self.payload.len()
+            )));
         }
         // The size field of RAW includes its padding, so that the field and the bytes together are a multiple of 8.
         let raw_bytes = (self.payload.len() + 4).next_multiple_of(8) - 4;

@@ -8,6 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bprec_host::sync_directory;
+
 use crate::{Error, Result, sys};
 
 /// Handle of the sync thread. Dropping it ends the thread.
@@ -55,7 +57,7 @@ impl Syncer {
         Ok(Syncer { shared, thread: Some(thread) })
     }
 
-    /// Continues with another file. The completion of the file before syncs that file.
+    /// Continues with another file. The completion of the previous file syncs that file.
     pub(crate) fn follow(&self, written: Written) {
         self.shared.state().written = Some(Arc::new(written));
     }
@@ -136,19 +138,5 @@ impl Written {
             sync_directory(&self.path)?;
         }
         Ok(())
-    }
-}
-
-/// Directory of a file.
-pub(super) fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Syncs the directory of a file, and so the name of the file.
-pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
-    match File::open(directory_of(path)).and_then(|directory| directory.sync_all()) {
-        // Some file systems cannot sync a directory, and a directory that may be written to is not always readable.
-        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(()),
-        synced => synced,
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Tally {
     /// `None` once a COMPRESSED record did not continue the stream.
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
-    /// True if all records so far are intact; `None` if that is not checked.
+    /// True if all records so far are intact; `None` if records are not checked.
     intact: Option<bool>,
     /// The highest CPU number in a sample.
     pub(crate) highest_cpu: Option<u32>,
@@ -110,7 +110,8 @@ impl Tally {
         Tally { user_hits: Some(UserHits::default()), ..self }
     }
 
-    /// Creates the tally of the next file, without counts. Processes that were forked before are still running.
+    /// Creates the tally of the next file, without counts. It keeps the list of forked processes, because these still
+    /// run.
     pub(super) fn successor(&self) -> Tally {
         Tally {
             processes: self.processes.clone(),
@@ -207,7 +208,8 @@ impl Tally {
         match event.and_then(|event| Payload::decode(record, &event.layout).ok()) {
             Some((Payload::Fork(task), _)) if task.pid != task.ppid => {
                 self.processes.insert(task.pid);
-                // A process that existed before the recording has mappings of its own.
+                // A synthesized FORK record (FORK_EXEC) is of a process that existed before the recording. Such a
+                // process has mappings of its own and inherits none.
                 if let Some(hits) = self.user_hits.as_mut().filter(|_| record.misc & misc::FORK_EXEC == 0) {
                     hits.fork(&task);
                 }
@@ -297,7 +299,8 @@ impl Tally {
                 is_caller = false;
                 continue;
             }
-            // A call may be the last instruction of its function; the return address then belongs to the next function.
+            // A call may be the last instruction of its function, and the return address then belongs to the next
+            // function. The byte before a return address is therefore used.
             let within = addr.wrapping_sub(is_caller.into());
             is_caller = true;
             match (space, &mut user_hits) {

@@ -22,12 +22,12 @@ const CHECKPOINT_EVERY: Duration = Duration::from_millis(400);
 #[derive(Debug)]
 pub(crate) struct Next {
     pub(crate) sink: Sink,
-    /// Statistics of draining into the file before.
+    /// Statistics of draining into the current file.
     pub(crate) account: DrainAccount,
     pub(crate) closed: SyncSender<Closed>,
 }
 
-/// A file into which nothing more is recorded.
+/// A file that gets no more records.
 #[derive(Debug)]
 pub(crate) struct Closed {
     /// Output to be completed.
@@ -120,7 +120,7 @@ impl OutputThread {
     /// Fails if the thread panicked.
     pub(crate) fn finish(&mut self, account: DrainAccount) -> Result<(Closed, Result<()>)> {
         self.queue.close();
-        let failed = || Error::Other("the thread that writes the recording failed".to_owned());
+        let failed = || Error::Other("bprec's thread that writes the recording failed".to_owned());
         let (sink, outcome) = self.thread.take().ok_or_else(failed)?.join().map_err(|_| failed())?;
         let mut tally = self.tally();
         let next = tally.successor();
@@ -207,7 +207,7 @@ impl Writer {
         let mut tally = self.progress.tally();
         let next = tally.successor();
         let tally = std::mem::replace(&mut *tally, next);
-        // The receiver is gone if the recording is being given up.
+        // The receiver is dropped if the recording is abandoned.
         drop(closed.send(Closed { sink, tally, account }));
     }
 }

@@ -10,7 +10,7 @@ use bprec_format::records::{Mmap2, Mmap2File, Task};
 
 /// Slots of the filter for repeated addresses: hot code repeats.
 const RECENT_SLOTS: usize = 1 << 13;
-/// Number of epoch counters; processes share them by pid.
+/// Number of counters of changes to mappings (`epochs`). Processes share these counters by pid.
 const EPOCHS: usize = 1 << 10;
 /// Rounds that a sample waits for its mapping.
 const ROUNDS_MAX: u8 = 5;
@@ -60,9 +60,9 @@ pub(crate) struct LeftOut {
 impl LeftOut {
     /// Message about the data left out; `None` if nothing was left out.
     pub(crate) fn text(self) -> Option<String> {
-        let hits = self.hits.then(|| "samples hit too many addresses".to_owned());
+        let hits = self.hits.then(|| "samples hit more user-space addresses than the recorder keeps".to_owned());
         let maps = (self.maps > 0).then(|| {
-            format!("{} mappings of processes with more than {MAPS_MAX} executable mappings were left out", self.maps)
+            format!("the recorder keeps {MAPS_MAX} executable mappings of a process, and left out {} more", self.maps)
         });
         let texts: Vec<String> = hits.into_iter().chain(maps).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
@@ -92,7 +92,7 @@ pub(crate) struct Mapper {
     /// Start address of the mapping.
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Time of the mapping, in nanoseconds of the recording's clock; 0 if it was made before the recording.
+    /// Time of the mapping, in nanoseconds of the recording's clock; 0 if the mapping was made before the recording.
     pub(crate) since_ns: u64,
 }
 
@@ -243,7 +243,8 @@ impl UserHits {
         true
     }
 
-    /// Newest mapping that contains the address at the time, of the process itself or inherited.
+    /// Newest mapping that contains the address at `time_ns`: a mapping of the process itself, or inherited from a
+    /// parent.
     fn find(&mut self, pid: u32, addr: u64, time_ns: u64) -> Option<Map> {
         let (mut pid, mut time_ns) = (pid, time_ns);
         for _ in 0..FORKS_MAX {
@@ -380,14 +381,14 @@ mod tests {
         hits.add(2, 0x5001, 30);
         hits.round();
         hits.round();
-        // The pid is reused.
+        // Another process reuses the pid.
         hits.exit(2);
         hits.fork(&fork(2, 1, 40));
         hits.add(2, 0x5002, 50);
         assert_eq!(offsets(&mut hits), [(b"/before".to_vec(), vec![1]), (b"/behind".to_vec(), vec![2])]);
     }
 
-    /// The executable, a library and the mappings that samples hit are kept, however many mappings follow.
+    /// The mappings of the executable, of a library and of hit files are kept, even if many other mappings follow.
     #[test]
     fn what_matters_of_many_mappings_stays() {
         let mut hits = UserHits::default();
@@ -413,7 +414,7 @@ mod tests {
         let expected: [(&[u8], u64); 5] =
             [(b"/code", 0x7005), (b"/code", 0x7006), (b"/code", 0x7007), (b"/executable", 0x1004), (b"/library", 4)];
         assert_eq!(offsets, expected);
-        assert!(left_out.text().is_some_and(|text| text.contains("mappings of processes with more than 4096")));
+        assert!(left_out.text().is_some_and(|text| text.contains("keeps 4096 executable mappings of a process")));
     }
 
     /// Processes that ended long ago are forgotten, unless they have living children.

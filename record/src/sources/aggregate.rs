@@ -4,9 +4,9 @@
 //! tracepoint and perf_event programs: the kernel drops samples there if the event has a program, and does not count these losses.
 //! The recording therefore holds the counter values of the events beside the counts of the program: the difference shows the loss.
 //!
-//! A weighted sample has the time of the first sample that it represents. perf sorts the records between two FINISHED_ROUND
-//! records, and expects no later record to be older than the records before the first of the two. The recorder therefore writes one
-//! FINISHED_ROUND per interval, after the samples.
+//! A weighted sample has the time of the first sample that it represents. perf sorts records round by round (a round
+//! ends with FINISHED_ROUND): a record may be older than records of the round before its own, but not older than
+//! records of earlier rounds. The recorder therefore writes one FINISHED_ROUND per interval, after the samples.
 //!
 //! A weighted sample inside BPF code belongs to one program. The recorder holds a descriptor of every program until all others have released it,
 //! and reads the samples before it closes the descriptor. Until then, the kernel cannot load another program at the same addresses.
@@ -20,8 +20,8 @@ use bprec_format::bprec::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::records::{Comm, Mmap, write_record};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout, SampleType, Writer, context, event_type, misc};
 
-use super::{Context, Source, Tick};
-use crate::events::{OpenEvents, Sampler, machine};
+use super::{Context, Event, Source, Tick};
+use crate::events::{EventFd, OpenEvents, Sampler, machine};
 use crate::{Aggregate, Error, Level, Options, Result, sys};
 
 /// Name of the task and the mapping of overflow samples, which found no free entry in the stack table.
@@ -32,8 +32,8 @@ const OVERFLOW_IP: u64 = 0x1000;
 /// Counter of the samples of one event.
 #[derive(Debug)]
 struct CountedEvent {
-    /// Attachments of the program; dropped before the program is unloaded.
-    attached: Vec<Attached>,
+    /// CPUs and attachments of the program; dropped before the program is unloaded.
+    attached: Vec<(i32, Attached)>,
     aggregator: Aggregator,
     /// Index of the event.
     event: usize,
@@ -71,14 +71,13 @@ impl Aggregates {
         how: Aggregate,
         interval_ns: u64,
     ) -> Result<Aggregates> {
-        super::refuse_foreign_process_ids("--aggregate counts by")?;
+        super::refuse_foreign_process_ids("--aggregate counts samples by")?;
         let user = UserDetail { chains: options.user_chains.are_by_kernel(), addresses: how.user_addresses };
         let entries = how.entries_on(machine::online_cpus().len());
         let mut events = Vec::new();
         for (event, sampler) in samplers.iter().enumerate() {
             if sampler.attr.kind == event_type::TRACEPOINT {
-                let problem = "--aggregate counts samples of hardware and software events; a tracepoint takes programs of \
-                               another type";
+                let problem = "--aggregate counts samples of hardware and software events; a tracepoint event needs a BPF program of another type";
                 return Err(Error::Event { event: sampler.spec.name.clone(), problem: problem.to_owned() });
             }
             let aggregator = Aggregator::load(entries, user).map_err(refused)?;
@@ -121,12 +120,10 @@ impl Aggregates {
     fn attach(&mut self, opened: &OpenEvents) -> Result<()> {
         for counted in &mut self.events {
             counted.layout = SampleLayout::new(&opened.events[counted.event].file.attr, Endian::NATIVE);
-            for event_fd in opened.fds.iter().filter(|event_fd| event_fd.event == counted.event) {
-                counted.attached.push(counted.aggregator.attach(event_fd.fd.as_fd()).map_err(refused)?);
-                counted.ids.extend(u32::try_from(event_fd.cpu).ok().map(|cpu| (cpu, event_fd.id)));
+            let event = counted.event;
+            for event_fd in opened.fds().iter().filter(|event_fd| event_fd.event == event) {
+                counted.attach(event_fd)?;
             }
-            counted.ids.sort_unstable();
-            counted.ids.dedup_by_key(|(cpu, _)| *cpu);
         }
         Ok(())
     }
@@ -137,8 +134,8 @@ impl Source for Aggregates {
         let Some(opened) = self.opened.clone() else { return Ok(()) };
         if is_first {
             self.attach(&opened)?;
-            let text = "--aggregate cannot see inside kprobe, tracepoint and perf_event programs; reports have their samples as \
-                        [blind spot] only";
+            let text = "--aggregate cannot see inside kprobe, tracepoint and perf_event programs; reports show \
+                 samples in these programs only as [blind spot]";
             (context.notify)(Level::Notice, text);
         }
         // This first state marks the samples as weighted, before any of them is written.
@@ -153,6 +150,15 @@ impl Source for Aggregates {
 
     /// Reads the samples at each interval, and before the recorder closes descriptors of programs.
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        for event in context.events.iter() {
+            let Event::CpuReopened(reopened) = event else { continue };
+            for (_, event_fd) in &reopened.fds {
+                if let Some(counted) = self.events.iter_mut().find(|counted| counted.event == event_fd.event) {
+                    counted.attached.retain(|(cpu, _)| *cpu != event_fd.cpu);
+                    counted.attach(event_fd)?;
+                }
+            }
+        }
         if tick.is_reading || context.programs.lets_go() {
             self.drain(context)?;
         }
@@ -188,6 +194,17 @@ fn overflow_names(layout: &SampleLayout) -> Result<Vec<u8>> {
 }
 
 impl CountedEvent {
+    /// Attaches the program to a descriptor of the event.
+    fn attach(&mut self, event_fd: &EventFd) -> Result<()> {
+        self.attached.push((event_fd.cpu, self.aggregator.attach(event_fd.fd.as_fd()).map_err(refused)?));
+        if let Ok(cpu) = u32::try_from(event_fd.cpu)
+            && let Err(place) = self.ids.binary_search_by_key(&cpu, |(cpu, _)| *cpu)
+        {
+            self.ids.insert(place, (cpu, event_fd.id));
+        }
+        Ok(())
+    }
+
     fn drain(&mut self, out: &mut Vec<u8>) -> Result<u64> {
         let CountedEvent { aggregator, layout, ids, written, .. } = self;
         let mut records = 0;
@@ -256,9 +273,9 @@ impl CountedEvent {
             overflow_period,
             ..Aggregation::default()
         };
-        let fds = opened.fds.iter().filter(|event_fd| event_fd.event == self.event);
-        let counts = fds.map(|event_fd| sys::read_counter(event_fd.fd.as_fd()).map(|(value, _)| value));
-        sum.counted = counts.sum::<std::io::Result<u64>>().ok();
+        let fds = opened.fds();
+        let fds = fds.iter().filter(|event_fd| event_fd.event == self.event);
+        sum.counted = fds.map(|event_fd| event_fd.counts().map(|(value, _)| value)).sum::<std::io::Result<u64>>().ok();
         sum
     }
 }
@@ -289,7 +306,7 @@ fn sample(layout: &SampleLayout, id: u64, stack: &Stack<'_>, out: &mut Vec<u8>) 
             w.u64(stack.cgroup);
         }
     })
-    .map_err(|error| Error::Other(format!("weighted sample: {error}")))
+    .map_err(|error| Error::Other(format!("cannot write a weighted sample: {error}")))
 }
 
 fn record(

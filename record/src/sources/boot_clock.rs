@@ -4,39 +4,40 @@ use std::time::Instant;
 
 use bprec_format::bprec::state::{BootClock, State};
 
-use super::{Context, Source, Tick};
+use super::{Context, Event, Source, Tick};
 use crate::{Result, sys};
 
-/// Smallest change of the offset that counts as a suspend. Differences between two readings are smaller; suspends are longer.
+/// Changes of the offset above this limit count as a suspend. Jitter between two readings is smaller; suspends are
+/// longer.
 const JITTER_NS: u64 = 10_000_000;
 
 /// Offset of the two clocks that the recording holds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BootTimeOffset {
-    said_ns: Option<i64>,
+    said_ns: i64,
 }
 
 impl BootTimeOffset {
-    /// Compares the offset with the one last recorded. Returns true if it has changed and must be recorded again; the first offset is no change.
+    /// Reads the offset. To be called before events are opened, because a suspend ends the events of most CPUs.
+    pub(crate) fn read() -> BootTimeOffset {
+        BootTimeOffset { said_ns: sys::to_boottime_ns() }
+    }
+
+    /// Compares the offset with the one last recorded. Returns true if it has changed and must be recorded again.
     fn is_news(&mut self, to_boottime_ns: i64) -> bool {
-        let said_ns = *self.said_ns.get_or_insert(to_boottime_ns);
-        let is_news = said_ns.abs_diff(to_boottime_ns) > JITTER_NS;
+        let is_news = self.said_ns.abs_diff(to_boottime_ns) > JITTER_NS;
         if is_news {
-            self.said_ns = Some(to_boottime_ns);
+            self.said_ns = to_boottime_ns;
         }
         is_news
     }
 }
 
 impl Source for BootTimeOffset {
-    fn begin_file(&mut self, _is_first: bool, _context: &mut Context<'_>) -> Result<()> {
-        self.is_news(sys::to_boottime_ns());
-        Ok(())
-    }
-
     fn tick(&mut self, _tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         let to_boottime_ns = sys::to_boottime_ns();
         if self.is_news(to_boottime_ns) {
+            context.events.push(Event::Suspended);
             context.out.state(State::BootClock(BootClock { time_ns: sys::monotonic_ns(), to_boottime_ns }))?;
         }
         Ok(None)
@@ -49,8 +50,8 @@ mod tests {
 
     #[test]
     fn a_suspend_is_news_once() {
-        let mut offset = BootTimeOffset::default();
         let second = 1_000_000_000;
+        let mut offset = BootTimeOffset { said_ns: 5 * second };
         let readings =
             [5 * second, 5 * second + 3000, 5 * second - 900, 7 * second, 7 * second + 80, 7 * second + 20_000_000];
         assert_eq!(readings.map(|ns| offset.is_news(ns)), [false, false, false, true, false, true]);

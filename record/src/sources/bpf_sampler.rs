@@ -4,14 +4,15 @@
 //! sample as raw data of a bpf-output event on the same CPU. That event writes into the ring of the CPU. No program is attached to the main events.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 
 use bprec_bpf::{AttachMethod, Attached, Recipe, SamplerProgram};
 use bprec_format::bprec::sampler::{self as layout, Parts};
 use bprec_format::bprec::state::{self, SamplerCounts, State};
 use bprec_format::{AttrFlags, EventAttr, SampleType, event_type, software};
 
-use super::{Context, Source};
-use crate::events::{Binding, CpuThreadTargets, OpenEvents, Sampler, everywhere, sampling};
+use super::{Context, Event, Source, Tick};
+use crate::events::{Binding, CpuThreadTargets, EventFd, OpenEvents, ReopenedCpu, Sampler, everywhere, sampling};
 use crate::{Error, Level, Options, Result, Target, sys};
 
 /// Options of `--bpf-sampler`.
@@ -71,7 +72,7 @@ impl SamplerFields {
                 Some(("+", name)) if is_change => (true, name),
                 Some(("-", name)) if is_change => (false, name),
                 _ if is_change && !in_registers => {
-                    return Err(wrong(text, "fields are either listed, or added with + and removed with -"));
+                    return Err(wrong(text, "give either a list of fields, or only changes with + and -"));
                 }
                 _ => (true, word),
             };
@@ -86,7 +87,7 @@ impl SamplerFields {
             in_registers = false;
             match name {
                 _ if name.starts_with("regs=") => {
-                    return Err(wrong(word, &format!("no such register; there are {}", names.join(","))));
+                    return Err(wrong(word, &format!("no such register; the registers are {}", names.join(","))));
                 }
                 "regs" => fields.registers = if add { (1 << names.len()) - 1 } else { 0 },
                 "stack" => fields.kernel_stack = add,
@@ -94,7 +95,7 @@ impl SamplerFields {
                 _ => {
                     let Some((_, part)) = single_parts().find(|(known, _)| *known == name) else {
                         let known: Vec<&str> = single_parts().map(|(name, _)| name).collect();
-                        let problem = format!("no such field; there are {},regs=…,stack,ustack", known.join(","));
+                        let problem = format!("no such field; the fields are {},regs=…,stack,ustack", known.join(","));
                         return Err(wrong(word, &problem));
                     };
                     fields.named_value |= add && part == Parts::VALUE;
@@ -118,8 +119,8 @@ impl SamplerFields {
         if matches!(options.target, Target::Processes(_) | Target::Command) && parts.contains(Parts::VALUE) {
             parts = parts.without(Parts::VALUE);
             if self.named_value {
-                let text =
-                    "--bpf-sampler: no value: the kernel does not read events that children inherit (as with -a)";
+                let text = "--bpf-sampler: samples lack the field `value`, because a BPF program cannot read an event that \
+                            child processes inherit; use -a";
                 (options.notify)(Level::Warning, text);
             }
         }
@@ -134,14 +135,26 @@ fn wrong(what: &str, problem: &str) -> Error {
 /// The sampling program and its events.
 #[derive(Debug)]
 pub(crate) struct BpfSampler {
-    /// Attachments of the program; dropped before the events close.
-    attached: Vec<Attached>,
-    /// Events with the program attached.
-    sources: Vec<OwnedFd>,
+    /// Events with the program attached. The attachment is dropped before its event closes.
+    sources: Vec<SampledEvent>,
+    /// Events to open, and their targets.
+    carriers: Vec<Sampler>,
+    targets: Option<CpuThreadTargets>,
+    /// Index of the event that outputs the samples.
+    output: Option<usize>,
+    is_on: bool,
     program: SamplerProgram,
     account: state::Sampler,
     /// Counts of the program before the file began.
     before: SamplerCounts,
+}
+
+/// Event with the sampling program, on one CPU.
+#[derive(Debug)]
+struct SampledEvent {
+    attached: Attached,
+    fd: OwnedFd,
+    cpu: u32,
 }
 
 impl BpfSampler {
@@ -156,8 +169,11 @@ impl BpfSampler {
         let program = SamplerProgram::load(recipe).map_err(|error| Error::Other(format!("--bpf-sampler: {error}")))?;
         let account = state::Sampler { prog_id: program.id(), parts: recipe.parts, ..state::Sampler::default() };
         Ok(Some(BpfSampler {
-            attached: Vec::new(),
             sources: Vec::new(),
+            carriers: Vec::new(),
+            targets: None,
+            output: None,
+            is_on: false,
             program,
             account,
             before: SamplerCounts::default(),
@@ -176,15 +192,13 @@ impl BpfSampler {
         targets: &CpuThreadTargets,
         opened: &OpenEvents,
     ) -> Result<()> {
-        for event_fd in opened.fds.iter().filter(|it| Some(it.event) == opened.sampler_output) {
-            let Ok(cpu) = u32::try_from(event_fd.cpu) else { continue };
-            self.program.set_output(cpu, event_fd.fd.as_fd()).map_err(|error| Error::Other(error.to_string()))?;
-        }
+        self.output = opened.sampler_output;
+        opened.fds().iter().try_for_each(|event_fd| self.set_output(event_fd))?;
         let carriers = carriers(options, samplers, targets.binding);
         let Some(first) = carriers.first() else {
             let names: Vec<&str> = samplers.iter().map(|sampler| sampler.spec.name.as_str()).collect();
             return Err(Error::Other(format!(
-                "--bpf-sampler: it needs an event like the main ones, and {} cannot carry it; add one that can: -e cpu-clock",
+                "--bpf-sampler: {} cannot carry a BPF program; add an event that can: -e cpu-clock",
                 names.join(", ")
             )));
         };
@@ -193,18 +207,56 @@ impl BpfSampler {
         self.account.event_config = first.attr.config;
         self.account.is_frequency = first.attr.flags.contains(AttrFlags::FREQ);
         self.account.rate = first.attr.sample_period;
-        for carrier in &carriers {
-            for fd in everywhere(carrier, targets)? {
-                let attached = self.program.attach(fd.1.as_fd()).map_err(|error| {
-                    Error::Other(format!("--bpf-sampler on {} of cpu {}: {error}", carrier.spec.name, fd.0))
+        self.carriers = carriers;
+        self.targets = Some(targets.clone());
+        self.open(targets)
+    }
+
+    /// Opens the events on `targets` and attaches the program to them.
+    fn open(&mut self, targets: &CpuThreadTargets) -> Result<()> {
+        for carrier in &self.carriers {
+            for (cpu, fd) in everywhere(carrier, targets)? {
+                let attached = self.program.attach(fd.as_fd()).map_err(|error| {
+                    Error::Other(format!("--bpf-sampler on {} of cpu {cpu}: {error}", carrier.spec.name))
                 })?;
                 self.account.links += u32::from(attached.method() == AttachMethod::Link);
-                self.attached.push(attached);
-                self.sources.push(fd.1);
+                self.sources.push(SampledEvent { attached, fd, cpu });
             }
         }
         self.account.events = self.sources.len() as u32;
         Ok(())
+    }
+
+    /// Sends the samples of a CPU to the output event of that CPU.
+    fn set_output(&mut self, event_fd: &EventFd) -> Result<()> {
+        match u32::try_from(event_fd.cpu) {
+            Ok(cpu) if Some(event_fd.event) == self.output => {
+                let set = self.program.set_output(cpu, event_fd.fd.as_fd());
+                set.map_err(|error| Error::Other(format!("--bpf-sampler on cpu {cpu}: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the events of a CPU that came online again.
+    fn reopen(&mut self, reopened: &ReopenedCpu) -> Result<()> {
+        reopened.fds.iter().try_for_each(|(_, event_fd)| self.set_output(event_fd))?;
+        let Some(targets) = self.targets.as_ref().filter(|targets| !targets.binding.tasks) else { return Ok(()) };
+        let mut on_cpu = targets.clone();
+        on_cpu.cpus = vec![reopened.cpu];
+        let ended = self.sources.extract_if(.., |source| source.cpu == reopened.cpu);
+        self.account.links -= ended.filter(|it| it.attached.method() == AttachMethod::Link).count() as u32;
+        self.open(&on_cpu)?;
+        if self.is_on { self.enable(|source| source.cpu == reopened.cpu) } else { Ok(()) }
+    }
+
+    fn enable(&self, is_meant: impl Fn(&SampledEvent) -> bool) -> Result<()> {
+        self.sources.iter().filter(|source| is_meant(source)).try_for_each(|source| {
+            sys::enable(source.fd.as_fd()).map_err(Error::refused(
+                "ioctl(PERF_EVENT_IOC_ENABLE)",
+                format!("{} of the BPF sampler", self.account.event),
+            ))
+        })
     }
 }
 
@@ -213,20 +265,23 @@ impl Source for BpfSampler {
         context.out.state(State::Sampler(self.account.clone()))
     }
 
-    fn switch(&mut self, is_on: bool) -> Result<()> {
-        self.sources.iter().try_for_each(|source| {
-            if !is_on {
-                // If the kernel cannot disable an event, closing its descriptor ends it.
-                drop(sys::disable(source.as_fd()));
-                return Ok(());
+    fn tick(&mut self, _tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        for event in context.events.iter() {
+            if let Event::CpuReopened(reopened) = event {
+                self.reopen(reopened)?;
             }
-            sys::enable(source.as_fd()).map_err(|answer| Error::Syscall {
-                call: "ioctl(PERF_EVENT_IOC_ENABLE)",
-                object: format!("{} of the BPF sampler", self.account.event),
-                answer,
-                remedy: String::new(),
-            })
-        })
+        }
+        Ok(None)
+    }
+
+    fn switch(&mut self, is_on: bool) -> Result<()> {
+        self.is_on = is_on;
+        if is_on {
+            return self.enable(|_| true);
+        }
+        // If the kernel cannot disable an event, closing its descriptor ends it.
+        self.sources.iter().for_each(|source| drop(sys::disable(source.fd.as_fd())));
+        Ok(())
     }
 
     /// Writes the settings of the sampler and its counts for this file.
@@ -243,7 +298,10 @@ impl Source for BpfSampler {
                 })
             }
             Err(error) => {
-                (context.notify)(Level::Warning, &format!("losses of the BPF sampler are unknown: {error}"));
+                (context.notify)(
+                    Level::Warning,
+                    &format!("it is unknown how many samples the BPF sampler lost: {error}"),
+                );
                 None
             }
         };

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use bprec_bpf::{Bounds, Map, map_ids};
+use bprec_format::bpf::MapFilter;
 use bprec_format::bpf::names::MapType;
 use bprec_format::bprec::state::{self, MapContents, State};
 
 use super::{Context, Source};
-use crate::events::glob;
-use crate::{Level, Options, Result, WantedMap, sys};
+use crate::{Level, Options, Result, sys};
 
 /// `BPF_F_STACK_BUILD_ID`: a stack trace map has build ids and offsets instead of addresses.
 const STACK_BUILD_ID: u32 = 1 << 5;
@@ -20,7 +20,7 @@ const MAX_ADDRESSES: usize = 1 << 20;
 /// Maps to dump: maps that the options name, and maps of the user's programs.
 #[derive(Debug)]
 pub(crate) struct MapDumps {
-    wanted: Vec<WantedMap>,
+    wanted: Vec<MapFilter>,
     /// Ids of the maps of the user's programs.
     own: Vec<u32>,
     bounds: Bounds,
@@ -40,8 +40,8 @@ impl Source for MapDumps {
             return Ok(());
         }
         let names = names_if(!self.wanted.is_empty());
-        for wanted in self.wanted.iter().filter(|wanted| !names.iter().any(|(id, name)| wanted.is(*id, name))) {
-            (context.notify)(Level::Notice, &format!("there is no map {wanted} yet"));
+        for wanted in self.wanted.iter().filter(|wanted| !names.iter().any(|(id, name)| wanted.matches(*id, name))) {
+            (context.notify)(Level::Notice, &format!("no loaded map matches {wanted} yet"));
         }
         Ok(())
     }
@@ -54,9 +54,9 @@ impl Source for MapDumps {
         let mut ids: BTreeSet<u32> = self.own.iter().copied().collect();
         let names = names_if(!self.wanted.is_empty());
         for wanted in &self.wanted {
-            let mut found = names.iter().filter(|(id, name)| wanted.is(*id, name)).map(|(id, _)| *id).peekable();
+            let mut found = names.iter().filter(|(id, name)| wanted.matches(*id, name)).map(|(id, _)| *id).peekable();
             if found.peek().is_none() {
-                let text = format!("there is no map {wanted}: its contents are not recorded");
+                let text = format!("no loaded map matches {wanted}, so the recording lacks its contents");
                 (context.notify)(Level::Warning, &text);
             }
             ids.extend(found);
@@ -68,7 +68,9 @@ impl Source for MapDumps {
                     types(map.about(), context)?;
                     dump(&map, &self.bounds, context, &mut addresses)?;
                 }
-                Err(error) => (context.notify)(Level::Warning, &format!("its contents are not recorded: {error}")),
+                Err(error) => {
+                    (context.notify)(Level::Warning, &format!("the recording lacks the contents of a map: {error}"))
+                }
             }
         }
         context.out.addresses.extend(addresses);
@@ -86,15 +88,6 @@ fn named(id: u32) -> Option<(u32, String)> {
     Some((id, String::from_utf8_lossy(&map.about().name).into_owned()))
 }
 
-impl WantedMap {
-    fn is(&self, id: u32, name: &str) -> bool {
-        match self {
-            WantedMap::Id(wanted) => *wanted == id,
-            WantedMap::Name(pattern) => glob(pattern, name),
-        }
-    }
-}
-
 /// Writes the BTF of the map's keys and values. A file holds BTF in a section; a stream, which has no sections, gets a record.
 fn types(about: &state::Map, context: &mut Context<'_>) -> Result<()> {
     if about.btf_id == 0 {
@@ -103,7 +96,7 @@ fn types(about: &state::Map, context: &mut Context<'_>) -> Result<()> {
     let problem = match context.programs.btf(about.btf_id) {
         Err(error) => error.to_string(),
         Ok(btf) if context.out.types(about.btf_id, &btf)? => return Ok(()),
-        Ok(btf) => format!("{} bytes are too many for a stream; record into a file", btf.len()),
+        Ok(btf) => format!("the BTF of {} bytes is too large for a pipe stream; record into a file", btf.len()),
     };
     (context.notify)(Level::Warning, &format!("the types of {} are unknown: {problem}", name(about)));
     Ok(())

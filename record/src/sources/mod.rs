@@ -1,4 +1,4 @@
-//! Sources: each module here provides one kind of data of a recording or of `bprec stat`, beside the samples.
+//! Sources: each module provides one kind of data of a recording or of `bprec stat`, other than samples.
 //!
 //! All sources run on the control thread. They send states and records to the [`Outbox`], and return the time of their next
 //! call. A source informs the other sources by an [`Event`].
@@ -11,6 +11,7 @@ pub(crate) mod hotplug;
 pub(crate) mod inventory;
 pub(crate) mod map_dumps;
 mod outbox;
+pub(crate) mod pods;
 pub(crate) mod sampling;
 pub(crate) mod shared;
 pub(crate) mod statistics;
@@ -20,6 +21,7 @@ use std::time::Instant;
 
 pub(crate) use outbox::Outbox;
 
+use crate::events::ReopenedCpu;
 use crate::{Error, Level, Result};
 
 use inventory::Programs;
@@ -69,7 +71,7 @@ pub(crate) struct Tick {
 }
 
 /// Event that one source reports to the sources after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Event {
     /// A program with this id was loaded.
     Loaded(u32),
@@ -79,6 +81,10 @@ pub(crate) enum Event {
     CpuOnline(u32),
     /// This CPU went offline.
     CpuOffline(u32),
+    /// The machine was suspended.
+    Suspended,
+    /// The events of this CPU are open again, and their rings are read. Sampling events are disabled.
+    CpuReopened(ReopenedCpu),
 }
 
 /// Context that all sources share.
@@ -102,7 +108,8 @@ pub(crate) struct Context<'a> {
 pub(crate) fn refuse_foreign_process_ids(what: &str) -> Result<()> {
     match bprec_host::is_initial_pid_namespace() {
         Some(false) => Err(Error::Other(format!(
-            "{what} the process ids of the initial pid namespace; run it there (in a container: with --pid=host)"
+            "{what} process ids of the initial pid namespace, but bprec runs in another one; run bprec in the initial one \
+             (start the container with --pid=host)"
         ))),
         _ => Ok(()),
     }

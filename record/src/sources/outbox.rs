@@ -12,7 +12,7 @@ use crate::Result;
 use crate::events::{OpenEvent, OpenEvents};
 use crate::output::{Message, Queue, StateWriter, Summary, pipe, sections};
 
-/// Size of a batch of states; a full batch is sent to the output thread, bytes.
+/// Bytes of a batch of states. A full batch is sent to the output thread.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Limit on BTF ids in the list of BTF already sent; the oldest id beyond the limit is removed.
@@ -105,7 +105,8 @@ impl Outbox {
         self.sender.as_mut().map_or(Ok(()), |sender| sender.send_records(records, Message::Records))
     }
 
-    /// Ends the round after the call of all sources. Later records must not be older than the records sent before.
+    /// Requests that the round ends after the calls to all sources. Later records must not be older than the records
+    /// sent before.
     pub(crate) fn end_round(&mut self) {
         self.round_ends = true;
     }

@@ -1,13 +1,13 @@
 //! Sampling events and their lost samples.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bprec_format::bprec::state::{Attachment, EventLoss, Loss, State};
 use bprec_format::records::{LostSamples, write_record};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout, event_type};
 
-use super::{Context, Source};
+use super::{Context, Event, Source, Tick};
 use crate::events::OpenEvents;
 use crate::{Error, Level, Result, sys};
 
@@ -17,13 +17,15 @@ pub(crate) struct Sampling {
     opened: Arc<OpenEvents>,
     /// True if the kernel counts lost samples per event.
     counts_losses: bool,
-    /// Samples of each descriptor that were lost before the file began.
+    /// True while sampling is on.
+    is_on: bool,
+    /// Lost samples of each descriptor before the file began.
     before: Vec<u64>,
 }
 
 impl Sampling {
     pub(crate) fn new(opened: Arc<OpenEvents>, counts_losses: bool) -> Sampling {
-        Sampling { before: vec![0; opened.fds.len()], opened, counts_losses }
+        Sampling { before: Vec::new(), opened, counts_losses, is_on: false }
     }
 }
 
@@ -42,7 +44,8 @@ impl Source for Sampling {
                 context.programs.attachments().filter(is_on).map(|it| it.prog_id.to_string()).collect();
             if !ids.is_empty() {
                 let text = format!(
-                    "{}: has BPF programs (id {}): the kernel drops samples for which they return 0",
+                    "{}: other tools attached BPF programs to this event (id {}): the kernel drops each sample for which a \
+                     program returns 0",
                     event.name,
                     ids.join(", ")
                 );
@@ -52,7 +55,18 @@ impl Source for Sampling {
         Ok(())
     }
 
+    /// Enables the events of CPUs that came back.
+    fn tick(&mut self, _tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        for event in context.events.iter().filter(|_| self.is_on) {
+            if let Event::CpuReopened(reopened) = event {
+                self.opened.enable_on(reopened.cpu, true)?;
+            }
+        }
+        Ok(None)
+    }
+
     fn switch(&mut self, is_on: bool) -> Result<()> {
+        self.is_on = is_on;
         if is_on {
             return self.opened.enable();
         }
@@ -68,11 +82,13 @@ impl Source for Sampling {
         let time_ns = sys::monotonic_ns();
         let mut events = Vec::new();
         let mut records = Vec::new();
-        for (event_fd, before) in self.opened.fds.iter().zip(&mut self.before) {
+        let fds = self.opened.fds();
+        self.before.resize(fds.len(), 0);
+        for (event_fd, before) in fds.iter().zip(&mut self.before) {
             if event_fd.event == self.opened.state {
                 continue;
             }
-            let Ok((_, Some(now))) = sys::read_counter(event_fd.fd.as_fd()) else { continue };
+            let Ok((_, Some(now))) = event_fd.counts() else { continue };
             let lost = now.saturating_sub(std::mem::replace(before, now));
             if lost == 0 {
                 continue;

@@ -2,23 +2,44 @@
 //! samples inside other BPF programs if the event has a program.
 
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use bprec_bpf::{AttachMethod, Attached, UserObject};
 use bprec_format::bprec::state::Attachment;
 use bprec_format::{AttrFlags, event_type};
 
-use super::{Context, Source};
-use crate::events::{Abilities, CpuThreadTargets, OpenEvent, OpenEvents, Sampler, refused};
+use super::{Context, Event, Source, Tick};
+use crate::events::{Abilities, CpuThreadTargets, EventFd, OpenEvent, OpenEvents, Sampler, refused};
 use crate::{Error, Level, Options, Result, sys};
 
 /// Loaded BPF objects of the user, and the attachments of their programs.
 #[derive(Debug, Default)]
 pub(crate) struct UserObjects {
-    /// Attachments of programs to events; dropped before the programs are unloaded.
-    attached: Vec<Attached>,
+    /// Attachments of programs, each with the index of its descriptor; dropped before the programs are unloaded.
+    attached: Vec<(usize, Attached)>,
     objects: Vec<UserObject>,
+    /// Events of the objects.
+    events: Vec<ObjectEvent>,
     /// Description of the attachments, one for each pair of program and event.
     attachments: Vec<Attachment>,
+}
+
+/// Event of a program, or of a map for output.
+#[derive(Debug)]
+struct ObjectEvent {
+    /// Index of the event.
+    event: usize,
+    /// Index of the object.
+    object: usize,
+    purpose: ObjectEventPurpose,
+}
+
+#[derive(Debug)]
+enum ObjectEventPurpose {
+    /// The program with this index samples.
+    Samples(usize),
+    /// The map with this name receives output.
+    Output(String),
 }
 
 impl UserObjects {
@@ -35,7 +56,7 @@ impl UserObjects {
             }
             objects.push(object);
         }
-        Ok(UserObjects { attached: Vec::new(), objects, attachments: Vec::new() })
+        Ok(UserObjects { objects, ..UserObjects::default() })
     }
 
     /// Opens for every program one event like each of `samplers`, with complete call chains. Opens also, on each CPU, one output event
@@ -51,8 +72,8 @@ impl UserObjects {
         samplers: &[Sampler],
         targets: &CpuThreadTargets,
     ) -> Result<()> {
-        for object in &self.objects {
-            for program in object.programs() {
+        for (number, object) in self.objects.iter().enumerate() {
+            for (index, program) in object.programs().iter().enumerate() {
                 let before = self.attachments.len();
                 for sampler in samplers.iter().filter(|it| it.attr.kind != event_type::TRACEPOINT) {
                     let name = format!("{} ({})", sampler.spec.name, program.name);
@@ -60,20 +81,25 @@ impl UserObjects {
                     // With incomplete call chains, the kernel refuses a program that reads stacks, or the program gets only a part of each stack.
                     carrier.attr.flags = carrier.attr.flags.without(AttrFlags::EXCLUDE_CALLCHAIN_USER);
                     carrier.spec.name.clone_from(&name);
+                    let purpose = ObjectEventPurpose::Samples(index);
+                    self.events.push(ObjectEvent { event: opened.events.len(), object: number, purpose });
                     let fds = opened.open_more(&carrier, targets)?;
                     let mut way = None;
                     let mut link_id = None;
-                    for event_fd in &opened.fds[fds] {
+                    for (at, event_fd) in fds.clone().zip(&opened.fds()[fds]) {
                         let attached = Attached::new(program.fd.as_fd(), event_fd.fd.as_fd(), event_fd.id)?;
                         way = Some(attached.method());
                         link_id = link_id.or(attached.link_id());
-                        self.attached.push(attached);
+                        self.attached.push((at, attached));
                     }
                     let by = match way {
                         Some(AttachMethod::Link) => "by link",
-                        _ => "by ioctl, as this kernel has no links on perf events",
+                        _ => "by ioctl, because this kernel does not support links to perf events",
                     };
-                    (options.notify)(Level::Detail, &format!("program {} is on event {name} {by}", program.id));
+                    (options.notify)(
+                        Level::Detail,
+                        &format!("program {} is attached to event {name} {by}", program.id),
+                    );
                     self.attachments.push(Attachment {
                         prog_id: program.id,
                         link_id,
@@ -83,14 +109,17 @@ impl UserObjects {
                 }
                 if self.attachments.len() == before {
                     let problem = format!(
-                        "{}: program {} needs a sampling event, not a tracepoint; add one, such as -e cpu-clock",
+                        "{}: program {} cannot run on a tracepoint event; add a sampling event, such as -e cpu-clock",
                         object.path().display(),
                         program.name
                     );
                     return Err(Error::Other(problem));
                 }
             }
-            open_outputs(object, opened, options, abilities, targets)?;
+            for (event, map) in open_outputs(object, opened, options, abilities, targets)? {
+                let purpose = ObjectEventPurpose::Output(map);
+                self.events.push(ObjectEvent { event, object: number, purpose });
+            }
         }
         Ok(())
     }
@@ -101,6 +130,24 @@ impl UserObjects {
         Ok(ids.concat())
     }
 
+    /// Connects a descriptor that was opened for a CPU that came online: attaches the program of its event, or puts it
+    /// into the map for output.
+    fn serve(&mut self, index: usize, event_fd: &EventFd) -> Result<()> {
+        let Some(own) = self.events.iter().find(|own| own.event == event_fd.event) else { return Ok(()) };
+        let object = &self.objects[own.object];
+        match &own.purpose {
+            ObjectEventPurpose::Samples(program) => {
+                self.attached.retain(|(attached, _)| *attached != index);
+                let program = object.programs()[*program].fd.as_fd();
+                self.attached.push((index, Attached::new(program, event_fd.fd.as_fd(), event_fd.id)?));
+            }
+            ObjectEventPurpose::Output(map) => {
+                object.set_output(map, event_fd.cpu.unsigned_abs(), event_fd.fd.as_fd())?
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the attachments of the programs.
     pub(crate) fn attachments(&self) -> &[Attachment] {
         &self.attachments
@@ -108,7 +155,7 @@ impl UserObjects {
 }
 
 impl Source for UserObjects {
-    /// Reports perf events of others that have BPF programs.
+    /// Reports perf events of other processes that have BPF programs.
     fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
         for found in context.programs.attachments().filter(|_| is_first) {
             // Before Linux 6.6, the kernel describes links on tracepoints and probes like links on other perf events.
@@ -120,31 +167,48 @@ impl Source for UserObjects {
                 name => name,
             };
             let text = format!(
-                "program {} is on {event}, which has no samples from inside kprobe, tracepoint and perf_event programs; this recording has",
+                "program {} is attached to {event}: other users of this event lose samples inside kprobe, tracepoint and perf_event programs",
                 found.prog_id
             );
             (context.notify)(Level::Detail, &text);
         }
         Ok(())
     }
+
+    /// Attaches programs on CPUs that came online.
+    fn tick(&mut self, _tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
+        for event in context.events.iter() {
+            let Event::CpuReopened(reopened) = event else { continue };
+            for (index, event_fd) in &reopened.fds {
+                if let Err(error) = self.serve(*index, event_fd) {
+                    let text = format!("the programs of --bpf-object do not run on CPU {}: {error}", reopened.cpu);
+                    (context.notify)(Level::Warning, &text);
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
-/// Opens the events that receive the output of an object's programs.
+/// Opens the events that receive the output of an object's programs. Returns the index of each event and its map.
 fn open_outputs(
     object: &UserObject,
     opened: &mut OpenEvents,
     options: &Options,
     abilities: Abilities,
     targets: &CpuThreadTargets,
-) -> Result<()> {
+) -> Result<Vec<(usize, String)>> {
+    let mut events = Vec::new();
     for output in object.outputs() {
         let attr = abilities.output();
         let event = opened.events.len();
+        events.push((event, output.name.clone()));
         opened.events.push(OpenEvent::new(output.name.clone(), attr.clone()));
         for cpu in &targets.cpus {
             if *cpu >= output.entries {
                 let text = format!(
-                    "{}: map {} has {} entries: output through it on cpu {cpu} is refused",
+                    "{}: map {} has only {} entries, so the recording lacks the program's output through this map on CPU \
+                     {cpu}",
                     object.path().display(),
                     output.name,
                     output.entries
@@ -156,10 +220,10 @@ fn open_outputs(
             let fd = sys::perf_event_open(&attr, -1, *cpu as i32)
                 .map_err(|answer| refused(&output.name, -1, *cpu as i32, answer))?;
             let index = opened.add(fd, event, *cpu as i32)?;
-            object.set_output(&output.name, *cpu, opened.fds[index].fd.as_fd())?;
+            object.set_output(&output.name, *cpu, opened.fds()[index].fd.as_fd())?;
         }
     }
-    Ok(())
+    Ok(events)
 }
 
 #[cfg(test)]
@@ -173,7 +237,7 @@ mod tests {
 
     const RING_BYTES: usize = 1 << 16;
 
-    /// Behaves as a kernel without links on events: samples that the program lets through arrive, and the program goes with the event.
+    /// Attaches by ioctl, as on a kernel without links on events: samples that the program keeps arrive, and closing the event unloads the program.
     #[test]
     fn samples_arrive_from_an_event_whose_program_came_by_ioctl() {
         let directory = tempfile::tempdir().unwrap();
@@ -207,7 +271,7 @@ mod tests {
         let id = object.programs()[0].id;
         drop((ring, object));
         let alive = || bprec_bpf::prog_ids().any(|found| found.is_ok_and(|found| found == id));
-        // The kernel lets go of a program some time after its last descriptor.
+        // The kernel unloads a program some time after its last descriptor is closed.
         while alive() {
             assert!(started.elapsed() < Duration::from_secs(90), "program {id} stays");
             std::thread::sleep(Duration::from_millis(10));

@@ -13,7 +13,7 @@ pub(super) struct BuildIds {
 }
 
 impl BuildIds {
-    /// The build id of the file with this device and inode, which is opened through the first of `paths` that is a
+    /// Returns the build id of the file with this device and inode. The file is opened through the first of `paths` that is a
     /// regular file with this inode.
     pub(super) fn get<P: AsRef<Path>>(
         &mut self,
@@ -22,7 +22,7 @@ impl BuildIds {
         paths: impl IntoIterator<Item = P>,
     ) -> Option<BuildId> {
         *self.known.entry((device.0, device.1, inode)).or_insert_with(|| {
-            // Devices must not be opened: some act on it. Their inode tells before the file is touched.
+            // Device nodes must not be opened, because the open itself can change the device. `metadata` reads type and inode without opening.
             let path = paths.into_iter().find(|path| is_file(path.as_ref(), inode))?;
             build_id(&open_regular(path.as_ref()).ok()?).map(|id| BuildId::new(&id))
         })

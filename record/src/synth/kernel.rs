@@ -16,15 +16,15 @@ use crate::limits::Limit;
 /// Range of the kernel's code.
 #[derive(Debug, PartialEq, Eq)]
 struct KernelText {
-    /// Name and address of the symbol that tells how far the kernel was moved from where it was linked.
+    /// Name and address of the symbol from which readers compute the kernel's relocation offset.
     reference: &'static str,
     reference_addr: u64,
     start: u64,
     end: u64,
 }
 
-/// Appends the maps of the kernel and its modules. Returns why they are missing, if they are: without them samples in
-/// the kernel cannot be given names.
+/// Appends the maps of the kernel and its modules. If they are missing, returns the reason: without them, samples in
+/// the kernel cannot be symbolised.
 pub(crate) fn kernel(layout: &SampleLayout, out: &mut Vec<u8>) -> Option<String> {
     match KernelText::find() {
         Ok(text) => {
@@ -53,7 +53,9 @@ impl KernelText {
     fn find() -> Result<KernelText, String> {
         let mut symbols = SymbolReader::open().map_err(|error| error.to_string())?;
         let Some((text, stext)) = text_starts(&mut symbols) else {
-            return Err("/proc/kallsyms has neither _text nor _stext".to_owned());
+            return Err(
+                "/proc/kallsyms has neither _text nor _stext, which mark the start of the kernel's code".to_owned()
+            );
         };
         let (reference, start) = match text {
             Some(addr) => ("_text", addr),
@@ -62,8 +64,8 @@ impl KernelText {
         if start == 0 {
             return Err(why_hidden());
         }
-        // The end comes late in kallsyms, and reading all of it takes longer than everything else here. The physical
-        // ranges of memory tell the length at once; only arm64 counts it from _stext.
+        // The end symbol comes late in kallsyms, and reading all of kallsyms takes longer than everything else here. /proc/iomem
+        // has the length of the code; on arm64 this length starts at _stext.
         let counted_from = if cfg!(target_arch = "aarch64") { stext.unwrap_or(start) } else { start };
         let memory = fs::read_to_string("/proc/iomem").unwrap_or_default();
         let end = match kernel_code_bytes(&memory) {
@@ -71,28 +73,32 @@ impl KernelText {
             None => symbols.find_map(|it| (it.name == b"_etext").then_some(it.addr)).unwrap_or(0),
         };
         if end <= start {
-            return Err("/proc/kallsyms does not show where the kernel's code ends".to_owned());
+            return Err("/proc/kallsyms does not show the end of the kernel's code".to_owned());
         }
         Ok(KernelText { reference, reference_addr: start, start, end })
     }
 }
 
-/// Why addresses read as zero. The kernel shows them with CAP_SYSLOG, or to everyone who may profile the kernel, as long
-/// as `kptr_restrict` is not 2.
+/// Returns why addresses read as zero. The kernel shows them with CAP_SYSLOG, or to users who may profile the kernel, unless
+/// `kptr_restrict` is 2.
 fn why_hidden() -> String {
     let restricted = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
     let (what, limit) = match restricted.trim() {
         "2" => ("kernel.kptr_restrict is 2, which hides kernel addresses from everyone", Limit::AddressesHidden),
-        _ => ("kernel addresses are hidden from this user; needs root or CAP_SYSLOG", Limit::AddressesHiddenFromUser),
+        _ => (
+            "the kernel hides its addresses from this user; run as root or with CAP_SYSLOG",
+            Limit::AddressesHiddenFromUser,
+        ),
     };
     let or = if limit == Limit::AddressesHidden { ";" } else { ", or" };
     format!("{what}{or} as root: {}", limit.remedy())
 }
 
-/// The addresses of `_text` and `_stext`, which stand at the start of the kernel's code.
+/// Reads the addresses of `_text` and `_stext`, which are at the start of the kernel's code; `None` if neither is
+/// found.
 fn text_starts<R: BufRead>(symbols: &mut SymbolReader<R>) -> Option<(Option<u64>, Option<u64>)> {
     let (mut text, mut stext) = (None, None);
-    // Both are there on all kernels since 2.6; the other one is not waited for beyond the first page of code.
+    // All kernels since 2.6 have both. After one of them, the search for the other stops after NEIGHBOURS symbols.
     let mut left = None;
     symbols.find_map(|it| {
         match it.name {
@@ -108,10 +114,10 @@ fn text_starts<R: BufRead>(symbols: &mut SymbolReader<R>) -> Option<(Option<u64>
     (text.is_some() || stext.is_some()).then_some((text, stext))
 }
 
-/// Symbols that may stand between `_text` and `_stext`.
+/// Limit on symbols between `_text` and `_stext`.
 const NEIGHBOURS: u32 = 1000;
 
-/// The length of the line `<start>-<end> : Kernel code` of `/proc/iomem`; `None` when it is hidden.
+/// Returns the length of the range `<start>-<end> : Kernel code` in `/proc/iomem`; `None` if it is hidden.
 fn kernel_code_bytes(memory: &str) -> Option<u64> {
     let line = memory.lines().find(|line| line.ends_with(": Kernel code"))?;
     let (start, end) = line.split_once(" : ")?.0.trim().split_once('-')?;
@@ -142,8 +148,8 @@ fn modules(layout: &SampleLayout, out: &mut Vec<u8>) {
     }
 }
 
-/// `name size references users state address`, by address. Hidden ones are left out. The size counts data that lies
-/// elsewhere too (since Linux 6.4), so that each module ends where the next one starts at the latest.
+/// Parses lines of `name size references users state address`, sorted by address. Modules with a hidden address are left out.
+/// Since Linux 6.4 the size includes data at other addresses, so each module is cut at the start of the next module.
 fn parse_modules(text: &str) -> Vec<Module<'_>> {
     let parse = |line| {
         let fields: Vec<&str> = str::split_ascii_whitespace(line).collect();
@@ -160,7 +166,7 @@ fn parse_modules(text: &str) -> Vec<Module<'_>> {
     modules
 }
 
-/// Files of modules by the name that the kernel has for them.
+/// Returns the files of modules by module name.
 fn module_paths() -> HashMap<String, String> {
     let mut release = String::new();
     let read = File::open("/proc/sys/kernel/osrelease").and_then(|mut file| file.read_to_string(&mut release));
@@ -173,7 +179,7 @@ fn module_paths() -> HashMap<String, String> {
     files.filter_map(|file| Some((module_name(file)?, format!("{directory}/{file}")))).collect()
 }
 
-/// `kernel/drivers/net/dummy-x.ko.xz` is the module `dummy_x`.
+/// Returns the module name of a file: `dummy_x` for `kernel/drivers/net/dummy-x.ko.xz`.
 fn module_name(file: &str) -> Option<String> {
     let (name, _) = file.rsplit('/').next()?.split_once(".ko")?;
     Some(name.replace('-', "_"))

@@ -1,6 +1,6 @@
-//! `/proc/PID/maps`.
+//! Parser of `/proc/PID/maps`.
 
-/// One mapping, as its line says.
+/// Mapping, parsed from its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mapping<'a> {
     pub(super) start: u64,
@@ -12,21 +12,21 @@ pub(super) struct Mapping<'a> {
     pub(super) pgoff: u64,
     pub(super) major: u32,
     pub(super) minor: u32,
-    /// 0 without a file.
+    /// Inode of the file; 0 without a file.
     pub(super) inode: u64,
-    /// Empty for anonymous memory.
+    /// Path of the file or a name in brackets; empty for anonymous memory.
     pub(super) path: &'a [u8],
 }
 
 impl<'a> Mapping<'a> {
-    /// The mappings that code can run in.
+    /// Returns the executable mappings.
     pub(super) fn executable(text: &'a [u8]) -> impl Iterator<Item = Mapping<'a>> {
         text.split(|byte| *byte == b'\n')
             .filter_map(Mapping::parse)
             .filter(|map| map.prot & libc::PROT_EXEC as u32 != 0)
     }
 
-    /// `start-end perms offset major:minor inode [path]`; numbers are hexadecimal but for the inode.
+    /// Parses `start-end perms offset major:minor inode [path]`. Numbers are hexadecimal, except the inode.
     fn parse(line: &'a [u8]) -> Option<Mapping<'a>> {
         let mut rest = line;
         let mut field = |end: u8| -> Option<&'a [u8]> {
@@ -39,7 +39,7 @@ impl<'a> Mapping<'a> {
         let perms = field(b' ')?;
         let pgoff = hexadecimal(field(b' ')?)?;
         let (major, minor) = (hexadecimal(field(b':')?)?, hexadecimal(field(b' ')?)?);
-        // Without a path, the line ends in a blank behind the inode.
+        // A line without a path has a blank after the inode.
         let inode = std::str::from_utf8(field(b' ')?).ok()?.parse().ok()?;
         let path = rest.trim_ascii_start();
         let bit = |at: usize, letter: u8, bit: libc::c_int| match perms.get(at) == Some(&letter) {
@@ -60,7 +60,7 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// A number in hexadecimal digits.
+/// Parses a hexadecimal number.
 pub(super) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }

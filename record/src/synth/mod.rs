@@ -1,8 +1,8 @@
-//! Records of what was there before the recording started, as the kernel would have written them. All carry a trailer
-//! of zeros, which puts them in front of everything.
+//! Records of tasks, maps and programs from before the recording, as the kernel would have written them. All carry a trailer
+//! of zeros, so their timestamp 0 sorts before all other records.
 //!
-//! Everything is read once, from `/proc` and `/sys`, and appended to a buffer of the caller's. What vanishes meanwhile
-//! is left out: a task that ended has no samples to come.
+//! The data is read once, from `/proc` and `/sys`, and appended to a buffer of the caller. Objects that vanish meanwhile
+//! are left out: a task that has ended gets no samples.
 
 mod build_id;
 mod kernel;
@@ -24,16 +24,16 @@ pub(crate) use programs::{images, measure_images, program};
 pub(crate) use tasks::{each_process, has_mappings, unknown_tasks};
 pub(crate) use user_functions::UserFunctions;
 
-/// The process that kernel maps belong to.
+/// Process id in the records of kernel maps.
 const NO_PID: u32 = u32::MAX;
 
 /// Appends a record.
 fn append(layout: &SampleLayout, out: &mut Vec<u8>, kind: RecordType, misc: u16, fill: impl FnOnce(&mut Writer<'_>)) {
-    // Refused are only records above 65,535 bytes. The longest here hold one path or name, of 4,096 bytes at most.
+    // Only records above 65,535 bytes are refused. The longest records here hold one path or name of at most 4,096 bytes.
     let _ = bprec_format::records::write_record(out, kind, misc, layout, &SampleId::default(), fill);
 }
 
-/// Appends a CGROUP for each cgroup of the unified hierarchy (cgroup v2), which samples' cgroup ids refer to, parents first.
+/// Appends a CGROUP record for each cgroup of the unified hierarchy (cgroup v2), parents first. Cgroup ids of samples refer to these records.
 pub(crate) fn cgroups(layout: &SampleLayout, out: &mut Vec<u8>) {
     for (id, path) in Cgroups::read().iter() {
         let cgroup = Cgroup { id, path: path.as_os_str().as_bytes() };

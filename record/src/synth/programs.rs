@@ -1,4 +1,4 @@
-//! BPF programs and the images the kernel makes beside them: KSYMBOL and BPF_EVENT.
+//! KSYMBOL and BPF_EVENT records of BPF programs, and of trampolines, dispatchers and stubs.
 
 use bprec_bpf::ProgSnapshot;
 use bprec_format::bpf::btf::Btf;
@@ -10,20 +10,20 @@ use super::append;
 
 /// Longest symbol name (`KSYM_NAME_LEN`), its NUL included.
 const NAME_BYTES: usize = 512;
-/// Images are made in pages; one that is alone in its page may be as long as that.
+/// Size of the pages that hold images: an image alone in its page can have this length.
 const IMAGE_BYTES: u64 = 4096;
 
 /// Appends KSYMBOLs for all functions of a program, and its BPF_EVENT.
 ///
-/// Functions without an address (not compiled, or not shown to us) have no KSYMBOL.
+/// Functions without an address (not compiled, or hidden from this user) have no KSYMBOL.
 pub(crate) fn program(layout: &SampleLayout, program: &ProgSnapshot, out: &mut Vec<u8>) {
     let info = program.info.view();
     let (Some(id), Some(tag)) = (info.id(), info.tag()) else { return };
     let btf = program.btf.as_deref().and_then(|bytes| Btf::parse(bytes).ok());
     for function in info.functions() {
         let Some(range) = function.range() else { continue };
-        // Name by the kernel's rule (bpf_prog_ksym_set_name): the entry function has the tag of the whole program, and
-        // only where BTF names no function, the program's own name, or F for all other functions.
+        // The name follows the kernel's rule (bpf_prog_ksym_set_name): the entry function has the tag of the whole program. If
+        // BTF has no name for a function, the entry function has the program's name and all other functions have `F`.
         let tag = if function.index == 0 { Some(tag) } else { function.tag };
         let Some(tag) = tag else { continue };
         let full = function.type_id.and_then(|id| btf.as_ref()?.func_name(id));
@@ -44,8 +44,8 @@ pub(crate) fn program(layout: &SampleLayout, program: &ProgSnapshot, out: &mut V
     append(layout, out, RecordType::BPF_EVENT, 0, |w| event.encode(w));
 }
 
-/// Gives trampolines, dispatchers and stubs of kallsyms their lengths, which that does not tell. Each ends where the next of `images` or
-/// `functions` (other symbols of the same memory) starts, and with its page.
+/// Sets the lengths of trampolines, dispatchers and stubs, because kallsyms has no lengths. Each ends at the next
+/// symbol of `images` or `functions` (other symbols in the same memory), or at the end of its page.
 pub(crate) fn measure_images(images: &mut [KernelSymbol], functions: &[KernelSymbol]) {
     let mut starts: Vec<u64> = images.iter().chain(functions).map(|symbol| symbol.addr).collect();
     starts.sort_unstable();

@@ -1,6 +1,6 @@
-//! Tasks that live when the recording starts: FORK, COMM and MMAP2.
+//! FORK, COMM and MMAP2 records of the tasks that exist when the recording starts.
 //!
-//! Namespaces are left out: asking for them takes longer than everything else here, and nothing that is reported needs
+//! NAMESPACES records are left out: reading namespaces takes longer than everything else here, and no report needs
 //! them.
 
 use std::fs::File;
@@ -17,16 +17,16 @@ use super::maps::Mapping;
 use crate::Result;
 use crate::options::caller::AsCaller;
 
-/// Longest name of a task, without its NUL (`TASK_COMM_LEN`). `/proc` shows more for kernel workers.
+/// Longest name of a task, without its NUL (`TASK_COMM_LEN`). `/proc` shows longer names for kernel workers.
 const COMM_BYTES: usize = 15;
-/// Names of maps without a file in MMAP records.
+/// File name in MMAP records of maps without a file.
 const ANONYMOUS: &[u8] = b"//anon";
 
-/// Hands over, process by process, FORK, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as
-/// nobody knows their parents then). Maps are those of executable code, with build ids where files have one.
+/// Passes FORK, COMM and MMAP2 records of live tasks to `take`, process by process: of all processes, or of `processes` only (then
+/// without FORK, because the parents may be unknown). Maps are those of executable code, with build ids of the files.
 ///
 /// # Errors
-/// Result of `take`.
+/// Fails if `take` fails.
 pub(crate) fn each_process(
     layout: &SampleLayout,
     processes: Option<&[u32]>,
@@ -56,7 +56,8 @@ pub(crate) fn has_mappings(records: &[u8]) -> bool {
     Records::new(records, 0, Endian::NATIVE).map_while(Result::ok).any(|record| record.kind == RecordType::MMAP2)
 }
 
-/// Appends the name of what the kernel gives no number in this pid namespace. perf and others take it for idle CPUs.
+/// Appends a name for pid 0, which records have for tasks without a pid in this pid namespace. Without the name, perf
+/// and other tools show these tasks as idle CPUs.
 pub(crate) fn unknown_tasks(layout: &SampleLayout, out: &mut Vec<u8>) {
     let comm = Comm { pid: 0, tid: 0, comm: b"[unknown]" };
     append(layout, out, RecordType::COMM, 0, |w| comm.encode(w));
@@ -67,7 +68,7 @@ struct Tasks<'a> {
     out: &'a mut Vec<u8>,
     with_forks: bool,
     build_ids: BuildIds,
-    /// Last file read from `/proc`.
+    /// Contents of the last file that was read from `/proc`.
     text: Vec<u8>,
 }
 
@@ -96,7 +97,8 @@ impl Tasks<'_> {
         }
     }
 
-    /// Records of one thread; `parent` is the process's parent for its first thread, else the process.
+    /// Appends the records of one thread. For the first thread, `parent` is the parent process; for other threads, the
+    /// process itself.
     fn task(&mut self, pid: u32, tid: u32, parent: u32, comm: &[u8]) {
         if self.with_forks {
             let fork = Task { pid, ppid: parent, tid, ptid: parent, time_ns: 0 };
@@ -134,7 +136,7 @@ impl Tasks<'_> {
         }
     }
 
-    /// Reads a file into `text`; `None` when it is not there or not for us.
+    /// Reads a file into `text`; `None` if it does not exist or cannot be read.
     fn read(&mut self, path: String) -> Option<()> {
         self.text.clear();
         File::open(path).ok()?.read_to_end(&mut self.text).ok()?;
@@ -142,8 +144,8 @@ impl Tasks<'_> {
     }
 }
 
-/// Ways to a mapped file: by the mapping, which also leads to deleted and covered files but needs privilege; and by its
-/// path in the root of the process.
+/// Paths to a mapped file: first through the mapping, which also reaches deleted and overmounted files but needs privilege; then by
+/// its path below the root of the process.
 fn file_paths(pid: u32, map: &Mapping<'_>) -> impl Iterator<Item = PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", map.start, map.end));

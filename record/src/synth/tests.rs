@@ -1,4 +1,4 @@
-//! Held against what perf synthesizes at the same moment, and against what the kernel shows elsewhere.
+//! Compares the records with those that perf synthesizes at the same moment, and with other output of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +25,7 @@ fn decode<'a>(layout: &SampleLayout, bytes: &'a [u8]) -> Vec<(Record<'a>, Payloa
     records.map(|record| (record, Payload::decode(&record, layout).unwrap().0)).collect()
 }
 
-/// A recording that perf makes now, of the whole machine, without samples.
+/// Data from a recording that perf makes now, of the whole machine, without samples.
 struct OfPerf {
     bytes: Vec<u8>,
 }
@@ -71,12 +71,12 @@ fn the_kernel_is_where_perf_says() {
     let (record, Payload::Mmap2(map)) = &ours[0] else { panic!("{ours:?}") };
     let (addr, len_bytes, pgoff, filename) = theirs;
     assert_eq!((map.addr, map.pgoff, map.filename.to_vec()), (addr, pgoff, filename));
-    // Newer versions of perf take the kernel's data along.
+    // Newer versions of perf include the kernel's data in the map.
     assert!(map.len_bytes == len_bytes || map.len_bytes > 1 << 20 && map.len_bytes < len_bytes, "{len_bytes}");
     assert_eq!(record.misc & misc::CPUMODE_MASK, misc::KERNEL);
 }
 
-/// The build id that readelf reads in a file.
+/// Returns the build id that readelf prints for a file.
 fn build_id_of_readelf(path: &str) -> Option<String> {
     let output = Command::new("readelf").args(["-n", path]).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -85,7 +85,7 @@ fn build_id_of_readelf(path: &str) -> Option<String> {
 
 #[test]
 fn tasks_are_those_that_perf_sees() {
-    // A process that does not change, and one with a second thread.
+    // One process that does not change, and one process with a second thread.
     let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
     let (end, wait) = std::sync::mpsc::channel::<()>();
     let named = std::thread::Builder::new().name("second_thread".to_owned());
@@ -118,7 +118,7 @@ fn tasks_are_those_that_perf_sees() {
     for (side, records) in [&theirs, &ours].into_iter().enumerate() {
         for (record, payload) in records {
             match payload {
-                // Workers change their names all the time.
+                // Kernel workers change their names all the time.
                 Payload::Comm(comm) if !comm.comm.starts_with(b"kworker") => {
                     shown[side].insert((comm.pid, comm.tid), String::from_utf8_lossy(comm.comm).into_owned());
                 }
@@ -135,7 +135,8 @@ fn tasks_are_those_that_perf_sees() {
             }
         }
     }
-    // Others come, go and rename themselves between the two looks; these do not.
+    // Other tasks may start, end or change their names between the two readings. Kernel threads, the child and this
+    // process do not.
     let [their_names, our_names] = &shown;
     let us = std::process::id();
     let stays = |(pid, tid): &(u32, u32)| {
@@ -151,7 +152,7 @@ fn tasks_are_those_that_perf_sees() {
     assert_eq!(maps[0], maps[1]);
     assert!(maps[1].len() > 2, "{maps:?}");
 
-    // The process alone: the same maps, no FORK; build ids as readelf shows them.
+    // Records of the child only: the same maps, no FORK, and build ids as readelf prints them.
     let alone = decode(&layout, &of_one);
     assert!(alone.iter().all(|(record, _)| record.kind != RecordType::FORK));
     let mut compared = 0;
@@ -206,7 +207,7 @@ fn functions_are_named_and_placed_as_in_kallsyms() {
         several += usize::from(symbols.len() > 1);
         for (_, payload) in symbols {
             let Payload::Ksymbol(symbol) = payload else { panic!("{payload:?}") };
-            // Old kernels show the first function of several twice, under its own tag and under the program's.
+            // Old kernels list the first function of a program with several functions twice: under its own tag and under the program's tag.
             let shown = functions.iter().filter(|function| function.addr == symbol.addr);
             let shown: Vec<_> = shown.map(|function| String::from_utf8_lossy(&function.name)).collect();
             let name = String::from_utf8_lossy(symbol.name);
@@ -215,7 +216,7 @@ fn functions_are_named_and_placed_as_in_kallsyms() {
             named += 1;
         }
     }
-    assert!(named > programs.len() && several > 0, "no program with several functions was there");
+    assert!(named > programs.len() && several > 0, "no program with several functions is loaded");
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn cgroups_have_their_directories_inode() {
     for (_, payload) in found {
         let Payload::Cgroup(cgroup) = payload else { panic!("{payload:?}") };
         let path = String::from_utf8(cgroup.path.to_vec()).unwrap();
-        // The directory's file handle is what the kernel's records have.
+        // The inode number of the directory is the cgroup id in the kernel's records.
         let Ok(meta) = fs::metadata(format!("{root}{path}")) else { continue };
         assert_eq!(cgroup.id, std::os::unix::fs::MetadataExt::ino(&meta), "{path}");
     }

@@ -1,7 +1,7 @@
 //! Functions of mapped files that samples hit, looked up in the files as they are when a recording ends.
 //!
-//! A wrong name is worse than none. A file has to be the one that was mapped, by its build id or by device and inode; without a build id
-//! it must not have changed since. Files belong to others: they are never waited for longer than there is time, by a thread of its own.
+//! A wrong name is worse than no name. A file is used only if it is the mapped file, by build id or by device and inode; without a build id
+//! it must be unchanged since it was mapped. Reading files of other users can block, so a separate thread reads them within a time limit.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -19,30 +19,30 @@ use crate::Result;
 use crate::output::{FileHits, LeftOut, Mapper};
 use crate::sys;
 
-/// Limit on its time.
+/// Limit on the time of the lookup.
 const TIME_MAX: Duration = Duration::from_secs(1);
-/// Time that a reading may go on when time is over.
+/// Time for which the recorder waits for a reading in progress after the limit.
 const GRACE: Duration = Duration::from_millis(100);
-/// Functions of files wait here until they are taken.
+/// Capacity of the channel of results, in files.
 const CHANNEL: usize = 16;
-/// The kernel counts the starts of processes in these.
+/// Unit in which `/proc/PID/stat` has the start time of a process.
 const TICK_NS: u64 = 10_000_000;
-/// Code of 32-bit processes is below, and theirs is another `[vdso]`.
+/// Upper end of the addresses of 32-bit processes, which have another `[vdso]`.
 const ABOVE_32_BITS: u64 = 1 << 32;
 
 /// Looks up functions, one file of a recording after the other.
 #[derive(Debug, Default)]
 pub(crate) struct UserFunctions {
-    /// A thread that did not come back from reading a file.
+    /// Thread that was still reading a file when its time was over.
     stuck: Option<JoinHandle<()>>,
 }
 
 impl UserFunctions {
-    /// The functions at these places of files, by file, and how far that went. `mapped_ns` is when mappings were there that have no time, ns of
-    /// the recording's clock.
+    /// Returns the functions at the hit offsets, by file, and statistics of the lookup. `mapped_ns` is the time assumed
+    /// for mappings from before the recording, ns of the recording's clock.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// Fails if the thread cannot be started.
     pub(crate) fn look_up(
         &mut self,
         (mut files, left_out): (Vec<FileHits>, LeftOut),
@@ -53,10 +53,9 @@ impl UserFunctions {
         let mut done = UserSymbols { addresses, ..UserSymbols::default() };
         done.cut = left_out.text().unwrap_or_default();
         if self.stuck.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            done.cut = "reading a file took too long".to_owned();
+            done.cut = "reading a program file took too long".to_owned();
             return Ok((Vec::new(), done));
         }
-        // Files with the most hits come first, in an order that is the same each time.
         files.sort_by(|a, b| (b.offsets.len(), &a.path).cmp(&(a.offsets.len(), &b.path)));
         let (sender, receiver) = sync_channel(CHANNEL);
         let clocks = Clocks::now(mapped_ns);
@@ -81,7 +80,7 @@ impl UserFunctions {
             }
         };
         if Instant::now() >= end {
-            done.cut = format!("that takes longer than {} s", TIME_MAX.as_secs());
+            done.cut = format!("bprec stopped looking up names after {} s", TIME_MAX.as_secs());
         }
         if ended == RecvTimeoutError::Timeout {
             self.stuck = Some(thread);
@@ -91,14 +90,14 @@ impl UserFunctions {
     }
 }
 
-/// Relation of the times of the recording, of files and of processes.
+/// Offsets between the clocks of the recording, of files and of process starts.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
-    /// When mappings were there that have no time.
+    /// Time assumed for mappings from before the recording, ns of the recording's clock.
     mapped_ns: u64,
-    /// Add this to a time of the recording for that of files.
+    /// The clock of file times minus the recording's clock.
     to_unix_ns: i128,
-    /// Add this to a time of the recording for that of starts of processes.
+    /// The clock of process start times minus the recording's clock.
     to_boottime_ns: i64,
 }
 
@@ -108,23 +107,23 @@ impl Clocks {
         Clocks { mapped_ns, to_unix_ns, to_boottime_ns: sys::to_boottime_ns() }
     }
 
-    /// The time of a mapping, ns of the recording's clock.
+    /// Returns the time of a mapping, ns of the recording's clock.
     fn mapped(&self, since_ns: u64) -> u64 {
         if since_ns == 0 { self.mapped_ns } else { since_ns }
     }
 
-    /// True if what a file says of a time is not after that of a mapping.
+    /// Returns true if a file's timestamp is not after the time of a mapping.
     fn is_before(&self, (seconds, ns): (i64, i64), since_ns: u64) -> bool {
         i128::from(seconds) * 1_000_000_000 + i128::from(ns) <= i128::from(self.mapped(since_ns)) + self.to_unix_ns
     }
 }
 
-/// The functions of a file, and how many places they hold.
+/// Returns the functions of a file, and the number of hit offsets inside them.
 fn functions(hits: &FileHits, clocks: &Clocks, is_over: &dyn Fn() -> bool) -> Option<(FileFunctions, u64)> {
     let mut offsets: Vec<u64> = hits.offsets.iter().copied().collect();
     offsets.sort_unstable();
     let found = if hits.path == b"[vdso]" {
-        // A process of 64 bits has it above.
+        // A 64-bit process maps its [vdso] above 4 GiB.
         let is_ours = cfg!(target_pointer_width = "64") && hits.mappers.iter().any(|it| it.start >= ABOVE_32_BITS);
         let own = elf::vdso().filter(|_| is_ours)?;
         elf::functions_at(&Elf::parse(own)?, &offsets, None, is_over)
@@ -144,14 +143,14 @@ fn functions(hits: &FileHits, clocks: &Clocks, is_over: &dyn Fn() -> bool) -> Op
     (!functions.is_empty()).then(|| (FileFunctions { path: hits.path.clone(), file: hits.file, functions }, named))
 }
 
-/// The file that was mapped, and the root that its path holds in.
+/// Opens the mapped file, and returns the root directory below which its path is valid.
 fn open(hits: &FileHits, clocks: &Clocks) -> Option<(Elf<File>, PathBuf)> {
     let relative = hits.path.strip_prefix(b"/").map(|path| Path::new(std::ffi::OsStr::from_bytes(path)))?;
     let in_root = |root: PathBuf| {
         let file = open_regular(&root.join(relative)).ok()?;
         Some((checked(file, hits, clocks, false)?, root))
     };
-    // The file that has the name for us was put there by our own administrator.
+    // The recorder's own root comes first: only this machine's administrator can place files there.
     in_root(PathBuf::from("/")).or_else(|| {
         hits.mappers.iter().rev().filter(|mapper| is_same_process(mapper, clocks)).find_map(|mapper| {
             let root = PathBuf::from(format!("/proc/{}/root", mapper.pid));
@@ -162,8 +161,8 @@ fn open(hits: &FileHits, clocks: &Clocks) -> Option<(Elf<File>, PathBuf)> {
     })
 }
 
-/// A file, if it is the one that was mapped, as it was then. One that is mapped yet keeps its inode, also when it is deleted or written on an
-/// overlay.
+/// Returns the file if it is the mapped one and unchanged. A file opened through its mapping has the same inode even if it was deleted or is on
+/// an overlay, so its device and change time are not compared.
 fn checked(file: File, hits: &FileHits, clocks: &Clocks, is_mapping: bool) -> Option<Elf<File>> {
     let about = file.metadata().ok()?;
     match hits.file {
@@ -181,7 +180,7 @@ fn checked(file: File, hits: &FileHits, clocks: &Clocks, is_mapping: bool) -> Op
     }
 }
 
-/// True if the process that has the number now is the one that had the mapping: it started before that.
+/// Returns true if the current process with this pid had the mapping: it started before the mapping was made.
 fn is_same_process(mapper: &Mapper, clocks: &Clocks) -> bool {
     let started = bprec_host::start_ticks(mapper.pid);
     let mapped_ns = clocks.mapped(mapper.since_ns).saturating_add_signed(clocks.to_boottime_ns);

@@ -9,22 +9,22 @@ use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 /// The number of `CLOCK_MONOTONIC`, the clock of a recording.
 pub(crate) const CLOCK_MONOTONIC: i32 = ClockId::Monotonic as i32;
 
-/// Readings of two clocks, of which the closest counts.
+/// Number of readings of a pair of clocks; the pair with the shortest time between its readings is used.
 const CLOCK_READINGS: usize = 4;
 
-/// The clock of a recording, which also is what BPF programs read.
+/// Reads the clock of a recording. BPF programs read the same clock.
 pub(crate) fn monotonic_ns() -> u64 {
     ns(clock_gettime(ClockId::Monotonic))
 }
 
-/// CPU time that this thread has used.
+/// Returns the CPU time that this thread has used.
 pub(crate) fn thread_time() -> Duration {
     Duration::from_nanos(ns(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
-/// Lead of the clock of `bpf_prog_info.load_time`, which goes on while the machine is suspended, over that of a recording.
+/// Returns CLOCK_BOOTTIME, the clock of `bpf_prog_info.load_time`, minus the recording's clock, which stops while the machine is suspended.
 pub(crate) fn to_boottime_ns() -> i64 {
-    // An interruption between two readings of the clocks would be taken for a part of it: the closest two of some count.
+    // An interruption between the readings of the two clocks would increase the offset, so the quickest of some readings counts.
     let readings = (0..CLOCK_READINGS).map(|_| {
         let before_ns = monotonic_ns();
         let boottime_ns = ns(clock_gettime(ClockId::Boottime));
@@ -47,7 +47,7 @@ fn ns(time: Timespec) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// A wall time as perf puts it behind the name of a file: year to hundredths of a second, in local time.
+/// Formats a wall time as perf appends it to file names: year to hundredths of a second, in local time.
 pub(crate) fn file_timestamp(unix_ns: u64) -> String {
     let seconds = (unix_ns / 1_000_000_000).cast_signed();
     let mut local = MaybeUninit::<libc::tm>::zeroed();

@@ -1,4 +1,4 @@
-//! System calls, one family a file. `unsafe` stands in those of them that say so, and in `drain::ring`.
+//! System calls, one family per file. Only the files with `allow(unsafe_code)` and `drain::ring` contain `unsafe`.
 
 mod clock;
 mod perf_event;

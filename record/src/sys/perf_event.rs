@@ -1,4 +1,4 @@
-//! `perf_event_open(2)` and what is asked of its descriptors.
+//! `perf_event_open(2)` and the ioctls on its descriptors.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,18 +13,18 @@ struct AttrBytes([u8; ATTR_SIZE_MAX]);
 
 /// Opens an event for a task (`pid`, −1 for all) on a CPU (−1 for any).
 ///
-/// The attr is handed over in the smallest size that holds it, so that kernels which know less accept it too.
+/// The attr is passed in the smallest size that holds its fields, so that older kernels accept it too.
 pub(crate) fn perf_event_open(attr: &EventAttr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     open_counter_at(attr, pid, cpu, None, false)
 }
 
-/// Opens an event that counts all tasks on a CPU, on the hardware together with its leader.
+/// Opens an event that counts all tasks on a CPU, in the group of `leader`.
 pub(crate) fn open_counter(attr: &EventAttr, cpu: i32, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     open_counter_at(attr, -1, cpu, leader, false)
 }
 
-/// Opens an event that counts a task, all of them (`pid` −1) or a cgroup (`pid` is a descriptor of its directory), on a CPU or on
-/// any (−1), on the hardware together with its leader.
+/// Opens an event that counts a task, all tasks (`pid` −1) or a cgroup (`pid` is a descriptor of its directory), on one CPU or on
+/// any (`cpu` −1), in the group of `leader`.
 pub(crate) fn open_counter_at(
     attr: &EventAttr,
     pid: i32,
@@ -45,14 +45,14 @@ pub(crate) fn open_counter_at(
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+    // SAFETY: the kernel has just made this descriptor for this call; no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Bytes of `struct perf_event_attr` as this kernel knows it.
+/// Returns the size of `struct perf_event_attr` in this kernel, bytes.
 pub(crate) fn kernel_attr_bytes() -> Option<usize> {
     let mut block = AttrBytes([0; ATTR_SIZE_MAX]);
-    // More than any page: the kernel reads nothing of it, and answers with the size that it would take.
+    // The size is larger than a page: the kernel refuses the attr with E2BIG and writes its own size into it.
     block.0[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
     // SAFETY: the kernel reads the second word of the attr, refuses it, and writes its own size into that word; the block is
     // initialised and borrowed exclusively for the call.
@@ -73,19 +73,19 @@ pub(crate) fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     answer(unsafe { perf::ioctls::DISABLE(event.as_raw_fd(), 0) }).map(drop)
 }
 
-/// Has an event's ring take no more records, or take them again.
+/// Pauses or resumes the writing of records into an event's ring.
 pub(crate) fn pause_output(event: BorrowedFd<'_>, is_paused: bool) -> io::Result<()> {
     // SAFETY: the request takes a number.
     answer(unsafe { perf::ioctls::PAUSE_OUTPUT(event.as_raw_fd(), u32::from(is_paused)) }).map(drop)
 }
 
-/// Sends what `event` writes into the ring of `owner`, which must be on the same CPU.
+/// Directs the records of `event` into the ring of `owner`, which must be on the same CPU.
 pub(crate) fn set_output(event: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the request takes a descriptor as a number, and `owner` is open.
     answer(unsafe { perf::ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) }).map(drop)
 }
 
-/// The id that the event's records carry.
+/// Returns the id that the event's records carry.
 pub(crate) fn event_id(event: BorrowedFd<'_>) -> io::Result<u64> {
     let mut id = 0u64;
     // SAFETY: the request writes one u64 to the pointer, which is exclusively borrowed for the call.
@@ -93,8 +93,8 @@ pub(crate) fn event_id(event: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(id)
 }
 
-/// Reads the counter of an event that was opened with `PERF_FORMAT_LOST` at most: its value, and how much it lost where the kernel counts
-/// that.
+/// Reads the counter of an event with no read format other than `PERF_FORMAT_LOST`: its value, and the number of lost records if the kernel
+/// counts them.
 pub(crate) fn read_counter(event: BorrowedFd<'_>) -> io::Result<(u64, Option<u64>)> {
     let mut values = [0u64; 2];
     // SAFETY: `values` is writable for the length given.

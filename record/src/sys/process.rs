@@ -20,7 +20,7 @@ const LARGE_BLOCK_BYTES: libc::c_int = 256 << 10;
 pub(crate) struct Inherited {
     /// Limit of open files.
     pub(crate) open_files: Rlimit,
-    /// SIGCHLD was ignored.
+    /// True if SIGCHLD was ignored.
     pub(crate) ignores_children: bool,
 }
 
@@ -35,10 +35,9 @@ pub(crate) fn hold_before_exec(
 ) {
     let go_in_child = go.as_raw_fd();
     let hook = move || {
-        // SAFETY: getpid, close, write, read and what handles signal sets are async-signal-safe, as the time between fork
-        // and exec demands; sigset_t is plain data for which all zeros is a value. The two descriptors used are owned by
-        // this closure and the buffers are locals. The one closed is this process's own copy of `go`, open when it was
-        // forked; nothing uses it here.
+        // SAFETY: between fork and exec, only async-signal-safe functions are allowed: getpid, close, write, read and the functions for signal sets
+        // are. sigset_t is plain data; all zeros is a valid value. This closure owns the two descriptors that it uses, and the buffers are locals.
+        // The closed descriptor is this process's copy of `go`, which was open at the fork; no code here uses it.
         unsafe {
             // A copy of `go` in this process would keep the pipe open after the recorder has ended.
             libc::close(go_in_child);
@@ -55,7 +54,8 @@ pub(crate) fn hold_before_exec(
                     _ => return Err(io::Error::last_os_error()),
                 }
             }
-            // A shell that ignores SIGCHLD waits for its children forever.
+            // Unblocks the signals that the recorder blocks: a shell with SIGCHLD blocked waits for its children
+            // forever.
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
             for signal in BLOCKED {
@@ -68,7 +68,8 @@ pub(crate) fn hold_before_exec(
         if inherited.ignores_children {
             set_disposition(libc::SIGCHLD, libc::SIG_IGN);
         }
-        // A plain system call. A failure must not prevent the command from running.
+        // `setrlimit` is a plain system call, so it is allowed here. A failure must not prevent the command from
+        // running.
         let _ = setrlimit(Resource::Nofile, inherited.open_files);
         Ok(())
     };
@@ -161,8 +162,8 @@ pub(crate) fn release_free_memory() {
     }
 }
 
-/// Has large blocks given back when they are freed. By itself the allocator comes to keep those that are freed again and again, between
-/// smaller ones that stay.
+/// Makes the allocator return large blocks to the kernel when they are freed. By default glibc raises its mmap threshold when large blocks
+/// are freed, and then keeps such blocks in the heap.
 pub(crate) fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointers; without effect, memory is only given back later.
@@ -171,7 +172,7 @@ pub(crate) fn return_large_blocks() {
     }
 }
 
-/// True if the kernel gave this process rights at its start that its caller has not: by capabilities of the file, or set-user-ID.
+/// Returns true if the process got more rights than its caller at exec: by file capabilities or set-user-ID.
 pub(crate) fn has_more_rights_than_caller() -> bool {
     // SAFETY: it reads what the kernel has put into this process's memory before its start.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

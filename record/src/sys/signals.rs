@@ -20,7 +20,8 @@ pub(crate) struct Signals {
 pub(crate) struct Asked {
     /// Signal number.
     pub(crate) signal: i32,
-    /// The terminal sent the signal to the foreground process group; no process sent it.
+    /// True if the kernel sent the signal, as for Ctrl-C in a terminal: the whole foreground process group receives it.
+    /// False if a process sent the signal.
     pub(crate) by_kernel: bool,
 }
 
@@ -32,7 +33,7 @@ pub(super) const BLOCKED: [libc::c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc:
 pub(crate) struct Arrived {
     /// Last signal that ends the recording.
     pub(crate) end: Option<Asked>,
-    /// SIGUSR2 has arrived.
+    /// True if SIGUSR2 has arrived.
     pub(crate) user: bool,
 }
 
@@ -46,12 +47,7 @@ impl Signals {
     /// # Errors
     /// Fails if the kernel provides no descriptor for the signals.
     pub(crate) fn block(takes_user: bool) -> crate::Result<Signals> {
-        Signals::try_block(takes_user).map_err(|answer| crate::Error::Syscall {
-            call: "signalfd",
-            object: "SIGINT, SIGTERM".to_owned(),
-            answer,
-            remedy: String::new(),
-        })
+        Signals::try_block(takes_user).map_err(crate::Error::refused("signalfd", "SIGINT, SIGTERM"))
     }
 
     fn try_block(takes_user: bool) -> io::Result<Signals> {

@@ -42,6 +42,8 @@ pub(crate) fn is_hung_up(fd: &PollFd<'_>) -> bool {
 pub(crate) struct Waker(Arc<OwnedFd>);
 
 impl Waker {
+    /// Creates a waker.
+    ///
     /// # Errors
     /// Fails if the process has no free descriptors.
     pub(crate) fn new() -> crate::Result<Waker> {
@@ -49,7 +51,7 @@ impl Waker {
             Ok(fd) => Ok(Waker(Arc::new(fd))),
             Err(error) => Err(crate::Error::Syscall {
                 call: "eventfd",
-                object: "between the recorder's threads".to_owned(),
+                object: "for wake-ups between bprec's threads".to_owned(),
                 answer: error.into(),
                 remedy: "raise the limit of open files (ulimit -n)".to_owned(),
             }),

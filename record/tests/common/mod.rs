@@ -44,7 +44,7 @@ impl Drop for PrivateBpf {
     }
 }
 
-/// Messages of all tests, which share this list.
+/// Messages to the user from all tests.
 pub static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 pub fn say(level: Level, text: &str) {
@@ -63,7 +63,7 @@ pub fn values(counters: &SharedCounters, target: usize) -> Vec<u64> {
     target.readings.iter().map(|reading| reading.value).collect()
 }
 
-/// Checks a value against a plain counter that was read before and after the start, and before and after the end.
+/// Checks a value against readings of a plain counter: before and after the start, and before and after the end of the shared count.
 #[track_caller]
 pub fn check_within(what: &str, value: u64, plain: [u64; 4]) {
     let (inner, outer) = (plain[2] - plain[1], plain[3] - plain[0]);
@@ -138,5 +138,5 @@ pub fn settled(counter: &Counter) {
         }
         last = now;
     }
-    panic!("the load does not end");
+    panic!("the counter still changes");
 }

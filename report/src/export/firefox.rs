@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// Tracks of programs and of tasks that are visible at first: the costliest. The viewer lists all others.
+/// Number of the costliest programs and tasks, with tracks that are visible at first. The viewer lists all others.
 const VISIBLE_PROGRAMS: usize = 12;
 const VISIBLE_TASKS: usize = 8;
 
@@ -36,7 +36,7 @@ struct Writer<'p> {
     document: Document,
     bpf: CategoryHandle,
     start_ns: u64,
-    /// Frames by position in the stacks' frames; `None` for tasks.
+    /// Frames for the viewer, in the order of the stacks' frames; `None` for frames of tasks, which are threads in the viewer.
     frames: Vec<Option<FrameInfo>>,
 }
 
@@ -46,7 +46,7 @@ type InPrograms<'p> = FxHashMap<String, Vec<InProgram<'p>>>;
 /// A sample in a program.
 struct InProgram<'p> {
     sample: &'p StackSample,
-    /// Number of the stack's frames outside the program.
+    /// Number of the stack's outermost frames that are outside of the program.
     outside: usize,
 }
 
@@ -162,7 +162,7 @@ impl<'p> Writer<'p> {
         programs
     }
 
-    /// Converts frames, by position in the stacks' frames; `None` for tasks.
+    /// Converts the stacks' frames, in their order; `None` for frames of tasks.
     fn frames(&mut self) -> Vec<Option<FrameInfo>> {
         let user = CategoryPairHandle::from(self.document.add_category("User", CategoryColor::Yellow));
         let kernel = CategoryPairHandle::from(self.document.add_category("Kernel", CategoryColor::Orange));
@@ -293,7 +293,7 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// Sampling interval for the viewer, ns: for a clock, the mean weight of a sample.
+/// Sampling interval for the viewer, ns: for a clock, the mean weight of a sample; for other events, 1 ms.
 fn interval_ns(profile: &Profile) -> u64 {
     let stacks = &profile.samples.stacks;
     match stacks.unit {
@@ -351,7 +351,7 @@ struct OfRuns<N> {
     number: PhantomData<N>,
 }
 
-/// Kind of number: name and unit in viewers.
+/// Kind of number that bars show, with its name and unit in the viewer.
 trait RunNumber: 'static {
     const TYPE_NAME: &'static str;
     const TABLE_LABEL: &'static str;

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 
 /// Counters that grow with each interval of `bprec top`.
 ///
-/// Counters begin at 0 with the first interval, and a program that was unloaded leaves them, so that their number is bounded by the programs
-/// that are loaded.
+/// Counters begin at 0 with the first interval. The counters of a program are removed after its unload, so that their number is bounded by the number
+/// of loaded programs.
 #[derive(Debug, Default)]
 pub struct Metrics {
     /// By id and load time.
@@ -27,14 +27,14 @@ pub struct Metrics {
     last_unix_ns: Option<u64>,
 }
 
-/// Counters of a program; `None` where nothing is known of them, so that their series is absent.
+/// Counters of a program; a counter is `None` if it is unknown, and then its series is absent.
 #[derive(Debug, Default)]
 struct ProgramMetrics {
     info: Vec<(&'static str, String)>,
     run_ns: Option<u64>,
     runs: Option<u64>,
     misses: Option<u64>,
-    /// Share of the last interval for which the kernel counted runs.
+    /// Part of the last interval in which the kernel counted runs, from 0 to 1.
     counted: Option<f64>,
     sampled: Option<Sampled>,
 }
@@ -176,7 +176,7 @@ fn add(counter: &mut Option<u64>, more: Option<u64>) {
     }
 }
 
-/// Labels that tell what a program is.
+/// Labels that describe a program.
 fn labels(program: &Program) -> Vec<(&'static str, String)> {
     let text = |value: Option<String>| value.unwrap_or_default();
     vec![
@@ -222,18 +222,18 @@ const COUNTED: Family = gauge(
 );
 const SAMPLED_SECONDS: Family = counter(
     "bprec_program_sampled_seconds_total",
-    "CPU time charged to the program by samples: in its own code (self), in code it called (helper), in code that runs it (entry).",
+    "CPU time charged to the program by samples: in its own code (self), in code it called (helper), in code that runs the program (entry).",
 );
 const SAMPLED_EVENTS: Family = counter(
     "bprec_program_sampled_events_total",
-    "Events charged to the program by samples: in its own code (self), in code it called (helper), in code that runs it (entry).",
+    "Events charged to the program by samples: in its own code (self), in code it called (helper), in code that runs the program (entry).",
 );
 const BPF_SECONDS: Family =
     counter("bprec_sampled_bpf_seconds_total", "CPU time charged to all BPF programs by samples.");
 const BPF_EVENTS: Family = counter("bprec_sampled_bpf_events_total", "Events charged to all BPF programs by samples.");
 const MACHINE_SECONDS: Family = counter(
     "bprec_sampled_seconds_total",
-    "CPU time of all samples; idle CPUs may have none, so shares of the machine are of bprec_cpus.",
+    "CPU time of all samples. Idle CPUs may have no samples: compute shares of the machine from bprec_cpus.",
 );
 const MACHINE_EVENTS: Family = counter("bprec_sampled_events_total", "Events of all samples.");
 const LOST: Family = gauge("bprec_samples_lost", "Samples lost by the current recording.");

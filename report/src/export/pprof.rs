@@ -1,7 +1,7 @@
 //! pprof's `profile.proto`, gzipped. Field numbers are those of the published format.
 
 use crate::model::text::printable;
-use crate::model::{FrameKind, Profile, Unit};
+use crate::model::{FrameKind, Profile, StackLabel, Unit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
@@ -124,6 +124,17 @@ impl Texts {
         self.numbers.insert(text, number);
         number
     }
+
+    fn label(&mut self, label: StackLabel<'_>) -> Label {
+        let (key, text) = match label {
+            StackLabel::Comm(name) => ("comm", name.to_owned()),
+            StackLabel::ProgramName(name) => ("prog_name", name.to_owned()),
+            StackLabel::ProgramId(id) => return Label { key: self.number("prog_id"), str: 0, num: id.into() },
+            StackLabel::ProgramType(prog_type) => ("prog_type", prog_type.to_string()),
+            StackLabel::ProgramTag(tag) => ("prog_tag", tag.to_string()),
+        };
+        Label { key: self.number(key), str: self.number(&text), num: 0 }
+    }
 }
 
 pub(super) fn write(recorded: &Profile, out: &mut dyn Write) -> io::Result<()> {
@@ -154,19 +165,18 @@ pub(super) fn write(recorded: &Profile, out: &mut dyn Write) -> io::Result<()> {
     };
     let mut functions: FxHashMap<(i64, i64, i64), u64> = FxHashMap::default();
     let mut mappings: FxHashMap<i64, u64> = FxHashMap::default();
-    for (id, frame) in (1..).zip(&stacks.frames) {
-        let file = match &frame.kind {
-            FrameKind::User { file } => file.as_deref().unwrap_or_default(),
-            FrameKind::Kernel => "[kernel]",
-            FrameKind::Program { .. } | FrameKind::Image => "[bpf]",
-            FrameKind::Task => "",
-        };
-        let file = texts.number(file);
-        let next = mappings.len() as u64 + 1;
-        let mapping_id = *mappings.entry(file).or_insert_with(|| {
-            profile.mapping.push(ProtoMapping { id: next, filename: file, has_functions: true });
-            next
+    // Readers take the first mapping for the main binary, so the kernel is first: a profile of a whole machine has no other main binary.
+    let kernels = stacks.frames.iter().filter(|frame| frame.kind == FrameKind::Kernel).take(1);
+    for file in kernels.chain(&stacks.frames).map(|frame| texts.number(frame.kind.file().unwrap_or_default())) {
+        let id = mappings.len() as u64 + 1;
+        mappings.entry(file).or_insert_with(|| {
+            profile.mapping.push(ProtoMapping { id, filename: file, has_functions: true });
+            id
         });
+    }
+    for (id, frame) in (1..).zip(&stacks.frames) {
+        let file = texts.number(frame.kind.file().unwrap_or_default());
+        let mapping_id = mappings[&file];
         let (name, system_name) = (texts.number(&frame.label()), texts.number(&frame.name));
         let source = frame.source.as_ref();
         let filename = source.map_or(file, |source| texts.number(&source.file));
@@ -180,23 +190,7 @@ pub(super) fn write(recorded: &Profile, out: &mut dyn Write) -> io::Result<()> {
         profile.location.push(Location { id, mapping_id, line: vec![line] });
     }
     for stack in &stacks.stacks {
-        let frames = || stack.frames.iter().rev().map(|frame| &stacks.frames[*frame as usize]);
-        let mut label = Vec::new();
-        if let Some(task) = frames().find(|frame| frame.kind == FrameKind::Task) {
-            label.push(Label { key: texts.number("comm"), str: texts.number(&task.name), num: 0 });
-        }
-        let program = frames().find_map(|frame| match &frame.kind {
-            FrameKind::Program { id, name, prog_type, tag } => Some((id, name, prog_type, tag)),
-            _ => None,
-        });
-        if let Some((id, name, prog_type, tag)) = program {
-            label.push(Label { key: texts.number("prog_name"), str: texts.number(name), num: 0 });
-            label.extend(id.map(|id| Label { key: texts.number("prog_id"), str: 0, num: id.into() }));
-            let known = [("prog_type", prog_type.map(|it| it.to_string())), ("prog_tag", tag.map(|it| it.to_string()))];
-            for (key, text) in known {
-                label.extend(text.map(|text| Label { key: texts.number(key), str: texts.number(&text), num: 0 }));
-            }
-        }
+        let label = stacks.labels(stack).into_iter().map(|label| texts.label(label)).collect();
         let value = [stack.count.samples, stack.count.weight].map(as_i64);
         let location_id = stack.frames.iter().rev().map(|frame| u64::from(*frame) + 1).collect();
         profile.sample.push(Sample { location_id, value: value.into(), label });

@@ -1,7 +1,7 @@
 //! speedscope's file format: distinct frames, and stacks that refer to them.
 
 use crate::model::text::printable;
-use crate::model::{FrameKind, Stacks, Unit};
+use crate::model::{Stacks, Unit};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -40,17 +40,9 @@ struct SpeedscopeProfile {
 }
 
 pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
-    let frames = stacks.frames.iter().map(|frame| {
-        let file = match &frame.kind {
-            FrameKind::User { file } => file.clone(),
-            FrameKind::Kernel => Some("[kernel]".into()),
-            FrameKind::Program { .. } | FrameKind::Image => Some("[bpf]".into()),
-            FrameKind::Task => None,
-        };
-        SharedFrame {
-            name: printable(&frame.label()).into_owned(),
-            file: file.map(|file| printable(&file).into_owned()),
-        }
+    let frames = stacks.frames.iter().map(|frame| SharedFrame {
+        name: printable(&frame.label()).into_owned(),
+        file: frame.kind.file().map(|file| printable(file).into_owned()),
     });
     let document = SpeedscopeFile {
         schema: "https://www.speedscope.app/file-format-schema.json",
@@ -58,7 +50,8 @@ pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
         shared: Shared { frames: frames.collect() },
         profiles: [SpeedscopeProfile {
             kind: "sampled",
-            name: printable(&stacks.event).into_owned(),
+            // Equal stacks are one sample, so the viewer's first view has no order of time to show.
+            name: format!("{} (stacks are summed: Time Order has no meaning)", printable(&stacks.event)),
             unit: match stacks.unit {
                 Unit::Nanoseconds => "nanoseconds",
                 Unit::Events => "none",

@@ -3,14 +3,14 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
-/// Log of distinct entries, in order. Keeps less than twice the number of distinct entries, beyond a constant.
+/// Log of distinct entries, in order. It holds less than twice as many entries as there are distinct ones, plus a constant.
 #[derive(Debug)]
 pub(crate) struct DedupLog<T> {
     entries: Vec<T>,
     /// Number of entries at which repetitions are removed.
     compact_at: usize,
-    /// Returns the subject of an undated entry. An undated entry is dropped only if it repeats the entry before of the same subject; a dated entry
-    /// (`None`) whenever an equal one came before.
+    /// Returns the subject of an undated entry. An undated entry is dropped only if it repeats the previous entry of the same subject; a dated entry
+    /// (`None`) is dropped if an equal entry came before.
     undated_about: fn(&T) -> Option<u64>,
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn without_a_time_it_is_the_last_word_that_counts() {
-        // A subject comes, goes and comes again: only the second coming in a row is dropped.
+        // An entry is dropped only if it repeats the previous entry of its subject.
         let told = told([(0, 1, 1), (0, 2, 1), (0, 1, 1), (0, 1, 0), (0, 1, 1), (0, 2, 1)].into_iter());
         let said: Vec<(u64, u32)> = told.iter().map(|event| (event.about, event.what)).collect();
         assert_eq!(said, [(1, 1), (2, 1), (1, 0), (1, 1)]);

@@ -74,7 +74,7 @@ mod tests {
         String::from_utf8_lossy(&demangled(mangled.as_bytes())).into_owned()
     }
 
-    /// Names as `c++filt -p` and `rustfilt` have them.
+    /// Names as `c++filt -p` and `rustfilt` print them.
     #[test]
     fn names_are_those_of_their_language() {
         for (mangled, expected) in [
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(demangled(b"_Z\xff\0"), &b"_Z\xff\0"[..]);
     }
 
-    /// Extreme depth, length and repetition, on the small stack of a thread.
+    /// Names of extreme depth, length and repetition, on the small stack of a thread.
     #[test]
     fn names_that_are_made_to_hurt_stay_as_they_are_or_short() {
         let deep = |open: &str, inner: &str, close: &str, count: usize| {

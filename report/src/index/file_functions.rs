@@ -29,7 +29,7 @@ impl Mapped {
 /// Functions of one file, by address.
 #[derive(Debug, Clone)]
 pub(crate) struct FileFunctions {
-    /// Lowest mapping address that the functions apply to.
+    /// Functions apply only to mappings that start at this address or above.
     lowest_map: u64,
     /// Names by offset in the file.
     functions: Intervals<Arc<[u8]>>,
@@ -42,7 +42,7 @@ impl FileFunctions {
             let end = function.offset.saturating_add(function.len_bytes);
             (function.offset..end, Arc::from(&function.name[..]))
         });
-        // 32-bit processes have another vdso, at lower addresses.
+        // The functions are of the 64-bit vdso. 32-bit processes have another vdso, at lower addresses.
         let lowest_map = if path == b"[vdso]" { 1 << 32 } else { 0 };
         FileFunctions { lowest_map, functions: Intervals::new(functions.take(SYMBOLS_MAX).collect()) }
     }
@@ -67,7 +67,7 @@ impl FileFunctions {
         self.functions.get(number).map(|(_, name)| name)
     }
 
-    /// Offset of an address in the file.
+    /// Offset of an address in the file; `None` for a mapping that the functions do not apply to.
     fn offset(&self, at: Mapped) -> Option<u64> {
         (at.map_start >= self.lowest_map).then(|| at.offset())
     }
@@ -77,7 +77,7 @@ impl FileFunctions {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Files {
     all: Vec<FileFunctions>,
-    /// Identities and numbers of the files with a path.
+    /// Files by path: the identity and the number of each file.
     by_identity: FxHashMap<Vec<u8>, Vec<(Mmap2File, u32)>>,
 }
 

@@ -1,22 +1,22 @@
-//! Accounts (losses, cost, samples) that each file of a recording has for itself; their sums are those of the recording.
+//! Accounts (losses, cost, samples) of each file of a recording, and their sums.
 
 use super::states::States;
 use crate::input::recording::OpenRecording;
 use bprec_format::bprec::state::{Aggregation, Cost, Loss, Sampler, SamplerCounts, Session};
 use std::collections::BTreeMap;
 
-/// Largest distance between files that is no gap: files of one recording follow each other at once. Without states, only samples tell where a file
-/// ends.
+/// Longest time between the end of a file and the start of the next file that is not taken for a gap: files of one recording follow each other at
+/// once. The first limit is for files with states. The second is for files without states, whose ends are known only from samples.
 const CONTIGUOUS_NS: u64 = 100_000_000;
 const CONTIGUOUS_SAMPLES_NS: u64 = 1_000_000_000;
 
-/// Tolerance for boot times by the wall clock, which may have been set meanwhile.
+/// Largest difference of two boot times by the wall clock that counts as the same boot: the clock may have been set meanwhile.
 const CLOCK_SET_NS: u128 = 60_000_000_000;
 
 /// Time span of a file.
 #[derive(Debug, Default)]
 struct FileSpan {
-    /// Start and end as the recorder says, ns.
+    /// Start and end from the recorder's state, ns.
     start_ns: Option<u64>,
     end_ns: Option<u64>,
     /// Wall clock at boot, ns since 1970.
@@ -42,7 +42,7 @@ struct Accounts {
 }
 
 impl FileAccounts {
-    /// Takes in the session of a file.
+    /// Adds the session of a file.
     pub(super) fn begin_session(&mut self, file: usize, session: &Session) {
         let span = self.span(file);
         (span.start_ns, span.is_continued) = (Some(session.start_ns), session.part > 0);
@@ -50,8 +50,8 @@ impl FileAccounts {
         span.booted_unix_ns = Some(i128::from(session.realtime_ns) - since_boot_ns);
     }
 
-    /// Returns the position of a file recorded after another boot than the first. Without sessions, the recording's clock is taken for a clock since
-    /// boot, as the file relates it to the wall clock.
+    /// Returns the position of a file that was recorded after another boot than the first file. Files without sessions are compared by the wall clock
+    /// in their feature sections, and the recording's clock is assumed to count from the boot.
     pub(super) fn other_boot(&self, recording: &OpenRecording<'_>) -> Option<usize> {
         let files = recording.files();
         let told = |file: usize| self.spans.get(file).and_then(|span| span.booted_unix_ns);
@@ -69,7 +69,7 @@ impl FileAccounts {
         &mut self.spans[file]
     }
 
-    /// Ends a file that another one follows.
+    /// Ends a file that is followed by another file: moves its accounts from `states` into the sum.
     pub(super) fn end_file(&mut self, states: &mut States, aggregations: &mut BTreeMap<usize, Aggregation>) {
         let file = self.spans.iter().rposition(|span| span.start_ns.is_some() && span.end_ns.is_none());
         if let Some(file) = file {
@@ -87,7 +87,7 @@ impl FileAccounts {
         });
     }
 
-    /// Puts the sums of all files into `states`. Returns the gaps between files.
+    /// Writes the sums of all files into `states`. Returns the gaps between files.
     pub(super) fn finish(
         mut self,
         recording: &OpenRecording<'_>,
@@ -110,7 +110,7 @@ impl FileAccounts {
             let is_told = spans[0].end_ns.is_some() && spans[1].start_ns.is_some();
             let least_ns = match (is_told, spans[1].is_continued) {
                 (true, true) => CONTIGUOUS_NS,
-                // Counters of another recorder start again.
+                // Another recorder starts its counters again, so any time between the files is a gap.
                 (true, false) => 0,
                 (false, _) => CONTIGUOUS_SAMPLES_NS,
             };

@@ -1,8 +1,12 @@
-//! Hooks: the kernel functions of a call chain identify the hook; links and attachments tell which programs are on it.
+//! Hooks: the kernel functions of a call chain identify the hook; links and attachments show which programs are on it.
 
 use super::States;
+use super::causes::BpfCause;
 use super::images::{Image, ImageKind, TrampolineKey, TrampolinePrograms};
-use super::kernel::{Candidates, Dispatch, RAW_TRACEPOINTS, TRACEPOINTS, TRACING_EVENTS, UserProbe, XDP_PROGRAMS};
+use super::kernel::{
+    Candidates, Dispatch, KERNEL_PROBES, RAW_TRACEPOINTS, SYSTEM_CALL_TRACEPOINTS, TRACEPOINTS, TRACING_EVENTS,
+    USER_PROBES, UserProbe, XDP_PROGRAMS,
+};
 use super::programs::IndexedProgram;
 use super::runners::{HookGroup, Runner, Runners};
 use super::symbols::KernelSymbols;
@@ -12,15 +16,15 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Mask of an address in its page: a mapping keeps the offset in a page of the file.
+/// Mask of the offset in a page: a mapped function has the same offset in its page as in a page of the file.
 const PAGE_OFFSET: u64 = 0xfff;
 
-/// Meaning of a kernel function in a call chain for the hook.
+/// Information that a kernel function in a call chain gives about the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
-    /// The hook.
+    /// The function identifies the hook.
     Hook(u32),
-    /// The hook, unless a function further out identifies it better.
+    /// A possible hook; a function further out may identify the hook better.
     Perhaps(Way, u32),
     /// A tracepoint's hooks, by the way in which programs are attached.
     Tracepoint { raw: u32, perf: u32 },
@@ -47,6 +51,16 @@ pub(crate) struct Hooks {
     uprobed: FxHashMap<u64, u32>,
     /// Hooks by number of an image.
     images: Vec<u32>,
+    /// Hooks of all user probes, of all kernel probes, and of all tracepoints of system calls.
+    any: AnyHooks,
+}
+
+/// Hooks that represent all hooks of a kind, with the programs on any of them: code between a hook and its programs may not identify the hook.
+#[derive(Debug, Default)]
+struct AnyHooks {
+    user_probe: u32,
+    kernel_probe: u32,
+    system_call: u32,
 }
 
 impl Hooks {
@@ -64,15 +78,20 @@ impl Hooks {
         let probed = builder.probed(symbols);
         let uprobed = builder.uprobed();
         let images = builder.images(images, attached);
-        Hooks { runners: builder.runners, leads, probed, uprobe: Some(user_probes[0]), uprobed, images }
+        let any = AnyHooks {
+            user_probe: builder.candidates(USER_PROBES),
+            kernel_probe: builder.candidates(KERNEL_PROBES),
+            system_call: builder.candidates(SYSTEM_CALL_TRACEPOINTS),
+        };
+        Hooks { runners: builder.runners, leads, probed, uprobe: Some(user_probes[0]), uprobed, images, any }
     }
 
-    /// Returns the hook that the functions of a call chain lead to, innermost first.
+    /// Returns the hook that a call chain leads to. `functions` are the numbers of its kernel functions, innermost first.
     pub(crate) fn of(&self, functions: impl IntoIterator<Item = u32>) -> Option<u32> {
         self.told(functions).map_or_else(|perhaps| perhaps, Some)
     }
 
-    /// Returns the hook that a function of the call chain identifies; otherwise, as an error, the hook that it may be.
+    /// Returns the hook that a function of the call chain identifies; otherwise, as an error, a possible hook.
     fn told(&self, functions: impl IntoIterator<Item = u32>) -> Result<u32, Option<u32>> {
         let mut last: Option<(Way, u32)> = None;
         for function in functions {
@@ -114,6 +133,38 @@ impl Hooks {
         self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }
 
+    /// Returns true if a program was attached to a user probe at a time.
+    pub(crate) fn has_user_probes(&self, time_ns: u64) -> bool {
+        self.runners.has_any(self.any.user_probe, time_ns)
+    }
+
+    /// Returns the hook that a cause leads to, if a program was attached to the hook at the time. `functions` are those of the call chain, innermost
+    /// first; `user_ip` is the address in user space at which the task entered the kernel.
+    pub(crate) fn of_cause(
+        &self,
+        cause: BpfCause,
+        functions: impl IntoIterator<Item = u32>,
+        user_ip: Option<u64>,
+        time_ns: u64,
+    ) -> Option<u32> {
+        let has_any = |hook: &u32| self.runners.has_any(*hook, time_ns);
+        match cause {
+            BpfCause::UserProbe | BpfCause::UserException => {
+                // After the trap of a breakpoint, the address may be one byte after the probe.
+                let probed = user_ip.into_iter().flat_map(|ip| [ip, ip.wrapping_sub(1)]);
+                let hooks = probed.filter_map(|ip| self.uprobed.get(&(ip & PAGE_OFFSET)).copied());
+                hooks.chain([self.any.user_probe]).find(has_any)
+            }
+            BpfCause::KernelProbe => self.told(functions).ok().into_iter().chain([self.any.kernel_probe]).find(has_any),
+            BpfCause::Tracepoint => functions.into_iter().find_map(|function| match self.leads.get(&function) {
+                Some(Lead::Tracepoint { raw, perf }) => [*raw, *perf].into_iter().find(has_any),
+                _ => None,
+            }),
+            BpfCause::SystemCall => Some(self.any.system_call).filter(has_any),
+            BpfCause::RingBufferWakeup | BpfCause::PerfBufferWakeup | BpfCause::Free | BpfCause::BpfCall => None,
+        }
+    }
+
     /// Returns the program or programs that a hook ran at a time.
     pub(crate) fn runner(&self, hook: u32, time_ns: u64) -> Runner {
         self.runners.at(hook, time_ns)
@@ -149,20 +200,21 @@ struct Builder<'a> {
 /// Definition of a set of strangers: programs with unknown attach points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Strangers {
-    /// Programs of these types and programs of unknown type, except those that count other programs.
+    /// Strangers of these types and strangers of unknown type, except programs that count other programs.
     OfTypes(&'static [ProgType]),
-    /// Programs of unknown type, and programs of `tracing_multi` links that may be on a function.
+    /// Strangers of unknown type, and programs of `tracing_multi` links that may be on a function. With `with_counting`, programs that count other
+    /// programs are included.
     Unidentified { with_counting: bool, multi: Multi },
 }
 
 /// Programs of `tracing_multi` links (Linux 7.3) that may be on a trampoline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Multi {
-    /// None: the trampoline is a program's, and these links are for kernel functions.
+    /// No program: the trampoline is of a BPF program's function, and these links only attach to kernel functions.
     None,
     /// Programs of links with more functions than the recording lists.
     Unlisted,
-    /// All: the trampoline's function is unknown.
+    /// All programs of these links, because the trampoline's function is unknown.
     All,
 }
 
@@ -216,7 +268,7 @@ impl<'a> Builder<'a> {
         prog_type.is_none_or(|prog_type| types.contains(&prog_type))
     }
 
-    /// Returns true for a program that the recorder attaches to count other programs: it is on no other hook.
+    /// Returns true for a program that the recorder attaches to count other programs: such a program is on no other hook.
     fn counts_others(&self, program: u32) -> bool {
         let program = &self.programs[program as usize];
         let recorder = self.states.recorder_pid();
@@ -245,7 +297,7 @@ impl<'a> Builder<'a> {
         number
     }
 
-    /// Returns the hook of these programs and strangers; `run_together`: the hook runs all of them whenever it is reached.
+    /// Returns the hook of these programs and strangers. With `run_together`, the hook runs all of these programs whenever it is reached.
     fn hook(&mut self, programs: &[u32], strangers: Strangers, run_together: bool) -> u32 {
         let strangers = self.strangers(strangers);
         let programs: Vec<u32> = programs.iter().copied().collect::<BTreeSet<u32>>().into_iter().collect();
@@ -335,7 +387,7 @@ impl<'a> Builder<'a> {
                 by_event.entry((way, name)).or_default().push(number);
             }
         }
-        // An event with functions of its own name does not use the functions of its class.
+        // Events of a class share its functions, except events with functions of their own name.
         let events: Vec<(Way, &str)> = by_event.keys().copied().collect();
         let mut is_own = vec![false; events.len()];
         for (_, dispatch, subject) in symbols.dispatches() {
@@ -372,7 +424,7 @@ impl<'a> Builder<'a> {
             (function, self.hook(&programs, Strangers::OfTypes(&[ProgType::KPROBE]), false))
         });
         let hooks: FxHashMap<&[u8], u32> = hooks.collect();
-        // Several functions may have the same name.
+        // Several kernel functions may have the same name; each leads to the hook.
         symbols.names().filter_map(|(number, name)| Some((number, *hooks.get(name.as_bytes())?))).collect()
     }
 
@@ -390,9 +442,10 @@ impl<'a> Builder<'a> {
             .map(|(name, programs)| (name, self.hook(&programs, Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false)))
             .collect();
         let no_operation = self.hook(&[], Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false);
-        // The kernel makes a new trampoline whenever a program is attached or detached.
+        // The kernel makes a new trampoline whenever a program is attached or detached. All trampolines of one target have the same hook.
         let mut trampolines: FxHashMap<(Option<(u32, u32)>, bool), u32> = FxHashMap::default();
-        // A trampoline's name has a BTF id, links name functions: programs on one function only relate the two.
+        // A trampoline's name has the BTF id of the function, but the targets of `tracing_multi` links are function names. A program that is attached
+        // to this function alone relates the id to the name.
         let function_of = |program: &u32| {
             let attachments = self.states.attachments_of(self.programs[*program as usize].id).iter();
             let mut traced = attachments.filter(|it| TRAMPOLINES.contains(&it.kind.as_str()) && !it.target.is_empty());
@@ -453,7 +506,7 @@ impl Way {
 
 /// Kinds of attachment by a trampoline of a kernel function.
 const TRAMPOLINES: [&str; 6] = ["fentry", "fexit", "fsession", "fmod_ret", "lsm", "tp_btf"];
-/// Kinds of attachment by a `tracing_multi` link; `15` is the name by a recorder that does not know these links.
+/// Kinds of attachment by a `tracing_multi` link. A recorder that does not know these kinds writes the number `15` instead.
 const MULTI: [&str; 4] = ["fentry_multi", "fexit_multi", "fsession_multi", "15"];
 /// End of a `tracing_multi` target that stands for unlisted functions: `3 more`.
 const MORE_FUNCTIONS: &[u8] = b" more";

@@ -77,12 +77,12 @@ impl Image {
 pub(crate) struct TrampolinePrograms {
     /// Programs by BTF object and type id of the target.
     programs: FxHashMap<(u32, u32), Vec<u32>>,
-    /// BTF object by program id, of the first info with the id.
+    /// Id of the BTF object of each program, by program id, from the first info with that id.
     btf_of: FxHashMap<u32, Option<u32>>,
 }
 
 impl TrampolinePrograms {
-    /// Collects the targets of programs with an info; `programs` has each with its number.
+    /// Collects the targets of programs. `programs` has the number and the info of each program that has an info.
     pub(super) fn new<'i>(
         infos: &[ProgInfo<'_>],
         programs: impl Iterator<Item = (u32, &'i ProgInfo<'i>)>,
@@ -129,10 +129,10 @@ impl TrampolinePrograms {
     }
 }
 
-/// Limit on the length of a symbol's name, bytes. The kernel's limit is 511 (`KSYM_NAME_LEN`), and every function of every view has a copy.
+/// Limit on the length of a symbol's name, bytes, as every function of every view has a copy. The kernel's limit is 511 (`KSYM_NAME_LEN`).
 const LONGEST_SYMBOL: usize = 511;
 
-/// Splits `bpf_prog_<tag>_<name>` into tag and name; any other symbol is all name.
+/// Splits `bpf_prog_<tag>_<name>` into tag and name. Any other symbol is returned as a name without a tag.
 pub(super) fn symbol_name(symbol: &[u8]) -> (Option<[u8; 8]>, String) {
     let symbol = symbol.get(..LONGEST_SYMBOL).unwrap_or(symbol);
     let split = || {

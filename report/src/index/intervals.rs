@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-/// Values by ranges of addresses. If several ranges have an address, the range with the nearest start before it decides, and of several with one
-/// start the last one.
+/// Values by ranges of addresses. If several ranges contain an address, the range with the highest start has precedence; of ranges with the same
+/// start, the last one.
 #[derive(Debug, Clone)]
 pub(crate) struct Intervals<T> {
     /// Starts, ascending.
     starts: Vec<u64>,
-    /// For each start, one past the last address and the value.
+    /// For each start address: the address after the end of its range, and the value.
     values: Vec<(u64, T)>,
 }
 
@@ -19,7 +19,7 @@ impl<T> Intervals<T> {
         Intervals { starts, values: intervals.into_iter().map(|(addrs, value)| (addrs.end, value)).collect() }
     }
 
-    /// Returns the number of the interval that has an address, in the order of starts.
+    /// Returns the number of the interval that contains an address, in the order of starts.
     #[inline]
     pub(crate) fn find(&self, addr: u64) -> Option<u32> {
         let below = self.starts.partition_point(|start| *start <= addr).checked_sub(1)?;
@@ -83,7 +83,7 @@ mod tests {
             (0x1000, Some(("wide", 0))),
             (0x10ff, Some(("wide", 0xff))),
             (0x11ff, Some(("within", 0xff))),
-            // After the inner range ends, the wide one is not searched for.
+            // After the end of the inner range, the wide range that contains it is not found.
             (0x1200, None),
             (0x301f, Some(("same start", 0x1f))),
             (u64::MAX - 1, Some(("end", 0))),

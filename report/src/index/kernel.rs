@@ -16,7 +16,7 @@ pub(crate) enum Role {
     Event,
     /// Handles user probes, which may run BPF programs.
     UserProbe,
-    /// A trampoline calls the function around a program.
+    /// Brackets a program: a trampoline calls the function before or after the program.
     Guard,
     /// Interprets programs without machine code.
     Interpreter,
@@ -34,11 +34,11 @@ impl Role {
 /// Programs that a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dispatch {
-    /// Unknown: no hook, or one that a function further out identifies.
+    /// Unknown: no hook, or a hook that a function further out identifies.
     NotSaid,
     /// Attachments of a kind.
     Programs(Candidates),
-    /// Programs on the probe of a function further out.
+    /// Programs on a kernel probe; the probed function is further out in the call chain.
     Probe(Candidates),
     /// Programs on user probes of a kind.
     UserProbe(UserProbe),
@@ -58,7 +58,7 @@ pub(crate) enum Dispatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Candidates {
     pub(crate) types: &'static [ProgType],
-    /// Attachments as `kind` or `kind:target`, each a name or, before `*`, a prefix. Empty: any kind but tail calls.
+    /// Attachments as `kind` or `kind:target`. Kind and target are each a whole name, or a prefix before `*`. Empty for any kind except tail calls.
     pub(crate) attached_as: &'static [&'static str],
 }
 
@@ -109,7 +109,20 @@ pub(crate) const TRACING_EVENTS: Candidates = Candidates {
     attached_as: &["tracepoint", "kprobe", "kretprobe", "uprobe", "uretprobe"],
 };
 
-/// Pattern for a function's name: a whole name, a prefix before `*`, or before `#` a prefix that a number follows.
+/// Programs on user probes.
+pub(crate) const USER_PROBES: Candidates =
+    Candidates { types: &[ProgType::KPROBE], attached_as: &["uprobe*", "uretprobe*"] };
+/// Programs on kernel probes.
+pub(crate) const KERNEL_PROBES: Candidates =
+    Candidates { types: &[ProgType::KPROBE], attached_as: &["kprobe*", "kretprobe*"] };
+/// Programs on tracepoints of system calls.
+pub(crate) const SYSTEM_CALL_TRACEPOINTS: Candidates = Candidates {
+    types: &[ProgType::TRACEPOINT, ProgType::RAW_TRACEPOINT, ProgType::RAW_TRACEPOINT_WRITABLE, ProgType::TRACING],
+    attached_as: &["tracepoint:syscalls:*", "tracepoint:raw_syscalls:*", "raw_tracepoint:sys_*", "tp_btf:sys_*"],
+};
+
+/// Pattern for a function's name, with the role of the function and the programs that it runs. A pattern is a whole name, a prefix before `*`, or a
+/// prefix before `#` that a number follows.
 type Pattern = (&'static str, Role, Dispatch);
 
 /// Functions by source file. The first pattern that matches a name counts. `bpf_prog_run_xdp` (net/xdp.h), `tcx_run` (net/core/dev.c) and
@@ -222,7 +235,7 @@ pub(crate) fn meaning(name: &str) -> (Role, Dispatch, &str) {
 }
 
 #[inline]
-fn rest<'n>(pattern: &str, name: &'n str) -> Option<&'n str> {
+pub(super) fn rest<'n>(pattern: &str, name: &'n str) -> Option<&'n str> {
     if pattern.as_bytes().first() != name.as_bytes().first() {
         return None;
     }
@@ -239,10 +252,10 @@ pub(crate) fn stem(name: &[u8]) -> &[u8] {
     name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default()
 }
 
-/// Kinds of attachment whose programs are run by code inlined into its caller: no sample shows that code.
+/// Kinds of attachments for which the kernel inlines the code that runs the programs: samples do not show this code.
 const INLINED: [&str; 4] = ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"];
 
-/// Returns true if the entry code of a program with such attachments is inlined, and so invisible to samples.
+/// Returns true if the entry code of a program with attachments of these kinds is inlined, and so invisible to samples.
 pub(crate) fn is_inlined<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
     let mut kinds = kinds.into_iter().peekable();
     kinds.peek().is_some() && kinds.all(|kind| INLINED.contains(&kind))

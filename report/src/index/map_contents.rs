@@ -5,7 +5,7 @@ use bprec_format::bprec::state::{ContentsEnd, MapContents};
 /// Contents of a map, joined.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// The first part, with the bytes of all.
+    /// The first part, with the bytes of all parts.
     pub(crate) whole: MapContents,
     end: Option<ContentsEnd>,
     /// True if a part is missing: the parts after it are left out.
@@ -45,16 +45,16 @@ impl Contents {
         self.whole.bytes.len().checked_div(self.stride()).unwrap_or(0)
     }
 
-    /// Why entries are missing, if any are.
+    /// Returns the reason why entries are missing; `None` if no entry is missing.
     pub(crate) fn cut(&self) -> Option<String> {
         match &self.end {
-            _ if self.has_gap => Some("a part of it is missing in the recording".to_owned()),
-            None => Some("the recording ends within it".to_owned()),
+            _ if self.has_gap => Some("a part of the contents is missing in the recording".to_owned()),
+            None => Some("the recording ends before the contents end".to_owned()),
             Some(end) if !end.cut.is_empty() => Some(end.cut.clone()),
             Some(end) if end.entries != self.len() as u64 => Some(format!(
-                "it says that it has {} {}",
+                "{} {} read, but the recording does not have them all",
                 end.entries,
-                if end.entries == 1 { "entry" } else { "entries" }
+                if end.entries == 1 { "entry was" } else { "entries were" }
             )),
             Some(_) => None,
         }
@@ -81,11 +81,14 @@ mod tests {
         let whole = [part(0, &[1, 2], None), part(2, &[3, 4, 5], None), part(5, &[6], Some((2, "")))];
         assert_eq!(of(&whole), (2, None));
         assert_eq!(of(&[part(0, &[], Some((0, "no reason")))]), (0, Some("no reason".into())));
-        assert_eq!(of(&[]), (0, Some("the recording ends within it".into())));
-        assert_eq!(of(&whole[..2]), (1, Some("the recording ends within it".into())));
-        let gap = Some("a part of it is missing in the recording".into());
+        assert_eq!(of(&[]), (0, Some("the recording ends before the contents end".into())));
+        assert_eq!(of(&whole[..2]), (1, Some("the recording ends before the contents end".into())));
+        let gap = Some("a part of the contents is missing in the recording".into());
         assert_eq!(of(&[whole[0].clone(), whole[2].clone()]), (0, gap));
-        assert_eq!(of(&[part(0, &[1, 2, 3], Some((2, "")))]), (1, Some("it says that it has 2 entries".into())));
+        assert_eq!(
+            of(&[part(0, &[1, 2, 3], Some((2, "")))]),
+            (1, Some("2 entries were read, but the recording does not have them all".into()))
+        );
         // A second reading replaces the first.
         let again = [&whole[..], &[part(0, &[9, 9, 9], Some((1, "")))]].concat();
         assert_eq!(of(&again), (1, None));

@@ -1,5 +1,6 @@
-//! The first pass: reads the side band, and of the samples only their positions. It knows no filter, so that one index serves many queries.
+//! First pass: reads the side band and the positions of the samples. It applies no filter, so that one index serves many queries.
 
+pub(crate) mod causes;
 pub(crate) mod code;
 pub(crate) mod dedup;
 pub(crate) mod demangle;
@@ -10,6 +11,7 @@ pub(crate) mod images;
 mod intervals;
 pub(crate) mod kernel;
 pub(crate) mod map_contents;
+pub(crate) mod owners;
 pub(crate) mod programs;
 pub(crate) mod runners;
 pub(crate) mod runs;
@@ -33,7 +35,7 @@ use self::runs::RunSeries;
 use self::states::{Lost, States, Traces};
 use self::symbols::{KernelMaps, KernelSymbols};
 use self::tail_calls::TailCalls;
-use self::tasks::{Tasks, TasksBuilder};
+use self::tasks::{ProcessFork, Tasks, TasksBuilder};
 use self::workload::Workloads;
 use crate::index::dedup::DedupLog;
 use crate::index::file_functions::Files;
@@ -54,17 +56,18 @@ use bprec_format::{
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Facts of the side band: everything that samples are looked up in, and all other facts of the recording.
+/// Facts of the side band: the tables in which samples are looked up, and all other facts of the recording.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// Code at an address at a time.
+    /// The kernel's address space: the code at each address, by time.
     pub(crate) code: CodeMap,
     pub(crate) programs: Programs,
-    /// For each program, true if it runs under the kernel's guard against nesting, so that no program on a perf event sees it.
+    /// For each program: true if it runs under the kernel's recursion guard (`bpf_prog_active`), so that no BPF program on a perf event can sample
+    /// it.
     pub(crate) guarded: Vec<bool>,
     pub(crate) tasks: Tasks,
     pub(crate) cgroups: BTreeMap<u64, String>,
-    /// Containers and units of the cgroups; made when first asked for.
+    /// Containers and units of the cgroups, made at first use.
     pub(crate) workloads: OnceLock<Workloads>,
     /// Functions of files in user space.
     pub(crate) files: Files,
@@ -77,7 +80,7 @@ pub(crate) struct Index {
     /// Runs of programs.
     pub(crate) runs: RunSeries,
     pub(crate) states: States,
-    /// Latest account of each event whose samples were counted in the kernel.
+    /// Latest totals of each event (by position) whose samples are counted in the kernel.
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
     pub(crate) lost: Lost,
     pub(crate) traces: Traces,
@@ -85,7 +88,7 @@ pub(crate) struct Index {
     pub(crate) other_boot: Option<usize>,
     /// Gaps from the end of a file to the start of the next file, ns.
     pub(crate) gaps: Vec<(u64, u64)>,
-    /// Slice and offset of the start of each part of the samples, about a MiB apart.
+    /// Start of each part of the samples, as slice number and offset; parts are about a MiB long.
     pub(crate) parts: Vec<(u32, u64)>,
     /// Problems in reading the recording, in words.
     pub(crate) problems: Vec<String>,
@@ -93,7 +96,7 @@ pub(crate) struct Index {
     pub(crate) bad_records: u64,
 }
 
-/// Limit on the problems that are kept in words.
+/// Limit on the problems that are kept in words; further problems are only counted.
 const MAX_PROBLEMS: usize = 20;
 
 /// Limit on kernel functions that are kept: more than any kernel has.
@@ -108,7 +111,7 @@ pub(crate) struct Wanted {
     pub(crate) contents: bool,
     /// Mapped files of processes.
     pub(crate) user_code: bool,
-    /// Number of threads; by default, that of the CPUs.
+    /// Number of threads; by default, the number of CPUs.
     pub(crate) threads: Option<usize>,
 }
 
@@ -171,7 +174,7 @@ impl Index {
         })
     }
 
-    /// Length of the recording between two times without its gaps, ns.
+    /// Returns the length of the recording between two times without the gaps between files, ns; `None` if nothing remains.
     pub(crate) fn recorded_ns(&self, from_ns: u64, to_ns: u64) -> Option<u64> {
         let gaps = self.gaps.iter().map(|(end_ns, start_ns)| start_ns - end_ns).fold(0, u64::saturating_add);
         to_ns.checked_sub(from_ns)?.checked_sub(gaps).filter(|length_ns| *length_ns > 0)
@@ -184,7 +187,7 @@ impl Index {
 
     /// Containers and units of the cgroups.
     pub(crate) fn workloads(&self) -> &Workloads {
-        self.workloads.get_or_init(|| Workloads::new(&self.cgroups))
+        self.workloads.get_or_init(|| Workloads::new(&self.cgroups, &self.states.pods))
     }
 
     fn problem(&mut self, problem: String) {
@@ -254,7 +257,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let recording = self.recording;
         let (has_state, needs_tasks, needs_user_code) = (self.has_state, self.wanted.tasks, self.wanted.user_code);
         let is_wanted = |kind, record: &[u8]| match kind {
-            // The id of a sample tells that it carries no state.
+            // Samples are side band only if they carry a state. The id shows that most samples carry none.
             RecordType::SAMPLE => has_state && recording.may_hold_state(record),
             RecordType::KSYMBOL
             | RecordType::BPF_EVENT
@@ -264,7 +267,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             | RecordType::THROTTLE
             | RecordType::AUXTRACE_INFO
             | RecordType::AUXTRACE => true,
-            // The kernel's own maps have kernel mode.
+            // Maps of the kernel and its modules are always needed. Their records have the CPU mode of the kernel.
             RecordType::MMAP | RecordType::MMAP2 => {
                 needs_user_code
                     || endian.u16_at(record, 4).is_some_and(|flags| flags & misc::CPUMODE_MASK == misc::KERNEL)
@@ -297,7 +300,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
     }
 
-    /// Takes in a record of the side band.
+    /// Adds a record of the side band.
     fn side_band(&mut self, record: &Record<'_>) {
         let events = &self.recording.events;
         let event = events.index_of(record).unwrap_or(0);
@@ -330,7 +333,7 @@ impl<'r, 'a> Walk<'r, 'a> {
                 name: symbol.name.to_vec(),
             }),
             Payload::BpfEvent(it) => side(SidebandKind::Program { kind: it.kind, id: it.id, tag: it.tag, pid }),
-            // The idle task neither changes its name nor forks: thread 0 is a task of another pid namespace.
+            // A COMM or FORK record of thread 0 is about a task of another pid namespace: the idle task neither changes its name nor forks.
             Payload::Comm(comm) if comm.tid == 0 && !is_listed => {}
             Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
@@ -338,6 +341,7 @@ impl<'r, 'a> Walk<'r, 'a> {
                 let time_ns = time_ns.max(task.time_ns);
                 self.tasks.forked(time_ns, task.tid, task.ptid);
                 if task.pid != task.ppid {
+                    self.tasks.forked_process(ProcessFork { time_ns, pid: task.pid, parent_pid: task.ppid });
                     self.user.forked(task.pid, task.ppid, time_ns);
                 }
             }
@@ -431,7 +435,8 @@ impl<'r, 'a> Walk<'r, 'a> {
                 states.contents.entry(part.map_id).or_default().add(part);
             }
             State::Loss(loss) => states.loss = Some(loss),
-            State::CpuNotSampled(cpu) => states.cpus_not_sampled.push(cpu),
+            State::CpuNotSampled(cpu) => states.add_cpu_not_sampled(cpu),
+            State::PodContainers(pods) => states.pods.extend(pods),
             State::Cost(cost) => states.cost = Some(cost),
             State::Sampler(sampler) => states.sampler = Some(sampler),
             State::Aggregation(aggregation) => self.aggregation(aggregation),
@@ -450,7 +455,7 @@ impl<'r, 'a> Walk<'r, 'a> {
 
     fn aggregation(&mut self, aggregation: state::Aggregation) {
         let Some(event) = self.recording.events.index_of_id(aggregation.event_id) else { return };
-        // Without the weight field, the number of samples in a record is unknown.
+        // The totals are of no use without the weight field: the number of samples in a record is then unknown.
         if self.recording.event(event).layout.sample_type().contains(SampleType::WEIGHT) {
             let last = self.index.aggregations.entry(event).or_insert(aggregation);
             if last.time_ns <= aggregation.time_ns {
@@ -467,7 +472,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let infos = self.infos();
         let btf = self.btf();
         let mut index = self.index;
-        // Each file lists the same facts again.
+        // Each file of the recording repeats these entries.
         if !is_one_file {
             self.missed.compact();
             self.attachments.compact();
@@ -480,7 +485,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
         let mut programs = Programs::join(self.side.into_vec(), &infos, &btf, &index.states);
         let mut kernel = KernelSymbols::new(self.symbols.into_vec());
-        // Without programs on tracepoints or user probes, their kernel functions run no program.
+        // Kernel functions that handle tracepoints or user probes run no program if no program is attached there.
         if !index.states.attachments.iter().any(hooks::is_tracepoint) {
             kernel.ignore(Role::Event);
         }
@@ -497,7 +502,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.tasks = self.tasks.build();
         if index.hooks.is_incomplete() {
             index.problems.push(
-                "hooks have more programs than the report keeps: the cost of some hooks is charged to no program"
+                "some hooks have more programs than the report keeps: the cost of these hooks is charged to no program"
                     .into(),
             );
         }
@@ -508,7 +513,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.tail_calls = TailCalls::new(&programs.list, maps_of, &index.states);
         let start_ns = index.start_ns().or(index.runs.moments_ns().next());
         for program in &programs.list {
-            // Programs loaded before the recording's start were already running.
+            // Run counts start at zero only for programs loaded after the recording's start; earlier programs may have run before.
             if let (Some(key), Some(loaded_ns)) = (program.key(), program.loaded_ns)
                 && start_ns.is_some_and(|start_ns| start_ns <= loaded_ns)
             {
@@ -536,8 +541,8 @@ impl<'r, 'a> Walk<'r, 'a> {
                     if cut > 0 {
                         let at = section.offset;
                         self.problem(format!(
-                            "bpf_prog_info section at offset {at:#x}: {cut} entries left out, with an info of less than \
-                             {OLDEST_INFO_LEN} bytes, which is that of Linux 5.0"
+                            "bpf_prog_info section at offset {at:#x}: {cut} entries left out, with an info of less than {OLDEST_INFO_LEN} \
+                             bytes (its size in Linux 5.0)"
                         ));
                     }
                 }
@@ -581,7 +586,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 }
 
-/// Returns true if a state is a snapshot of counters or describes them.
+/// Returns true for a snapshot of counters, and for a state about snapshots: their events, or the end of run statistics.
 fn is_snapshot(state: &State) -> bool {
     matches!(state, State::StatsOff(_) | State::CounterEvents(_) | State::ProgramCounters(_) | State::SharedCounters(_))
 }

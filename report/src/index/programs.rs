@@ -15,6 +15,7 @@ use crate::index::states::States;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
+use bprec_format::bpf::{ProgFilter, Tag};
 use bprec_format::records::{BpfEventKind, KsymbolKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
@@ -49,6 +50,11 @@ pub(crate) struct IndexedProgram {
 }
 
 impl IndexedProgram {
+    /// Returns true if the filter selects the program.
+    pub(crate) fn matches(&self, filter: &ProgFilter) -> bool {
+        filter.matches(self.id, self.tag.map(Tag), self.name())
+    }
+
     /// Id and load time, if both are known.
     pub(crate) fn key(&self) -> Option<(u32, u64)> {
         self.id.zip(self.info.map(|info| info.load_time_ns))
@@ -68,6 +74,8 @@ pub(crate) struct ProgInfoSummary {
     pub(crate) prog_type: Option<ProgType>,
     pub(crate) load_time_ns: u64,
     pub(crate) uid: Option<u32>,
+    /// Bytes of machine code.
+    pub(crate) jited_bytes: Option<u32>,
 }
 
 /// A program with nothing but a BPF_EVENT: no info, no code, no attach point.
@@ -79,11 +87,11 @@ pub(crate) struct Announced {
     pub(crate) loader_pid: Option<u32>,
 }
 
-/// Programs of a recording, their images, and the address ranges of both.
+/// Programs of a recording, their images, and the address ranges of programs and images.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     pub(crate) list: Vec<IndexedProgram>,
-    /// Programs outside of the list: nothing can be charged to them.
+    /// Programs that are not in `list`: nothing can be charged to them.
     pub(crate) announced: Vec<Announced>,
     /// Number of a program by id and load time.
     pub(crate) by_key: FxHashMap<(u32, u64), u32>,
@@ -115,15 +123,16 @@ struct SideBandWalk {
     /// Currently loaded symbols by address.
     here: FxHashMap<u64, u32>,
     images_here: FxHashMap<u64, u32>,
-    /// Symbols loaded (`false`) or unloaded (`true`) on a CPU and thread, whose BPF_EVENT has not come yet.
+    /// Symbols for which no BPF_EVENT has come yet, by CPU and thread, and by `false` (loaded) or `true` (unloaded).
     pending: FxHashMap<((u32, u32), bool), Vec<u32>>,
     /// Entries of the interpreter, which programs without machine code give as their address.
     interpreters: Vec<u64>,
     /// Code of kprobes and ftrace, which belongs to no program.
     out_of_line: Vec<Range>,
-    /// Repeated names of symbols that were listed at the start, by symbol.
+    /// Names of symbols that were announced a second time at the same address, by number of the first symbol. `bind` decides if they are of another
+    /// program.
     again: FxHashMap<u32, Vec<u8>>,
-    /// True, by CPU and thread, if the symbols for the next BPF_EVENT had no machine code.
+    /// By CPU and thread: true if a symbol for the next BPF_EVENT has no machine code.
     interpreted: FxHashMap<(u32, u32), bool>,
 }
 
@@ -199,8 +208,8 @@ impl SideBandWalk {
             return;
         }
         let index = match self.here.get(&symbol.addr) {
-            // Listed at the start of a file and announced by the kernel; or the symbol of another program, if the record of the first one's unload
-            // was lost. The BPF_EVENT tells, see `bind`.
+            // The symbol is either the earlier one again, both listed at the start of a file and announced by the kernel, or of another program at
+            // the same address, if the record of the first program's unload was lost. `bind` decides when the BPF_EVENT comes.
             Some(before)
                 if self.symbols[*before as usize].len_bytes == symbol.len_bytes
                     && (is_listed || self.symbols[*before as usize].from_ns == 0) =>
@@ -275,7 +284,8 @@ impl SideBandWalk {
         program
     }
 
-    /// Assigns symbols, loaded at `came_ns` if known, to a program. If another program has a symbol, that program's unload was lost.
+    /// Assigns symbols to a program; `came_ns` is their load time, 0 if unknown. If a symbol already belongs to another program, the record of that
+    /// program's unload was lost: its symbol ends, and a new one begins.
     fn bind(&mut self, symbols: Vec<u32>, program: u32, came_ns: u64) {
         for index in symbols {
             let again = self.again.remove(&index);
@@ -400,7 +410,7 @@ impl SideBandWalk {
         announced
     }
 
-    /// Numbers programs by id and load time, those without an id last: a program's number is its position in every report.
+    /// Numbers programs by id and load time, programs without an id last. A program's number is its position in every report.
     fn sort(&mut self, ranges: &mut [Range]) {
         let mut order: Vec<u32> = (0..self.known.len() as u32).collect();
         let key = |number: u32| {
@@ -415,7 +425,7 @@ impl SideBandWalk {
         renumber(ranges, &numbers);
     }
 
-    /// Returns the program of each info: a free one with the same id, preferably with the same code.
+    /// Returns the program of each info: a program with the same id that has no info yet, preferably with the same code.
     fn match_infos(&mut self, infos: &[ProgInfo<'_>]) -> Vec<u32> {
         // Matched entries leave the queues at the front, so each entry is visited once, however often an id or an address repeats.
         let mut by_id: FxHashMap<u32, VecDeque<u32>> = FxHashMap::default();
@@ -463,6 +473,7 @@ impl SideBandWalk {
                 prog_type: info.prog_type(),
                 load_time_ns: info.load_time_ns().unwrap_or(0),
                 uid: info.created_by_uid(),
+                jited_bytes: info.jited_prog_len(),
             });
             known.tag = info.tag().map(|tag| tag.0).or(known.tag);
             known.map_ids = info.map_ids().into_iter().flat_map(|ids| ids.iter()).collect();
@@ -472,7 +483,7 @@ impl SideBandWalk {
         owners
     }
 
-    /// Assigns each symbol to a function: an existing one, a new one of its program, or one of a new program.
+    /// Assigns each symbol to a function: an existing function, a new function of the symbol's program, or a function of a new program.
     fn place_symbols(&mut self, functions: &[Option<(u32, u32)>], ranges: &mut Vec<Range>) {
         // Functions by program and address, for programs that get new functions.
         let mut places: FxHashMap<(u32, u64), u32> = FxHashMap::default();
@@ -530,7 +541,7 @@ impl SideBandWalk {
             let info_name =
                 known.info.and_then(|info| infos[info.at].name()).map(lossy).filter(|name| !name.is_empty());
             for (index, function) in known.functions.iter_mut().enumerate() {
-                // The kernel calls a function without BTF `F`.
+                // Without BTF, the kernel gives every function the name `F`.
                 if function.name.is_empty() || (index > 0 && function.name == "F") {
                     function.name = match (index, &info_name) {
                         (0, Some(name)) => name.clone(),
@@ -569,7 +580,7 @@ impl Programs {
     }
 }
 
-/// Replaces program numbers in ranges; `numbers` has the new number of each old one.
+/// Replaces program numbers in ranges; `numbers` has the new number of each old number.
 fn renumber(ranges: &mut [Range], numbers: &[u32]) {
     for range in ranges {
         if let Code::Function { program, .. } = &mut range.code {

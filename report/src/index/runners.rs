@@ -9,7 +9,8 @@ use std::ops::Range;
 pub(crate) enum Runner {
     /// One program.
     One(u32),
-    /// Programs of a group, by its number in [`Runners::groups`], and perhaps some of this number of strangers.
+    /// Programs of a group, by its number in [`Runners::groups`]. `strangers` is the number of programs with unknown attach points that may be on the
+    /// hook as well.
     Several { group: u32, strangers: u32 },
     /// The program is unknown.
     Unknown,
@@ -20,7 +21,7 @@ pub(crate) enum Runner {
 pub(crate) struct HookGroup {
     /// Numbers of the programs, ascending.
     pub(crate) programs: Box<[u32]>,
-    /// True if the hook runs all of them whenever it is reached.
+    /// True if the hook runs all programs of the group whenever it is reached.
     pub(crate) run_together: bool,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct HookGroup {
 #[derive(Debug, Default)]
 pub(crate) struct Runners {
     hooks: Vec<Hook>,
-    /// For each set of strangers (programs with unknown attach points), their number by time, and the program if it is one.
+    /// For each set of strangers (programs with unknown attach points), by time: the number of loaded strangers, and the first of them.
     strangers: Vec<Timeline<(u32, Option<u32>)>>,
     /// Distinct groups.
     groups: Vec<HookGroup>,
@@ -72,8 +73,8 @@ impl Runners {
         (self.strangers.len() - 1) as u32
     }
 
-    /// Adds a hook with its attached programs, each with its number and lifetime. `strangers` is the number of the set that may be on the hook as
-    /// well. Returns the number of the hook.
+    /// Adds a hook with its attached programs, each with its number and lifetime. `strangers` is the number of a set made
+    /// by [`Runners::add_strangers`]: its programs have unknown attach points, so they may be on the hook as well. Returns the number of the hook.
     pub(super) fn add(
         &mut self,
         attached: impl IntoIterator<Item = (u32, Range<u64>)>,
@@ -114,11 +115,12 @@ impl Runners {
         let Some(hook) = self.hooks.get(hook as usize) else { return Runner::Unknown };
         let strangers = self.strangers.get(hook.strangers as usize).and_then(|strangers| at(strangers, time_ns));
         match (at(&hook.attached, time_ns).unwrap_or(OnHook::Nothing), strangers.unwrap_or_default()) {
-            // The hook ran a program: if only one was possible, it is that one.
+            // The call chain shows that the hook ran a program. No program is known to be attached, and only one stranger is loaded: it is this one.
             (OnHook::Nothing, (1, Some(stranger))) => Runner::One(stranger),
             (OnHook::Group(number), (strangers, _)) => match &self.groups[number as usize] {
                 HookGroup { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
-                // The run counts of strangers are unknown; the hook can be shared only if each of its programs runs whenever it is reached.
+                // Strangers have no known run counts, so the cost of a hook can be shared with them only if each of its programs runs whenever it is
+                // reached.
                 HookGroup { run_together: false, .. } if strangers > 0 => Runner::Unknown,
                 HookGroup { .. } => Runner::Several { group: number, strangers },
             },
@@ -194,8 +196,8 @@ mod tests {
             assert_eq!((at(16), at(19)), (at(10), at(10)));
             assert_eq!((at(20), at(29)), (Runner::One(1), Runner::One(1)));
             assert_eq!((at(30), at(39)), (Runner::Unknown, Runner::Unknown));
-            assert_eq!(at(40), Runner::One(8), "nobody else is there");
-            assert_eq!(at(50), Runner::Unknown, "two may be there");
+            assert_eq!(at(40), Runner::One(8), "no other program is on the hook");
+            assert_eq!(at(50), Runner::Unknown, "two programs may be on the hook");
         }
         assert_eq!(runners.at(together + 1, 0), Runner::Unknown);
     }

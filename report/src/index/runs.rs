@@ -1,15 +1,17 @@
-//! Runs of a program between two moments, their time, and the margins of both, for all views.
+//! Runs of a program between two moments, the time in them, and the margins of both, for all views.
 //!
 //! Counts are read at moments, each with the time for which statistics had been on. Between two moments, statistics are:
-//! - On (for 98 % of the time): the growth of counts is exact. On for a part of the time, a *window*: growth by that part is a rate.
+//! - On (for 98 % of the time): the growth of counts is exact. On for a part of the time, a *window*: growth divided by the time on is a rate.
 //! - Off, a *gap*: growth was counted for other tools for an unknown time, and is not used. The rate in a gap is the mean of the rates of the two
-//!   windows beside it, weighted by their lengths up to the usual length of a window; before the first window and after the last, it is theirs.
-//! - Each window `w` therefore stands for a time `Λ`, of which `o` was seen: `runs = Σ rate·Λ`. Windows are not pooled: a busy time counts by its
-//!   length, however little of it was seen. A part of a stretch has its part of the runs, so that parts add up to the whole, however it is cut.
-//! - Neighbouring windows differ only by chance. From their difference `d`, `v = d²·o'/(o + o')` is the variance of the rate of the window that
-//!   saw `o`, if the other saw `o'`; it is averaged over both neighbours. The variance of the runs is `Σ v·Λ·(Λ − o)`: 0 if all was seen.
+//!   windows next to it, weighted by their lengths up to the usual length of a window. Before the first and after the last window, it is the rate of
+//!   this window.
+//! - Each window `w` therefore represents a time `Λ`: itself and its share of the gaps next to it. Statistics were on for `o` of this time. The runs
+//!   are `Σ rate·Λ`. Windows are not pooled: a busy time counts by its length, even if little of it was seen. A part of the time that a window
+//!   represents has that part of its runs, so all parts add up to the whole.
+//! - Neighbouring windows differ only by chance. From their difference `d`, `v = d²·o'/(o + o')` is the variance of the rate of the window that saw
+//!   `o`, if the other saw `o'`; it is averaged over both neighbours. The variance of the runs is `Σ v·Λ·(Λ − o)`: 0 if all was seen.
 //! - The margin is Student's 95 % quantile times the root of the variance, with the degrees of freedom of this sum of squares. With fewer than five
-//!   windows it is at least the margin by chance alone, and without a seen run it is three runs per seen time.
+//!   windows it is at least the margin by chance alone. If no run was seen, it is three runs per seen time.
 
 mod margin;
 mod slowing;
@@ -25,9 +27,9 @@ use slowing::Slowing;
 /// Id and load time of a program.
 pub(crate) type ProgramKey = (u32, u64);
 
-/// Part of the time from which on statistics count as always on; below it, they are on in windows.
+/// Least part of the time with statistics on that counts as always on. With less, statistics are on in windows.
 const ALWAYS: f64 = 0.98;
-/// Least number of windows for a program loaded during the recording: it may have been loaded only for a moment.
+/// Least number of windows for an estimate if a program was loaded during the recording: with fewer, it may have been loaded only for a moment.
 const FEW_WINDOWS: usize = 3;
 /// Limits on moments and on points of all programs. Beyond them, every other moment is dropped, and its neighbours bound one interval.
 const MOST_MOMENTS: usize = 1 << 13;
@@ -61,7 +63,7 @@ struct Moment {
     time_ns: u64,
     /// Time for which statistics had been on since the first moment, ns.
     on_ns: u64,
-    /// Number of programs read: a program that is unloaded is read alone.
+    /// Number of programs read. Most readings have all programs, but a program that is unloaded is read alone.
     read: usize,
 }
 
@@ -84,7 +86,7 @@ struct ProgramSeries {
     /// First and last moment at which the program was read.
     first: u32,
     last: u32,
-    /// Latest runs and time of the kernel.
+    /// Latest number of runs and time in them, ns, as the kernel reported them.
     told: (u64, u64),
     /// First reading, and readings with changed counts.
     points: Vec<Point>,
@@ -104,7 +106,7 @@ struct Began {
 #[derive(Debug, Clone, Copy)]
 struct Point {
     moment: u32,
-    /// Moment of the program's reading before.
+    /// Moment of the previous reading of the program.
     since: u32,
     runs: u64,
     time_ns: u64,
@@ -159,7 +161,7 @@ impl Stretch {
 }
 
 impl RunSeries {
-    /// Takes in a reading, or a part of one. A reading with an earlier time than the one before tells how newly found programs began.
+    /// Adds a reading, or a part of a reading. A reading with an earlier time than the reading before has the first counts of newly found programs.
     pub(crate) fn add(&mut self, stats: &RunStats) {
         let last = self.moments.last().copied();
         if last.is_some_and(|last| stats.time_ns < last.time_ns) {
@@ -176,7 +178,7 @@ impl RunSeries {
             let last = last.unwrap_or(Moment { time_ns: stats.time_ns, on_ns: 0, read: 0 });
             let passed_ns = stats.time_ns - last.time_ns;
             let told = stats.on_ns.map(|on_ns| (on_ns, stats.others_ns.unwrap_or(0)));
-            // Without this time, statistics are taken to be always on.
+            // Statistics count as always on between two readings if either lacks the time for which they had been on.
             let on_ns = self.told.zip(told).map_or(passed_ns, |(from, to)| on_between(from, to, passed_ns));
             self.told = told;
             self.moments.push(Moment { time_ns: stats.time_ns, on_ns: last.on_ns.saturating_add(on_ns), read: 0 });
@@ -207,7 +209,7 @@ impl RunSeries {
             for point in &mut program.points {
                 (point.moment, point.since) = (kept(point.moment as usize) as u32, point.since / 2);
             }
-            // The last of several points at one moment has the counts by then.
+            // The last of several points at one moment has the final counts of this moment.
             program.points.reverse();
             program.points.dedup_by_key(|point| point.moment);
             program.points.reverse();
@@ -216,8 +218,8 @@ impl RunSeries {
         }
     }
 
-    /// Takes in the load time of a program, whose counts start at zero. A program loaded while counts were read may be among them: its load is put
-    /// before the reading.
+    /// Adds the load time of a program: its counts start at zero. A program that was loaded during a reading may be in this reading; its load time
+    /// is then set before the reading.
     pub(crate) fn loaded(&mut self, key: ProgramKey, loaded_ns: u64) {
         if let Some(program) = self.programs.get_mut(&key).filter(|program| !program.points.is_empty()) {
             let time_ns = loaded_ns.min(self.moments[program.first as usize].time_ns.saturating_sub(1));
@@ -225,12 +227,12 @@ impl RunSeries {
         }
     }
 
-    /// Forgets a program that will not be asked for again.
+    /// Removes a program that no later query needs.
     pub(crate) fn forget(&mut self, key: ProgramKey) {
         self.points -= self.programs.remove(&key).map_or(0, |program| program.points.len());
     }
 
-    /// Finds windows and intervals: must be called after the last reading and before questions.
+    /// Finds windows and intervals. Must be called after the last reading and before the first query.
     pub(crate) fn settle(&mut self) {
         let windows = self.moments.windows(2).zip(1..).filter_map(|(pair, until)| window(pair[0], pair[1], until));
         self.windows = windows.collect();
@@ -268,7 +270,7 @@ impl RunSeries {
         &self.cuts
     }
 
-    /// Returns the number of the interval between cuts that has a time; `None` before the first and after the last cut.
+    /// Returns the number of the interval between cuts that contains a time; `None` before the first and after the last cut.
     pub(crate) fn interval(&self, time_ns: u64) -> Option<u32> {
         let begun = self.cuts.partition_point(|cut_ns| *cut_ns <= time_ns);
         (begun < self.cuts.len()).then(|| begun.checked_sub(1).map(|interval| interval as u32)).flatten()
@@ -386,7 +388,7 @@ impl RunSeries {
         }
     }
 
-    /// Returns the runs of a program in these times, and the number of windows that they are based on.
+    /// Returns the number of windows that represent these times, and the runs of a program in these times.
     fn measure(&self, program: &ProgramSeries, ranges: &[(u64, u64)]) -> (usize, Stretch) {
         let (from_ns, to_ns) = (ranges[0].0, ranges[ranges.len() - 1].1);
         let strata = self.strata(program, from_ns, to_ns);
@@ -436,7 +438,7 @@ impl RunSeries {
         let behind = self.windows.partition_point(|it| it.from_ns < to_ns) + 2;
         let came = program.began.filter(|_| before <= own.start).and_then(|began| {
             let (first, seen) = (self.moments[program.first as usize], program.points.first()?);
-            // Before the first reading, statistics had been on.
+            // Before the first moment, statistics count as on.
             let lead_ns = self.moments[0].time_ns.saturating_sub(began.time_ns);
             let from = Moment { time_ns: began.time_ns, on_ns: self.on_at(began.time_ns), read: 0 };
             let window = window(from, Moment { on_ns: first.on_ns + lead_ns, ..first }, program.first)?;
@@ -449,7 +451,8 @@ impl RunSeries {
             let now = program.points.get(at).filter(|point| point.since < window.until);
             let Some((now, before)) = now.zip(at.checked_sub(1)) else { return WindowStratum::new(window, 0.0, 0.0) };
             let (runs, time_ns) = now.since(&program.points[before]);
-            // A moment with readings of only other programs cuts this program's time as well.
+            // A window may start or end at a moment at which only other programs were read. Such a window gets its part of the growth between this
+            // program's own readings.
             let on_ns =
                 |from: u32, to: u32| (self.moments[to as usize].on_ns - self.moments[from as usize].on_ns) as f64;
             let part = on_ns(window.until - 1, window.until) / on_ns(now.since, now.moment);
@@ -468,7 +471,7 @@ impl RunSeries {
         before.on_ns.saturating_add(((next.on_ns - before.on_ns) as f64 * part) as u64)
     }
 
-    /// Returns the runs refused by a time, interpolated between readings.
+    /// Returns the number of runs refused up to a time, interpolated between readings.
     fn misses_by(&self, program: &ProgramSeries, time_ns: u64) -> f64 {
         let at = |moment: u32| self.moments[moment as usize].time_ns;
         let next = program.points.partition_point(|point| at(point.moment) <= time_ns);
@@ -484,8 +487,8 @@ impl RunSeries {
     }
 }
 
-/// Returns the number of programs in a usual reading: the square-weighted median. Many readings of single programs do not change it, nor does one
-/// reading of very many.
+/// Returns the number of programs in a usual reading: the square-weighted median. Many readings of single programs do not change this number, nor
+/// does one reading of very many programs.
 fn usual(mut read: Vec<usize>) -> usize {
     read.sort_unstable();
     let square = |read: usize| (read as u64).pow(2);
@@ -534,7 +537,7 @@ impl ProgramSeries {
                 return;
             }
         }
-        // Counts made while the recorder has statistics off were made for other tools.
+        // Growth while the recorder has statistics off was counted for other tools, and is not used.
         let grown = if is_on { (told.0 - self.told.0, told.1 - self.told.1) } else { (0, 0) };
         let since = self.last;
         (self.last, self.told) = (moment, told);

@@ -37,8 +37,8 @@ pub(crate) fn prog_infos<'s>(sections: &'s [FeatureSection<'_>], endian: Endian)
     infos.flatten().flatten().filter(is_whole)
 }
 
-/// Returns true for an info that is at least as long as the info of the oldest kernel with BPF_EVENT. Shorter infos are left out: no recorder writes
-/// them, and a section of nothing else would make far more programs than its bytes can hold.
+/// Returns true for an info that is at least as long as the info of the oldest kernel with BPF_EVENT. Shorter infos are left out: no recorder
+/// writes them, and a damaged section of such infos would give an implausible number of programs.
 pub(crate) fn is_whole(info: &ProgInfo<'_>) -> bool {
     info.info().len() >= OLDEST_INFO_LEN
 }

@@ -5,7 +5,7 @@ use bprec_format::bprec::state;
 use bprec_format::bprec::state::BootClock;
 use bprec_format::records::user::AuxtraceInfo;
 use bprec_format::records::{Payload, UserPayload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Target text of a recording of the whole machine, as the recorder writes it.
 pub(crate) const SYSTEM_WIDE: &str = "system wide";
@@ -30,18 +30,29 @@ pub(crate) struct States {
     pub(crate) prog_arrays: Vec<state::ProgArray>,
     /// Contents of maps by id, if wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
-    /// Since when and why run statistics are not recorded.
+    /// Containers of Kubernetes pods.
+    pub(crate) pods: BTreeSet<state::PodContainer>,
+    /// Time from which run statistics are not recorded, and the reason.
     pub(crate) stats_off: Option<state::StatsOff>,
     /// Summary of the named functions of user space.
     pub(crate) user_symbols: Option<state::UserSymbols>,
 }
 
 impl States {
-    /// Takes in the state of a program. Each file repeats it, but only the first says that the program was loaded during the recording.
+    /// Adds the state of a program. Each file repeats the state, but only the first file says that the program was loaded during the recording.
     pub(crate) fn program(&mut self, mut program: state::Program) {
         let key = (program.id, program.load_time_ns);
         program.loaded_during |= self.programs.get(&key).is_some_and(|before| before.loaded_during);
         self.programs.insert(key, program);
+    }
+
+    /// Adds the state of a CPU. A second state about the same gap says when the CPU was sampled again.
+    pub(crate) fn add_cpu_not_sampled(&mut self, state: state::CpuNotSampled) {
+        let is_same = |known: &&mut state::CpuNotSampled| (known.cpu, known.time_ns) == (state.cpu, state.time_ns);
+        match self.cpus_not_sampled.iter_mut().find(is_same) {
+            Some(known) => *known = state,
+            None => self.cpus_not_sampled.push(state),
+        }
     }
 
     /// Attachments of the programs with an id.
@@ -67,7 +78,7 @@ impl States {
         self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
     }
 
-    /// Why counters are missing or limited.
+    /// Reasons for missing or limited counters, if any.
     pub(crate) fn counters_note(&self) -> Option<String> {
         counters_note(self.session.as_ref(), self.stats_off.as_ref())
     }
@@ -79,7 +90,7 @@ pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state
     let start_ns = session.map_or(0, |session| session.start_ns);
     let off = off.map(|off| match off.time_ns.checked_sub(start_ns).filter(|after_ns| *after_ns > 0) {
         None => format!("no run statistics: {}", off.reason),
-        Some(after_ns) => format!("run statistics until {:.3} s only: {}", after_ns as f64 / 1e9, off.reason),
+        Some(after_ns) => format!("run statistics cover only the first {:.3} s: {}", after_ns as f64 / 1e9, off.reason),
     });
     let notes: Vec<String> = said.into_iter().chain(off).collect();
     (!notes.is_empty()).then(|| notes.join("; "))
@@ -92,7 +103,7 @@ pub(crate) struct Lost {
     pub(crate) records: u64,
     /// Number of lost samples by event (LOST_SAMPLES).
     pub(crate) samples: BTreeMap<usize, u64>,
-    /// Number of lost samples in LOST_SAMPLES records that identify no event, if there are several.
+    /// Number of lost samples in LOST_SAMPLES records that do not say which of several events lost them.
     pub(crate) samples_of_any: u64,
     /// Number of samples dropped by a BPF filter, by event.
     pub(crate) filtered: BTreeMap<usize, u64>,
@@ -101,7 +112,8 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// Upper limit on the losses of an event with unknown losses.
+    /// Returns the number of losses that may all be of one event, for an event whose own losses are unknown: lost records of any event and, if some
+    /// lost samples are of unknown events, all lost samples.
     pub(crate) fn of_any_event(&self) -> u64 {
         let named = if self.samples_of_any > 0 { self.samples.values().copied().collect() } else { Vec::new() };
         let all = [self.records, self.samples_of_any].into_iter().chain(named);
@@ -142,7 +154,7 @@ pub(crate) struct BootTimes {
 }
 
 impl BootTimes {
-    /// Takes in the offset at the start of a file.
+    /// Adds the offset at the start of a file.
     pub(crate) fn begin(&mut self, session: &state::Session) {
         let state::Session { start_ns, to_boottime_ns, .. } = *session;
         match self.offsets.is_empty() {
@@ -151,7 +163,7 @@ impl BootTimes {
         }
     }
 
-    /// Takes in a changed offset.
+    /// Adds a changed offset.
     pub(crate) fn changed(&mut self, to: &BootClock) {
         let at = self.offsets.partition_point(|(from_ns, _)| *from_ns <= to.time_ns);
         self.offsets.insert(at, (to.time_ns, to.to_boottime_ns));
@@ -159,7 +171,8 @@ impl BootTimes {
 
     /// Converts a time since boot to the recording's clock, ns; `None` if no offset is known. A time before the recording's clock began is 0.
     ///
-    /// The recorder notices a change shortly after the suspend: a time in between is converted with the offset that puts it before that moment.
+    /// The recorder notices a change shortly after the suspend. If the old offset gives a result after the noticed change, the new offset is used.
+    /// This also holds for times between the suspend and the notice.
     pub(crate) fn to_recording(&self, boottime_ns: u64) -> Option<u64> {
         let (_, first) = self.offsets.first()?;
         let mut time_ns = boottime_ns.saturating_sub_signed(*first);
@@ -176,7 +189,7 @@ impl BootTimes {
 mod tests {
     use super::*;
 
-    /// The recording's clock stood still for 60 s, at its 100th second, which was noticed 0.2 s later; and for 5 s at its 200th.
+    /// Two suspends: 60 s at second 100 of the recording's clock, noticed 0.2 s later, and 5 s at second 200.
     #[test]
     fn a_suspend_moves_only_what_comes_after_it() {
         const S: u64 = 1_000_000_000;
@@ -185,7 +198,7 @@ mod tests {
         times.begin(&state::Session { to_boottime_ns: 10 * S.cast_signed(), ..state::Session::default() });
         times.changed(&BootClock { time_ns: 200 * S, to_boottime_ns: 75 * S.cast_signed() });
         times.changed(&BootClock { time_ns: 100 * S + S / 5, to_boottime_ns: 70 * S.cast_signed() });
-        // Boot time = recording time + 10 s, later + 70 s, later + 75 s.
+        // Boot time is recording time + 10 s, after the first suspend + 70 s, after the second + 75 s.
         for (boottime_ns, time_ns) in [
             (5 * S, 0),
             (60 * S, 50 * S),

@@ -28,7 +28,7 @@ pub(crate) struct SectionSymbols {
     files: Files,
 }
 
-/// Functions from states, which a file has at its end.
+/// Functions from states at the end of a file.
 #[derive(Debug, Default)]
 pub(crate) struct SymbolsAhead {
     pub(crate) kernel: Vec<KernelSymbol>,
@@ -101,7 +101,7 @@ impl StreamSymbols {
         self.sections = sections;
     }
 
-    /// Takes in a KSYMBOL record.
+    /// Adds a KSYMBOL record.
     pub(crate) fn announce(&mut self, symbol: &Ksymbol<'_>) {
         if symbol.is_unregister() {
             self.announced.remove(&symbol.addr);
@@ -115,13 +115,13 @@ impl StreamSymbols {
         }
     }
 
-    /// Returns the BPF code at an address as KSYMBOL names it, or else by `bpf_prog_info`.
+    /// Returns the BPF code at an address, named by KSYMBOL or else by `bpf_prog_info`.
     pub(crate) fn bpf(&self, ip: u64) -> Option<Found<'_>> {
         let announced = self.announced.range(..=ip).next_back().filter(|(_, (end, _))| ip < *end);
         let announced = announced.map(|(start, (_, name))| (&**name, ip - start));
         match announced {
             Some((name, offset)) if name.starts_with(b"bpf_prog_") => Some((name, offset)),
-            // An image claims a whole page, in which programs may follow.
+            // An image claims a whole page, in which programs may follow: a program with a nearer start has precedence.
             Some((name, offset)) => match self.program(ip) {
                 Some((program, nearer)) if nearer < offset => Some((program, nearer)),
                 _ => Some((name, offset)),

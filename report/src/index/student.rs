@@ -21,7 +21,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Makes the quantiles beyond which the part `tail` of the distribution lies, less than a half.
+    /// Makes the quantiles beyond which the part `tail` of the distribution lies; `tail` is less than a half.
     pub fn new(tail: f64) -> Quantiles {
         let tail = tail.clamp(LEAST_TAIL, 0.499);
         Quantiles { by_degrees: (1..=MOST_DEGREES).map(|degrees| quantile(tail, degrees)).collect() }
@@ -35,7 +35,8 @@ impl Quantiles {
 
     /// Returns the quantile for these degrees of freedom; `None` for less than one.
     ///
-    /// Between whole numbers it is interpolated by the inverse of the degrees. The result is at most a thousandth below the exact quantile.
+    /// Between whole numbers, the quantile is interpolated by the inverse of the degrees. The result is at most a thousandth below the exact
+    /// quantile.
     pub fn of(&self, degrees: f64) -> Option<f64> {
         if degrees.is_nan() || degrees < 1.0 {
             return None;
@@ -95,7 +96,7 @@ fn arc(sin: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Published tables of critical values (one tail of 0.05, 0.025, 0.001 and 0.0005).
+    /// Critical values from published tables (one tail of 0.05, 0.025, 0.001 and 0.0005).
     #[test]
     fn quantiles_are_those_of_published_tables() {
         let table = [

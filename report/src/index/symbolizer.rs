@@ -25,7 +25,7 @@ pub struct Symbol<'i> {
     pub name: Cow<'i, str>,
     /// Distance of the address from the function's start; `None` if the start is unknown.
     pub offset: Option<u64>,
-    /// Owner of the function.
+    /// Kind of code that the function belongs to.
     pub kind: SymbolKind,
 }
 

@@ -24,7 +24,7 @@ struct KernelFunction {
     dispatches: bool,
 }
 
-/// Length of a symbol without a length, bytes.
+/// Length, bytes, that a symbol gets if the recording has no length for it.
 const LEN_LIMIT: u64 = 1 << 20;
 
 impl KernelSymbols {
@@ -99,7 +99,7 @@ impl KernelSymbols {
         self.find(addr).map_or(Role::Plain, |number| self.role(number))
     }
 
-    /// Resets a role to plain, if no program uses it.
+    /// Makes all functions with a role plain; called for a role through which no program of the recording runs.
     pub(crate) fn ignore(&mut self, role: Role) {
         self.functions.values_mut().filter(|function| function.role == role).for_each(|it| it.role = Role::Plain);
     }
@@ -126,12 +126,12 @@ impl KernelMaps {
         KernelMaps { maps: Intervals::new(maps.into_iter().map(|(start, end, name)| (start..end, name)).collect()) }
     }
 
-    /// Returns true if the recorder was not allowed to see the kernel's addresses.
+    /// Returns true if no range is known: the recorder was not allowed to see the kernel's addresses.
     pub(crate) fn is_empty(&self) -> bool {
         self.maps.is_empty()
     }
 
-    /// Returns the map that has an address: `[kernel.kallsyms]`, `[module]`.
+    /// Returns the name of the map that contains an address, such as `[kernel.kallsyms]` or `[module]`.
     pub(crate) fn find(&self, addr: u64) -> Option<&str> {
         self.maps.at(addr).map(|(name, _)| name.as_str())
     }
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(symbols.at(0x2010), Some(((&b"loop_queue_rq"[..], 16), Some(&b"[loop]"[..]))));
     }
 
-    /// Names of one address come in either order: `T` and `t` of the kernel's own list.
+    /// The symbols of one address can be in any order; the chosen name is always the same.
     #[test]
     fn names_of_one_address_do_not_depend_on_their_order() {
         let (one, other) = (symbol(0x1000, 0x10, "__x64_sys_read"), symbol(0x1000, 0x10, "sys_read"));

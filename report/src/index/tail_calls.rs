@@ -16,14 +16,14 @@ const MAX_STEPS: usize = 1 << 22;
 /// Limit on programs with one id: kernels do not reuse an id so soon.
 const MAX_OF_ID: usize = 64;
 
-/// Stands for the unread slots of any array: no map has this id.
+/// Map id that represents the unread slots of all arrays: no map has this id.
 const UNREAD: u32 = 0;
 
 /// Programs that tail calls can reach.
 #[derive(Debug, Default)]
 pub(crate) struct TailCalls {
     reached: Vec<bool>,
-    /// For each program, the programs run by a hook from which tail calls lead to it; itself included if a hook runs it.
+    /// For each program, the programs that a hook runs and from which tail calls lead to it; includes the program itself if a hook runs it.
     origins: Vec<Vec<u32>>,
     /// Lifetime of each program, ns.
     lifetimes: Vec<std::ops::Range<u64>>,
@@ -57,7 +57,7 @@ impl TailCalls {
             let mut attachments = states.attachments_of(programs[number].id).iter();
             !reached[number] || attachments.any(|attachment| attachment.kind != "tail_call")
         };
-        // A reachable program is also a start if a hook runs it.
+        // Tail calls start at programs that a hook runs, which may be reachable themselves.
         let matters = |number: &usize| reached[*number] || !used[*number].is_empty();
         let starts = (0..programs.len()).filter(|number| matters(number) && is_run_otherwise(*number));
         let origins = origins(starts, &used, &arrays, &reached).unwrap_or_else(|| vec![Vec::new(); programs.len()]);
@@ -166,7 +166,13 @@ mod tests {
     use bprec_format::bprec::state::{Attachment, KernelSymbol, ProgArray, Session, TailCall};
 
     fn program(id: u32) -> IndexedProgram {
-        let info = ProgInfoSummary { at: 0, prog_type: Some(ProgType::RAW_TRACEPOINT), load_time_ns: 0, uid: None };
+        let info = ProgInfoSummary {
+            at: 0,
+            prog_type: Some(ProgType::RAW_TRACEPOINT),
+            load_time_ns: 0,
+            uid: None,
+            jited_bytes: None,
+        };
         IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() }
     }
 
@@ -181,8 +187,8 @@ mod tests {
 
     const NAMES: [&str; 2] = ["__bpf_trace_sys_enter", "__bpf_trace_sys_exit"];
 
-    /// Program that a program was tail-called from, by a tracepoint that the call chain leads to. Programs have the ids
-    /// 10, 11 … in their order; `maps` are those that each uses.
+    /// Returns the program from which program `of` was tail-called, if the call chain leads to the tracepoint `hook`. Programs have the ids 10, 11
+    /// and so on; `maps` holds the map ids of each program.
     fn origin(
         programs: &[IndexedProgram],
         maps: &[&[u32]],
@@ -212,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_chain_begins_where_a_hook_runs_a_program() {
-        // 10 on sys_enter → 12 → 13; 11 on sys_exit → 13; 13 also on sys_exit itself.
+        // Program 10 is on sys_enter and calls 12, which calls 13; program 11 is on sys_exit and calls 13; program 13 is also on sys_exit itself.
         let programs: Vec<IndexedProgram> = (10..14).map(program).collect();
         let maps: [&[u32]; 4] = [&[1], &[2], &[2, 9], &[]];
         let mut at = [attached(10, "raw_tracepoint", "sys_enter"), attached(11, "raw_tracepoint", "sys_exit")].to_vec();
@@ -221,18 +227,22 @@ mod tests {
         let known = states(&at, &arrays);
         let of = |number, hook| origin(&programs, &maps, &known, number, hook, 500);
         assert_eq!((of(2, None), of(2, Some("sys_enter"))), (Some(0), Some(0)));
-        assert_eq!(of(2, Some("sys_exit")), None, "nothing on that hook leads there");
+        assert_eq!(of(2, Some("sys_exit")), None, "no program on this hook reaches program 12");
         assert_eq!(of(3, None), None, "10 and 11 do");
         assert_eq!((of(3, Some("sys_enter")), of(3, Some("sys_exit"))), (Some(0), Some(1)));
         at.push(attached(13, "raw_tracepoint", "sys_exit"));
         let known = states(&at, &arrays);
-        assert_eq!(origin(&programs, &maps, &known, 3, Some("sys_exit"), 500), None, "11, or the hook itself");
+        assert_eq!(
+            origin(&programs, &maps, &known, 3, Some("sys_exit"), 500),
+            None,
+            "program 11 or the hook itself is the origin"
+        );
         assert_eq!(origin(&programs, &maps, &known, 3, Some("sys_enter"), 500), Some(0));
     }
 
     #[test]
     fn only_programs_that_were_there_jump() {
-        // Both jump to 12 and are on no hook that is known.
+        // Both programs jump to 12, and the hooks of both are unknown.
         let gone = IndexedProgram { unloaded_ns: Some(300), ..program(10) };
         let came = IndexedProgram { loaded_ns: Some(400), ..program(11) };
         let programs = [gone, came, program(12)];

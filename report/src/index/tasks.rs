@@ -1,4 +1,4 @@
-//! Names of tasks over time.
+//! Names of tasks over time, and starts of processes.
 
 use crate::index::dedup::DedupLog;
 use rustc_hash::FxHashMap;
@@ -8,12 +8,21 @@ use rustc_hash::FxHashMap;
 pub(crate) enum TaskEvent {
     /// The thread takes a name, by its number in [`Tasks::name`].
     Named(u32),
-    /// The thread is started by another one.
+    /// The thread is started by the thread with this id.
     Forked(u32),
 }
 
 /// Time, thread and event.
 type TaskAt = (u64, u32, TaskEvent);
+
+/// Start of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ProcessFork {
+    /// Time of the start, ns. For a process that already ran, 0 or the time at which the recorder listed it.
+    pub(crate) time_ns: u64,
+    pub(crate) pid: u32,
+    pub(crate) parent_pid: u32,
+}
 
 /// Builder of [`Tasks`]: collects events in any order.
 #[derive(Debug)]
@@ -21,25 +30,32 @@ pub(crate) struct TasksBuilder {
     names: Vec<String>,
     numbers: FxHashMap<String, u32>,
     events: DedupLog<TaskAt>,
+    forks: DedupLog<ProcessFork>,
 }
 
 impl Default for TasksBuilder {
     fn default() -> TasksBuilder {
         let events = DedupLog::new(|(time_ns, tid, _): &TaskAt| (*time_ns == 0).then_some((*tid).into()));
-        TasksBuilder { names: Vec::new(), numbers: FxHashMap::default(), events }
+        let forks = DedupLog::new(|fork: &ProcessFork| (fork.time_ns == 0).then_some(fork.pid.into()));
+        TasksBuilder { names: Vec::new(), numbers: FxHashMap::default(), events, forks }
     }
 }
 
 impl TasksBuilder {
-    /// Takes in a COMM record.
+    /// Adds a COMM record.
     pub(crate) fn named(&mut self, time_ns: u64, tid: u32, comm: &[u8]) {
         let number = self.number(&String::from_utf8_lossy(comm));
         self.events.push((time_ns, tid, TaskEvent::Named(number)));
     }
 
-    /// Takes in a FORK record.
+    /// Adds a FORK record.
     pub(crate) fn forked(&mut self, time_ns: u64, tid: u32, parent_tid: u32) {
         self.events.push((time_ns, tid, TaskEvent::Forked(parent_tid)));
+    }
+
+    /// Takes in a FORK record of a new process.
+    pub(crate) fn forked_process(&mut self, fork: ProcessFork) {
+        self.forks.push(fork);
     }
 
     fn number(&mut self, name: &str) -> u32 {
@@ -57,14 +73,16 @@ impl TasksBuilder {
         let idle = self.number("swapper");
         let mut events = self.events.into_vec();
         events.sort_by_key(|(time, ..)| *time);
-        let mut tasks = Tasks { names: Vec::new(), by_tid: FxHashMap::default() };
+        let mut forks = self.forks.into_vec();
+        forks.sort_by_key(|fork| fork.time_ns);
+        let mut tasks = Tasks { names: Vec::new(), by_tid: FxHashMap::default(), forks };
         tasks.by_tid.insert(0, vec![(0, Some(idle))]);
         for (time_ns, tid, event) in events {
             let name = match event {
                 TaskEvent::Named(name) => Some(name),
                 TaskEvent::Forked(parent) => tasks.at(parent, time_ns),
             };
-            // A new thread of an unknown parent ends the name of the earlier thread with the same id.
+            // A new thread whose name is unknown also gets an entry if an earlier thread had the same id: that thread's name no longer holds.
             if name.is_some() || tasks.by_tid.contains_key(&tid) {
                 tasks.by_tid.entry(tid).or_default().push((time_ns, name));
             }
@@ -74,12 +92,14 @@ impl TasksBuilder {
     }
 }
 
-/// Names of threads by time.
+/// Names of threads by time, and starts of processes.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     names: Vec<String>,
     /// Names of each thread with the times from which they hold, ascending; `None` if unknown.
     by_tid: FxHashMap<u32, Vec<(u64, Option<u32>)>>,
+    /// Starts of processes, ascending.
+    pub(crate) forks: Vec<ProcessFork>,
 }
 
 impl Tasks {
@@ -123,7 +143,7 @@ mod tests {
         assert_eq!(name(20, 45), Some("sh"));
         assert_eq!(name(20, 50), Some("make"));
         assert_eq!(name(20, 89), Some("make"));
-        assert_eq!(name(20, 95), None, "another task, of an unknown parent");
+        assert_eq!(name(20, 95), None, "another task with the same id, whose parent is unknown");
         assert_eq!(name(0, 0), Some("swapper"));
         assert_eq!(name(30, 0), None);
     }

@@ -1,11 +1,12 @@
-//! Workloads: the container, pod and runtime, or the systemd unit, that a cgroup's path names.
+//! Workloads: the container, pod and runtime, or the systemd unit, that a cgroup's path names; pods with their names in Kubernetes, if recorded.
 //!
 //! Known paths are those of Docker, containerd, CRI-O and Podman with the cgroupfs and the systemd driver, the kubelet's QoS classes, LXC,
 //! systemd-nspawn and machined, Amazon ECS and Garden, also nested. Any other path is its own name.
 
 use crate::model::Workload;
+use bprec_format::bprec::state::PodContainer;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Workloads of a recording's cgroups. Cgroups of one container share a workload.
 #[derive(Debug, Default)]
@@ -15,12 +16,13 @@ pub(crate) struct Workloads {
 }
 
 impl Workloads {
-    /// Finds the workloads of cgroups by their paths.
-    pub(crate) fn new(cgroups: &BTreeMap<u64, String>) -> Workloads {
+    /// Finds the workloads of cgroups by their paths, with the names of pods.
+    pub(crate) fn new(cgroups: &BTreeMap<u64, String>, pods: &BTreeSet<PodContainer>) -> Workloads {
+        let names = PodNames::new(pods);
         let mut numbers: BTreeMap<Workload, u32> = BTreeMap::new();
         let mut workloads = Workloads::default();
         for (id, path) in cgroups {
-            let workload = of_path(path);
+            let workload = names.put_into(of_path(path));
             let number = *numbers.entry(workload.clone()).or_insert_with(|| {
                 workloads.list.push(workload);
                 workloads.list.len() as u32 - 1
@@ -35,9 +37,46 @@ impl Workloads {
         self.by_cgroup.get(&id).copied()
     }
 
+    /// Returns the number of a workload.
+    pub(crate) fn number(&self, workload: &Workload) -> Option<u32> {
+        self.list.iter().zip(0..).find(|(known, _)| *known == workload).map(|(_, number)| number)
+    }
+
     /// Returns a workload by its number.
     pub(crate) fn get(&self, number: u32) -> Option<&Workload> {
         self.list.get(number as usize)
+    }
+}
+
+/// Names of pods and of their containers.
+struct PodNames<'p> {
+    by_container: FxHashMap<&'p str, &'p PodContainer>,
+    by_pod: FxHashMap<&'p str, &'p PodContainer>,
+}
+
+impl PodNames<'_> {
+    fn new(pods: &BTreeSet<PodContainer>) -> PodNames<'_> {
+        PodNames {
+            by_container: pods.iter().map(|container| (container.id.as_str(), container)).collect(),
+            by_pod: pods.iter().map(|container| (container.pod_uid.as_str(), container)).collect(),
+        }
+    }
+
+    /// Names a workload by its pod and container. The container that holds the pod's namespaces has no log, so it is not in the list: it gets the
+    /// name of the pod with its own short id.
+    fn put_into(&self, mut workload: Workload) -> Workload {
+        let container = workload.id.as_deref().and_then(|id| self.by_container.get(id));
+        let pod = workload.pod.as_deref().and_then(|pod| self.by_pod.get(pod));
+        let Some(names) = container.or(pod) else { return workload };
+        let pod_name = format!("{}/{}", names.namespace, names.pod);
+        workload.name = match (container, &workload.id) {
+            (Some(container), _) => format!("{pod_name}/{}", container.container),
+            (None, Some(id)) => format!("{pod_name}/{}", short(id)),
+            (None, None) => pod_name.clone(),
+        };
+        workload.pod_name = Some(pod_name);
+        workload.container_name = container.map(|container| container.container.clone());
+        workload
     }
 }
 
@@ -84,12 +123,13 @@ struct CgroupWalk {
 }
 
 /// Returns the workload of a cgroup's path.
-fn of_path(path: &str) -> Workload {
+pub(super) fn of_path(path: &str) -> Workload {
     let mut walk = CgroupWalk::default();
     let mut parents = ["", ""];
     for component in path.split('/').filter(|component| !component.is_empty()) {
         match component.split(':').collect::<Vec<_>>()[..] {
-            // A runc with the cgroupfs driver took the systemd driver's syntax literally.
+            // The systemd driver takes paths in the form `slice:prefix:id`. A runc with the cgroupfs driver took this form literally, as the name of
+            // one cgroup.
             [slice, prefix, id] if slice.is_empty() || slice.ends_with(".slice") => {
                 walk.component(slice, ["", ""]);
                 walk.component(&format!("{prefix}-{id}"), ["", ""]);
@@ -124,7 +164,7 @@ impl CgroupWalk {
         if let Some((runtime, id)) = container {
             let of_pod = pod.as_ref().map(|pod| format!(" pod:{pod}")).unwrap_or_default();
             let name = format!("{runtime}:{}{of_pod}", short(&id));
-            return Workload { name, runtime: Some(runtime), id: Some(id), pod, inside, unit: None, user: None };
+            return Workload { name, runtime: Some(runtime), id: Some(id), pod, inside, ..Workload::default() };
         }
         if let Some(pod) = pod {
             return Workload { name: format!("pod:{pod}"), pod: Some(pod), ..Workload::default() };
@@ -150,7 +190,8 @@ fn pod_of(name: &str) -> Option<String> {
         Some(_) => return None,
         None => name.strip_prefix("pod").filter(|uid| uid.len() >= 32)?,
     };
-    // Systemd cannot have a `-` in the last part of a slice's name. Static pods have a hash instead of a uid.
+    // Slices have `_` in place of each `-` of the uid: systemd cannot have a `-` in the last part of a slice's name. Static pods have a hash instead
+    // of a uid.
     let is_uid = !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || b"-_".contains(&byte));
     is_uid.then(|| uid.replace('_', "-"))
 }

@@ -19,9 +19,9 @@ pub(crate) struct CutOff {
 pub(crate) enum Cause {
     /// The recorder ended before it wrote the feature sections; only its journal has some.
     Recorder(Journal),
-    /// The file is shorter than its header says: its end is lost.
+    /// The file is shorter than its header's sizes: its end is lost.
     File,
-    /// The stream ended within a record or within the data of one.
+    /// The stream ended within a record, or within the data that follows a record.
     Stream(Error),
 }
 
@@ -30,14 +30,14 @@ pub(crate) enum Cause {
 pub(crate) enum Journal {
     /// No journal exists.
     None,
-    /// The journal was read. Has the features whose sections are damaged.
+    /// The journal was read. Lists the features with damaged sections.
     Read(Vec<(Feature, Error)>),
     /// The journal cannot be read.
     Unusable(Error),
 }
 
 impl CutOff {
-    /// Returns where and why a file was cut off, if it was. Adds the contents of `journal` to `metadata`.
+    /// Returns the position and cause of the cut; `None` for a complete file. Adds the contents of `journal` to `metadata`.
     pub(crate) fn of_file(file: &File<'_>, journal: Option<&[u8]>, metadata: &mut Metadata<'_>) -> Option<CutOff> {
         let (data, there) = (file.data(), file.records().rest().len() as u64);
         let cause = if bprec::is_unfinished(file) {
@@ -54,7 +54,7 @@ impl CutOff {
         Some(CutOff { offset: data.offset.saturating_add(there), cause })
     }
 
-    /// Returns the cut of a stream that cannot be read further, if it lacks bytes.
+    /// Returns the cut of a stream that cannot be read further; `None` if the error has another reason than missing bytes.
     pub(crate) fn of_stream(error: &Error) -> Option<CutOff> {
         let is_short = matches!(error.problem, Problem::Truncated { .. });
         is_short.then(|| CutOff { offset: error.offset, cause: Cause::Stream(error.clone()) })
@@ -81,15 +81,15 @@ impl fmt::Display for CutOff {
             Cause::Recorder(journal) => {
                 write!(f, "cut off while it was written, at offset {at:#x}: ")?;
                 match journal {
-                    Journal::None => f.write_str("no features, and the last records may be missing"),
+                    Journal::None => f.write_str("it has no feature sections, and the last records may be missing"),
                     Journal::Read(damaged) => {
                         f.write_str("the last records may be missing")?;
                         if !damaged.is_empty() {
-                            f.write_str("; its journal is damaged, left out: ")?;
+                            f.write_str("; its journal is damaged, so these are left out: ")?;
                         }
                         write_features(f, damaged)
                     }
-                    Journal::Unusable(error) => write!(f, "its journal is unusable: {error}"),
+                    Journal::Unusable(error) => write!(f, "its journal cannot be used: {error}"),
                 }
             }
             Cause::File => write!(f, "cut off at offset {at:#x}: the file is shorter than its header says"),
@@ -119,7 +119,7 @@ mod tests {
     use crate::input::recording::OpenRecording;
     use bprec_format::{ATTR_SIZES, FILE_HEADER_BYTES, PIPE_HEADER_BYTES};
 
-    /// A stream with one event and two COMM records of 32 bytes.
+    /// Builds a stream with one event and two COMM records of 32 bytes.
     fn stream() -> Vec<u8> {
         let attr_bytes = ATTR_SIZES[0];
         let mut bytes = b"PERFILE2".to_vec();
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A file with one event and two COMM records, whose header says `data_bytes`.
+    /// Builds a file with one event and two COMM records; its header has the data size `data_bytes`.
     fn file(data_bytes: u64) -> Vec<u8> {
         let entry_bytes = u64::from(ATTR_SIZES[0]) + 16;
         let header = FILE_HEADER_BYTES as u64;
@@ -173,13 +173,13 @@ mod tests {
         assert_eq!(cut_off(file(64)), None);
     }
 
-    /// A header without a data size: the records reach to the end of the file.
+    /// If the header has no data size, the records extend to the end of the file.
     #[test]
     fn a_recorder_that_was_killed_is_told_from_a_file_that_lost_its_end() {
         let len = file(0).len() as u64;
         assert_eq!(cut_off(file(0)), Some((len, Cause::Recorder(Journal::None))));
         let mut short = file(64);
-        // A file with sections that are lost: the bit of HOSTNAME is set.
+        // The header announces a section for HOSTNAME, which the file lacks.
         short[72] = 1 << 3;
         short.truncate(len as usize - 10);
         assert_eq!(cut_off(short), Some((len - 10, Cause::File)));

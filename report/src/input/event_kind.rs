@@ -11,7 +11,7 @@ use bprec_format::{
 pub(crate) enum EventKind {
     /// Samples of the instruction that the CPU executed.
     Pmu,
-    /// Such samples, as [`bprec_format::bprec::sampler`] payloads.
+    /// Samples of the instruction that the CPU executed, as [`bprec_format::bprec::sampler`] payloads.
     BpfSampler,
     /// [`bprec_format::bprec::state`] payloads.
     State,
@@ -26,7 +26,8 @@ impl EventKind {
             (event_type::SOFTWARE, software::DUMMY) => EventKind::Other,
             (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME => EventKind::State,
             (event_type::SOFTWARE, software::BPF_OUTPUT) if name == sampler::EVENT_NAME => EventKind::BpfSampler,
-            // A recording that was cut off has no names. Of the bpf-output events that bprec writes, only this event is never enabled.
+            // A recording that was cut off has no event names. Of the bpf-output events that bprec writes, only the event with states is never
+            // enabled.
             (event_type::SOFTWARE, software::BPF_OUTPUT)
                 if name == attr.default_name() && attr.flags.contains(AttrFlags::DISABLED) =>
             {

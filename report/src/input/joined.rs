@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// sample of the next file.
 const OVERLAP_MAX_NS: u64 = 250_000_000;
 
-/// Facts that order files and tell machines apart.
+/// Facts that order files and distinguish machines.
 struct FileFacts {
     first_ns: u64,
     last_ns: u64,
@@ -27,7 +27,7 @@ impl FileFacts {
         let recording = OpenRecording::open_file(input)?;
         let span = input.checked(Ok(recording.sampled_span()))?;
         let Some((first_ns, last_ns)) = span else {
-            let problem = "has no samples with times, by which files of one recording are put in order";
+            let problem = "the file has no samples with times, by which bprec orders the files of one recording";
             return Err(Error::option("FILE", input.path().display().to_string(), problem));
         };
         let machine = [
@@ -154,7 +154,8 @@ pub fn recordings_of(path: &Path) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     if found.is_empty() {
-        return Err(Error::option("FILE", path.display().to_string(), "a directory without recordings"));
+        let problem = "a directory without recordings".to_owned();
+        return Err(Error::NotRecording { path: path.to_owned(), problem });
     }
     Ok(found)
 }

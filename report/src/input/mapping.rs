@@ -1,7 +1,7 @@
 //! Files mapped read-only into memory. This module holds the `unsafe` of the mapping.
 //!
 //! A file may become shorter while it is mapped, and its disk may fail. An access to a lost page raises SIGBUS, which would end the process. A
-//! handler maps zeros in place of the lost pages instead, which no reader takes for a record, and remembers their offset. A reader asks
+//! handler maps zeros in place of the lost pages instead, which are never a valid record, and stores their offset. A reader asks
 //! [`FileMapping::lost_from`] before it trusts its results. Reading itself costs nothing more.
 
 use std::fs::File;
@@ -27,9 +27,9 @@ impl FileMapping {
         if len == 0 {
             return Ok(None);
         }
-        // SAFETY: the mapping is private and read-only, and nothing here writes to the file. Another process could: then bytes
-        // change under us, which all readers bear since they check every value they use and keep no assumption about bytes
-        // read before. If it is truncated, touching the lost pages raises SIGBUS, upon which they become zeros.
+        // SAFETY: the mapping is private and read-only, and this process does not write to the file. Another process may write to it: then bytes
+        // change while they are read. Readers tolerate this: they check every value and assume nothing about bytes read before. If the file is
+        // truncated, access to the lost pages raises SIGBUS, and the handler maps zeros there.
         let bytes = unsafe { MmapOptions::new().len(len).map(file) }?;
         Ok(Some(FileMapping {
             #[cfg(unix)]
@@ -46,7 +46,7 @@ impl FileMapping {
         None
     }
 
-    /// Releases the memory of a part of a file that nobody writes any more. The part can be read again.
+    /// Releases the memory of a part of a file that is no longer written. The part can be read again.
     pub(super) fn release(&self, part: Range<u64>) {
         #[cfg(unix)]
         {
@@ -56,8 +56,8 @@ impl FileMapping {
             let to = part.end.min(self.bytes.len() as u64) / PAGE_BYTES * PAGE_BYTES;
             if from < to {
                 let (from, len) = (from as usize, (to - from) as usize);
-                // SAFETY: the mapping is read-only, and of a file of our own that has no name and that nobody writes any
-                // more: pages that are let go come back from it with the same bytes. The range lies within the mapping.
+                // SAFETY: the mapping is read-only. Its file belongs to this process, has no name and is no longer written, so released pages are
+                // read again with the same bytes. The range lies within the mapping.
                 let released = unsafe { self.bytes.unchecked_advise_range(UncheckedAdvice::DontNeed, from, len) };
                 // Memory that cannot be released merely stays in use.
                 drop(released);
@@ -100,7 +100,7 @@ mod sigbus {
         /// First address; `FREE`, or `TAKEN` until the guard has filled in the slot.
         start: AtomicUsize,
         end: AtomicUsize,
-        /// Lowest offset that could not be read; `NOTHING` if all could.
+        /// Lowest offset that could not be read; `NOTHING` if all offsets could be read.
         lost_from: AtomicUsize,
     }
 
@@ -135,7 +135,8 @@ mod sigbus {
                 slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
             };
             let taken = MAPPINGS.iter().position(take);
-            let taken = taken.ok_or_else(|| io::Error::other(format!("more than {SLOTS} files at once")))?;
+            let taken =
+                taken.ok_or_else(|| io::Error::other(format!("bprec can open at most {SLOTS} files at once")))?;
             let slot = &MAPPINGS[taken];
             slot.lost_from.store(NOTHING, Ordering::Relaxed);
             slot.end.store(start + bytes.len(), Ordering::Relaxed);
@@ -193,7 +194,7 @@ mod sigbus {
             unsafe { libc::sigaction(signal, &std::mem::zeroed(), ptr::null_mut()) };
             return;
         };
-        // A signal that a process sent has no address.
+        // The code is positive for a fault. A signal that a process sent has no address.
         let is_fault = code > 0;
         for slot in MAPPINGS.iter().filter(|_| is_fault) {
             // ATOMICS: pairs with the store in `Guard::new`.

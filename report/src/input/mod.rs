@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// First bytes of files that gzip wrote.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Limit on threads that read a recording: more gain nothing, and each holds a sink.
+/// Limit on threads that read a recording: more threads gain nothing, and each thread has its own sinks.
 pub(crate) const MAX_THREADS: usize = 16;
 
 /// Returns the number of threads that can run at the same time.
@@ -85,11 +85,16 @@ impl Input {
                 None => Input::spooled(path, &mut io::stdin().lock(), progress),
             };
         }
-        // A FIFO is waited for, as whoever names one wants.
+        // Opening a FIFO waits for its writer, as a user who names a FIFO expects.
         let file = File::open(path).map_err(failed("open"))?;
         let metadata = file.metadata().map_err(failed("stat"))?;
         if metadata.is_dir() {
             let part = |path: &Path| Input::of_file(path, &ordinary(path).map_err(io_error("open", path))?, progress);
+            if path.join("data").symlink_metadata().is_err() {
+                let first = recordings_of(path)?.swap_remove(0);
+                let problem = format!("a directory of recordings; this command reads one, as {}", first.display());
+                return Err(Error::NotRecording { path: path.to_owned(), problem });
+            }
             let mut input = part(&path.join("data"))?;
             for path in parts(path).map_err(failed("read directory"))? {
                 input.parts.push(part(&path)?);
@@ -149,7 +154,7 @@ impl Input {
         self.parts.iter().chain(&self.later).try_for_each(Input::check_whole)
     }
 
-    /// Maps standard input if it is a file at its start: that needs no copy.
+    /// Maps standard input if it is a file that is read from its start: a mapped file needs no copy. Otherwise returns `None`.
     #[cfg(unix)]
     pub(crate) fn of_redirected_stdin(path: &Path, progress: &Arc<Progress>) -> Result<Option<Input>> {
         use std::io::{IsTerminal, Seek};
@@ -197,7 +202,7 @@ impl Input {
         })
     }
 
-    /// Path of the input, as messages call it.
+    /// Path of the input, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -207,7 +212,7 @@ impl Input {
         &self.progress
     }
 
-    /// Bytes of the input, decompressed; of a directory, those of the file with the header.
+    /// Bytes of the input, decompressed; for a directory, the bytes of the file with the header.
     pub fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::Mapped(map) => map.as_deref().unwrap_or_default(),
@@ -215,7 +220,7 @@ impl Input {
         }
     }
 
-    /// Returns true if the input came through a pipe, which may be longer than the memory is large: readers release the parts that they have read.
+    /// Returns true if the input came through a pipe. Such an input may be larger than the memory, so readers release the parts that they have read.
     pub(crate) fn is_spooled(&self) -> bool {
         self.spooled
     }
@@ -246,7 +251,8 @@ impl Input {
     }
 }
 
-/// Copies a recording, or an input that begins with one of `others`, into a temporary file. Any other input is not read further: it may have no end.
+/// Copies a recording, or an input that begins with one of `others`, into a temporary file. Any other input is not read further, because it may be
+/// endless.
 fn copy(call: &'static str, path: &Path, from: &mut dyn Read, others: &[&[u8]], limit_bytes: u64) -> Result<File> {
     let failed = io_error(call, path);
     let mut head = [0; PIPE_HEADER_BYTES];
@@ -261,7 +267,7 @@ fn copy(call: &'static str, path: &Path, from: &mut dyn Read, others: &[&[u8]], 
     }
     let head = &head[..len];
     if !head.is_empty() && !others.iter().any(|magic| head.starts_with(magic)) {
-        Container::detect(head).map_err(|source| Error::Format { path: path.to_owned(), source })?;
+        Container::detect(head).map_err(|source| Error::format(path, source))?;
     }
     spool(&mut head.chain(from), limit_bytes).map_err(failed)
 }
@@ -281,7 +287,7 @@ fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parts.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Limit on the size of a journal, which has the programs and types of a machine, and each that came and went.
+/// Limit on the size of a journal, which holds all programs and types of a machine, also those that were loaded and unloaded meanwhile.
 const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 
 /// Opens the journal beside the file that a path leads to; a symbolic link is resolved first. A file that is no journal, or that may not be read,
@@ -301,14 +307,15 @@ fn journal(path: &Path) -> Result<Option<FileMapping>> {
     }
     match ordinary(name) {
         Ok(file) => Ok(FileMapping::new(&file).ok().flatten()),
-        // The file has gone, is no ordinary file any more, or belongs to another user.
+        // The file was removed, is no longer a regular file, or belongs to another user.
         Err(error) if error.raw_os_error().is_none() => Ok(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(None),
         Err(error) => Err(io_error("open", name)(error)),
     }
 }
 
-/// Opens an ordinary file that the user did not name. Opening a FIFO would wait for a writer, and reading a device might never end.
+/// Opens a file that the user did not name; fails if it is no ordinary file. Opening a FIFO would wait for a writer, and reading a device might never
+/// end.
 fn ordinary(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true);

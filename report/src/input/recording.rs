@@ -12,7 +12,7 @@ use bprec_format::{
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// An opened recording, of one file or of several that follow each other.
+/// An opened recording, of one file or of several consecutive files.
 #[derive(Debug)]
 pub(crate) struct OpenRecording<'a> {
     input: &'a Input,
@@ -29,9 +29,9 @@ pub(crate) struct OpenRecording<'a> {
     /// Name of each event.
     pub(crate) names: Vec<String>,
     pub(crate) kinds: Vec<EventKind>,
-    /// Offset of the event id in sample records, if they have one.
+    /// Offset of the event id in sample records, if samples have an id.
     id_at: Option<usize>,
-    /// Time of the first and last sample, ns, found by a walk; set when first asked for.
+    /// Time of the first and last sample, ns, found by a walk at first use.
     sampled: OnceLock<Option<(u64, u64)>>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct RecordedFile<'a> {
     pub(crate) path: &'a Path,
     /// Time of the first and last sample, ns, if the file says so.
     pub(crate) span: Option<(u64, u64)>,
-    /// Wall clock, ns since 1970, and the time on the recording's clock that it was read at.
+    /// Wall clock, ns since 1970, and the recording's clock at the same moment, ns.
     pub(crate) clock: Option<(u64, u64)>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> OpenRecording<'a> {
     /// # Errors
     /// Fails if the file is no recording.
     pub(crate) fn open_file(input: &'a Input) -> Result<OpenRecording<'a>> {
-        let failed = |source| Error::Format { path: input.path().to_owned(), source };
+        let failed = |source| Error::format(input.path(), source);
         let mut problems = Vec::new();
         let stream = |bytes, offset| RecordBytes { file: 0, bytes, offset };
         let (mut metadata, mut streams, mut cut_off);
@@ -86,7 +86,8 @@ impl<'a> OpenRecording<'a> {
         let is_unfinished = cut_off.as_ref().is_some_and(CutOff::is_unfinished);
         let mut compressed = metadata.sections().iter().any(|section| section.feature == Feature::COMPRESSED);
         if is_stream || is_unfinished {
-            // A stream describes itself in its records. Of a file that was cut off, only the records tell that they are compressed.
+            // A stream has its description in its records. A file that was cut off lacks the section about compression: only its records show that
+            // some are compressed.
             let mut released = 0;
             for record in streams.iter().flat_map(|it| Records::new(it.bytes, it.offset, endian)) {
                 let record = match record {
@@ -107,7 +108,7 @@ impl<'a> OpenRecording<'a> {
             }
         }
         let journal_error = cut_off.as_ref().and_then(CutOff::journal_error);
-        problems.extend(journal_error.map(|error| format!("journal beside it: {error}")));
+        problems.extend(journal_error.map(|error| format!("the journal beside the recording: {error}")));
         let sections = metadata.sections().to_vec();
         let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
         let names = metadata.event_names();
@@ -143,7 +144,8 @@ impl<'a> OpenRecording<'a> {
         Ok(recording)
     }
 
-    /// Appends the next file. Event ids are unique while a machine runs: events of the same attr become one event with all ids.
+    /// Appends the next file. Events with the same attr, and with the same name or a common id, become one event with all ids. Event ids are unique
+    /// while a machine runs.
     fn append(&mut self, next: OpenRecording<'a>) -> Result<()> {
         let failed = |problem: String| Error::Files {
             first: self.files[0].path.to_owned(),
@@ -179,7 +181,8 @@ impl<'a> OpenRecording<'a> {
         let is_own = |(at, attr): (usize, &FileAttr)| attr.ids.iter().all(|id| events.index_of_id(*id) == Some(at));
         if !attrs.iter().enumerate().all(is_own) {
             return Err(failed(
-                "an event id names different events in the two files, so they are not of one boot".to_owned(),
+                "an event id belongs to different events in the two files, so the files are from different boots"
+                    .to_owned(),
             ));
         }
         let file = self.files.len();
@@ -274,7 +277,7 @@ impl<'a> OpenRecording<'a> {
         spans.reduce(|all, next| all.zip(next).map(|((a, b), (c, d))| (a.min(c), b.max(d))))?
     }
 
-    /// Time of the first and last sample, ns. If the files do not say so, a walk over all samples finds out, once.
+    /// Time of the first and last sample, ns. If the files do not have these times, all samples are read once.
     pub(crate) fn sampled_span(&self) -> Option<(u64, u64)> {
         self.told_span().or_else(|| *self.sampled.get_or_init(|| self.walk_for_span()))
     }
@@ -304,7 +307,8 @@ impl<'a> OpenRecording<'a> {
         }
     }
 
-    /// Returns true if a sample record, header included, may be of an event that carries states. Samples with ids tell; others may be.
+    /// Returns true if a sample record, header included, may be of an event that carries states: if the id is that of such an event, or if the
+    /// record has no id.
     #[inline]
     pub(crate) fn may_hold_state(&self, record: &[u8]) -> bool {
         match self.id_at.and_then(|at| self.endian.u64_at(record, at)) {
@@ -319,7 +323,7 @@ impl<'a> OpenRecording<'a> {
         self.for_each_run(&mut |slices| slices.iter().cloned().for_each(&mut visit));
     }
 
-    /// Calls `visit` with all slices that are ready at once.
+    /// Calls `visit` with successive groups of slices, in the order of the input. A group has all slices that are ready.
     pub(crate) fn for_each_run(&self, visit: &mut dyn FnMut(&[RecordSlice<'_>])) {
         self.input.progress().begin_pass(self.streams.iter().map(|stream| stream.bytes.len() as u64).sum());
         match &self.unpacked {

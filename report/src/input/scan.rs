@@ -7,7 +7,7 @@ use crate::input::cache::read_ahead;
 use std::sync::mpsc::sync_channel;
 use std::thread::Builder;
 
-/// Size of the parts of samples that are given to threads, about.
+/// Approximate size of the parts of samples that are given to threads.
 const PART_BYTES: usize = 1 << 20;
 /// Bytes per stretch: a thread scans a stretch, keeps its findings and then hands them over.
 const STRETCH_BYTES: usize = 8 << 20;
@@ -150,7 +150,7 @@ fn is_plausible(mut rest: &[u8], endian: Endian) -> bool {
 mod tests {
     use super::*;
 
-    /// Makes records of many sizes, of which each hundredth is a COMM; some bodies look like headers.
+    /// Builds records of many sizes; one in a hundred is a COMM record, and some bodies look like headers.
     fn records(bytes: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let mut number = 0u64;
@@ -199,7 +199,7 @@ mod tests {
         let mut bytes = records(20 << 20);
         for damage in [None, Some(19 << 20), Some(9 << 20)] {
             if let Some(at) = damage {
-                // Makes the size of a record after this place too small.
+                // Sets the size of a later record to 0, which is too small.
                 let start =
                     walked(&bytes).0.into_iter().find(|offset| *offset > at).unwrap_or_default() as usize - 1000;
                 bytes[start + 6..start + 8].fill(0);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn guesses_that_are_wrong_do_no_harm() {
-        // Bodies that are sequences of plausible records.
+        // The bodies are sequences of plausible records.
         let inner = [3u32.to_le_bytes(), [1, 0, 8, 0]].concat();
         let mut bytes = Vec::new();
         while bytes.len() < 18 << 20 {

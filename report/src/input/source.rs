@@ -6,7 +6,6 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bprec_format::rewrite::Care;
 use bprec_format::{
     Availability, Chunk, Chunks, Container, Events, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Records, Resync,
     Stream,
@@ -33,12 +32,12 @@ enum SourceKind {
     Stream(Box<dyn Read>),
 }
 
-/// A record on its way to the visitor.
+/// A record that is passed to the visitor.
 pub(crate) struct Arrival<'a> {
     pub(crate) record: Record<'a>,
-    /// Index in [`Visitor::mapped`] of the mapped file that the record lies in, if it lies in one.
+    /// Index in [`Visitor::mapped`] of the mapped file that contains the record, if a mapped file does.
     pub(crate) mapped: Option<usize>,
-    /// True if the record describes the recording: [`Metadata`] has taken it in.
+    /// True if the record describes the recording: [`Metadata`] has absorbed it.
     pub(crate) is_description: bool,
 }
 
@@ -93,7 +92,7 @@ impl Source {
         Source { path: name.into(), kind: SourceKind::Stream(Box::new(reader)), progress: Arc::default() }
     }
 
-    /// Path of the recording, as messages call it.
+    /// Path of the recording, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -103,7 +102,7 @@ impl Source {
         &self.progress
     }
 
-    /// Returns true for a stream. A stream may yet have to be copied into a temporary file.
+    /// Returns true for a stream, which may still have to be copied into a temporary file.
     pub fn is_stream(&self) -> bool {
         matches!(self.kind, SourceKind::Stream(_))
     }
@@ -130,7 +129,7 @@ impl Source {
         }
     }
 
-    /// Detects the container of a stream: one that is not perf's pipe format is copied, as it can be read only as a whole.
+    /// Detects the container of a stream. A container other than perf's pipe format can be read only as a whole, so it is copied.
     fn settle(&mut self) -> Result<()> {
         let SourceKind::Stream(reader) = &mut self.kind else { return Ok(()) };
         let mut head = Vec::new();
@@ -175,6 +174,15 @@ impl Source {
     }
 }
 
+/// Treatment of damaged records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// The walk ends at the first damaged record.
+    Keep,
+    /// Damaged records are skipped.
+    Repair,
+}
+
 /// Visitor of the records of a recording.
 pub(crate) trait Visitor<'a> {
     /// Receives the mapped files before the first record; none for a stream.
@@ -198,11 +206,11 @@ fn read_files<'a>(
     visitor: &mut impl Visitor<'a>,
 ) -> Result<Vec<String>> {
     let bytes = files.first().map(|(_, bytes)| *bytes).unwrap_or_default();
-    let file = File::parse(bytes).map_err(|source| Error::Format { path: path.to_owned(), source })?;
+    let file = File::parse(bytes).map_err(|source| Error::format(path, source))?;
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
     let cut_off = CutOff::of_file(&file, journal, &mut metadata);
-    // The problems of the file already say that it is shorter than its header says.
+    // The cut is added only if the recorder did not finish: the problems of the file already include a lost end.
     problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| cut_off.to_string()));
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let others = files.iter().skip(1).map(|(_, bytes)| (*bytes, 0));
@@ -240,7 +248,7 @@ fn read_files<'a>(
     Ok(problems)
 }
 
-/// Prefixes a problem with its file if there are several.
+/// Prefixes a problem with its file if the recording has several files.
 fn named(files: &[(&Path, &[u8])], index: usize, problem: &str) -> String {
     match files.get(index) {
         Some((path, _)) if files.len() > 1 => format!("{}: {problem}", path.display()),
@@ -248,7 +256,7 @@ fn named(files: &[(&Path, &[u8])], index: usize, problem: &str) -> String {
     }
 }
 
-/// Limit on damaged stretches that are reported one by one.
+/// Limit on damaged ranges that are reported one by one.
 const REPORTED_STRETCHES: usize = 10;
 
 /// Returns messages about the bytes skipped because of damage.
@@ -259,12 +267,12 @@ fn skipped(damage: &[Range<u64>]) -> Vec<String> {
         .collect();
     if damage.len() > REPORTED_STRETCHES {
         let bytes: u64 = damage.iter().map(|Range { start, end }| end - start).sum();
-        lines.push(format!("{} damaged stretches in all: {bytes} bytes skipped", damage.len()));
+        lines.push(format!("{} damaged ranges in total: {bytes} bytes skipped", damage.len()));
     }
     lines
 }
 
-/// Finds the damage in a stream that is in memory as a whole. The records before the damage name its events.
+/// Finds the damage in a stream that is in memory as a whole. The events are known from the records before the damage.
 fn damage_of_stream(bytes: &[u8]) -> Vec<Range<u64>> {
     let Ok(Container::Pipe(endian)) = Container::detect(bytes) else { return Vec::new() };
     let offset = PIPE_HEADER_BYTES as u64;
@@ -280,7 +288,7 @@ fn damage_of_stream(bytes: &[u8]) -> Vec<Range<u64>> {
     }
 }
 
-/// Reader of the bytes of an input without the damaged stretches.
+/// Reader of the bytes of an input without the damaged ranges.
 struct WithoutDamage<'a, 'd> {
     bytes: &'a [u8],
     at: u64,
@@ -332,17 +340,17 @@ fn read_stream<'a>(
                         return Ok(problems);
                     }
                 }
-                Err(source) if metadata.is_none() => return Err(Error::Format { path: path.to_owned(), source }),
+                Err(source) if metadata.is_none() => return Err(Error::format(path, source)),
                 Err(error) => problems.push(error.to_string()),
             }
         }
     }
     match stream.finish() {
-        Err(source) if metadata.is_none() => return Err(Error::Format { path: path.to_owned(), source }),
+        Err(source) if metadata.is_none() => return Err(Error::format(path, source)),
         Err(error) => problems.push(CutOff::of_stream(&error).map_or_else(|| error.to_string(), |cut| cut.to_string())),
         Ok(()) => {}
     }
-    // A stream may end after its header.
+    // A stream that ends after its header has no record to start the metadata with.
     let metadata = metadata.or_else(|| stream.endian().map(Metadata::of_stream));
     if let Some(metadata) = &metadata {
         visitor.end(metadata)?;

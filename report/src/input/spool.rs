@@ -8,14 +8,14 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// Bytes per read and write.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Bytes between two checks of the free space: they bound how far a copy exceeds its limit.
+/// Bytes between two checks of the free space. A copy may use at most about this much of the space that it leaves free.
 const CHECK_BYTES: u64 = 16 << 20;
-/// Space that a copy leaves free, or a tenth of a file system that is smaller than ten times this.
+/// Space that a copy leaves free on its file system. On a file system smaller than ten times this, a copy leaves a tenth free.
 #[cfg(any(unix, test))]
 const LEFT_FREE_BYTES: u64 = 1 << 30;
 /// Limit on the compression ratio of a gzip file. Recordings compress ten or twenty times; only repetition reaches the 1000 times that gzip can do.
 const INFLATE_TIMES: u64 = 200;
-/// Bytes that any gzip file may unpack to.
+/// Unpacked size that is allowed for every gzip file, even for a tiny one.
 const INFLATE_MIN_BYTES: u64 = 64 << 20;
 
 /// Returns the limit on the size that a gzip file unpacks to.
@@ -63,7 +63,8 @@ impl Write for Spool {
         let Spool { limit_bytes, written_bytes, .. } = *self;
         if written_bytes > limit_bytes {
             return Err(io::Error::other(format!(
-                "unpacks to more than {limit_bytes} bytes, {INFLATE_TIMES} times its size; if it is a recording, unpack it first"
+                "the input decompresses to more than {limit_bytes} bytes, {INFLATE_TIMES} times its size; if it is a \
+                 recording, decompress it first (gunzip)"
             )));
         }
         if written_bytes >= self.check_at_bytes {
@@ -88,7 +89,7 @@ impl Seek for Spool {
 #[cfg(target_os = "linux")]
 fn unnamed() -> io::Result<File> {
     use std::os::unix::fs::PermissionsExt;
-    // The file never has a name; on a file system that cannot do that it has a random new name for a moment.
+    // The file never has a name. On a file system that does not support files without a name, it has a random new name for a moment.
     let file = tempfile::tempfile()?;
     file.set_permissions(PermissionsExt::from_mode(0o600))?;
     Ok(file)
@@ -112,7 +113,8 @@ fn check_free_space(file: &File, copied_bytes: u64) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::StorageFull,
         format!(
-            "after {copied_bytes} bytes, less than {left_bytes} bytes are free in {}; set TMPDIR to another directory",
+            "bprec stopped copying the input after {copied_bytes} bytes, because less than {left_bytes} bytes are free in \
+             {}; set TMPDIR to another directory",
             std::env::temp_dir().display()
         ),
     ))
@@ -145,7 +147,7 @@ mod tests {
     fn a_spool_ends_at_its_limit() {
         let limit = 3 * BUFFER_BYTES as u64;
         let error = spool(&mut io::repeat(0), limit).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("unpacks to more than {limit} bytes")), "{error}");
+        assert!(error.starts_with(&format!("the input decompresses to more than {limit} bytes")), "{error}");
         assert!(spool(&mut io::repeat(0).take(limit), limit).is_ok());
         assert!(!has_space(LEFT_FREE_BYTES, LEFT_FREE_BYTES) && has_space(2 * LEFT_FREE_BYTES, LEFT_FREE_BYTES));
     }

@@ -10,9 +10,9 @@ use bprec_format::{Chunks, Endian, Error, Origin, Records};
 
 use crate::Input;
 
-/// Upper limit on the bytes of a block; a block exceeds it by less than a chunk.
+/// Upper limit on the size, in bytes, at which a block is full. The last chunk of a block may exceed it.
 const BLOCK_BYTES: usize = 2 << 20;
-/// Lower limit on the bytes of a block.
+/// Lower limit on the size, in bytes, at which a block is full.
 const BLOCK_MIN_BYTES: usize = 64 << 10;
 /// Divisor of the input's size that gives a block's size. Four blocks exist at a time: one is filled, two wait and one is read, together at most
 /// twice the input.
@@ -109,7 +109,7 @@ impl<'a> Unpacked<'a> {
         self.limit_bytes
     }
 
-    /// Calls `visit` with slices in the order of the input: with all at once if they are kept, else block by block.
+    /// Calls `visit` with slices in the order of the input: with all slices at once if they are kept, else block by block.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[RecordSlice<'_>])) {
         match self.kept.get() {
             Some(Some(blocks)) => {
@@ -138,7 +138,7 @@ impl<'a> Unpacked<'a> {
                         None => Some(block),
                     }
                 });
-                // Another thread that was first keeps the same blocks.
+                // If another thread was faster, it has stored the same blocks.
                 let _ = self.kept.set(kept);
             }
         }
@@ -165,14 +165,15 @@ impl<'a> Unpacked<'a> {
         block.slices.iter().map(slice).collect()
     }
 
-    /// Unpacks all records and hands blocks over meanwhile, in a thread of its own if one can start. Reuses the blocks that `visit` returns.
+    /// Unpacks all records, in a separate thread if it can be started, and passes on the finished blocks meanwhile. Reuses the blocks that `visit`
+    /// returns.
     fn unpack(&self, visit: &mut dyn FnMut(UnpackedBlock) -> Option<UnpackedBlock>) {
         let has_thread = std::thread::scope(|scope| {
             let (done, blocks) = sync_channel(WAITING_BLOCKS);
             let (free, used) = channel();
             let unpacking = Builder::new().spawn_scoped(scope, move || {
                 self.produce(&mut |block| {
-                    // A receiver that is gone has panicked; this thread ends as well.
+                    // The receiver is gone only if the reading thread has panicked: this thread then ends as well.
                     done.send(block).ok()?;
                     Some(used.try_recv().unwrap_or_default())
                 });
@@ -182,7 +183,7 @@ impl<'a> Unpacked<'a> {
             }
             for block in blocks {
                 if let Some(block) = visit(block) {
-                    // At the end the receiver is gone and drops the block.
+                    // At the end there is no receiver any more, and the block is dropped.
                     let _ = free.send(block.emptied());
                 }
             }

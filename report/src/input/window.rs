@@ -6,7 +6,7 @@ use crate::input::recording::OpenRecording;
 use crate::options::PARTS;
 use crate::{Error, Result, TimeRange};
 
-/// Selected time: parts from and to, both inclusive, ns of the recording's clock.
+/// Selected time: parts as (from, to), both inclusive, ns of the recording's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Window {
     parts: Vec<(u64, u64)>,
@@ -20,11 +20,11 @@ impl Window {
         Window { parts: vec![(0, u64::MAX)], whole: true }
     }
 
-    /// Resolves `range` in a recording that started at `start_ns`, if it says so. The time of `gaps`, from the end of a file to the start of the next
-    /// file, does not count.
+    /// Resolves `range` in a recording that started at `start_ns`, if the start is known. The time of `gaps`, from the end of a file to the start
+    /// of the next file, does not count.
     ///
     /// # Errors
-    /// Fails if a recording without times is asked for a part of its time, or if the recording does not have the time.
+    /// Fails if `range` is a part of the time and the recording has no times, or does not cover the range.
     pub(crate) fn of(
         range: &TimeRange,
         recording: &OpenRecording<'_>,
@@ -44,7 +44,7 @@ impl Window {
         window.map(|window| window.without(gaps))
     }
 
-    /// Removes gaps, which come in order. The two ends of a gap stay, as moments of the parts beside it.
+    /// Removes gaps, which must be in ascending order. The two ends of a gap stay, as ends of the parts before and after the gap.
     fn without(self, gaps: &[(u64, u64)]) -> Window {
         let cut = |parts: Vec<(u64, u64)>, (gap_from, gap_to): &(u64, u64)| {
             let beside = |(from, to): (u64, u64)| [(from, to.min(*gap_from)), (from.max(*gap_to), to)];
@@ -54,10 +54,10 @@ impl Window {
         Window { parts: gaps.iter().fold(self.parts, cut), ..self }
     }
 
-    /// Resolves `range` in a recording whose samples go from `first` to `last`.
+    /// Resolves `range` in a recording with samples in `span`: the times of the first and last sample, ns.
     ///
     /// # Errors
-    /// Fails if a recording without times is asked for percentages.
+    /// Fails if `range` is in percentages and the recording has no times.
     pub(crate) fn new(range: &TimeRange, span: Option<(u64, u64)>) -> Result<Window> {
         let parts = match range {
             TimeRange::All => return Ok(Window::everything()),
@@ -118,8 +118,8 @@ pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
     }
 }
 
-/// Converts a range to ns of the recording's clock. The recording started at the first of these times and has samples between the other two. Plain
-/// seconds count from the start, unless only the clock has these times.
+/// Converts a range to ns of the recording's clock. The recording starts at `start`, and has samples from `first` to `last`. Plain seconds count from
+/// the start of the recording, unless they fit only as times of the clock.
 fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
     let (from, to, is_of_clock) = match *range {
         TimeRange::Absolute(from, to) => (from, to, true),
@@ -139,7 +139,8 @@ fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<
         let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
         let asked = [from, to].map(|time| time.map(seconds).unwrap_or_default()).join(",");
         let problem = format!(
-            "outside the recording, which has samples from {} s to {} s after its start ({} s to {} s of its clock)",
+            "the range is outside the recording, which has samples from {} s to {} s after its start ({} s to {} s of its \
+             clock)",
             seconds(first.saturating_sub(start)),
             seconds(last.saturating_sub(start)),
             seconds(first),
@@ -193,7 +194,8 @@ mod tests {
         assert_eq!(of(Some(105 * S), Some(500 * S)).unwrap(), absolute(105 * S, 500 * S));
     }
 
-    /// A machine had been up for 30 s when a recording of a minute began: its first 60 s and its clock have seconds in common.
+    /// The machine had been up for 30 s at the start of a recording of one minute: some seconds are valid both as seconds since the start and as
+    /// times of the clock.
     #[test]
     fn seconds_that_fit_both_count_from_the_start() {
         const S: u64 = 1_000_000_000;
@@ -202,7 +204,7 @@ mod tests {
         let absolute = |from, to| TimeRange::Absolute(Some(from), Some(to));
         assert_eq!(of("40,50"), absolute(70 * S, 80 * S));
         assert_eq!(of("@40,50"), absolute(40 * S, 50 * S));
-        assert_eq!(of("70,80"), absolute(70 * S, 80 * S), "only the clock has these");
+        assert_eq!(of("70,80"), absolute(70 * S, 80 * S), "only clock times can have these values");
         assert_eq!(of("40,"), TimeRange::Absolute(Some(70 * S), None));
         assert_eq!(of(","), TimeRange::Absolute(None, None));
     }

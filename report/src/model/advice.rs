@@ -1,4 +1,4 @@
-//! Findings of the advice: each variant has its evidence, and its prose is written here alone.
+//! Findings of the advice. Each variant has its evidence; its text is written only in this module.
 
 use super::known::coded;
 use super::text::{counted, fixed};
@@ -7,13 +7,13 @@ use serde::Serialize;
 /// Findings of the rules: the document of `bprec report --advise --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
-    /// `bprec advice`.
+    /// Name of the document's format: `bprec advice`.
     pub format: &'static str,
-    /// [`super::JSON_VERSION`].
+    /// Version of the document's format: [`super::JSON_VERSION`].
     pub version: u32,
     /// Findings by event and program.
     pub findings: Vec<EventFinding>,
-    /// Parts that could not be read, in words.
+    /// Problems in reading the recording, in words.
     pub problems: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct EventFinding {
     pub event: String,
     /// Total cost of the finding's programs.
     pub cost: Cost,
-    /// Cost that the change removes: an upper bound on the saving.
+    /// Cost that the proposed change removes: an upper bound on the saving.
     pub saves: Cost,
     /// The finding.
     #[serde(flatten)]
@@ -45,7 +45,7 @@ pub struct Cost {
     pub samples: u64,
     /// Weight of the samples, or ns by run statistics.
     pub weight: u64,
-    /// Share of the machine's CPU time; `null` when unknown.
+    /// Share of the machine's CPU time, %; `null` when unknown.
     pub machine_percent: Option<f64>,
     /// True if a part comes from run statistics, because samples missed the program.
     pub by_run_statistics: bool,
@@ -74,15 +74,15 @@ impl std::fmt::Display for Cost {
     }
 }
 
-/// A program and the saving that the change brings.
+/// A program, and the part of its cost that the proposed change removes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgramCost {
     /// Name and id of the program.
     pub program: String,
-    /// Cost that the change removes.
+    /// Cost that the proposed change removes.
     #[serde(flatten)]
     pub saves: Cost,
-    /// Removed cost as a share of the program's cost.
+    /// Removed cost as a share of the program's cost, %.
     pub program_percent: f64,
 }
 
@@ -91,40 +91,68 @@ coded! {
     Finding {
         /// Programs with equal code, name and hooks at the same time. All but the costliest can be removed.
         SameProgramTwice { programs: Vec<ProgramCost>, hooks: Vec<String> } = "same_program_twice":
-            "{} are the same program, and all on {}: each event runs every one of them. Is one left over from an earlier start, or \
-            does each instance of a tool load its own? Unload what is not needed", names(programs), hooks.join(", ");
+            "{} are the same program, all attached to {}: each event runs all of them. Perhaps one is left over from an earlier start, or \
+             each instance of a tool loads its own. Unload the programs that are not needed", names(programs), hooks.join(", ");
         /// Lookups in hash maps are most of the program's cost.
         HashLookup { programs: Vec<ProgramCost>, functions: Vec<String> } = "hash_lookup":
-            "lookups of hash maps ({}) in {}. An array or per-CPU array takes less where keys are small numbers, task or cgroup local \
-            storage where they are tasks or cgroups", functions.join(", "), parts(programs);
+            "lookups of hash maps ({}) are expensive in {}. If keys are small numbers, an array or per-CPU array costs less; \
+             if keys are tasks or cgroups, task or cgroup local storage costs less", functions.join(", "), parts(programs);
         /// A program writes to a perf buffer for each event.
         PerfEventOutput { programs: Vec<ProgramCost> } = "perf_event_output":
-            "bpf_perf_event_output in {}. A ring buffer (bpf_ringbuf_reserve, Linux 5.8) saves a copy and wakes readers less often; \
-            adding up in a map writes nothing for each event", parts(programs);
+            "bpf_perf_event_output is expensive in {}. A ring buffer (bpf_ringbuf_reserve, Linux 5.8) saves a copy and wakes \
+             readers less often; a sum in a map needs no record for each event", parts(programs);
         /// Entry code is a large part of the cost of a tracepoint program.
         TracepointEntry { programs: Vec<ProgramCost> } = "tracepoint_entry":
-            "code that runs {}: a tracepoint program gets a copy of the event's fields, made for each event. A raw tracepoint (raw_tp, \
-            tp_btf) gets the arguments as they are", parts(programs);
+            "the kernel's code that runs the program is expensive for {}: for a tracepoint program, the kernel copies the \
+             event's fields at each event. A raw tracepoint (raw_tp, tp_btf) gets the arguments without a copy", parts(programs);
         /// A program prints to the trace buffer.
         TracePrintk { programs: Vec<ProgramCost> } = "trace_printk":
-            "bpf_trace_printk in {}: it is for debugging, and takes a lock of the whole machine. Remove it, or write to a ring buffer",
+            "bpf_trace_printk is expensive in {}: this helper is for debugging, and takes a lock that all CPUs share. Remove \
+             the call, or write to a ring buffer",
             parts(programs);
         /// No process, pin or link holds the program, as far as the recording shows.
         NoOwner { programs: Vec<ProgramCost> } = "no_owner":
-            "no process, no pin and no hook that the recorder can see holds {}. The recorder cannot see what keeps a program (a socket's \
-            filter, another mount namespace), or it waits to be released: unload it if nothing needs it", names(programs);
+            "the recorder can see no process, pin or hook that holds {}. Either the recorder cannot see the holder (a socket \
+             filter, a pin in another mount namespace), or the kernel is about to release the program. Unload the program if \
+             nothing needs it", names(programs);
         /// Running programs write to a buffer that no process can read.
         OutputWithoutReader {
             /// Ring buffers or perf event arrays: name (at most 15 characters) and id.
             maps: Vec<String>,
             programs: Vec<ProgramCost>,
         } = "output_without_reader":
-            "nobody reads {}: no process that the recorder can see had a descriptor of it when it looked. What {} write there is lost. \
-            Start its reader, or unload them", maps.join(", "), names(programs);
+            "no process reads {}: the recorder saw no process with a descriptor of these maps, so the data that {} write to \
+             them is lost. Start the reader, or unload the programs", maps.join(", "), names(programs);
     }
 }
 
 impl Finding {
+    /// Heading for people, and the proposed change in a few words.
+    fn words(&self) -> (&'static str, &'static str) {
+        use Finding as F;
+        match self {
+            F::SameProgramTwice { .. } => ("the same program is attached several times", "Unload spare copies"),
+            F::HashLookup { .. } => ("lookups of hash maps", "Use an array or local storage"),
+            F::PerfEventOutput { .. } => ("output to a perf buffer", "Write to a ring buffer"),
+            F::TracepointEntry { .. } => {
+                ("the kernel's code that runs tracepoint programs", "Attach to the raw tracepoint")
+            }
+            F::TracePrintk { .. } => ("printing to the trace buffer", "Remove bpf_trace_printk"),
+            F::NoOwner { .. } => ("programs that nothing seems to hold", "Unload what nothing needs"),
+            F::OutputWithoutReader { .. } => ("buffers that no process reads", "Start the reader, or unload"),
+        }
+    }
+
+    /// Heading for people.
+    pub fn title(&self) -> &'static str {
+        self.words().0
+    }
+
+    /// Proposed change in a few words.
+    pub fn remedy(&self) -> &'static str {
+        self.words().1
+    }
+
     /// Programs of the finding, the costliest first.
     pub fn programs(&self) -> &[ProgramCost] {
         use Finding as F;

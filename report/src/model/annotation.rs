@@ -11,7 +11,7 @@ pub struct PartOfProgram {
     /// Number of samples, and their weight.
     #[serde(flatten)]
     pub count: Count,
-    /// Share of the program's weight in the same column, %; `null` if that is 0.
+    /// Share of the program's weight in the same column, %; `null` if this weight is 0.
     pub percent: Option<f64>,
 }
 
@@ -32,9 +32,9 @@ pub struct CodeCost {
 /// Programs with the cost of each line and instruction: the document of `bprec annotate --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Annotation {
-    /// `bprec annotate`.
+    /// Name of the document's format: `bprec annotate`.
     pub format: &'static str,
-    /// [`super::JSON_VERSION`].
+    /// Version of the document's format: [`super::JSON_VERSION`].
     pub version: u32,
     /// Name of the event.
     pub event: String,
@@ -69,18 +69,18 @@ pub struct AnnotatedProgram {
     pub prog_type: Option<ProgTypeName>,
     /// Reason why the event cannot sample the program although it runs; its code then has no cost. `null` if it has samples.
     pub blind: Option<Reason>,
-    /// Samples charged to the program: the known ones of self, helper and entry.
+    /// Samples charged to the program: the sum of self, helper and entry, without those that are unknown.
     pub charged: Option<Count>,
-    /// Share of the weight of all samples of the event, per cent; `null` when there are none.
+    /// Share of the weight of all samples of the event, per cent; `null` without samples.
     pub percent: Option<f64>,
     /// Samples in the program's own code; `null` when unknown.
     #[serde(rename = "self")]
     pub own: Option<Count>,
     /// Samples in callees; `null` when unknown.
     pub helper: Option<Count>,
-    /// Samples in the code that runs the program, which belongs to no function of it; `null` when unknown.
+    /// Samples in the code that runs the program, which belongs to no function of the program; `null` when unknown.
     pub entry: Option<Count>,
-    /// Estimated part of `entry`: the program's share of code that runs several programs, as in the report by program.
+    /// Estimated part of `entry`: the program's share of the samples in code that runs several programs, as in the report by program.
     pub entry_shared: Option<Count>,
     /// Requested functions; the entry first.
     pub functions: Vec<AnnotatedFunction>,
@@ -111,11 +111,11 @@ pub struct AnnotatedFunction {
     /// Lines left out after the last shown line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// Samples at addresses of no line.
+    /// Samples at addresses of the function that belong to no line.
     pub elsewhere: CodeCost,
 }
 
-/// Lines too cold to be shown.
+/// Consecutive lines that are not shown: neither hot nor next to a hot line.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct LeftOut {
     /// Number of lines.
@@ -162,7 +162,7 @@ pub struct BpfInsn {
     pub slot: u32,
     /// Disassembly of the instruction.
     pub text: String,
-    /// Samples in the machine instructions; `null` when these are unknown.
+    /// Samples in the machine instructions of this BPF instruction; `null` when the machine instructions are unknown.
     #[serde(rename = "self")]
     pub own: Option<PartOfProgram>,
     /// Samples in callees of the instruction; `null` when unknown.
@@ -194,9 +194,9 @@ pub struct MachineInsn {
 /// Cost of source lines: the document of `bprec report --lines --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LinesReport {
-    /// `bprec lines`.
+    /// Name of the document's format: `bprec lines`.
     pub format: &'static str,
-    /// [`super::JSON_VERSION`].
+    /// Version of the document's format: [`super::JSON_VERSION`].
     pub version: u32,
     /// Selected events.
     pub events: Vec<EventLines>,

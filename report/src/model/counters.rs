@@ -6,7 +6,7 @@ use crate::model::text::UNNAMED;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-/// Shares of the runs, in thousandths, of [`Exact::percentiles`].
+/// Percentiles in [`Exact::percentiles`], in thousandths: 500 is the median.
 pub const PERCENTILES: [u32; 3] = [500, 990, 999];
 
 /// Configuration of the counters of a recording.
@@ -18,7 +18,7 @@ pub struct Counting {
     pub absent: Vec<AbsentEvent>,
     /// Overhead subtracted from the time of each measured run, ns; `null` when unknown, and then nothing is subtracted.
     pub overhead_ns: Option<f64>,
-    /// Number of runs that the overhead was measured with.
+    /// Number of runs in the measurement of the overhead.
     pub calibration_runs: u64,
     /// Time that counting adds to a measured run, ns.
     pub added_to_measured_ns: Option<f64>,
@@ -31,7 +31,8 @@ pub struct Counting {
     /// Positions of instructions and cycles among the events, if both are counted together.
     #[serde(skip)]
     pub(crate) ipc: Option<(usize, usize)>,
-    /// Overheads after each calibration: of the time, then of each event. The last values equal the members above.
+    /// Overheads by each calibration, in order: of the time in ns, then of each event; `None` when unknown. The last calibration is also in
+    /// `overhead_ns` and in the events.
     #[serde(skip)]
     pub(crate) overheads: Vec<Vec<Option<f64>>>,
 }
@@ -107,10 +108,10 @@ pub struct Event {
 #[derive(Serialize, JsonSchema)]
 struct EventMembers<'a> {
     name: &'a str,
-    /// Events per run; `null` when unknown.
+    /// Events per run; `null` when unknown, missing for targets other than programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     per_run: Option<Option<PerRun>>,
-    /// Total, for targets other than programs; `null` when unknown.
+    /// Total; `null` when unknown, missing for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Option<PerRun>>,
     /// Share of the time that the event was scheduled on the PMU.
@@ -119,7 +120,7 @@ struct EventMembers<'a> {
     /// Reason why the value is unknown, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
-    /// Reason as a code, for programs.
+    /// Reason as an object with a code, for scripts.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<super::known::Lack>,
 }
@@ -182,7 +183,7 @@ pub struct Exact {
     pub measured: u64,
     /// Runs not measured because too many were open at once.
     pub nesting_overflow: u64,
-    /// Runs with only a begin or only an end.
+    /// Runs not measured because only their begin or only their end was seen.
     pub discarded: u64,
     /// Runs that the recursion guard skipped, if known.
     pub misses: Option<u64>,
@@ -217,7 +218,7 @@ pub struct Exact {
 known_members!(ExactMembers { exact, exact_unknown, exact_reason }: Box<Exact>);
 
 impl Exact {
-    /// Returns true if the counts cover at least 95 % of this duration.
+    /// Returns true if the counts cover at least 95 % of a range of time, ns of the recording's clock.
     pub fn covers(&self, (from_ns, to_ns): (u64, u64)) -> bool {
         let missing_ns = self.from_ns.saturating_sub(from_ns).saturating_add(to_ns.saturating_sub(self.to_ns));
         missing_ns <= to_ns.saturating_sub(from_ns) / 20
@@ -373,9 +374,9 @@ pub struct RefusedTarget {
 /// Counters over time: the document of `bprec report --counters --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CountersReport {
-    /// `bprec counters`.
+    /// Name of the document's format: `bprec counters`.
     pub format: &'static str,
-    /// [`super::JSON_VERSION`].
+    /// Version of the document's format: [`super::JSON_VERSION`].
     pub version: u32,
     /// Start of the recording, ns of its clock.
     pub start_ns: u64,
@@ -387,14 +388,14 @@ pub struct CountersReport {
     pub exact: Option<Counting>,
     /// Configuration of shared counters.
     pub shared: Option<Counting>,
-    /// Rows between snapshots, by time.
+    /// Rows for the time between two snapshots, ordered by time.
     #[serde(rename = "intervals")]
     pub rows: Vec<CounterRow>,
     /// Rows of the same targets over the selected time.
     pub totals: Vec<CounterRow>,
     /// Targets without counts.
     pub refused: Vec<RefusedTarget>,
-    /// Parts that could not be read, in words.
+    /// Problems in reading the recording, in words.
     pub problems: Vec<String>,
     /// Notes that belong to the numbers.
     pub notes: Vec<Note>,
@@ -430,7 +431,7 @@ pub struct StatSnapshot {
     pub shared: Option<Counting>,
     /// Reason why some counters are missing.
     pub note: Option<String>,
-    /// Rows by target: in an interval by id, over the whole time by cost, the costliest first.
+    /// Rows of the targets: ordered by id for an interval, by cost (the costliest first) for the whole time.
     pub rows: Vec<StatRow>,
     /// Number of hidden programs that did not run.
     pub quiet: usize,

@@ -10,9 +10,9 @@ use serde::Serialize;
 /// Changes of each BPF program between recordings: the document of `bprec diff --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
-    /// `bprec diff`.
+    /// Name of the document's format: `bprec diff`.
     pub format: &'static str,
-    /// [`super::JSON_VERSION`].
+    /// Version of the document's format: [`super::JSON_VERSION`].
     pub version: u32,
     /// Confidence level of intervals and of `significant`, %.
     pub confidence_percent: f64,
@@ -22,7 +22,7 @@ pub struct Diff {
     pub new: Vec<DiffRecording>,
     /// Compared events.
     pub events: Vec<DiffEvent>,
-    /// Programs, in order.
+    /// Programs in the requested order.
     pub programs: Vec<ProgramDiff>,
     /// Number of hidden programs: without samples and runs on both sides, or beyond the limit.
     pub hidden_programs: usize,
@@ -30,27 +30,27 @@ pub struct Diff {
     pub total: Vec<MetricDiff>,
     /// Results of the conditions.
     pub gate: Vec<Judgment>,
-    /// Parts that could not be read, in words.
+    /// Problems in reading the recordings, in words.
     pub problems: Vec<String>,
     /// Notes that belong to the numbers.
     pub notes: Vec<DiffNote>,
-    /// Number of programs that the selection matches; all programs without a selection.
+    /// Number of programs that the requested filters match; the number of all programs without filters.
     #[serde(skip)]
     pub(crate) matched_programs: usize,
 }
 
 impl Diff {
-    /// Returns the number of programs that [`crate::DiffOptions::programs`] matches; all programs if that is empty.
+    /// Returns the number of programs that [`crate::DiffOptions::programs`] matches; the number of all programs if this list is empty.
     pub fn matched_programs(&self) -> usize {
         self.matched_programs
     }
 
-    /// Number of judgments whose value is shown to exceed the bound.
+    /// Returns the number of failed conditions: the value is beyond the bound, even with its uncertainty.
     pub fn failed(&self) -> usize {
         self.gate.iter().filter(|judgment| judgment.verdict == Verdict::Fail).count()
     }
 
-    /// Number of judgments that are undecided.
+    /// Returns the number of undecided conditions.
     pub fn undecided(&self) -> usize {
         self.gate.iter().filter(|judgment| matches!(judgment.verdict, Verdict::Undecided { .. })).count()
     }
@@ -101,7 +101,7 @@ pub enum Status {
     NewVersion,
     /// Another name, same type, tag and attach points.
     Renamed,
-    /// Other attach points.
+    /// Other attach points, same type and name.
     Moved,
     /// On both sides.
     Same,
@@ -121,7 +121,7 @@ impl Status {
     }
 }
 
-/// A program of either side. Programs of a recording with equal type, name and attach points are one.
+/// A program of either side. Programs of a recording with equal type, name and attach points count as one.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ProgramDiff {
     /// Name on the new side; on the base side if the program is gone.
@@ -152,7 +152,7 @@ pub struct ProgramDiff {
 }
 
 impl ProgramDiff {
-    /// Name to show; also works for a program without a name.
+    /// Name to show: the name, or the tag of a program without a name.
     pub fn label(&self) -> String {
         match self.base_tags.iter().chain(&self.new_tags).next() {
             _ if !self.name.is_empty() => self.name.clone(),
@@ -303,16 +303,16 @@ coded! {
     /// Verdict on a condition.
     Verdict {
         /// The whole interval lies beyond the bound.
-        Fail = "fail": "shown to be beyond the bound";
+        Fail = "fail": "the whole confidence interval lies beyond the bound";
         /// The whole interval lies within the bound.
-        Within = "ok": "shown to be within the bound";
+        Within = "ok": "the whole confidence interval lies within the bound";
         /// The bound lies inside the interval, or the value is unknown.
         Undecided { reason: Reason } = "undecided": "{reason}";
     }
 }
 
 impl Verdict {
-    /// Word before the condition.
+    /// Returns the word that is printed before the condition.
     pub fn mark(&self) -> &'static str {
         match self {
             Verdict::Fail => "FAIL",
@@ -323,9 +323,9 @@ impl Verdict {
 }
 
 impl Judgment {
-    /// Measured value, range of possible values, and smallest detectable violation.
+    /// Returns the evidence in words: measured value, range of possible values, and smallest detectable violation.
     pub fn evidence(&self) -> String {
-        // Counts are printed as whole numbers.
+        // Whole numbers, such as counts, are printed without a decimal.
         let plain = |value: f64| decimal(value).trim_end_matches(".0").to_owned();
         let unit = |value: f64, round: fn(f64) -> f64| match self.is_relative {
             true => percents(value, round),
@@ -357,9 +357,9 @@ impl Judgment {
         match self.least_shown {
             Some(least) => {
                 let away = if self.is_upper { f64::ceil } else { f64::floor };
-                text += &format!(" ({number}s {side} {}{sign} would have been shown)", unit(least, away));
+                text += &format!(" (detectable: {number}s {side} {}{sign})", unit(least, away));
             }
-            None if self.new.is_some() => text += &format!(" (no {number} would have been shown)"),
+            None if self.new.is_some() => text += &format!(" (no {number} is detectable)"),
             None => {}
         }
         text
@@ -396,31 +396,32 @@ mod tests {
     #[test]
     fn a_judgment_says_what_it_rests_on() {
         let made = judgment("prog:p time/run +2%", Verdict::Undecided { reason: Reason::NotShown });
-        assert_eq!(made.evidence(), "+166 % measured, -177…+523 % possible (no change would have been shown)");
+        assert_eq!(made.evidence(), "+166 % measured, -177…+523 % possible (no change is detectable)");
         let least = |interval, least_shown| Judgment { interval, least_shown, ..made.clone() };
         let narrow = least(Some(PossibleRange { from: 161.0, to: Some(171.0) }), Some(8.71));
-        assert_eq!(
-            narrow.evidence(),
-            "+166 % measured, +161…+171 % possible (changes above +8.8 % would have been shown)"
-        );
+        assert_eq!(narrow.evidence(), "+166 % measured, +161…+171 % possible (detectable: changes above +8.8 %)");
         let unbounded = least(Some(PossibleRange { from: 1.99, to: None }), None);
-        assert_eq!(unbounded.evidence(), "+166 % measured, +1.9…+∞ % possible (no change would have been shown)");
+        assert_eq!(unbounded.evidence(), "+166 % measured, +1.9…+∞ % possible (no change is detectable)");
         let reason = Reason::TooFewIntervals;
         let short = Judgment { interval: None, verdict: Verdict::Undecided { reason }, ..made.clone() };
-        assert!(short.evidence().starts_with("+166 % measured, too few independent intervals"), "{}", short.evidence());
+        assert!(
+            short.evidence().starts_with("+166 % measured, the recordings have too few independent intervals"),
+            "{}",
+            short.evidence()
+        );
         let number = Judgment { is_relative: false, least_shown: Some(2_000.0), ..made };
         let shown = Some(PossibleRange { from: 1_100.0, to: Some(1_450.0) });
         assert_eq!(
             Judgment { interval: shown, ..number.clone() }.evidence(),
-            "1,274 measured, 1,100…1,450 possible (values above 2,000 would have been shown)"
+            "1,274 measured, 1,100…1,450 possible (detectable: values above 2,000)"
         );
         let count = Judgment { interval: Some(PossibleRange { from: 7.0, to: Some(7.0) }), new: Some(7.0), ..number };
         let lower = Judgment { is_upper: false, ..count };
-        assert_eq!(lower.evidence(), "7 measured (values below 2,000 would have been shown)");
+        assert_eq!(lower.evidence(), "7 measured (detectable: values below 2,000)");
         let none = Judgment { program: None, base: None, new: None, percent: None, interval: None, ..lower };
         let reason = Reason::NoProgramMatches;
         let none = Judgment { least_shown: None, verdict: Verdict::Undecided { reason }, ..none };
-        assert_eq!(none.evidence(), "no program matches it");
+        assert_eq!(none.evidence(), "no program matches the condition");
     }
 
     /// Ends are rounded outwards, so that a bound inside an interval is also inside its text.

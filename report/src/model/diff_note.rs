@@ -3,11 +3,11 @@
 use super::known::{DiffSide, coded};
 use super::text::{counted, decimal};
 
-/// With fewer recordings per side, differences between the sides say little.
+/// Least number of recordings per side: with fewer, differences between the sides say little.
 pub(crate) const FEW_RECORDINGS: usize = 4;
 
-/// Warning for few recordings.
-const OTHER_LOAD: &str = "; other load on the machine changes it as easily: give several recordings per side";
+/// Warning that the legend has if the sides have few recordings.
+const OTHER_LOAD: &str = "; other load on the machine can cause the same change: give several recordings per side";
 
 coded! {
     /// A note of a comparison.
@@ -20,30 +20,31 @@ coded! {
             "! recordings of the {side} side differ in {what}: {has}";
         /// An event is not compared because some recordings lack it.
         EventNotCompared { event: String, lacks: DiffSide } = "event_not_compared":
-            "! {event} is not compared: not every recording of the {lacks} side has it";
+            "! {event} is not compared: not every recording of the {lacks} side has this event";
         /// Events are not compared because there are too many events and programs.
         EventsLeftOut { events: usize } = "events_left_out":
-            "! {} not compared, as there are too many for so many programs (--event compares them)",
+            "! {} not compared: too many events for this number of programs (--event selects the events to compare)",
             counted(*events as u64, "more event");
         /// The sides sampled an event at different rates.
         SampledAtOtherRate { event: String, base_weight: f64, new_weight: f64 } = "sampled_at_other_rate":
-            "{event}: a sample stands for {} on the base side and for {} on the new side; weights are compared, not samples",
+            "{event}: a sample stands for {} on the base side and for {} on the new side, so bprec compares weights, not \
+             numbers of samples",
             decimal(*base_weight), decimal(*new_weight);
         /// Samples were lost.
         Lost { side: DiffSide, event: String, samples: u64 } = "lost":
-            "! {event}: {} lost on the {side} side; cost is too low by their share", counted(*samples, "sample");
+            "! {event}: {} lost on the {side} side; the cost shown is too low by the share of the lost samples", counted(*samples, "sample");
         /// Sampling was throttled.
         Throttled { side: DiffSide, event: String, times: u64 } = "throttled":
-            "! {event}: the kernel stopped sampling {} on the {side} side", counted(*times, "time");
+            "! {event}: the kernel throttled sampling {} on the {side} side", counted(*times, "time");
         /// Run statistics were on in short windows.
         StatisticsInWindows { side: DiffSide } = "statistics_in_windows":
-            "{side}: runs were counted only part of the time (--budget), so RUNS are estimates with wider intervals";
+            "{side} side: runs were counted only part of the time (--budget), so RUNS are estimates with wider intervals";
         /// Runs are unknown.
         RunsUnknown { path: String, why: String } = "runs_unknown": "runs of {path}: n/a, {why}";
         /// Tags are not comparable: kernels from 6.18 on use another hash.
         TagsNotCompared = "tags_not_compared":
-            "tags are not compared, so a new version of a program looks unchanged: Linux 6.18 changed the hash of tags, or the kernel of \
-            a side is not known";
+            "tags are not compared, so a new version of a program looks unchanged: the kernels of the two sides compute tags \
+             differently (Linux 6.18 changed the hash), or the kernel of a side is unknown";
         /// Some recordings lack attach points.
         PlacesNotCompared = "places_not_compared":
             "programs are matched by type and name only: some recordings lack their attach points";
@@ -58,10 +59,10 @@ coded! {
             counted(*recordings as u64, "recording");
         /// Some programs are hidden.
         HiddenPrograms { programs: usize } = "hidden_programs":
-            "{} without samples and runs, or beyond --limit, not shown (--all shows them)", counted(*programs as u64, "program");
+            "{} not shown: without samples and runs, or beyond --limit (--all shows them)", counted(*programs as u64, "program");
         /// Legend of the marks.
         Marks { confidence_percent: f64, recordings: usize } = "marks":
-            "* beyond chance within these recordings (at {confidence_percent} % for each number){}; ? undecided; [from to] is the \
-            confidence interval", if *recordings < FEW_RECORDINGS { OTHER_LOAD } else { "" };
+            "*: the change is beyond chance within these recordings (at {confidence_percent} % for each number){}; ?: \
+             undecided; [from to]: confidence interval", if *recordings < FEW_RECORDINGS { OTHER_LOAD } else { "" };
     }
 }

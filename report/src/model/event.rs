@@ -74,14 +74,14 @@ pub struct Shares {
 /// Columns of the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Columns {
-    /// In the program's own functions.
+    /// Samples in the program's own functions.
     #[serde(rename = "self")]
     pub own: Known<Share>,
-    /// In kernel code that the program called, or that interrupted the program.
+    /// Samples in kernel code that the program called, or that interrupted the program.
     pub helper: Known<Share>,
-    /// In the kernel code that runs the program.
+    /// Samples in the kernel code that runs the program.
     pub entry: Known<Share>,
-    /// Estimated part of `entry`: the program's share of hooks with several programs, in the ratio of their runs.
+    /// Estimated part of `entry`: if a hook has several programs, they share its samples in the ratio of their runs.
     pub entry_shared: Known<Share>,
     /// Samples in the program and in programs that ran inside it; not part of the sum.
     pub inclusive: Known<Share>,
@@ -103,12 +103,12 @@ pub struct Line {
     /// Shares of the charged samples.
     #[serde(flatten)]
     pub shares: Shares,
-    /// Charged samples by column. Lines without charges share one value.
+    /// Charged samples by column; no members for lines that are not split into columns. Lines without charges share one `Columns` in memory.
     #[serde(flatten)]
     pub columns: Option<Arc<Columns>>,
 }
 
-/// Time in programs that samples cannot see, by run statistics: added to the time charged by samples.
+/// Time, by run statistics, in programs that samples cannot see. The cost of these programs is this time plus the time charged by samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct UnsampledTime {
     /// Time on all CPUs, ns.
@@ -122,7 +122,7 @@ pub struct UnsampledTime {
 pub struct LateTicks {
     /// Time of all CPUs, ns: the weight of the samples if no tick were missing.
     pub capacity_ns: u64,
-    /// Share of that time with ticks, %.
+    /// Share of `capacity_ns` with ticks, %.
     pub arrived_percent: f64,
     /// Kind of time in which ticks are missing.
     pub missing: MissingTicks,
@@ -132,7 +132,7 @@ pub struct LateTicks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingTicks {
-    /// Any time alike: shares of the machine refer to the ticks that came.
+    /// Ticks are missing in all kinds of time in proportion: shares of the machine refer to the ticks that arrived.
     All,
     /// Idle time: shares of the machine are right, and the idle share is too low.
     Idle,
@@ -153,10 +153,10 @@ pub struct Row {
     pub blind: Option<Reason>,
     /// Events per run, estimated from samples and run counts, without cost beyond sampling.
     pub sampled_per_run: Known<SampledPerRun>,
-    /// Samples charged to the program; no members if [`Row::blind`] is set. Programs without samples share one line.
+    /// Samples charged to the program; no members if [`Row::blind`] is set. Programs without samples share one `Line` in memory.
     #[serde(flatten)]
     pub line: Option<Arc<Line>>,
-    /// Time in the program that samples cannot see, by run statistics. The cost of the program is the sum of both.
+    /// Time in the program that samples cannot see, from run statistics. The cost of the program is this time plus the time charged by samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
     /// Parts of the program's cost, largest first; missing without `--by`.
@@ -164,12 +164,12 @@ pub struct Row {
     pub parts: Option<Vec<Part>>,
 }
 
-/// Estimate from samples of the events per run, in the unit of the weights.
+/// Number of events per run, estimated from samples, in the unit of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct SampledPerRun {
     /// Estimated events per run.
     pub value: f64,
-    /// Half of its 95 % confidence interval.
+    /// Half of the 95 % confidence interval of the estimate.
     pub margin: f64,
 }
 
@@ -182,7 +182,8 @@ pub struct GroupRow {
     pub programs: Arc<[usize]>,
     /// Number of programs that the event cannot sample, or samples too rarely.
     pub blind_programs: usize,
-    /// Samples charged to the programs; no members if the event can sample none of them. The inclusive column counts samples under any of them.
+    /// Samples charged to the programs; no members if the event can sample no program of the group. The inclusive column counts samples under any
+    /// program of the group.
     #[serde(flatten)]
     pub line: Option<Line>,
     /// Time in programs that samples cannot see, by run statistics.
@@ -211,7 +212,7 @@ pub struct Part {
 pub struct Others {
     /// Number of programs with samples.
     pub programs: usize,
-    /// Samples charged to them.
+    /// Samples charged to these programs.
     #[serde(flatten)]
     pub line: Arc<Line>,
 }
@@ -239,8 +240,9 @@ pub struct Aggregated {
     pub overflow: Count,
     /// Share of the overflow in the machine's capacity, %.
     pub overflow_machine_percent: Option<f64>,
-    /// Samples that the event counted but its program did not see, scaled to the full recording: those in kprobe, tracepoint and perf_event programs,
-    /// where the kernel drops them. Not part of any other number. `null` if not counted, or if the recording is incomplete or only partly selected.
+    /// Samples that the event counted but the counting program did not see, scaled to the full recording: those in kprobe, tracepoint and perf_event
+    /// programs, where the kernel drops them. Not part of any other number. `null` if not counted, or if the recording is incomplete or only partly
+    /// selected.
     #[serde(flatten, serialize_with = "BlindSpotMembers::serialize")]
     #[schemars(with = "BlindSpotMembers")]
     pub blind_spot: Known<Count>,
@@ -253,7 +255,7 @@ pub struct Aggregated {
 pub struct BpfSampler {
     /// Name of the event that carries the sampling program; `null` when unknown.
     pub carrier: Option<String>,
-    /// Events opened, one per CPU or per task and CPU.
+    /// Number of carrier events that were opened: one per CPU, or one per task and CPU.
     pub carriers: Option<u32>,
     /// Samples per second of the carrier.
     pub frequency: Option<u64>,
@@ -263,17 +265,18 @@ pub struct BpfSampler {
     pub runs: Option<u64>,
     /// Samples written.
     pub written: Option<u64>,
-    /// Samples lost because the ring was full.
+    /// Samples lost because the ring buffer was full.
     pub full: Option<u64>,
     /// Samples that the kernel refused for another reason.
     pub failed: Option<u64>,
-    /// Last such error number.
+    /// Error number of the last sample in `failed`.
     pub last_errno: Option<u32>,
-    /// Blind spot of the sampling program; `null` if no main event was compared.
+    /// Blind spot of the sampling program, measured with another event; `null` if no event is suitable.
     pub blind_spot: Option<BlindSpot>,
 }
 
-/// Share of a main event that lies in programs which a program on an event cannot see.
+/// Blind spot of the sampling program: samples of another event, the main event, inside kprobe, tracepoint and perf_event programs. The sampling
+/// program does not run there, so it sees no such samples.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BlindSpot {
     /// Name of the main event.
@@ -283,12 +286,12 @@ pub struct BlindSpot {
     pub inside: Count,
     /// All samples of the event.
     pub of: Count,
-    /// Share of the samples, per cent.
+    /// Share of the samples inside these programs in all samples of the event, %.
     pub percent: Option<f64>,
 }
 
-/// A perf event with a perf_event program. The kernel drops its samples inside kprobe, tracepoint and perf_event programs without counting them, as
-/// the program does not run there.
+/// A perf event with a perf_event program. Inside kprobe, tracepoint and perf_event programs, the perf_event program does not run: the kernel drops
+/// the event's samples there without counting them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct BlindedEvent {
     /// Name of the event; empty when unknown.
@@ -304,7 +307,7 @@ pub struct BlindedEvent {
     pub(crate) position: usize,
 }
 
-/// Runs and time per run of a program, from each available source.
+/// Time per run by samples of a program with exact counters. [`super::Report::programs`] has its runs and times by the other sources.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SourceRow {
     /// Position in [`super::Report::programs`].
@@ -323,13 +326,13 @@ known_members!(UnknownCodeMembers { unknown_kernel_code, unknown_kernel_code_unk
 known_members!(BlindSpotMembers { blind_spot, blind_spot_unknown, blind_spot_reason }: Count);
 
 impl EventReport {
-    /// Share of the machine, %; share of all samples if the machine's capacity is unknown.
+    /// Returns the share of the machine, %, or of all samples if the machine's capacity is unknown; `None` if this total is 0.
     pub(crate) fn percent(&self, count: Count) -> Option<f64> {
         let whole = self.machine.value().copied().unwrap_or(self.samples.weight);
         (whole > 0).then(|| count.weight as f64 * 100.0 / whole as f64)
     }
 
-    /// Returns true if shares of the machine are scaled up because timer ticks are missing at any time.
+    /// Returns true if shares of the machine are scaled up because timer ticks are missing in idle and in busy time.
     pub(crate) fn is_scaled(&self) -> bool {
         self.late_ticks.is_some_and(|late| late.missing == MissingTicks::All)
     }
@@ -352,12 +355,12 @@ pub struct EventReport {
     #[serde(flatten, serialize_with = "BusyMembers::serialize")]
     #[schemars(with = "BusyMembers")]
     pub busy: Known<u64>,
-    /// Total of the shares of the machine: capacity of all CPUs in the unit of the weight. If ticks are missing at any time
-    /// ([`EventReport::late_ticks`]), the weight of the ticks that came.
+    /// Weight that is 100 % of the machine: the capacity of all CPUs in the unit of the weight. If timer ticks are missing in idle and in busy
+    /// time ([`EventReport::late_ticks`]), this is the weight of the ticks that came.
     #[serde(flatten, serialize_with = "MachineMembers::serialize")]
     #[schemars(with = "MachineMembers")]
     pub machine: Known<u64>,
-    /// Set where less than 95 % of the timer's ticks came.
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ticks: Option<LateTicks>,
     /// Samples lost before they reached the recording.
@@ -382,30 +385,30 @@ pub struct EventReport {
     pub groups: Vec<GroupRow>,
     /// Programs with samples that are not shown.
     pub others: Others,
-    /// Programs that count other programs, in one line unless requested.
+    /// The recorder's programs that count other programs, combined in one line unless they are requested.
     pub counting_programs: Others,
     /// Number of hidden programs without samples or runs.
     pub quiet_programs: usize,
-    /// Samples in code that runs programs, program unknown.
+    /// Samples in code that runs programs, if the program is unknown.
     #[serde(flatten, serialize_with = "EntryMembers::serialize")]
     #[schemars(with = "EntryMembers")]
     pub entry_unattributed: Known<Arc<Line>>,
-    /// Samples in the interpreter, program unknown.
+    /// Samples in the interpreter, if the program is unknown.
     #[serde(flatten, serialize_with = "InterpretedMembers::serialize")]
     #[schemars(with = "InterpretedMembers")]
     pub interpreted: Known<Arc<Line>>,
-    /// Samples at unknown kernel addresses where BPF code could be: not part of the total, which has only known BPF.
+    /// Samples at unknown kernel addresses where BPF code could be. The total does not include them: it has only known BPF code.
     #[serde(flatten, serialize_with = "UnknownCodeMembers::serialize")]
     #[schemars(with = "UnknownCodeMembers")]
     pub unknown_kernel_code: Known<Arc<Line>>,
     /// Everything charged to BPF: programs and unattributed lines.
     pub total: Arc<Line>,
-    /// Time in all programs that samples cannot see, by run statistics: not in the total.
+    /// Time, by run statistics, in all programs that samples cannot see. The total does not include this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
     /// Source of the samples, if the recorder's sampling program wrote them.
     pub bpf_sampler: Option<Box<BpfSampler>>,
-    /// Rows by source, if exact counters are a source.
+    /// Time per run by samples of each shown program with exact counters, to compare it with the other sources.
     pub sources: Vec<SourceRow>,
     /// Notes on the numbers of the event.
     pub notes: Arc<[Note]>,

@@ -5,14 +5,15 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Header of a recording. As text: lines that start with `# `. As JSON: an object with one string per name, whose lines are the lines of that name.
+/// Header of a recording. As text: lines that start with `# `. As JSON: an object with one string per name; further values and continuation
+/// lines of a name are further lines of its string.
 #[derive(Debug, Clone)]
 pub struct Header {
     lines: Vec<String>,
 }
 
 impl Header {
-    /// Header of these lines, most of them `name : value`.
+    /// Makes a header of lines, most of them of the form `name : value`.
     pub(crate) fn new(lines: Vec<String>) -> Header {
         Header { lines }
     }
@@ -50,7 +51,7 @@ impl Serialize for Header {
     }
 }
 
-/// Escapes a header line for a terminal. Tabs between the parts of a program line stay.
+/// Escapes a header line for a terminal. The tab that indents the line of a subprogram (`# \tsub_prog …`) stays.
 fn printable_line(line: &str) -> String {
     match line.split_once("# \t") {
         Some(("", rest)) => format!("# \t{}", printable(rest)),

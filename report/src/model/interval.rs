@@ -1,15 +1,15 @@
-//! Activity of programs in a short time, for a recording that is under way.
+//! Activity of programs per interval, for a recording in progress.
 
-use super::{JSON_VERSION, Program, Report};
+use super::{JSON_VERSION, Overview, Program, Report};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Activity of each program between two readings of its statistics: a line of `bprec top --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Interval {
-    /// `bprec top`.
+    /// Name of the document's format: `bprec top`.
     pub format: &'static str,
-    /// [`JSON_VERSION`].
+    /// Version of the document's format: [`JSON_VERSION`].
     pub version: u32,
     /// Start of the interval, ns of the recording's clock.
     pub from_ns: u64,
@@ -26,6 +26,9 @@ pub struct Interval {
     pub sampled_ns: Option<u64>,
     /// The programs, and the samples charged to them.
     pub report: Report,
+    /// Summary of each event of the report, for a screen; empty for tables.
+    #[serde(skip)]
+    pub overviews: Vec<Overview>,
 }
 
 impl Interval {
@@ -43,40 +46,67 @@ impl Interval {
             counting_percent: None,
             sampled_ns: None,
             report,
+            overviews: Vec::new(),
         }
     }
 }
 
-/// Shares of one CPU's time, %, oldest first; `None` where a share is unknown.
-type CpuPercents = VecDeque<Option<f64>>;
+/// Shares of the machine's time, %, oldest first; `None` where a share is unknown.
+type MachinePercents = VecDeque<Option<f64>>;
 
-/// Time in programs in earlier intervals, by run statistics.
+/// Share of the machine's time that each program took in each of the newest intervals, by run statistics.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// Shares by id and load time of the program.
-    programs: BTreeMap<(Option<u32>, Option<u64>), CpuPercents>,
+    /// Start of each interval, and end of the newest, ns of the recording's clock.
+    bounds_ns: VecDeque<u64>,
+    /// Shares by id and load time of the program. All lists end with the newest interval.
+    programs: BTreeMap<(Option<u32>, Option<u64>), MachinePercents>,
 }
 
 impl History {
-    /// Number of intervals kept.
+    /// Number of intervals that a column of bars shows.
     pub const LENGTH: usize = 20;
+    /// Time that is kept, ns.
+    pub const KEPT_NS: u64 = 60_000_000_000;
 
-    /// Adds an interval, and removes programs that are no longer in the report.
-    pub fn push(&mut self, report: &Report) {
+    /// Adds an interval, and removes intervals that are too old and programs that are no longer in the report.
+    pub fn push(&mut self, interval: &Interval) {
+        if self.bounds_ns.is_empty() {
+            self.bounds_ns.push_back(interval.from_ns);
+        }
+        self.bounds_ns.push_back(interval.to_ns);
+        let oldest_ns = interval.to_ns.saturating_sub(History::KEPT_NS);
+        while self.bounds_ns.len() > 2 && self.bounds_ns[1] <= oldest_ns {
+            self.bounds_ns.pop_front();
+        }
         let mut before = std::mem::take(&mut self.programs);
-        for program in report.programs.iter() {
+        for program in interval.report.programs.iter() {
             let key = (program.id, program.load_time_ns);
             let mut values = before.remove(&key).unwrap_or_default();
-            values.push_back(program.runs.value().and_then(|runs| runs.cpu_percent));
-            if values.len() > History::LENGTH {
+            values.push_back(program.runs.value().and_then(|runs| runs.machine_percent));
+            while values.len() > self.intervals() {
                 values.pop_front();
             }
             self.programs.insert(key, values);
         }
     }
 
-    /// Shares of a program in earlier intervals, oldest first.
-    pub fn of(&self, program: &Program) -> impl Iterator<Item = Option<f64>> + Clone + '_ {
-        self.programs.get(&(program.id, program.load_time_ns)).into_iter().flatten().copied()
+    /// Number of intervals.
+    pub fn intervals(&self) -> usize {
+        self.bounds_ns.len().saturating_sub(1)
+    }
+
+    /// Returns the time from the start of the oldest interval to the end of the newest, ns.
+    pub fn length_ns(&self) -> u64 {
+        self.bounds_ns.front().zip(self.bounds_ns.back()).map_or(0, |(first, last)| last.saturating_sub(*first))
+    }
+
+    /// Shares of a program, oldest first; fewer than [`History::intervals`] if the program was loaded later.
+    pub fn of(
+        &self,
+        program: &Program,
+    ) -> impl DoubleEndedIterator<Item = Option<f64>> + ExactSizeIterator + Clone + '_ {
+        let values = self.programs.get(&(program.id, program.load_time_ns));
+        values.map(VecDeque::iter).unwrap_or_default().copied()
     }
 }

@@ -1,4 +1,4 @@
-//! Values that may be unknown, and the reason why. Enums name the reason; their prose is written in this module alone.
+//! Values that may be unknown, and the reasons why. Enums name the reasons; the sentences of these enums are written only in this module.
 
 use super::text::some;
 use bprec_format::bpf::names::ProgType;
@@ -33,12 +33,12 @@ pub enum Known<T> {
     Value(T),
     /// The recording does not contain the value.
     Unknown(Reason),
-    /// The recording contains a contradiction. Boxed: rare, and larger than most values.
+    /// The recording contains a contradiction. Boxed, because an anomaly is rare and larger than most values.
     Impossible(Box<Anomaly>),
 }
 
 impl<T> Known<T> {
-    /// The value, if there is one.
+    /// The value, if it is known.
     pub fn value(&self) -> Option<&T> {
         match self {
             Known::Value(value) => Some(value),
@@ -46,7 +46,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// The value, if there is one.
+    /// The value, if it is known.
     pub fn into_value(self) -> Option<T> {
         match self {
             Known::Value(value) => Some(value),
@@ -59,7 +59,7 @@ impl<T> Known<T> {
         self.value().is_some()
     }
 
-    /// Why there is no value, in words; `None` when there is one.
+    /// Returns the reason why the value is unknown, in words; `None` for a value.
     pub fn why(&self) -> Option<String> {
         match self {
             Known::Value(_) => None,
@@ -86,7 +86,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// The value, or `reason`.
+    /// Makes a known value of `Some`, and an unknown value with `reason` of `None`.
     pub fn or_unknown(value: Option<T>, reason: Reason) -> Known<T> {
         value.map_or(Known::Unknown(reason), Known::Value)
     }
@@ -122,7 +122,7 @@ impl<T: JsonSchema> JsonSchema for Known<T> {
     }
 }
 
-/// Why there is no value: a [`Reason`] or an [`Anomaly`].
+/// Reason why there is no value: a [`Reason`] or an [`Anomaly`].
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Lack {
     Reason(Reason),
@@ -149,7 +149,7 @@ impl JsonSchema for Lack {
     }
 }
 
-/// Schema of an object with one of these codes, the prose in `text`, and the numbers and names of the prose.
+/// Returns the schema of an object: `code` is one of `codes`, `text` the sentence; further members are the numbers and names in the sentence.
 pub(super) fn coded_schema(codes: &[&str]) -> Schema {
     json_schema!({
         "type": "object",
@@ -158,8 +158,8 @@ pub(super) fn coded_schema(codes: &[&str]) -> Schema {
     })
 }
 
-/// Defines an enum whose variants have a code for programs and a sentence for people: a format of the variant's fields. Codes are literals, so that
-/// JSON does not change when a variant is renamed.
+/// Defines an enum whose variants have a code for scripts and a sentence for people. The sentence is a format string with the variant's fields. Codes
+/// are literals, so that JSON does not change when a variant is renamed.
 macro_rules! coded {
     (
         $(#[$about:meta])*
@@ -173,7 +173,7 @@ macro_rules! coded {
     ) => {
         $(#[$about])*
         #[derive(Debug, Clone, PartialEq)]
-        #[expect(missing_docs, reason = "fields are what the sentence of their variant calls them")]
+        #[expect(missing_docs, reason = "the sentence of a variant describes its fields")]
         #[non_exhaustive]
         pub enum $name {
             $($(#[$doc])* $variant $({ $($(#[$field_doc])* $field: $type,)* })?,)*
@@ -183,7 +183,7 @@ macro_rules! coded {
             /// The codes of all variants.
             pub const CODES: &'static [&'static str] = &[$($code,)*];
 
-            /// The code of the variant, as JSON has it.
+            /// The code of the variant in JSON.
             pub fn code(&self) -> &'static str {
                 match self {
                     $($name::$variant $({ $($field: _,)* })? => $code,)*
@@ -193,7 +193,7 @@ macro_rules! coded {
 
         /// Writes the sentence.
         impl std::fmt::Display for $name {
-            #[allow(unused_variables, reason = "a sentence may leave a field out")]
+            #[allow(unused_variables, reason = "a sentence may omit a field")]
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self {
                     $($name::$variant $({ $($field,)* })? => write!(f, $text $(, $arg)*),)*
@@ -237,38 +237,39 @@ coded! {
         Recorder { said: String } = "recorder": "{said}";
         /// The recording has no run statistics.
         NoRunStatistics = "no_run_statistics": "the recording has no run statistics";
-        /// The recorder was not asked for run statistics.
+        /// The recording has no run statistics; `counters` is the recorder's choice of counters, for instance `off`.
         CountersAre { counters: String } = "counters_are": "counters: {counters}";
         /// The recording has no exact counters.
         NoExactCounters = "no_exact_counters": "the recording has no exact counters";
         /// The program has no id and load time in the recording.
         ProgramUnidentified = "program_unidentified": "the recording does not identify the program";
         /// The program was not chosen to be counted exactly.
-        NotChosen = "not_chosen": "it was not selected for counting";
+        NotChosen = "not_chosen": "the program was not selected for counting";
         /// The selected time has fewer than two snapshots.
-        NoSnapshots = "no_snapshots": "fewer than two snapshots of it in the window";
+        NoSnapshots = "no_snapshots": "the selected time has fewer than two snapshots of the program";
         /// Run statistics were on for a part of the time, and rarely while the program was loaded.
-        StatisticsWereOff = "statistics_were_off": "run statistics were off for most of its lifetime";
-        /// The kernel counts runs of programs that it enters. Tail calls or a replaced function lead to this program instead.
+        StatisticsWereOff = "statistics_were_off": "run statistics were off for most of the program's lifetime";
+        /// The kernel counts only runs of programs that it enters itself. Other programs enter this one by tail call or function replacement.
         NotEntered = "not_entered":
-            "the kernel counts only programs that it enters itself; other programs lead to this one";
+            "the kernel counts only runs that it starts itself, and other programs start this one by tail call or function \
+             replacement";
         /// The program did not run.
-        NoRuns = "no_runs": "it did not run";
+        NoRuns = "no_runs": "the program did not run";
         /// No sample hit the program.
-        NoSamples = "no_samples": "no sample hit it";
+        NoSamples = "no_samples": "no sample hit the program";
         /// The event was not counted for this program.
-        NotCounted = "not_counted": "it was not counted";
+        NotCounted = "not_counted": "the event was not counted for this program";
         /// No run was measured.
         NoRunMeasured = "no_run_measured": "no run was measured";
         /// The event was not scheduled on the PMU while the program ran.
-        NotOnHardware = "not_on_hardware": "it was not on the hardware while the program ran";
+        NotOnHardware = "not_on_hardware": "the event was not on the PMU while the program ran";
         /// The interpreter runs the program.
-        Interpreted = "interpreted": "it has no machine code: the interpreter runs it";
+        Interpreted = "interpreted": "the program has no machine code: the kernel interprets it";
         /// The kernel hid the program's addresses from the recorder.
-        AddressesHidden = "addresses_hidden": "the kernel hid its addresses: samples in it cannot be identified";
-        /// The kernel drops samples of events that carry a program while this program runs.
+        AddressesHidden = "addresses_hidden": "the kernel hid the program's addresses: samples in the program cannot be identified";
+        /// While this program runs, the kernel drops samples of events that have a BPF program.
         Guarded { prog_type: ProgTypeName } = "guarded":
-            "while a {} program runs, the kernel drops samples of events with a program, uncounted", prog_type.0;
+            "while a {} program runs, the kernel drops samples of events that have a BPF program, and does not count them", prog_type.0;
         /// The program runs in the interrupt that samples.
         InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.
@@ -276,7 +277,7 @@ coded! {
             "{hook} runs with interrupts off; this event cannot sample it";
         /// The program ran for long and has no sample.
         Unsampled { expected: u64 } = "unsampled":
-            "it ran long enough for {expected} samples and got none: interrupts are off while it runs";
+            "the program ran long enough for {expected} samples but has none: interrupts are off while it runs";
         /// The length of the recording or its number of CPUs is unknown.
         LengthUnknown = "length_unknown": "the recording does not state its duration or number of CPUs";
         /// The maximum of the event on this machine is not known.
@@ -286,40 +287,42 @@ coded! {
         /// Tasks of other pid namespaces look like the idle task.
         ForeignTasks = "foreign_tasks": "tasks outside the recorder's pid namespace look like the idle task";
         /// The recording has no kernel map.
-        NoKernelMap = "no_kernel_map": "no kernel map in the recording: unaccounted code cannot be identified";
+        NoKernelMap = "no_kernel_map": "the recording has no map of the kernel: unknown kernel code cannot be identified";
         /// The recording has no kernel call chains.
         NoCallChains = "no_call_chains":
-            "no kernel call chains in the recording: what programs call, and what calls them, is n/a";
+            "the recording has no kernel call chains: the cost of code that programs call, and of code that runs programs, \
+             is n/a";
         /// Losses were counted for all events together.
         LostTogether { records: u64 } = "lost_together":
-            "losses were counted for all events together: {records} records";
+            "the kernel counted {records} lost records for all events together, not for each event";
         /// The recording has no kernel symbols of the code that runs programs.
-        NoKernelSymbols = "no_kernel_symbols": "no kernel symbols in the recording";
+        NoKernelSymbols = "no_kernel_symbols": "the recording has no kernel symbols";
         /// The kernel inlines the program's runner into its caller, so that samples cannot tell the two apart.
-        EntryInlined = "entry_inlined": "the kernel inlines what runs the program into its caller";
+        EntryInlined = "entry_inlined": "the kernel inlines the function that runs the program into its caller: samples \
+                                         cannot tell the two apart";
         /// The recording is incomplete, or only a part of it is selected.
         PartOnly = "part_only": "only a part of the recording exists or is selected";
         /// The view has too many, too short intervals.
-        TooManyIntervals = "too_many_intervals": "there are too many intervals to spread the counts over";
-        /// The numbers are known for a part of the row only.
+        TooManyIntervals = "too_many_intervals": "the view has too many intervals to spread the counts over them";
+        /// The number is not known for this line, for instance because the line combines several programs.
         NotForThisLine = "not_for_this_line": "not known for this line";
         /// No recording of a side has the program.
-        NotInRecordings { side: DiffSide } = "not_in_recordings": "it is in no recording of the {side} side";
+        NotInRecordings { side: DiffSide } = "not_in_recordings": "no recording of the {side} side has the program";
         /// Some recordings lack the event.
         NoSuchEvent = "no_such_event": "not every recording has samples of the event";
         /// Too few independent intervals to estimate the error.
-        TooFewIntervals = "too_few_intervals": "too few independent intervals to estimate the error";
+        TooFewIntervals = "too_few_intervals": "the recordings have too few independent intervals to estimate the error";
         /// The bound lies inside the interval of the number.
-        NotShown = "not_shown": "the bound lies inside the interval";
+        NotShown = "not_shown": "the bound lies inside the confidence interval";
         /// No program matches the condition.
-        NoProgramMatches = "no_program_matches": "no program matches it";
+        NoProgramMatches = "no_program_matches": "no program matches the condition";
         /// The recording has no `bpf_prog_info` of the program.
-        NoProgInfo = "no_prog_info": "the recording has no bpf_prog_info of it";
+        NoProgInfo = "no_prog_info": "the recording has no bpf_prog_info of the program";
         /// The recording lacks the memory size of some maps.
-        NoMapMemory = "no_map_memory": "the recording lacks the memory size of some of its maps";
+        NoMapMemory = "no_map_memory": "the recording lacks the memory size of some of the program's maps";
         /// The kernel gave the recorder no instructions, or the recorder did not ask for them.
         NoInstructions = "no_instructions":
-            "the recording has none: the kernel withheld them, or they were not requested";
+            "the recording has no instructions: the kernel withheld them, or the recorder did not request them";
         /// The recording lacks the bounds of the function's instructions.
         FunctionUnbounded = "function_unbounded": "the recording does not say where the function begins";
         /// The program was loaded without BTF line information.
@@ -334,10 +337,10 @@ coded! {
     }
 }
 
-/// Why instructions are not decoded.
+/// Returns the reason why instructions are not decoded.
 fn not_decoded(arch: &str) -> String {
     match arch {
-        "" => "the recording does not say which processor they are for".to_owned(),
+        "" => "the recording does not name the processor of the instructions".to_owned(),
         arch => format!("instructions of {arch} are not decoded"),
     }
 }
@@ -364,22 +367,22 @@ coded! {
     Anomaly {
         /// More runs were measured than counted.
         MoreMeasuredThanRan { measured: u64, runs: u64 } = "more_measured_than_ran":
-            "{measured} measured runs of {runs}";
-        /// More time than all CPUs had.
+            "{measured} runs were measured, but the program ran only {runs} times";
+        /// A program took more time than all its CPUs had.
         TimeExceedsMachine { time_ns: u64, machine_ns: u64 } = "time_exceeds_machine":
-            "{time_ns} ns in it, but its CPUs had {machine_ns} ns (possible only if it sleeps)";
+            "the program took {time_ns} ns, but its CPUs had only {machine_ns} ns (possible only if the program sleeps)";
         /// An event was scheduled on the PMU longer than it was enabled.
         RunningExceedsEnabled { event: String, running_ns: u64, enabled_ns: u64 } = "running_exceeds_enabled":
-            "{event}: counted for {running_ns} ns of {enabled_ns} ns";
+            "{event}: counted for {running_ns} ns, but enabled for only {enabled_ns} ns";
         /// An event was enabled longer than the CPUs had time.
         EnabledExceedsMachine { event: String, enabled_ns: u64, machine_ns: u64 } = "enabled_exceeds_machine":
-            "{event}: enabled for {enabled_ns} ns, but its CPUs had {machine_ns} ns";
-        /// More events than a CPU can execute in the time.
+            "{event}: enabled for {enabled_ns} ns, but its CPUs had only {machine_ns} ns";
+        /// An event was counted more often than it can occur on a CPU in the time.
         EventExceedsTime { event: String, value: u64, cpu_ns: u64 } = "event_exceeds_time":
-            "{event}: {value} in {cpu_ns} ns of CPU time";
+            "{event}: the count {value} is more than a CPU can reach in {cpu_ns} ns of CPU time";
         /// Consecutive snapshots contradict each other.
         SnapshotsDisagree { first: SnapshotFault, more: u64 } = "snapshots_disagree":
-            "its counts are impossible: {first}{}", some(*more, |more| format!(", and {more} more like it"));
+            "snapshots of its counts contradict each other: {first}{}", some(*more, |more| format!(", and {more} more like it"));
     }
 }
 
@@ -390,16 +393,16 @@ coded! {
         Fell { what: &'static str, from: u64, to: u64, after_ns: u64 } = "fell":
             "{what} fell from {from} to {to} after {}.{:09} s", after_ns / 1_000_000_000, after_ns % 1_000_000_000;
         /// The set of counters changed.
-        CountersChanged { from: usize, to: usize } = "counters_changed": "{from} counters became {to}";
+        CountersChanged { from: usize, to: usize } = "counters_changed": "the number of counters changed from {from} to {to}";
         /// Snapshots are not in the order of their times.
-        OutOfOrder = "out_of_order": "its snapshots are not in the order of their times";
+        OutOfOrder = "out_of_order": "the snapshots are not in the order of their times";
         /// The resolution of the histogram changed.
-        ResolutionChanged = "resolution_changed": "the resolution of its histogram changed";
+        ResolutionChanged = "resolution_changed": "the resolution of the histogram changed";
     }
 }
 
-/// Serializes a [`Known`] as members of the enclosing object: the value or `null`, then prose and code of the reason. Used as `#[serde(flatten,
-/// serialize_with = "Members::serialize")]`.
+/// Defines a struct that serializes a [`Known`] as members of the enclosing object: the value or `null`, the reason in words, and the reason as a
+/// code. Used as `#[serde(flatten, serialize_with = "Members::serialize")]`.
 macro_rules! known_members {
     ($name:ident { $value:ident, $unknown:ident, $reason:ident }: $type:ty) => {
         #[derive(Serialize, schemars::JsonSchema)]
@@ -409,7 +412,7 @@ macro_rules! known_members {
             /// Reason why the value is unknown, in words.
             #[serde(skip_serializing_if = "Option::is_none")]
             $unknown: Option<String>,
-            /// Reason as a code, for programs.
+            /// Reason as an object with a code, for scripts.
             #[serde(skip_serializing_if = "Option::is_none")]
             $reason: Option<$crate::model::known::Lack>,
         }

@@ -1,10 +1,11 @@
-//! The answer as plain data: owned numbers and names, each with a reason where unknown. Queries compute everything; outputs print a model and derive
-//! nothing, so that no two outputs disagree.
+//! Results of queries as plain data: owned numbers and names. A value that is unknown has a reason. Queries compute all numbers and outputs only
+//! print them, so that all outputs agree.
 //!
-//! A model is its own JSON document (`docs/json.md`); [`schema`] returns the schema.
+//! A model serializes to its JSON document (`docs/json.md`); [`schema`] returns the schema of [`Report`].
 
 mod advice;
 mod annotation;
+mod bill;
 mod counters;
 mod diff;
 mod diff_note;
@@ -25,6 +26,10 @@ pub use advice::{Advice, Cost, EventFinding, Finding, ProgramCost};
 pub use annotation::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeCost, CodeLine, EventLines, LeftOut, LineRow,
     LinesReport, MachineInsn, OtherLines, PartOfProgram, SourceLine,
+};
+pub use bill::{
+    Bill, BillCauses, BillParts, BillShare, EventBill, InOthers, OtherOwners, OwnTasks, OwnerBill, OwnerKind,
+    ProgramBill, bill_schema,
 };
 pub(crate) use counters::ExactMembers;
 pub use counters::{
@@ -56,6 +61,7 @@ pub use over_time::{
 };
 pub use overview::{Flow, MachineParts, Overview, PayerSlice, ProgramSlice, Slice};
 pub use payers::{EventPayers, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal, Payers, Workload};
+pub(crate) use stacks::StackLabel;
 pub use stacks::{
     Frame, FrameKind, FrameSource, Page, Profile, Stack, StackSample, StackSamples, StackTree, Stacks, ThreadSamples,
 };
@@ -73,13 +79,13 @@ pub const JSON_VERSION: u32 = 2;
 /// Cost of each BPF program of a recording: the document of `bprec report --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Report {
-    /// `bprec by-prog`.
+    /// Name of the document's format: `bprec by-prog`.
     pub format: &'static str,
-    /// [`JSON_VERSION`].
+    /// Version of the document's format: [`JSON_VERSION`].
     pub version: u32,
     /// The machine and the recording.
     pub recording: Recording,
-    /// Key that splits rows into parts, or groups programs.
+    /// Key of `--by`, which splits rows into parts or groups programs; `null` without `--by`.
     #[schemars(with = "Option<String>")]
     pub by: Option<By>,
     /// Configuration of exact counters; `null` if the recording has none.
@@ -92,17 +98,17 @@ pub struct Report {
     pub blinded_events: Vec<BlindedEvent>,
     /// Programs that were announced but not captured.
     pub missed: Vec<MissedProgram>,
-    /// Parts that could not be read, in words.
+    /// Problems in reading the recording, in words.
     pub problems: Vec<String>,
     /// Notes on the recording as a whole.
     pub notes: Vec<Note>,
-    /// Number of programs that the selection matches; all programs without a selection.
+    /// Number of programs that the requested filters match; the number of all programs without filters.
     #[serde(skip)]
     pub(crate) matched_programs: usize,
 }
 
 impl Report {
-    /// Returns the number of programs that [`crate::Options::programs`] matches; all programs if that is empty.
+    /// Returns the number of programs that [`crate::Options::programs`] matches; the number of all programs if this list is empty.
     pub fn matched_programs(&self) -> usize {
         self.matched_programs
     }

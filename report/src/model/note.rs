@@ -1,4 +1,4 @@
-//! Notes: sentences beside numbers.
+//! Notes: sentences about the numbers of a report.
 
 use super::known::coded;
 use super::text::{counted, decimal, grouped, listed, optional, seconds};
@@ -21,15 +21,15 @@ pub enum NotMeasured {
 impl fmt::Display for NotMeasured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            NotMeasured::NestingOverflow => "nested too deep",
+            NotMeasured::NestingOverflow => "too many runs were nested",
             NotMeasured::Discarded => "only their start or end was seen",
-            NotMeasured::Missed => "missed by the recursion guard",
+            NotMeasured::Missed => "the recursion guard skipped them",
         })
     }
 }
 
 coded! {
-    /// A statement that belongs beside numbers.
+    /// A statement about the numbers of a report.
     Note {
         /// Counting overhead is subtracted from each measured run.
         OverheadTakenOff { overhead_ns: f64, events: Vec<(String, f64)>, runs: u64 } = "overhead_taken_off":
@@ -41,25 +41,25 @@ coded! {
         OverheadUnknown = "overhead_unknown": "the counting overhead is unknown: nothing is subtracted";
         /// The kernel's time per run includes the overhead of counting.
         StatisticsIncludeCounting { measured_ns: f64, skipped_ns: Option<f64> } = "statistics_include_counting":
-            "the kernel's time per run includes counting: {} ns for a measured run{}",
+            "the kernel's time per run includes the counting overhead: {} ns for a measured run{}",
             decimal(*measured_ns), optional(skipped_ns, |ns| format!(", {} ns for a skipped run", decimal(*ns)));
         /// Some runs were not measured.
         Estimated { budget_percent: Option<f64> } = "estimated":
-            "≈ and ±: not all runs were measured{}; ± is the 95 % confidence interval",
+            "≈ and ±: estimates, because not all runs were measured{}; ± is the 95 % confidence interval",
             optional(budget_percent, |percent| format!(", to stay within {percent} % of the machine"));
         /// A value is smaller than the overhead of counting.
         BelowOverhead = "below_overhead": "≈0: less than the counting overhead";
         /// Run statistics were on in short windows, and their overhead is unknown. Margins ignore that counting slows down a load that keeps a CPU
         /// busy.
         RunsInWindows = "runs_in_windows":
-            "≈RUNS are from short windows. Counting slows a load that keeps a CPU busy: its programs ran more often than shown, beyond ± \
-            (record --budget 100 counts all runs)";
+            "≈RUNS are estimates from short windows with counting on. Counting slows a load that keeps a CPU busy: its \
+             programs ran more often than shown, even beyond ± (record --budget 100 counts all runs)";
         /// Events were multiplexed on the PMU.
         EventsTookTurns = "events_took_turns":
-            "[n%]: events were multiplexed; counted for n % of the time and scaled";
+            "[n%]: the PMU counted this event for n % of the time, in turns with other events; the number is scaled up";
         /// Requested events are not counted.
         EventsNotCounted { events: Vec<String>, why: String } = "events_not_counted":
-            "not counted: {} ({why})", listed(events);
+            "events not counted: {} ({why})", listed(events);
         /// Configuration of exact counters, in the recorder's words.
         HowCounted { said: String } = "how_counted": "counting: {said}";
         /// Configuration of shared counters, in the recorder's words.
@@ -78,15 +78,15 @@ coded! {
             "! {of} {}: {reason}", span(interval);
         /// Counting of programs ended before the recording ended.
         NoLongerCounted { programs: Vec<String>, why: String } = "no_longer_counted":
-            "no longer counted: {} ({why})", listed(programs);
+            "programs no longer counted exactly: {} ({why})", listed(programs);
         /// Programs that are not counted exactly.
         NotCountedExactly { programs: Vec<String>, why: String } = "not_counted_exactly":
-            "not counted exactly: {} ({why})", listed(programs);
+            "programs not counted exactly: {} ({why})", listed(programs);
         /// A target that was never counted.
         NeverCounted { name: String, id: u64, why: String } = "never_counted": "not counted: {name} (id {id}): {why}";
         /// Runs that were not measured.
         NotMeasured { cause: NotMeasured, runs: Vec<(u64, String)> } = "not_measured":
-            "not measured, as {cause}: {}",
+            "runs that were not measured, because {cause}: {}",
             listed(&runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect::<Vec<_>>());
         /// Programs that the event cannot sample, or samples too rarely.
         Blind { programs: Vec<String>, reason: Reason } = "blind": "~ {}: {reason}", listed(programs);
@@ -95,24 +95,25 @@ coded! {
             "{programs} program{} without samples or runs not shown (--all shows them)", if *programs == 1 { "" } else { "s" };
         /// Programs that ran without a sample have no row, because there would be too many rows.
         UnsampledLeftOut { programs: usize } = "unsampled_left_out":
-            "{} without samples of this event {} no row, as many events would have the same ones (--event lists them)",
+            "{} without samples of this event {} no row, because the recording has many events (--event NAME lists these \
+             programs)",
             counted(*programs as u64, "program"), if *programs == 1 { "has" } else { "have" };
         /// The event carries a program and therefore lacks samples.
         CarriesProgram { program: String } = "carries_program":
-            "this event carries program {program}: it has only samples that the program lets through, and none from inside kprobe, \
-            tracepoint and perf_event programs";
+            "BPF program {program} runs on this event: the event has only the samples that the program lets through, and \
+             none from inside kprobe, tracepoint and perf_event programs";
         /// The recording has no kernel call chains.
         NoCallChains = "no_call_chains": "{}", Reason::NoCallChains;
         /// Runs of all programs are unknown.
         RunsUnknown { reason: Reason } = "runs_unknown": "runs: n/a, {reason}";
         /// Samples were counted in the kernel.
         CountedInKernel { interval_ns: u64 } = "counted_in_kernel":
-            "samples were counted in the kernel and written every {} s: times are no finer than that",
+            "samples were counted in the kernel and written every {} s, which is the resolution of their times",
             seconds(i64::try_from(*interval_ns).unwrap_or(i64::MAX));
         /// Blind spot of samples counted in the kernel.
         BlindSpot { is_timer: bool } = "blind_spot":
-            "[blind spot]: samples that the counting program cannot see, in no other line: inside kprobe, tracepoint and perf_event \
-            programs, and map system calls{}",
+            "[blind spot]: samples that the counting program cannot see, which no other line includes: those inside kprobe, \
+             tracepoint and perf_event programs, those inside map system calls{}",
             if *is_timer { ", and late timer interrupts that were merged" } else { "" };
         /// Samples that exceeded the kernel table of stacks.
         Overflow { entries: u32 } = "overflow":
@@ -124,22 +125,22 @@ coded! {
             /// Kind of time in which ticks are missing.
             missing: MissingTicks,
         } = "late_ticks":
-            "only {arrived_percent:.0} % of the timer's ticks came, as late ones are merged: {}", late_ticks(*arrived_percent, *missing);
+            "only {arrived_percent:.0} % of the sampling timer's ticks arrived, because the kernel merges late ticks: {}", late_ticks(*arrived_percent, *missing);
         /// The cost of programs marked `~` comes from run statistics.
         UnsampledTime = "unsampled_time":
-            "~ with ≈%MACHINE: samples cannot see the program; RUNS × NS/RUN, and the samples of the code that runs it";
+            "~ with ≈%MACHINE: samples cannot see the program, so its cost is RUNS × NS/RUN plus the samples charged to its entry code";
         /// The share of the machine is unknown.
         MachineUnknown { reason: Reason } = "machine_unknown":
-            "%MACHINE: n/a, {reason}; SELF%, HELPER%, ENTRY%, TOTAL%: of all samples";
+            "%MACHINE: n/a, {reason}; SELF%, HELPER%, ENTRY% and TOTAL% are shares of all samples";
         /// Without kernel symbols, waiting of the idle task cannot be separated from its other work.
         IdleWithoutSymbols = "idle_without_symbols":
-            "no kernel symbols in the recording: the idle task counts as idle, except for BPF";
+            "the recording has no kernel symbols: samples of the idle task count as idle, except those in BPF programs";
         /// Samples of the idle task cannot be identified.
         IdleUnknown { reason: Reason } = "idle_unknown": "idle: n/a, {reason}";
         /// Runs cover the whole machine, samples a part of it.
         RunsOfMachine { cause: String } = "runs_of_machine":
             "RUNS, NS/RUN and MISSES cover the whole machine, samples only part of it ({cause})";
-        /// Unaccounted code cannot be identified.
+        /// Unknown kernel code cannot be identified, because the recording has no map of the kernel.
         NoKernelMap = "no_kernel_map": "{}", Reason::NoKernelMap;
         /// A perf event of another user carries a program.
         ForeignEventCarriesProgram {
@@ -148,32 +149,35 @@ coded! {
             /// Name of the event; empty when unknown.
             event: String,
         } = "foreign_event_carries_program":
-            "program {program}{} is on {}: other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
+            "program {program}{} is attached to {}: other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
             this recording's samples are not affected",
             if holders.is_empty() { String::new() } else { format!(" of {holders}") }, foreign_event(event);
-        /// Time between files without recording.
+        /// Times between the files of the recording in which nothing was recorded.
         Gaps { gaps: u64, length_ns: u64, longest: (i64, i64) } = "gaps":
-            "! {} of {:.1} s in all between the files: nothing there is in any number (the longest: {})",
+            "! nothing was recorded in {} between the files, {:.1} s in all: no number includes these gaps (the longest: {})",
             counted(*gaps, "gap"), *length_ns as f64 / 1e9, span(longest);
         /// The recording was cut off.
-        CutOff = "cut_off": "the recording was cut off: it ends where the recorder wrote last";
+        CutOff = "cut_off": "the recording was cut off: it ends where the recorder wrote last; `bprec recover` makes a file of it that perf opens";
         /// Records of an event without samples in this report were lost.
         SideBandLost { event: String, records: u64 } = "side_band_lost":
-            "! {event}: {} lost, of an event without samples here; its data about tasks, mappings and programs is incomplete",
+            "! {event}: {} lost. This event has no samples in this report, but its records describe tasks, mappings and \
+             programs: some of these may be missing",
             counted(*records, "record");
         /// Some functions of user space were not looked up.
         UserSymbolsCut { cause: String } = "user_symbols_cut": "some user functions have no names: {cause}";
         /// Some programs were unloaded before the recorder could open a descriptor.
         LastRunsUnknown { programs: u64 } = "last_runs_unknown":
-            "runs of {} between the last reading and the unload are unknown: the recorder had no descriptor",
+            "the last runs of {}, from the last reading to the unload, are unknown: the recorder had no descriptor of these \
+             programs",
             counted(*programs, "program");
         /// Hardware traces are not decoded.
         TracesNotDecoded { kind: Option<String>, bytes: u64 } = "traces_not_decoded":
             "{} bytes of hardware trace data ({}) are in the recording but not decoded",
             grouped(*bytes), kind.as_deref().unwrap_or("of an unknown type");
-        /// Exact counts are shown beside statistics.
+        /// Exact counts and run statistics are shown together.
         ExactBesideStatistics = "exact_beside_statistics":
-            "exact: counted in each run; MISSES and stats rows are the kernel's run statistics";
+            "rows with SOURCE exact are counted in each run; MISSES and rows with SOURCE stats are the kernel's run \
+             statistics";
         /// A target is not counted.
         TargetNotCounted { name: String, reason: Reason } = "target_not_counted": "{name}: not counted, {reason}";
         /// A program was unloaded while it was counted.
@@ -182,13 +186,13 @@ coded! {
         /// Programs that did not run are not shown.
         DidNotRun { programs: usize } = "did_not_run":
             "{} did not run; -b all shows them", counted(*programs as u64, "more program");
-        /// Programs that counting failed for.
+        /// Programs that could not be counted.
         NotCaptured { ids: Vec<u32> } = "not_captured":
-            "not counted: {} unloaded too soon or not captured: {}",
+            "not counted: {} that were unloaded too soon or not captured: {}",
             counted(ids.len() as u64, "program"), listed(&ids.iter().map(ToString::to_string).collect::<Vec<_>>());
         /// Programs that ended long ago are removed while counting continues.
         EndedNotListed { programs: u64 } = "ended_not_listed":
-            "{} that ended earlier: not listed, as only the newest are kept", counted(*programs, "more program");
+            "not listed: {} that ended earlier, because bprec keeps only the newest programs", counted(*programs, "more program");
     }
 }
 
@@ -259,7 +263,7 @@ impl Note {
     }
 }
 
-/// An interval, ns since the start.
+/// Formats an interval, given in ns since the start, in seconds.
 fn span((from_ns, to_ns): &(i64, i64)) -> String {
     format!("{}..{} s", seconds(*from_ns), seconds(*to_ns))
 }
@@ -267,7 +271,10 @@ fn span((from_ns, to_ns): &(i64, i64)) -> String {
 fn late_ticks(arrived_percent: f64, missing: MissingTicks) -> String {
     match missing {
         MissingTicks::All => "%MACHINE is scaled up and marked ≈".to_owned(),
-        MissingTicks::Idle => "by run statistics idle CPUs lack them, so idle is more than its samples say".to_owned(),
+        MissingTicks::Idle => {
+            "run statistics show that idle CPUs lack ticks, so the machine is idle for more time than the samples show"
+                .to_owned()
+        }
         MissingTicks::Unknown => format!("%MACHINE may be too low, by up to {:.1} times", 100.0 / arrived_percent),
     }
 }

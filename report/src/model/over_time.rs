@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// Cost of each program in each interval: the document of `bprec report --over-time --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OverTime {
-    /// `bprec over-time`.
+    /// Name of the document's format: `bprec over-time`.
     pub format: &'static str,
-    /// [`super::JSON_VERSION`].
+    /// Version of the document's format: [`super::JSON_VERSION`].
     pub version: u32,
     /// Length of an interval, ns.
     pub interval_ns: u64,
@@ -65,8 +65,8 @@ pub struct RowOverTime {
 
 known_members!(CountedMembers { counted, counted_unknown, counted_reason }: CountedOverTime);
 
-/// Counts of a program by interval. Counts are known between snapshots; if two snapshots lie in different intervals, the events between them are
-/// spread evenly over the time between.
+/// Counts of a program by interval. The recording has the counts between two snapshots. If the two snapshots lie in different intervals, these counts
+/// are spread evenly over the time between the snapshots.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CountedOverTime {
     /// Source of the counts.

@@ -1,4 +1,4 @@
-//! The answer on one screen: cost of BPF, costliest programs, payers, reasons, and confidence.
+//! Summary of a report on one screen: cost of BPF, costliest programs, payers, reasons, and confidence.
 
 use super::{Count, SourceLine};
 
@@ -11,17 +11,17 @@ pub struct Overview {
     pub cpus: Option<f64>,
     /// Parts of the machine's time; `None` if only some programs are selected.
     pub machine: Option<MachineParts>,
-    /// Half of the 95 % confidence interval of the share of all BPF, in % of the same total.
+    /// Half of the 95 % confidence interval of the share of all BPF, in % of the total named by `is_of_machine`.
     pub margin_percent: Option<f64>,
-    /// The costliest programs, then all others as one. Their sum is all of BPF.
+    /// The costliest programs, then one slice for all others. The slices add up to the cost of all BPF.
     pub programs: Vec<ProgramSlice>,
-    /// The largest payers, then all others as one.
+    /// The largest payers, then one slice for all others.
     pub payers: Vec<PayerSlice>,
-    /// Cost of the programs to the payers, by position in both lists.
+    /// Cost of each program to each payer, ordered by their positions in `programs` and in `payers`.
     pub flows: Vec<Flow>,
-    /// Length of an interval of [`ProgramSlice::intervals`], and of all intervals together, ns.
+    /// Length of an interval of [`ProgramSlice::intervals`], ns; the last interval may be shorter.
     pub interval_ns: u64,
-    /// Length of the last interval, which may be shorter, ns.
+    /// Length of all intervals together, ns; 0 when unknown.
     pub elapsed_ns: u64,
 }
 
@@ -60,9 +60,9 @@ pub struct ProgramSlice {
     pub program: Option<usize>,
     /// Name of the slice, if it is not a program.
     pub name: String,
-    /// In own code, callees and entry code: % of the same total as [`Slice::percent`].
+    /// Shares in own code, in callees and in entry code, % of the same total as [`Slice::percent`]; `None` when unknown.
     pub columns: [Option<f64>; 3],
-    /// Share of the machine by interval number, %.
+    /// Number of each interval, and the program's share of the total ([`Overview::is_of_machine`]) in that interval, %.
     pub intervals: Vec<(u64, f64)>,
     /// Hottest source lines, the costliest first, with their share of the program, %.
     pub lines: Vec<(SourceLine, f64)>,
@@ -77,9 +77,9 @@ pub struct PayerSlice {
     pub slice: Slice,
     /// Name of the payer.
     pub name: String,
-    /// Share of BPF in the payer's CPU time.
+    /// Share of BPF in the payer's CPU time, %.
     pub payer_percent: Option<f64>,
-    /// Share of interrupts in the charged samples.
+    /// Share of interrupts in the charged samples, %.
     pub in_interrupts_percent: Option<f64>,
 }
 
@@ -90,8 +90,8 @@ pub struct Flow {
     pub program: usize,
     /// Position in [`Overview::payers`].
     pub payer: usize,
-    /// Charged samples and their weight.
+    /// Samples of the program that are charged to the payer, and their weight.
     pub count: Count,
-    /// Share of the machine, or of all samples.
+    /// Share of the machine, or of all samples ([`Overview::is_of_machine`]), %.
     pub percent: Option<f64>,
 }

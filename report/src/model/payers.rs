@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// Cost of programs to the tasks that were running: the document of `bprec report --payers --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Payers {
-    /// `bprec payers`.
+    /// Name of the document's format: `bprec payers`.
     pub format: &'static str,
-    /// [`super::JSON_VERSION`].
+    /// Version of the document's format: [`super::JSON_VERSION`].
     pub version: u32,
     /// The machine and the recording.
     #[serde(skip)]
@@ -22,7 +22,7 @@ pub struct Payers {
     pub programs: Arc<Vec<Program>>,
     /// Selected events.
     pub events: Vec<EventPayers>,
-    /// Parts that could not be read, in words.
+    /// Problems in reading the recording, in words.
     pub problems: Vec<String>,
     /// Notes on the recording as a whole.
     pub notes: Vec<Note>,
@@ -39,10 +39,10 @@ pub struct EventPayers {
     pub samples: Count,
     /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// True if shares of the machine are scaled up because timer ticks are missing at any time.
+    /// True if shares of the machine are scaled up because timer ticks are missing in idle and in busy time.
     #[serde(skip)]
     pub is_scaled: bool,
-    /// Payers, the largest cost first; then payers that occur in no row of [`EventPayers::rows`] but its others.
+    /// Payers, the largest cost first; payers that occur only in [`EventPayers::others`] come last.
     pub payers: Vec<PayerRow>,
     /// Cost of each program to each payer: the costliest program first, and its largest payer first.
     pub rows: Vec<PayerCell>,
@@ -55,7 +55,7 @@ pub struct EventPayers {
 /// Task, process, CPU or group that runs BPF programs, and the cost of the programs to this payer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PayerRow {
-    /// Name of the payer by each of [`Payers::keys`].
+    /// Names of the payer: one for each of [`Payers::keys`].
     pub payer: Vec<PayerName>,
     /// Samples charged to BPF while the payer ran.
     #[serde(flatten)]
@@ -89,6 +89,9 @@ pub struct PayerCell {
     /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
+    /// True if a part is the program's estimated share of hooks with several programs.
+    #[serde(skip)]
+    pub is_estimate: bool,
     /// Charged samples in interrupts.
     pub in_interrupts: Known<Count>,
     /// Share of interrupts in the charged samples, %.
@@ -103,12 +106,12 @@ pub struct PayerCell {
     pub machine_percent: Option<f64>,
 }
 
-/// Cells outside all rows.
+/// Cells that the rows do not list.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PayerOthers {
     /// Number of pairs of a program and a payer.
     pub pairs: usize,
-    /// Samples charged to them.
+    /// Samples in the cells that are not listed.
     #[serde(flatten)]
     pub total: PayerTotal,
 }
@@ -130,13 +133,13 @@ pub struct PayerTotal {
 pub enum PayerName {
     /// Tasks of this name.
     Comm(String),
-    /// A thread whose name is not known.
+    /// A thread with an unknown name.
     Thread(u32),
     /// A process.
     Process {
         /// Id of the process.
         pid: u32,
-        /// Last name of the first thread; `None` when unknown.
+        /// Last known name of the process's first thread; `None` when unknown.
         comm: Option<String>,
     },
     /// A CPU.
@@ -157,7 +160,8 @@ pub enum PayerName {
 /// Workload that runs in a cgroup, derived from the cgroup's path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct Workload {
-    /// `RUNTIME:ID` with the pod; `pod:UID`; a systemd unit with its user; otherwise the path.
+    /// `NAMESPACE/POD/CONTAINER` if the recording has the names of the pod. Otherwise, a container is named `RUNTIME:ID`, followed by its pod; a pod
+    /// `pod:UID`; a systemd unit by its name, followed by its user; any other cgroup by its path.
     pub name: String,
     /// `docker`, `containerd`, `cri-o`, `podman`, `lxc` and so on; `container` if the path does not name the runtime.
     pub runtime: Option<String>,
@@ -165,11 +169,15 @@ pub struct Workload {
     pub id: Option<String>,
     /// UID of the pod.
     pub pod: Option<String>,
+    /// Namespace and name of the pod in Kubernetes, `NAMESPACE/POD`.
+    pub pod_name: Option<String>,
+    /// Name of the container in the pod.
+    pub container_name: Option<String>,
     /// Enclosing containers, outermost first.
     pub inside: Vec<String>,
-    /// Systemd unit outside containers.
+    /// Systemd unit, or slice without a unit; `None` for containers and pods.
     pub unit: Option<String>,
-    /// User of the unit.
+    /// User of the unit, from its `user-UID.slice`.
     pub user: Option<u32>,
 }
 

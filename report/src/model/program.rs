@@ -19,7 +19,7 @@ pub struct TimeBound {
 }
 
 impl TimeBound {
-    /// Bound of an exact time.
+    /// Makes equal bounds of an exactly known time.
     pub fn at(time_ns: i64) -> TimeBound {
         TimeBound { after_ns: time_ns, before_ns: time_ns }
     }
@@ -66,13 +66,14 @@ pub struct RunsEstimate {
 }
 
 impl Runs {
-    /// Returns true if the kernel counted in several windows; false if only the start or end of the time is missing.
+    /// Returns true if the kernel counted for less than half of the time: in short windows, not in one window that lacks only the start or end of the
+    /// time.
     pub(crate) fn is_from_windows(&self) -> bool {
         let length_ns = self.span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns));
         self.estimate.zip(length_ns).is_some_and(|(estimate, length_ns)| estimate.counted_for_ns < length_ns / 2)
     }
 
-    /// Runs with rates over `span`. [`Runs::on`] adds the share of the machine.
+    /// Makes runs with rates over `span`. [`Runs::on`] adds the share of the machine.
     pub(crate) fn new(count: u64, time_ns: u64, misses: Option<u64>, span: Option<(u64, u64)>) -> Runs {
         let ns_per_run = (count > 0).then(|| time_ns as f64 / count as f64);
         let length_ns = span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)).filter(|ns| *ns > 0);
@@ -91,7 +92,7 @@ impl Runs {
         }
     }
 
-    /// Runs with their share of a machine of `cpus` CPUs.
+    /// Returns the runs with their share of a machine that has `cpus` CPUs.
     pub(crate) fn on(self, cpus: Option<u32>) -> Runs {
         let machine_percent = self.cpu_percent.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus));
         Runs { machine_percent, ..self }
@@ -102,7 +103,7 @@ impl Runs {
         self.estimate.map_or(Some(0), |estimate| estimate.count_margin)
     }
 
-    /// Half of the 95 % confidence interval of the time, ns.
+    /// Half of the 95 % confidence interval of the time, ns: 0 if all runs were counted, `None` when unknown.
     pub(crate) fn time_margin_ns(&self) -> Option<u64> {
         self.estimate.map_or(Some(0), |estimate| estimate.time_margin_ns)
     }
@@ -212,7 +213,7 @@ pub fn has_sha256_tags(release: &str) -> Option<bool> {
     Some(version >= (6, 18))
 }
 
-/// Name for people; also works for a program without a name.
+/// Label for people: the name, or the tag of a program without a name; followed by the id if given.
 pub(super) fn program_label(name: &str, id: Option<u32>, tag: Option<Tag>) -> String {
     let label = match tag {
         _ if !name.is_empty() => name.to_owned(),
@@ -237,7 +238,7 @@ impl Program {
         }
     }
 
-    /// Exact counts, unless run statistics cover more of the time.
+    /// Returns the exact counts if they cover the time of the run statistics or, if that is unknown, if counting did not end before the recording.
     pub fn exact_throughout(&self) -> Option<&Exact> {
         let exact = self.exact.value()?;
         match self.runs.value().and_then(|runs| runs.span) {
@@ -246,14 +247,19 @@ impl Program {
         }
     }
 
-    /// Name for people; also works for a program without a name.
+    /// Label for people: the name, or the tag of a program without a name.
     pub fn label(&self) -> String {
         program_label(&self.name, None, self.tag)
     }
 
-    /// Returns true for unnamed programs that a recorder or a loader loads for itself, for instance to probe the kernel.
+    /// Returns true for a program of a recorder.
+    pub(crate) fn is_of_recorder(&self) -> bool {
+        self.name.starts_with("bprec_")
+    }
+
+    /// Returns true for programs of a recorder, and for unnamed programs, which loaders load for themselves, for instance to probe the kernel.
     pub(crate) fn is_of_tools(&self) -> bool {
-        self.name.is_empty() || self.name.starts_with("bprec_")
+        self.name.is_empty() || self.is_of_recorder()
     }
 
     /// Label with the id, which distinguishes programs of one name.
@@ -296,10 +302,12 @@ pub struct MissedProgram {
 pub struct CpuNotSampled {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Time of the change, ns of the recording's clock.
+    /// Time when the CPU went offline or came online, ns of the recording's clock.
     pub from_ns: u64,
-    /// Time of the change, ns since the recording's start.
+    /// Time when the CPU went offline or came online, ns since the recording's start.
     pub after_ns: u64,
+    /// Time when the CPU was sampled again, ns since the recording's start; `null` if it was not.
+    pub until_ns: Option<u64>,
     /// True if the CPU came online, false if it went offline.
     pub came_online: bool,
 }
@@ -317,12 +325,12 @@ pub struct RecorderCost {
     pub written_bytes: u64,
     /// Wake-ups of the recorder.
     pub wakeups: u64,
-    /// Share of the machine that run statistics took for this recording; `null` when unknown.
+    /// Time that counting by run statistics took for this recording; `null` when unknown.
     pub run_statistics: Option<StatisticsCost>,
 }
 
-/// Time that counting by run statistics took on all CPUs: runs while the recorder had statistics on, times the overhead per run. Samples include this
-/// time in code that runs programs.
+/// Time that counting by run statistics took on all CPUs: runs while the recorder had statistics on, times the overhead per run. Samples show this
+/// time in the kernel code that runs programs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct StatisticsCost {
     /// Time, ns.

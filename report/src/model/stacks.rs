@@ -34,16 +34,31 @@ pub struct Stack {
     pub count: Count,
 }
 
+/// A label of a stack in exports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StackLabel<'s> {
+    /// Name of the task.
+    Comm(&'s str),
+    /// Full name of the innermost program's entry function.
+    ProgramName(&'s str),
+    /// Id of the program.
+    ProgramId(u32),
+    /// Type of the program.
+    ProgramType(ProgType),
+    /// Tag of the program.
+    ProgramTag(Tag),
+}
+
 /// Stacks as a tree of frames. The first node is the root and has no frame; parents come before their children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StackTree {
     /// Position of the caller's node; -1 for the root.
     pub parent: Vec<i64>,
-    /// Position in [`Stacks::frames`]; the number of frames for nodes folded into one; -1 for the root.
+    /// Position in [`Stacks::frames`]; -1 for the root. The length of [`Stacks::frames`] marks a node that several nodes are folded into.
     pub frame: Vec<i64>,
     /// Weight of the samples whose stack ends at the node.
     pub weight: Vec<u64>,
-    /// Number of these samples.
+    /// Number of the samples whose stack ends at the node.
     pub samples: Vec<u64>,
 }
 
@@ -64,6 +79,27 @@ impl Stacks {
     /// Mean weight of a sample; 0 without samples.
     pub(crate) fn mean_weight(&self) -> u64 {
         self.total.weight.checked_div(self.total.samples).unwrap_or(0)
+    }
+
+    /// Returns the position in [`Stacks::frames`] of the stack's innermost frame in a program; `None` if no frame is in a program.
+    pub(crate) fn innermost_program(&self, stack: &Stack) -> Option<u32> {
+        let is_program = |frame: &&u32| matches!(self.frames[**frame as usize].kind, FrameKind::Program { .. });
+        stack.frames.iter().rev().find(is_program).copied()
+    }
+
+    /// Returns the labels of a stack: the task, and the innermost program.
+    pub(crate) fn labels(&self, stack: &Stack) -> Vec<StackLabel<'_>> {
+        let mut frames = stack.frames.iter().map(|frame| &self.frames[*frame as usize]);
+        let task = frames.find(|frame| frame.kind == FrameKind::Task);
+        let mut labels: Vec<StackLabel<'_>> = task.map(|task| StackLabel::Comm(&task.name)).into_iter().collect();
+        let program = self.innermost_program(stack).map(|frame| &self.frames[frame as usize].kind);
+        if let Some(FrameKind::Program { id, name, prog_type, tag }) = program {
+            labels.push(StackLabel::ProgramName(name));
+            labels.extend(id.map(StackLabel::ProgramId));
+            labels.extend(prog_type.map(StackLabel::ProgramType));
+            labels.extend(tag.map(StackLabel::ProgramTag));
+        }
+        labels
     }
 
     /// Builds the tree of the stacks. If it would exceed `max_nodes`, the lightest children of each node are folded into one node.
@@ -92,7 +128,7 @@ impl Stacks {
         let mut tree = StackTree { parent: vec![-1], frame: vec![-1], weight: vec![], samples: vec![] };
         tree.weight.push(nodes[0].2.weight);
         tree.samples.push(nodes[0].2.samples);
-        // `places`: new position of each node, kept or folded. The second map: for each kept node, the node of its folded children.
+        // `places`: position in `tree` of each of `nodes`. `folded`: for each kept node, the tree node that its lightest children are folded into.
         let mut places = vec![0; nodes.len()];
         let mut folded: BTreeMap<usize, usize> = BTreeMap::new();
         for at in 1..nodes.len() {
@@ -100,7 +136,7 @@ impl Stacks {
             let is_folded = totals[at] < least;
             let into = places[parent];
             places[at] = match (is_folded, is_folded.then(|| folded.get(&into)).flatten()) {
-                // The parent is folded already.
+                // The parent is folded: the node goes into the same tree node.
                 _ if totals[parent] < least && parent != 0 => into,
                 (true, Some(known)) => *known,
                 _ => {
@@ -140,7 +176,7 @@ pub struct Page {
     pub payers: Payers,
     /// Cost of each source line of programs.
     pub lines: LinesReport,
-    /// Code of programs with its cost in the event of the call chains; `None` if no program has samples.
+    /// Code of programs with its cost in the event of `stacks`; `None` if no program has samples.
     pub code: Option<Annotation>,
     /// Call chains of one event.
     pub stacks: Stacks,
@@ -149,7 +185,7 @@ pub struct Page {
 /// Samples one by one, each with its stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackSamples {
-    /// The same samples by stack.
+    /// The samples, summed by stack.
     pub stacks: Stacks,
     /// Samples by thread; empty if the recording has counts instead of single samples.
     pub threads: Vec<ThreadSamples>,
@@ -179,7 +215,7 @@ pub struct StackSample {
     pub count: Count,
 }
 
-/// Contents of a viewer with a time axis.
+/// Contents of the exports for profile viewers: call chains, programs and counters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// The samples.
@@ -228,7 +264,7 @@ pub enum FrameKind {
     Program {
         /// Id of the program.
         id: Option<u32>,
-        /// Full name of its entry function.
+        /// Full name of the program's entry function.
         name: String,
         /// Type of the program.
         prog_type: Option<ProgType>,
@@ -239,8 +275,20 @@ pub enum FrameKind {
     Image,
 }
 
+impl FrameKind {
+    /// File of the code: a path, `[kernel]` or `[bpf]`; `None` if unknown.
+    pub(crate) fn file(&self) -> Option<&str> {
+        match self {
+            FrameKind::Task => None,
+            FrameKind::User { file } => file.as_deref(),
+            FrameKind::Kernel => Some("[kernel]"),
+            FrameKind::Program { .. } | FrameKind::Image => Some("[bpf]"),
+        }
+    }
+}
+
 impl Frame {
-    /// Name for viewers: a function of a BPF program with the program's name, so that equal names stay apart.
+    /// Returns the name for viewers. Functions of a BPF program get the program's label as a prefix, which distinguishes functions of equal names.
     pub fn label(&self) -> String {
         let FrameKind::Program { name, .. } = &self.kind else { return self.name.clone() };
         let program = self.program_label().unwrap_or_default();

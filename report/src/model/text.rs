@@ -9,6 +9,27 @@ pub(crate) const UNKNOWN: &str = "n/a";
 /// Text in place of a missing program name.
 pub(crate) const UNNAMED: &str = "[no name]";
 
+/// Wraps a text by words to `width` columns: the first line begins in column `first`, further lines in column `hanging`. A word is never broken.
+/// A line that ends at or before column `hanging` is not broken, because the next line would have no more room.
+pub fn wrap(text: &str, width: usize, first: usize, hanging: usize) -> Vec<String> {
+    let (mut lines, mut begin, mut end) = (Vec::new(), first, first);
+    let mut line = String::new();
+    for (nth, word) in text.split(' ').enumerate() {
+        let gap = usize::from(nth > 0);
+        if end + gap + width_of(word) > width && begin + line.len() > hanging {
+            lines.push(std::mem::take(&mut line));
+            (begin, end) = (hanging, hanging);
+        } else {
+            line.push_str(&" "[..gap]);
+            end += gap;
+        }
+        line.push_str(word);
+        end += width_of(word);
+    }
+    lines.push(line);
+    lines
+}
+
 /// Formats a number with thousands separators: `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let mut left = number.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -23,7 +44,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Appends a digit that has `behind` digits after it.
+/// Appends the digit of `number` that has `behind` digits after it.
 fn push_digit(text: &mut String, number: u64, behind: usize) {
     const POWERS: [u64; 20] = {
         let mut powers = [1; 20];
@@ -105,7 +126,7 @@ pub(crate) fn clean(text: &str) -> String {
     printable(text).into_owned()
 }
 
-/// Returns true for a character that controls a terminal or misleads a reader. Names of programs, tasks and files never need one.
+/// Returns true for a character that controls a terminal or misleads a reader. Names of programs, tasks and files never need such characters.
 pub(crate) fn is_steering(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -125,11 +146,12 @@ pub(crate) fn is_plain(text: &[u8]) -> bool {
 
 /// Formats one decimal below 1000, and whole grouped thousands above.
 pub(crate) fn decimal(value: f64) -> String {
-    // Numbers that one decimal would round up to a thousand get none.
+    // From 999.95 on, one decimal would give `1000.0` or more: such numbers are formatted as whole numbers.
     if value >= 999.95 { grouped(value.round() as u64) } else { fixed(value, 1) }
 }
 
-/// Formats an estimated count with its precision: `≈80k ±40%`, or `≈80k ≤200k` if the margin exceeds the count. `margin` is half of the interval.
+/// Formats an estimated count with its precision: `≈80k ±40%`, or `≈80k ≤200k` if the margin reaches the count. `margin` is half of the
+/// confidence interval; `None` if it is unknown.
 pub(crate) fn estimated(count: u64, margin: Option<u64>) -> String {
     let Some(margin) = margin else { return format!("≈{}", rounded(count as f64, 3)) };
     if margin >= count {
@@ -148,7 +170,7 @@ pub(crate) fn estimated(count: u64, margin: Option<u64>) -> String {
 
 /// Rounds to `digits` significant digits: `1.23M`.
 fn rounded(number: f64, digits: i32) -> String {
-    // The result is a multiple of this power of ten.
+    // `size` is the number of digits before the decimal point; the result is a multiple of `unit`.
     let size =
         std::iter::successors(Some(1.0), |power| Some(power * 10.0)).take_while(|power| *power <= number).count();
     let unit = 10f64.powi((size as i32 - digits).max(0));
@@ -163,7 +185,7 @@ fn rounded(number: f64, digits: i32) -> String {
     format!("{text}{name}")
 }
 
-/// Lists the first names and the number of the others.
+/// Lists the first names, and the number of further names.
 pub(crate) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 6;
     let more = names.len().saturating_sub(SHOWN);
@@ -183,8 +205,8 @@ pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     cut.into()
 }
 
-/// Cuts the middle of a text to fit into `width` columns: names differ at their ends.
-pub(crate) fn fit_middle(text: &str, width: usize) -> Cow<'_, str> {
+/// Cuts the middle out of a text to fit it into `width` columns. Names often differ only at their ends, which stay.
+pub fn fit_middle(text: &str, width: usize) -> Cow<'_, str> {
     if width_of(text) <= width {
         return text.into();
     }
@@ -226,7 +248,7 @@ mod tests {
         assert_eq!(seconds(-1_500_000), "-0.002");
     }
 
-    /// Compares with the standard library, which rounds exactly, also halfway between two texts.
+    /// Compares with the standard library, which rounds exactly, also values halfway between two decimals.
     #[test]
     fn decimals_are_rounded_exactly() {
         let special = [0.0, -0.0, 0.005, 0.015, 0.125, 0.375, 1.005, 2.675, 99.995, 100.0, 1e7, 1e9, 1e300, -3.75];

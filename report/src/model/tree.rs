@@ -6,9 +6,9 @@ use serde::Serialize;
 /// A tree for each program: the document of `bprec report --tree --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trees {
-    /// `bprec tree`.
+    /// Name of the document's format: `bprec tree`.
     pub format: &'static str,
-    /// [`super::JSON_VERSION`].
+    /// Version of the document's format: [`super::JSON_VERSION`].
     pub version: u32,
     /// The machine and the recording.
     #[serde(skip)]
@@ -20,7 +20,7 @@ pub struct Trees {
     pub percent_limit: f64,
     /// Selected events.
     pub events: Vec<EventTrees>,
-    /// Parts that could not be read, in words.
+    /// Problems in reading the recording, in words.
     pub problems: Vec<String>,
 }
 
@@ -35,11 +35,11 @@ pub struct EventTrees {
     pub samples: Count,
     /// Trees in the order of the table by program.
     pub trees: Vec<Tree>,
-    /// Programs without a tree of their own.
+    /// Samples charged to programs without a tree of their own.
     pub others: Count,
-    /// Samples in code that runs programs, program unknown.
+    /// Samples in code that runs programs, if the program is unknown.
     pub entry_unattributed: Count,
-    /// Samples in the interpreter, program unknown.
+    /// Samples in the interpreter, if the program is unknown.
     pub interpreted: Count,
     /// Cost of all BPF: trees, others and unattributed samples, as in the TOTAL row of the ledger.
     pub total: Count,
@@ -87,7 +87,7 @@ pub struct TailCallChain {
 /// A program whose tail calls led to another program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallOrigin {
-    /// Position of the program; `None` if ambiguous or not in the recording.
+    /// Program whose tail calls led to the target; `None` if it is ambiguous or not in the recording.
     pub program: Option<ProgramName>,
     /// Samples charged to the tail-call target.
     #[serde(flatten)]
@@ -119,13 +119,13 @@ pub struct TreeNode {
     pub own: Count,
     /// Samples in the node and its callees that are charged to the program.
     pub inclusive: Count,
-    /// Samples in the node, its callees and other programs that ran there.
+    /// Samples in the node, in its callees, and in other programs that ran inside them.
     pub total: Count,
     /// Share of `self` in the samples charged to the program, %.
     pub self_percent: Option<f64>,
-    /// Share of `total` in the samples charged to the program, %.
+    /// Share of `inclusive` in the samples charged to the program, %.
     pub program_percent: Option<f64>,
-    /// Share of `inclusive` in that of the program, %.
+    /// Share of `total` in [`Tree::total`], %.
     pub total_percent: Option<f64>,
 }
 
@@ -137,11 +137,11 @@ pub enum NodeKind {
     Entry,
     /// A function of the program.
     Function,
-    /// Callee of the program: helper, kfunc, or an interrupt that arrived in it.
+    /// Callee of the program (helper or kfunc), or an interrupt that arrived in the program.
     Helper,
     /// Kernel code below a helper.
     Kernel,
-    /// Another program that ran there, for instance an extension; its cost is in its own tree.
+    /// Another program that ran inside the parent node, for instance an extension; its cost is in its own tree.
     Other,
     /// Several small nodes folded together.
     Folded,

@@ -1,7 +1,7 @@
 //! Conditions of `--fail-if`: programs, metric and bound (grammar: docs/diff.md).
 
-use crate::options::glob;
 use crate::{Error, Result};
+use bprec_format::Glob;
 use std::fmt;
 use std::str::FromStr;
 
@@ -79,9 +79,12 @@ impl Selector {
     /// Returns true if a program is selected.
     pub(crate) fn matches(&self, name: &str, prog_type: &str, owners: &[String]) -> bool {
         match self {
-            Selector::Name(pattern) => glob::matches(pattern, name),
-            Selector::Type(pattern) => glob::matches(pattern, prog_type),
-            Selector::Owner(pattern) => owners.iter().any(|owner| glob::matches(pattern, owner)),
+            Selector::Name(pattern) => Glob::new(pattern).matches(name),
+            Selector::Type(pattern) => Glob::new(pattern).matches(prog_type),
+            Selector::Owner(pattern) => {
+                let pattern = Glob::new(pattern);
+                owners.iter().any(|owner| pattern.matches(owner))
+            }
             Selector::Total => false,
         }
     }
@@ -170,7 +173,10 @@ fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault
     let is_of_runs =
         matches!(metric, Metric::RunsPerSecond | Metric::TimePerRun | Metric::MeanTimePerRun | Metric::EventPerRun(_));
     if selector == Selector::Total && is_of_runs {
-        return Err(Fault { at: metric_at, problem: "runs apply to one program, not to all together".into() });
+        return Err(Fault {
+            at: metric_at,
+            problem: "`total` has no runs: conditions on runs apply to one program".into(),
+        });
     }
     let bound = bound(cursor, &metric)?;
     cursor.skip_blanks();
@@ -209,7 +215,7 @@ fn pattern(cursor: &mut Cursor<'_>) -> Result<String, Fault> {
         return Ok(quoted[..end].to_owned());
     }
     if cursor.rest().starts_with(|c: char| c.is_whitespace()) || cursor.rest().is_empty() {
-        return cursor.fault("expected a name, with * and ?");
+        return cursor.fault("expected a name, or a pattern with * and ?");
     }
     Ok(cursor.word().to_owned())
 }
@@ -245,7 +251,7 @@ fn bound(cursor: &mut Cursor<'_>, metric: &Metric) -> Result<Bound, Fault> {
     cursor.at += 1;
     let is_relative = matches!(sign, '+' | '-');
     if is_relative && metric.is_count() {
-        return Err(Fault { at: sign_at, problem: "samples and lost only take bounds with > and <".into() });
+        return Err(Fault { at: sign_at, problem: "samples and lost accept only bounds with > and <".into() });
     }
     if !is_relative {
         cursor.skip_blanks();
@@ -265,11 +271,11 @@ fn bound(cursor: &mut Cursor<'_>, metric: &Metric) -> Result<Bound, Fault> {
     }
     let Some(scale) = scale(unit, metric) else {
         let units = match metric {
-            Metric::Share | Metric::Lost => "% or nothing",
-            Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost => "ns, us, ms, s, or k, M, G, or nothing",
-            _ => "k, M, G or nothing",
+            Metric::Share | Metric::Lost => "% or no unit",
+            Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost => "ns, us, ms, s, k, M, G or no unit",
+            _ => "k, M, G or no unit",
         };
-        return Err(Fault { at: unit_at, problem: format!("expected as a unit {units}") });
+        return Err(Fault { at: unit_at, problem: format!("expected a unit: {units}") });
     };
     let value = number * scale;
     Ok(if sign == '>' { Bound::Above(value) } else { Bound::Below(value) })
@@ -287,7 +293,7 @@ fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
     }
 }
 
-/// Factor that converts the unit into the metric's unit.
+/// Factor that converts the unit into the metric's unit; `None` if the unit is not one of the metric.
 fn scale(unit: &str, metric: &Metric) -> Option<f64> {
     let is_time = matches!(metric, Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost);
     let is_share = matches!(metric, Metric::Share | Metric::Lost);
@@ -339,7 +345,7 @@ mod tests {
         assert_eq!(caret.len(), 2 + text.len() + 1, "{}", &error[..80]);
     }
 
-    /// The caret stands below the wrong character.
+    /// In the error, the caret is below the invalid character.
     #[test]
     fn errors_point_at_the_place() {
         for (text, at, said) in [

@@ -1,13 +1,13 @@
 //! Options of a report. Each type parses its command-line text.
 
 pub(crate) mod condition;
-pub(crate) mod glob;
 mod style;
 pub(crate) mod wall_clock;
 
 pub use style::{Paint, TableColumns, TableStyle, TextStyle, Tone};
 
 use crate::{Error, Result};
+use bprec_format::bpf::{FunctionFilter, ProgFilter};
 use std::fmt;
 use std::str::FromStr;
 
@@ -28,16 +28,20 @@ pub struct Options {
     pub comms: Vec<String>,
     /// Selected events; empty selects all sampling events.
     pub events: Vec<String>,
-    /// Limit on the number of programs, and of parts of each.
+    /// Limit on the number of programs, and on the number of parts of each program.
     pub limit: Option<usize>,
     /// Least share of all samples, %. Programs that the event cannot sample are shown in any case.
     pub percent_limit: Option<f64>,
     /// True to show programs without samples and runs.
     pub all: bool,
-    /// True to combine programs of recorders, and unnamed probing programs of loaders, in one line.
+    /// True to combine in one line the programs of recorders and unnamed programs, which loaders load for themselves, for instance to probe the
+    /// kernel.
     pub folds_tools: bool,
     /// True to keep mangled names of functions in user space.
     pub keep_mangled: bool,
+    /// True to fail if no program of the recording matches `programs`, or no task matches `comms`. False where programs can still be
+    /// loaded.
+    pub must_match: bool,
     /// Number of threads that attribute samples; `None` for one per CPU. The report does not depend on it.
     pub threads: Option<usize>,
 }
@@ -60,14 +64,17 @@ impl Options {
     }
 }
 
+/// Percentage of a program's cost below which parts of its tree are folded, unless another is given.
+pub const TREE_PERCENT_LIMIT: f64 = 0.5;
+
 /// Options of [`crate::Session::annotate`].
 #[derive(Debug, Clone, Default)]
 pub struct AnnotateOptions {
     /// Selection of programs and samples. The first selected event with samples in a program is used. The limit applies to lines of a program: the
     /// hottest lines with their context.
     pub query: Options,
-    /// Selected functions, by glob pattern.
-    pub function: Option<String>,
+    /// Functions of the selected programs. An empty list selects all functions, and so does a filter without a function.
+    pub functions: Vec<FunctionFilter>,
     /// Least share of the program's charged samples for a line, %; lines next to such a line are shown, too.
     pub percent_limit: Option<f64>,
 }
@@ -283,73 +290,23 @@ named! { Sort, "--sort",
     Type = "type",
 }
 
-/// Filter of programs: id, tag, or name pattern.
+/// A list of CPUs (`0,2-5`), ascending and without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProgFilter {
-    /// Id of the program.
-    Id(u32),
-    /// Tag of the program.
-    Tag([u8; 8]),
-    /// Pattern for the name: `*`, `?`, `[a-z]`.
-    Name(String),
-}
+pub struct CpuList(Vec<u32>);
 
-impl FromStr for ProgFilter {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<ProgFilter> {
-        if text.is_empty() {
-            return Err(Error::option("--prog", text, "expected an id, a tag of 16 hexadecimal digits, or a name"));
-        }
-        if text.len() == 16
-            && let Ok(tag) = u64::from_str_radix(text, 16)
-        {
-            return Ok(ProgFilter::Tag(tag.to_be_bytes()));
-        }
-        Ok(text.parse().map_or_else(|_| ProgFilter::Name(text.to_owned()), ProgFilter::Id))
-    }
-}
-
-impl ProgFilter {
-    pub(crate) fn matches(&self, id: Option<u32>, tag: Option<[u8; 8]>, name: &str) -> bool {
-        ProgMatcher::new(self).matches(id, tag, name)
-    }
-}
-
-/// A filter with its pattern compiled, for repeated use.
-#[derive(Debug, Clone)]
-pub(crate) enum ProgMatcher {
-    Id(u32),
-    Tag([u8; 8]),
-    Name(glob::Glob),
-}
-
-impl ProgMatcher {
-    pub(crate) fn new(filter: &ProgFilter) -> ProgMatcher {
-        match filter {
-            ProgFilter::Id(id) => ProgMatcher::Id(*id),
-            ProgFilter::Tag(tag) => ProgMatcher::Tag(*tag),
-            ProgFilter::Name(pattern) => ProgMatcher::Name(glob::Glob::new(pattern)),
-        }
-    }
-
-    pub(crate) fn matches(&self, id: Option<u32>, tag: Option<[u8; 8]>, name: &str) -> bool {
-        match self {
-            ProgMatcher::Id(wanted) => id == Some(*wanted),
-            ProgMatcher::Tag(wanted) => tag == Some(*wanted),
-            ProgMatcher::Name(pattern) => pattern.matches(name),
-        }
-    }
-}
-
-/// A list of CPUs: `0,2-5`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CpuList(Vec<(u32, u32)>);
+/// Limit on CPU numbers, above that of any kernel.
+const CPUS_MAX: u32 = 1 << 16;
 
 impl CpuList {
     /// Returns true if the CPU is in the list.
     pub fn contains(&self, cpu: u32) -> bool {
-        self.0.iter().any(|(first, last)| (*first..=*last).contains(&cpu))
+        self.0.binary_search(&cpu).is_ok()
+    }
+}
+
+impl From<CpuList> for Vec<u32> {
+    fn from(list: CpuList) -> Vec<u32> {
+        list.0
     }
 }
 
@@ -358,17 +315,19 @@ impl FromStr for CpuList {
 
     fn from_str(text: &str) -> Result<CpuList> {
         let bad = || Error::option("--cpu", text, "expected a list like 0,2-5");
-        let mut ranges = Vec::new();
+        let mut cpus = Vec::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let first: u32 = first.trim().parse().map_err(|_| bad())?;
             let last: u32 = last.trim().parse().map_err(|_| bad())?;
-            if first > last {
+            if first > last || last >= CPUS_MAX {
                 return Err(bad());
             }
-            ranges.push((first, last));
+            cpus.extend(first..=last);
         }
-        Ok(CpuList(ranges))
+        cpus.sort_unstable();
+        cpus.dedup();
+        Ok(CpuList(cpus))
     }
 }
 
@@ -381,8 +340,7 @@ pub enum TimeRange {
     All,
     /// Start and end, ns of the recording's clock.
     Absolute(Option<u64>, Option<u64>),
-    /// Start and end, ns. Reports count from the recording's start, or by its clock (as perf does) if the values can only be clock times; commands
-    /// that copy or print records count by the clock.
+    /// Start and end, ns, counted from the recording's start, or by its clock (as perf does) if the values can only be clock times.
     Plain(Option<u64>, Option<u64>),
     /// Parts of the duration: start and end in millionths of it.
     Percent(Vec<(u64, u64)>),
@@ -459,12 +417,6 @@ mod tests {
             "--by nothing: expected one of func comm pid cpu cgroup container helper owner name type hook"
         );
         assert_eq!("ns/run".parse::<Sort>().unwrap(), Sort::NsPerRun);
-        assert_eq!("12".parse::<ProgFilter>().unwrap(), ProgFilter::Id(12));
-        assert_eq!(
-            "8b74812dd297655f".parse::<ProgFilter>().unwrap(),
-            ProgFilter::Tag([0x8b, 0x74, 0x81, 0x2d, 0xd2, 0x97, 0x65, 0x5f])
-        );
-        assert_eq!("heavy*".parse::<ProgFilter>().unwrap(), ProgFilter::Name("heavy*".into()));
         let cpus: CpuList = "0,2-4".parse().unwrap();
         assert_eq!((0..6).filter(|cpu| cpus.contains(*cpu)).collect::<Vec<_>>(), [0, 2, 3, 4]);
         assert!("4-2".parse::<CpuList>().is_err() && "x".parse::<CpuList>().is_err());

@@ -25,6 +25,8 @@ pub struct TableStyle {
     pub columns: TableColumns,
     /// True to show the joint cost of each program and the programs that it leads to.
     pub inclusive: bool,
+    /// True to draw a bar of each row's cost.
+    pub bars: bool,
     /// True to explain columns and marks below the table.
     pub legend: bool,
     /// True to show all notes below the table, false for the worst ones.
@@ -38,6 +40,7 @@ impl TableStyle {
             text: text.into(),
             columns: TableColumns::Fitting,
             inclusive: true,
+            bars: false,
             legend: false,
             all_notes: false,
         }
@@ -47,12 +50,12 @@ impl TableStyle {
 /// Selection of columns of the table by program, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TableColumns {
-    /// Columns that have content and fit.
+    /// Columns that have content and fit into the width.
     #[default]
     Fitting,
     /// Exactly these columns, in this order.
     Only(Vec<String>),
-    /// Columns that have content and fit, and these columns in any case.
+    /// Columns that have content and fit into the width, and these columns in any case.
     FittingAnd(Vec<String>),
 }
 
@@ -102,9 +105,9 @@ pub enum Tone {
     Dim,
     /// Hot, worse, failed.
     Red,
-    /// Warm, better, passed.
+    /// Better, passed.
     Green,
-    /// Unknown, or undecided.
+    /// Warm, unknown, or undecided.
     Yellow,
 }
 

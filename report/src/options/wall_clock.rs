@@ -11,11 +11,11 @@ const DAY_NS: u64 = 86_400 * SECOND_NS;
 /// A wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WallTime {
-    /// Offset back from the end of the recording, ns: `-10m`.
+    /// Time before the end of the recording, ns. Written as `-10m`.
     BeforeEnd(u64),
-    /// Time of a day in UTC, ns: `03:00`.
+    /// Time of a day without a date, ns since midnight UTC. Written as `03:00`.
     OfDay(u64),
-    /// Time since 1970, ns: `2026-11-25 03:00`.
+    /// Date and time, ns since 1970-01-01 00:00 UTC. Written as `2026-11-25 03:00`.
     Unix(u64),
 }
 
@@ -34,8 +34,8 @@ impl WallRange {
         self.since.is_none() && self.until.is_none()
     }
 
-    /// Resolves the range to ns since 1970. A time of day is its last occurrence before the end of the recording; `--until` is its first occurrence
-    /// after `--since` if both are given.
+    /// Resolves the range to ns since 1970. A time of day is its last occurrence before the end of the recording. If both ends are given, a time of
+    /// day in `--until` is its first occurrence from `--since` on.
     ///
     /// # Errors
     /// Fails if the range ends before it starts.
@@ -124,7 +124,7 @@ fn parse(text: &str) -> Option<WallTime> {
     }
 }
 
-/// Splits a zone off a time of day: its offset east of UTC, ns.
+/// Splits a time of day into the time without a zone, and the zone's offset east of UTC in ns: 0 for `Z` or without a zone.
 fn zone(text: &str) -> Option<(&str, i128)> {
     if let Some(time) = text.strip_suffix('Z') {
         return Some((time, 0));
@@ -159,7 +159,7 @@ fn day(text: &str) -> Option<i64> {
     };
     let (year, month, day) = (part(4)?, part(2)?, part(2)?);
     let days = days_since_1970(year, month, day);
-    // A day that its month does not have changes when formatted again.
+    // The month may not have the day: then the days since 1970 give another date.
     ((1..=12).contains(&month) && date_of(days) == (year, month, day)).then_some(days)
 }
 
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// A recording that ends at 02:00.
+    /// The recording ends at 02:00.
     #[test]
     fn a_time_of_day_is_of_the_recording() {
         let end_ns = 1_795_572_000 * SECOND_NS;

@@ -2,8 +2,8 @@
 //!
 //! A sample is charged to the innermost program of its kernel call chain, as `self` (the leaf is in the program's own code), `helper` (the leaf is in
 //! kernel code that the program called, or in an interrupt that came while it ran) or `entry` (the leaf is in code that exists to run the program).
-//! The charged program and those further out count the sample in `total`. A chain without a program that passes BPF entry code or unknown code is
-//! charged to a line of its own.
+//! The charged program and those further out count the sample in `total`. A chain that has no program, but has a frame in BPF entry
+//! code or in unknown code, is charged to a line of its own.
 
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache, KernelFrame};
@@ -25,7 +25,7 @@ pub enum ChargeColumn {
     Entry,
 }
 
-/// Attribution of a sample.
+/// Line of the ledger that a sample is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
     /// To no program.
@@ -38,7 +38,8 @@ pub enum Charge {
         function: Option<u32>,
         /// Column of the ledger.
         column: ChargeColumn,
-        /// Address of the frame that the program called.
+        /// Address in the frame just inside the charged code: in the function that the program or its entry code called, or in an interrupt; `None`
+        /// if there is no such frame or it is not known.
         called: Option<u64>,
     },
     /// To entry code of several programs, which share the cost: [`Attribution::sharers`].
@@ -47,14 +48,14 @@ pub enum Charge {
         group: u32,
         /// Number of further programs that may be on the hook: their attach points are unknown.
         strangers: u32,
-        /// Number of the interval between two readings of run statistics, if the sample is in one.
+        /// Number of the interval between two readings of run statistics, if the sample is in such an interval.
         interval: Option<u32>,
     },
     /// To entry code of unknown programs.
     Entry,
     /// To an unknown program that the interpreter ran.
     Interpreted,
-    /// To unknown code, where BPF code can be.
+    /// To unknown code at an address where BPF code can be.
     UnknownCode,
 }
 
@@ -83,7 +84,8 @@ impl Attribution<'_> {
         &self.inside.programs
     }
 
-    /// Address in the charged function: of the leaf, or of a return or an interrupt; `None` if no function is charged.
+    /// Address in the charged function: the leaf, the return address of the call that led to the leaf, or the address of an interrupt; `None` if no
+    /// function is charged.
     pub fn frame(&self) -> Option<u64> {
         self.inside.frame
     }
@@ -105,7 +107,7 @@ impl Attribution<'_> {
     }
 }
 
-/// Programs of a chain, each once, innermost first.
+/// Programs and functions of a chain, each once, innermost first.
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     programs: Vec<u32>,
@@ -117,7 +119,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Limit on nested programs: no kernel writes a deeper chain.
+    /// Limit on the programs and on the functions that are kept of a chain: kernels do not nest so many.
     const MAX: usize = 64;
 
     fn clear(&mut self) {
@@ -163,7 +165,8 @@ impl<'i> Attributor<'i> {
     ) -> Attribution<'_> {
         self.inside.clear();
         let charge = match leaf {
-            // Passed in parts, which stay in registers: the processor would wait for a value just written to memory.
+            // `walk` gets bytes and byte order of the chain instead of a `Callchain`: these stay in registers. A `Callchain` would be written to
+            // memory just before it is read, and the CPU would wait for it.
             Some(leaf) => match chain {
                 Some(chain) => self.walk(leaf, chain.bytes(), chain.endian(), time_ns),
                 None => self.walk(leaf, &[], Endian::NATIVE, time_ns),
@@ -182,10 +185,10 @@ impl<'i> Attributor<'i> {
         if !is_plain(leaf) {
             found = self.frame(found, KernelFrame { addr: leaf, is_exact: true }, None, time_ns);
         }
-        // Address in the instruction that ran, or in the call instruction.
+        // Address in the frame before: in the instruction that ran, or in the call instruction.
         let mut inner = leaf;
         let mut words = kernel_words(&chain);
-        // Nearly all chains begin with the leaf and are walked once.
+        // Nearly all chains begin with the leaf. Only for the others, the addresses that stand for the leaf's frame must be found and skipped.
         if words.next().is_some_and(|first| first != leaf) {
             let skipped = words_of_leaf(self.index, leaf, &chain, time_ns);
             words = kernel_words(&chain);
@@ -214,7 +217,8 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Charges a chain in `perf_trace_X`, which fills the fields of an event, but not in the BPF dispatch, to the programs on X, if any.
+    /// Charges a chain in `perf_trace_X`, which fills the fields of event X, to the programs on X, if any. Chains that also pass code
+    /// that runs programs are charged by `hook` instead.
     fn event(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
         match index.hooks.of_event(self.functions(leaf, &chain, time_ns), time_ns) {
@@ -223,7 +227,7 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Charges a chain through a hook, which its kernel functions identify.
+    /// Charges a chain that passes through a hook. The kernel functions of the chain identify the hook.
     fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
         match index.hooks.of(self.functions(leaf, &chain, time_ns)) {
@@ -262,7 +266,7 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Takes in the next frame outwards. `called` is the frame before, which this frame called; `None` for the leaf.
+    /// Processes the next frame outwards. `called` is an address in the frame before, which this frame called; `None` if this frame is the leaf.
     fn frame(&mut self, found: Walked, frame: KernelFrame, called: Option<u64>, time_ns: u64) -> Walked {
         let code = self.codes.of_frame(frame, time_ns);
         let Walked::Open(clue) = found else {
@@ -287,11 +291,12 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Takes in a frame in an image. An image also calls the function that it instruments: only its own work for programs is entry code.
+    /// Processes a frame in an image (trampoline, dispatcher or struct_ops stub). A trampoline also calls the function that it instruments: a sample
+    /// there is not in entry code.
     fn image(&mut self, clue: Clue, image: u32, called: Option<u64>, time_ns: u64) -> Walked {
         let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,
-            // A trampoline of a program: the walk would have met the program before.
+            // A trampoline on a program. If it had called that program, the walk would have met the program first and charged it.
             (Some(_), ImageKind::Trampoline(TrampolineKey::Program { .. })) => true,
             (Some(called), ImageKind::Trampoline(TrampolineKey::Kernel { .. })) => {
                 self.index.code.kernel.role_at(called) == Role::Guard
@@ -308,7 +313,7 @@ impl<'i> Attributor<'i> {
 }
 
 /// Returns the address in user space at which the task entered the kernel, if the chain has it.
-fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
+pub(crate) fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
     let mut words = chain.as_ref()?.iter().skip_while(|word| *word != context::USER);
     words.nth(1).filter(|word| *word < CONTEXT_MAX)
 }

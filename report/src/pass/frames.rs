@@ -1,4 +1,5 @@
-//! Kernel frames of a sample. Only this module knows which addresses of a call chain are exact and which are return addresses.
+//! Kernel frames of a sample: which addresses of a call chain are exact and which are return addresses. The walks in `attribution` and in
+//! `sinks::stacks` follow the same rules.
 //!
 //! The first frame is SAMPLE.ip. For most events the chain repeats it after its marker. For precise events (PEBS, IBS) it does not: the processor
 //! recorded ip, but the kernel unwinds from the registers of the interrupt, which came some instructions later (`intel_pmu_pebs_event_update` and
@@ -9,7 +10,7 @@ use crate::index::Index;
 use crate::index::code::KernelFrame;
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 
-/// Returns the kernel frames of a sample: `leaf`, which is its ip, and the frames of its chain further out.
+/// Returns the kernel frames of a sample: `leaf`, the ip of the sample, and the frames further out from its call chain.
 pub(crate) fn kernel_frames<'c>(
     index: &Index,
     leaf: u64,

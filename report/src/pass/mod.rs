@@ -1,10 +1,11 @@
-//! The second pass: attributes every selected sample and hands it to a sink, with several threads.
+//! Second pass: attributes every selected sample and passes it to a sink, with several threads.
 
 pub(crate) mod attribution;
 pub(crate) mod frames;
 pub(crate) mod readings;
 pub(crate) mod sinks;
 
+use crate::error::sorted;
 use crate::index::Index;
 use crate::index::programs::IndexedProgram;
 use crate::input::cache::read_ahead;
@@ -14,12 +15,12 @@ use crate::input::unpacked::RecordSlice;
 use crate::input::window::Window;
 use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Count;
-use crate::options::ProgMatcher;
-use crate::options::glob::Glob;
 use crate::{Error, Options, ProgFilter, Result};
 use attribution::{Attribution, Attributor};
+use bprec_format::Glob;
 use bprec_format::{AttrFlags, Callchain, Endian, Record, Records, Sample, SampleType, misc};
 use readings::Readings;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, ScopedJoinHandle};
 
@@ -31,7 +32,7 @@ pub trait Sink: Sized + Send {
     /// Returns an empty sink of the same kind for another thread.
     fn fork(&self) -> Self;
 
-    /// Takes in a sample.
+    /// Adds a sample.
     ///
     /// # Errors
     /// Fails if a part of the sample that the sink needs cannot be read: the sample counts as unreadable.
@@ -105,9 +106,9 @@ pub struct SampleView<'s> {
     pub offset: u64,
     /// Record of the sample.
     pub record: &'s Record<'s>,
-    /// Fields of the sample, decoded when asked for.
+    /// Fields of the sample, decoded on access.
     pub fields: &'s Sample<'s>,
-    /// Number of the task's name, if names are kept.
+    /// Number of the task's name in the index; `None` if the name is unknown or not needed.
     pub(crate) comm: Option<u32>,
     pub(crate) kind: EventKind,
 }
@@ -138,17 +139,22 @@ impl<'s> SampleView<'s> {
     }
 }
 
-/// Unreadable samples.
+/// Samples that reach no sink.
 #[derive(Debug, Default)]
-pub(crate) struct Unreadable {
+pub(crate) struct LeftOut {
     /// Number of unreadable samples.
     pub(crate) samples: u64,
     /// Offset of the first unreadable sample, and the error.
     pub(crate) first: Option<(u64, String)>,
+    /// Samples of tasks that are not selected, in the selected time and on the selected CPUs, by event.
+    pub(crate) of_other_tasks: BTreeMap<usize, Count>,
 }
 
-impl Unreadable {
-    fn merge(&mut self, other: Unreadable) {
+impl LeftOut {
+    fn merge(&mut self, other: LeftOut) {
+        for (event, count) in other.of_other_tasks {
+            self.of_other_tasks.entry(event).or_default().merge(count);
+        }
         self.samples = self.samples.saturating_add(other.samples);
         self.first = [self.first.take(), other.first].into_iter().flatten().min();
     }
@@ -166,9 +172,9 @@ struct EventPlan {
 /// Source of the number of events that a sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
-    /// Period of the sample, or this number without one.
+    /// Period of the sample; `without` if the sample has no period.
     Period { without: u64 },
-    /// Period in the payload of bprec's sampling program, or this number without one.
+    /// Period in the payload of bprec's sampling program; `without` if the payload has no period.
     Payload { without: u64 },
     /// Growth of the counters that the sample reads; each counter that has grown makes a sample of its own event.
     Readings,
@@ -191,7 +197,7 @@ impl EventPlan {
             EventKind::State | EventKind::Other => return None,
         };
         let is_aggregated = index.aggregations.contains_key(&event);
-        // Readings are differences, so each is needed even if its event is not selected.
+        // Growth is the difference of two readings, so every reading is needed, even if its event is not selected.
         (is_asked || weight == Weight::Readings).then_some(EventPlan { kind, weight, is_aggregated })
     }
 
@@ -201,7 +207,7 @@ impl EventPlan {
         let weight = match self.weight {
             Weight::Period { without } => sample.period().unwrap_or(without),
             Weight::Payload { without } => payload(sample, offset)?.period.unwrap_or(without),
-            // Never asked for: such samples are counted reading by reading.
+            // Not used: samples that read counters are counted per counter.
             Weight::Readings => 0,
         };
         let samples = if self.is_aggregated { sample.decode()?.weight.unwrap_or(0) } else { 1 };
@@ -209,24 +215,38 @@ impl EventPlan {
     }
 }
 
-/// Programs that the user asks for.
+/// Programs that the user requests: true by the number of the program; `None` for all programs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked(Option<Vec<bool>>);
 
 impl Asked {
     /// Matches programs with filters; without filters, all programs match.
     pub(crate) fn new(filters: &[ProgFilter], programs: &[IndexedProgram]) -> Asked {
-        let filters: Vec<ProgMatcher> = filters.iter().map(ProgMatcher::new).collect();
-        let is_asked = |known: &IndexedProgram| filters.iter().any(|it| it.matches(known.id, known.tag, known.name()));
+        let is_asked = |known: &IndexedProgram| filters.iter().any(|filter| known.matches(filter));
         Asked((!filters.is_empty()).then(|| programs.iter().map(is_asked).collect()))
     }
 
-    /// Returns true if all programs are asked for.
+    /// Requested programs of `options`.
+    ///
+    /// # Errors
+    /// Fails if no program matches although the options require a match.
+    pub(crate) fn of(options: &Options, index: &Index) -> Result<Asked> {
+        let programs = &index.programs.list;
+        let asked = Asked::new(&options.programs, programs);
+        match &asked.0 {
+            Some(asked) if options.must_match && !asked.contains(&true) => {
+                Err(Error::no_program(&options.programs, programs.iter().map(IndexedProgram::name)))
+            }
+            _ => Ok(asked),
+        }
+    }
+
+    /// Returns true if all programs are requested.
     pub(crate) fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Returns true if the program with this number is asked for.
+    /// Returns true if the program with this number is requested.
     pub(crate) fn has(&self, program: u32) -> bool {
         self.0.as_ref().is_none_or(|asked| asked.get(program as usize) == Some(&true))
     }
@@ -237,11 +257,11 @@ impl Asked {
 pub(crate) struct Selection<'o> {
     pub(crate) window: Window,
     pub(crate) options: &'o Options,
-    /// Programs that the user asks for. Samples of other programs count as well.
+    /// Programs that the user requests. The pass does not filter by program: sinks also get the samples of other programs.
     pub(crate) asked: Asked,
     /// For each event, true if it is selected.
     pub(crate) events: Vec<bool>,
-    /// For each number of a task's name, true if it is selected; empty if all are.
+    /// For each number of a task name, true if the name is selected; empty if all names are selected.
     pub(crate) comms: Vec<bool>,
     /// True if the selection or the sink needs the names of tasks.
     pub(crate) needs_comm: bool,
@@ -263,7 +283,7 @@ impl<'o> Selection<'o> {
             if !recording.names.iter().zip(&events).any(|(known, asked)| *asked && known == name) {
                 let known = (0..recording.names.len()).filter(has_samples).map(|event| recording.names[event].as_str());
                 let known = known.collect::<Vec<_>>().join(", ");
-                let answer = format!("no samples of this event; the recording has samples of {known}");
+                let answer = format!("the recording has no samples of this event; it has samples of {known}");
                 return Err(Error::option("--event", name, answer));
             }
         }
@@ -274,17 +294,26 @@ impl<'o> Selection<'o> {
             let asked = |number| patterns.iter().any(|pattern| pattern.matches(index.tasks.name(number)));
             (0..index.tasks.len() as u32).map(asked).collect()
         };
-        let needs_comm = !comms.is_empty();
-        let asked = Asked::new(&options.programs, &index.programs.list);
+        let needs_comm = !options.comms.is_empty();
+        if options.must_match && needs_comm && !comms.contains(&true) {
+            let names = sorted((0..index.tasks.len() as u32).map(|number| index.tasks.name(number)));
+            return Err(Error::NoTask { asked: options.comms.clone(), names });
+        }
+        let asked = Asked::of(options, index)?;
         Ok(Selection { window, options, asked, events, comms, needs_comm })
     }
 
-    /// Returns true if a sample is selected.
+    /// Returns true if a time and a CPU are selected.
     #[inline]
-    pub(crate) fn admits(&self, time_ns: Option<u64>, cpu: Option<u32>, comm: Option<u32>) -> bool {
+    fn admits(&self, time_ns: Option<u64>, cpu: Option<u32>) -> bool {
         (self.window.whole || time_ns.is_some_and(|time| self.window.contains(time)))
             && self.options.cpus.as_ref().is_none_or(|cpus| cpu.is_some_and(|cpu| cpus.contains(cpu)))
-            && (self.comms.is_empty() || comm.is_some_and(|comm| self.comms[comm as usize]))
+    }
+
+    /// Returns true if the name of a task is selected.
+    #[inline]
+    fn admits_task(&self, comm: Option<u32>) -> bool {
+        self.comms.is_empty() || comm.is_some_and(|comm| self.comms[comm as usize])
     }
 }
 
@@ -294,15 +323,15 @@ thread_local! {
     pub(crate) static PASSES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Hands every selected sample to a sink. Calls `each_slice` with the number and the records of every slice, in order, while other threads work on
-/// their samples.
+/// Passes every selected sample to a sink. Calls `each_slice` with the number and the records of every readable slice of the recording, in order,
+/// while other threads work on the samples.
 pub(crate) fn run<S: Sink>(
     recording: &OpenRecording<'_>,
     index: &Index,
     selection: &Selection<'_>,
     sink: S,
     mut each_slice: impl FnMut(u32, &Records<'_>),
-) -> (S, Unreadable) {
+) -> (S, LeftOut) {
     #[cfg(test)]
     PASSES.set(PASSES.get() + 1);
     let plan = |event| EventPlan::new(recording, index, event, selection.events[event]);
@@ -313,7 +342,7 @@ pub(crate) fn run<S: Sink>(
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
     let mut slice = 0;
     recording.for_each_run(&mut |slices: &[RecordSlice<'_>]| {
-        // The first pass has reported the damage.
+        // Unreadable slices are skipped: the first pass has reported them.
         let readable =
             || (slice..).zip(slices).filter_map(|(number, slice)| Some((number, slice.records.as_ref().ok()?)));
         let cut_up = readable().flat_map(|(number, records)| cut(records, number, &index.parts, recording.endian()));
@@ -322,10 +351,10 @@ pub(crate) fn run<S: Sink>(
         worker.share(&parts, threads, || readable().for_each(|(number, records)| each_slice(number, records)));
         slice += slices.len() as u32;
     });
-    (worker.sink, worker.unreadable)
+    (worker.sink, worker.left_out)
 }
 
-/// Cuts a slice at the given offsets, which are in order.
+/// Cuts a slice into the parts that begin at `starts`: (number of the slice, offset), ascending.
 fn cut<'a>(records: &Records<'a>, slice: u32, starts: &[(u32, u64)], endian: Endian) -> Vec<Records<'a>> {
     let (bytes, offset) = (records.rest(), records.offset());
     let end = offset + bytes.len() as u64;
@@ -346,10 +375,10 @@ struct Worker<'i, S> {
     plans: &'i [Option<EventPlan>],
     attributor: Attributor<'i>,
     readings: Readings,
-    /// Events of the latest sample's counters, and how far each has grown.
+    /// Buffer for the counters of the latest sample that have grown: (event, growth).
     growth: Vec<(usize, u64)>,
     sink: S,
-    unreadable: Unreadable,
+    left_out: LeftOut,
 }
 
 impl<'i, S: Sink> Worker<'i, S> {
@@ -361,8 +390,8 @@ impl<'i, S: Sink> Worker<'i, S> {
         sink: S,
     ) -> Worker<'i, S> {
         let attributor = Attributor::new(index);
-        let (readings, growth, unreadable) = (Readings::default(), Vec::new(), Unreadable::default());
-        Worker { recording, index, selection, plans, attributor, readings, growth, sink, unreadable }
+        let (readings, growth, left_out) = (Readings::default(), Vec::new(), LeftOut::default());
+        Worker { recording, index, selection, plans, attributor, readings, growth, sink, left_out }
     }
 
     /// Shares the parts among several threads. This thread calls `first` and then takes part.
@@ -375,11 +404,11 @@ impl<'i, S: Sink> Worker<'i, S> {
             while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
                 worker.walk(part.clone());
             }
-            (worker.sink, worker.unreadable)
+            (worker.sink, worker.left_out)
         };
         let work = &work;
         let sinks = std::thread::scope(|scope| {
-            // This thread works as well, with as many others as could be started.
+            // This thread works too, with all other threads that could be started.
             let start = |sink| Builder::new().spawn_scoped(scope, move || work(sink)).ok();
             let handles: Vec<_> = forks.into_iter().map_while(start).collect();
             first();
@@ -390,11 +419,11 @@ impl<'i, S: Sink> Worker<'i, S> {
         });
         for result in sinks {
             match result {
-                Ok((sink, unreadable)) => {
+                Ok((sink, left_out)) => {
                     self.sink.merge(sink);
-                    self.unreadable.merge(unreadable);
+                    self.left_out.merge(left_out);
                 }
-                // A panic of a thread goes on in this thread.
+                // The panic of a thread continues in this thread.
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -428,14 +457,14 @@ impl<'i, S: Sink> Worker<'i, S> {
 
     #[cold]
     fn unreadable(&mut self, offset: u64, problem: impl FnOnce() -> String) {
-        self.unreadable.samples += 1;
-        if self.unreadable.first.as_ref().is_none_or(|(first, _)| offset < *first) {
-            self.unreadable.first = Some((offset, problem()));
+        self.left_out.samples += 1;
+        if self.left_out.first.as_ref().is_none_or(|(first, _)| offset < *first) {
+            self.left_out.first = Some((offset, problem()));
         }
     }
 
-    /// Takes in the counters that a sample reads: each counter that has grown makes a sample of its own event. An invalid value does not prevent the
-    /// others from being counted.
+    /// Processes the counters that a sample reads: each counter that has grown makes a sample of its own event. An invalid value does not prevent
+    /// the other values from being counted.
     #[cold]
     fn readings(
         &mut self,
@@ -457,7 +486,7 @@ impl<'i, S: Sink> Worker<'i, S> {
         taken
     }
 
-    /// Takes in a sample. `count` replaces the count of the plan.
+    /// Processes a sample. `count` replaces the count of the plan.
     #[inline(always)]
     fn sample(
         &mut self,
@@ -472,13 +501,17 @@ impl<'i, S: Sink> Worker<'i, S> {
         let pid_tid = fields.pid_tid().unwrap_or((u32::MAX, u32::MAX));
         let time = time_ns.unwrap_or(u64::MAX);
         let comm = if self.selection.needs_comm { self.index.tasks.at(pid_tid.1, time) } else { None };
-        if !self.selection.admits(time_ns, cpu, comm) {
+        if !self.selection.admits(time_ns, cpu) {
             return Ok(());
         }
         let count = match count {
             Some(count) => count,
             None => plan.count(fields, record.offset)?,
         };
+        if !self.selection.admits_task(comm) {
+            self.left_out.of_other_tasks.entry(event).or_default().merge(count);
+            return Ok(());
+        }
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let kernel_ip = if in_kernel { fields.ip() } else { None };
         let chain = if kernel_ip.is_some() { plan.kind.callchain(fields, record.offset)? } else { None };

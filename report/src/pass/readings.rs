@@ -3,7 +3,7 @@
 use bprec_format::{AttrFlags, Error, Events, ReadFormat, SampleFields};
 use rustc_hash::FxHashMap;
 
-/// Event id and, if each thread has its own counter, the thread.
+/// Event id, and the thread if each thread has its own counter; otherwise 0.
 pub(crate) type Counter = (u64, u32);
 
 /// Growth of a counter from one sample to the next.
@@ -24,7 +24,7 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Readings as perf counts them: counts from before the recording are growth in the first sample.
+    /// Makes readings that work as in perf: all that a counter has counted before its first sample is growth.
     pub(crate) fn like_perf() -> Readings {
         Readings { counts_from_zero: true, ..Readings::default() }
     }
@@ -52,9 +52,9 @@ impl Readings {
 
     /// Calls `visit` with the growth of each counter of a sample.
     ///
-    /// Counters start at 0, so that the first value of a counter is its growth, unless the recording lacks its beginning (later files of
-    /// `--switch-output`): the sampled counter is then already past the period at which it first overflows. That counter has grown by its period
-    /// since the sample before, in whichever file that is; the growth of the others is unknown until their second value.
+    /// Counters start at 0, so the first value of a counter is its growth, unless the recording lacks its beginning (later files of
+    /// `--switch-output`): then the first value of the sampled counter is beyond twice its period. This counter has grown by one period since the
+    /// sample before, which this recording lacks; the growth of the other counters is unknown until their second value.
     ///
     /// # Errors
     /// Fails as [`Readings::take`] does.
@@ -68,14 +68,14 @@ impl Readings {
     ) -> bprec_format::Result<()> {
         let event = &events.all()[sampled];
         let is_group = event.layout.read_format().contains(ReadFormat::GROUP);
-        // With inheritance each thread has counters of its own under the id of the first.
+        // With inheritance, each thread has its own counters, all under the event id of the first thread.
         let is_per_thread = event.attr.flags.contains(AttrFlags::INHERIT);
         let thread = fields.pid_tid.filter(|_| is_per_thread).map_or(0, |(_, tid)| tid);
         let always = (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
         let period = fields.period.or(always).filter(|period| *period > 0);
         let values = || fields.read.iter().flat_map(|values| values.iter());
         let id_of = |id: Option<u64>| id.or(fields.id.filter(|_| !is_group));
-        // Interrupts are sometimes late, by less than a period.
+        // Up to twice the period is still a first overflow: the interrupt of a counter may be late, by less than a period.
         let is_beyond = |value: u64| period.is_some_and(|period| value > period.saturating_mul(2));
         let lacks_beginning = values().filter(|_| !self.counts_from_zero).any(|read| {
             id_of(read.id).is_some_and(|id| {
@@ -98,7 +98,7 @@ impl Readings {
             });
             match read.value.checked_sub(before) {
                 Some(grown) => visit(Growth { nr, counter, event: member, grown }),
-                None => problem = Some("value smaller than the one read before"),
+                None => problem = Some("value smaller than at the previous reading"),
             }
         }
         problem.map_or(Ok(()), |problem| Err(Error::other(offset, "sample read", problem)))

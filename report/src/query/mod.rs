@@ -1,4 +1,4 @@
-//! Queries: answers made from the index and from the counts of a pass, one folder for each question.
+//! Queries: reports made from the index and from the counts of a pass, one folder per kind of report.
 
 pub(crate) mod annotate;
 pub(crate) mod by_prog;

@@ -1,19 +1,18 @@
-//! First screen of a page: the costliest programs and payers, with all others folded.
+//! First screen of a page or a terminal: the costliest programs and payers, with all others folded.
 
 use crate::model::{
-    Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, FrameKind, MachineParts, Overview, PayerSlice,
-    ProgramSlice, Report, Row, Slice, Stacks,
+    Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, MachineParts, Overview, PayerSlice, ProgramSlice,
+    Report, Row, Slice,
 };
+use crate::query::by_prog::shares::margin;
 use rustc_hash::FxHashMap;
 
-/// Limit on the rows of programs and of payers; the last row is for all others.
-const MAX_ROWS: usize = 7;
 /// Share, per cent, below which a row would show 0.00.
 const LEAST_PERCENT: f64 = 0.005;
-/// Limit on the lines of a program.
+/// Limit on the source lines of a program.
 const MAX_LINES: usize = 9;
 
-/// Position of a program, or the name of another row.
+/// Program by position, or another row by name.
 type ProgramOrName<'p> = (Option<usize>, &'p str);
 
 /// Reports of one event that the overview summarizes.
@@ -24,8 +23,10 @@ pub(super) struct Parts<'p> {
     pub(super) over_time: &'p EventOverTime,
     pub(super) interval_ns: u64,
     pub(super) lines: &'p EventLines,
-    /// Call chains of all samples; `None` if only chains of some programs were counted.
-    pub(super) stacks: Option<&'p Stacks>,
+    /// Samples in user space; `None` if only some programs are selected.
+    pub(super) user: Option<Count>,
+    /// Limit on the rows of programs and of payers; the last row is for all others.
+    pub(super) max_rows: usize,
 }
 
 impl Parts<'_> {
@@ -66,15 +67,15 @@ impl Parts<'_> {
         Slice { count, percent: self.event.percent(count), bpf_percent, folded }
     }
 
-    /// Returns the number of rows with an own slice, from their costs in descending order.
+    /// Returns the number of rows that get a slice of their own; the other rows share one. `counts` are the costs of all rows, descending.
     fn shown(&self, counts: impl Iterator<Item = Count>) -> usize {
         let counts: Vec<Count> = counts.collect();
         let is_seen = |count: &&Count| self.event.percent(**count).is_some_and(|percent| percent >= LEAST_PERCENT);
         let seen = counts.iter().take_while(is_seen).count();
-        if counts.len() <= MAX_ROWS && seen == counts.len() { seen } else { seen.min(MAX_ROWS - 1) }
+        if counts.len() <= self.max_rows && seen == counts.len() { seen } else { seen.min(self.max_rows - 1) }
     }
 
-    /// Returns the slices of programs, and the slice of each program or name.
+    /// Returns the slices of programs, and for each program or other row the position of its slice.
     fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<ProgramOrName<'_>, usize>) {
         let mut charged: Vec<(ProgramOrName<'_>, Count)> = Vec::new();
         for cell in &self.payers.rows {
@@ -135,7 +136,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns the sums of self, helper and entry of these rows; `None` for unknown columns.
+    /// Returns the sums of self, helper and entry of these rows, per cent; `None` for a column that no row knows.
     fn columns(&self, rows: &[Option<&Row>]) -> [Option<f64>; 3] {
         let mut sums = [None; 3];
         for columns in rows.iter().flatten().filter_map(|row| row.line.as_ref()?.columns.as_ref()) {
@@ -155,7 +156,8 @@ impl Parts<'_> {
         row.into_iter().flat_map(|row| &row.intervals).map(|interval| (interval.interval, interval.count))
     }
 
-    /// Returns the share of an interval. The last interval may be short; an interval after the end has no share.
+    /// Returns the interval with the share of `count`, per cent of the interval's own length: the last interval may be short. An interval after the
+    /// end has no share.
     fn of_interval(&self, interval: u64, count: Count) -> Option<(u64, f64)> {
         let elapsed_ns = self.report.recording.elapsed_ns?;
         let length_ns = elapsed_ns.saturating_sub(interval.saturating_mul(self.interval_ns)).min(self.interval_ns);
@@ -163,7 +165,7 @@ impl Parts<'_> {
         (length_ns > 0).then(|| (interval, percent * elapsed_ns as f64 / length_ns as f64))
     }
 
-    /// Returns the slices of payers, and the slice of each payer.
+    /// Returns the slices of payers, and for each payer the position of its slice.
     fn payers(&self) -> (Vec<PayerSlice>, Vec<usize>) {
         let all = &self.payers.payers;
         let paying = all.iter().take_while(|payer| payer.count.weight > 0).count();
@@ -189,12 +191,7 @@ impl Parts<'_> {
     }
 
     fn machine(&self) -> Option<MachineParts> {
-        let (event, stacks) = (self.event, self.stacks?);
-        let in_user = |frames: &[u32]| {
-            let leaf = frames.last().map(|at| &stacks.frames[*at as usize].kind);
-            matches!(leaf, Some(FrameKind::User { .. }))
-        };
-        let user = stacks.stacks.iter().filter(|stack| in_user(&stack.frames)).map(|stack| stack.count).sum::<Count>();
+        let (event, user) = (self.event, self.user?);
         let whole = event.machine.value().copied().unwrap_or(event.samples.weight);
         let busy = event.busy.value().copied().unwrap_or(event.samples.weight);
         let bpf = event.total.count.weight;
@@ -210,11 +207,10 @@ impl Parts<'_> {
         (whole > 0).then_some(parts)
     }
 
-    /// Returns the margin of the BPF share by the number of samples, each of which is in BPF or not.
+    /// Returns the margin of the BPF share, which follows from the number of samples: each sample is in BPF or not.
     fn margin(&self) -> Option<f64> {
         let (samples, bpf) = (self.event.samples.samples, self.event.total.count.samples);
         let all = self.event.percent(self.event.samples)?;
-        let part = bpf as f64 / samples as f64;
-        (bpf > 0).then(|| 1.96 * (part * (1.0 - part) / samples as f64).sqrt() * all)
+        (bpf > 0).then(|| margin(bpf, samples) * all)
     }
 }

@@ -9,16 +9,18 @@ use super::counters;
 use super::overview::Parts;
 use crate::index::Index;
 use crate::input::recording::OpenRecording;
-use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile};
+use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile, Report};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::pass::sinks::stacks::{KeptDetails, StacksSink};
 use crate::pass::sinks::tree::TreeSink;
+use crate::pass::sinks::user_time::UserTimeSink;
 use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Reads call chains of an event with source lines of programs, the programs and their counters; with `keeps_samples`, also each sample.
+/// Reads the call chains of an event, the report by program and the counters. With `keeps_samples`, each call chain has its samples; otherwise,
+/// frames in programs have source lines.
 pub(crate) fn profile(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -35,6 +37,11 @@ pub(crate) fn profile(
     Ok(Profile { samples, report: facts.report(), counters })
 }
 
+/// Limit on the rows of the page's first screen.
+const PAGE_ROWS: usize = 7;
+/// Limit on the rows of a terminal screen, which scrolls.
+const SCREEN_ROWS: usize = 200;
+
 /// Share of a program's cost, per cent, below which parts of its tree are folded.
 const LEAST_PART_PERCENT: f64 = 0.5;
 
@@ -50,9 +57,10 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
         let stacks = StacksSink::new(index, asked.clone(), KeptDetails::default());
-        (stacks, (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events)))
+        let code = (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events));
+        ((stacks, UserTimeSink::new(events)), code)
     };
-    let (mut facts, (stacks, (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
+    let (mut facts, ((stacks, user), (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
     let stacks = stacks.named(recording, &facts.selection.events, options, &FxHashMap::default())?.stacks;
     // The page shows only this event, as there may be thousands.
     let named = |event: &usize| recording.names[*event] == stacks.event;
@@ -62,7 +70,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     let mut over_time = intervals.report(&facts, 0, options.limit, &facts.selection.asked);
     let lines: LinesReport = lines::report(&facts, &sites, facts.events());
     let mut report = facts.report();
-    let advice = advice::all(&report, index);
+    let advice = advice::all(&report, index, options);
     over_time.programs = Arc::clone(&report.programs);
     let payers = Payers {
         format: "bprec payers",
@@ -76,7 +84,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     };
     let of_event = Options { by: None, limit: None, ..options.clone() };
     let query = AnnotateOptions { query: of_event, ..AnnotateOptions::default() };
-    // Without samples in programs, the page would list the code of all.
+    // Without samples in programs, `of_first` would list the code of all programs.
     let code = match report.events.iter().any(|event| event.total.count.samples > 0) {
         true => Some(annotate::of_first(&facts, &sites, same_name.into_iter(), &query)?),
         false => None,
@@ -94,11 +102,48 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
             over_time: timed,
             interval_ns: over_time.interval_ns,
             lines: lined,
-            stacks: facts.selection.asked.is_all().then_some(&stacks),
+            user: facts.selection.asked.is_all().then(|| user.of(number)),
+            max_rows: PAGE_ROWS,
         };
         overview = parts.overview();
     }
     report.by = None;
     report.events.iter_mut().flat_map(|event| &mut event.rows).for_each(|row| row.parts = None);
     Ok(Page { overview, trees: of_event, advice, code, stacks, report, over_time, payers, lines })
+}
+
+/// Makes the report by program, and an overview of each of its events.
+pub(crate) fn overviews(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+) -> Result<(Report, Vec<Overview>)> {
+    let events = recording.events.all().len();
+    let intervals = IntervalQuery::new(recording, index, options, None)?;
+    let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
+    wanted.pivots.push(payers::key(vec![Payer::Comm]));
+    let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };
+    let sinks = |selection: &Selection<'_>| {
+        (UserTimeSink::new(events), InstructionsSink::new(index, selection.asked.clone(), events))
+    };
+    let (facts, (user, sites)) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
+    let over_time = intervals.report(&facts, 0, None, &facts.selection.asked);
+    let lines = lines::report(&facts, &sites, facts.events());
+    let paying = payers::events(&facts, 1);
+    let mut report = facts.report();
+    let parts = facts.events().zip(&report.events).zip(paying.iter().zip(&over_time.events).zip(&lines.events));
+    let parts = parts.map(|((number, event), ((payers, over_time_of_event), lines))| Parts {
+        report: &report,
+        event,
+        payers,
+        over_time: over_time_of_event,
+        interval_ns: over_time.interval_ns,
+        lines,
+        user: facts.selection.asked.is_all().then(|| user.of(number)),
+        max_rows: SCREEN_ROWS,
+    });
+    let overviews = parts.map(|parts| parts.overview()).collect();
+    report.by = None;
+    report.events.iter_mut().flat_map(|event| &mut event.rows).for_each(|row| row.parts = None);
+    Ok((report, overviews))
 }

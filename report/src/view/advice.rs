@@ -12,7 +12,7 @@ pub(super) fn view(report: &Advice, _: usize) -> View<'_> {
         view.push(Block::Text("no findings".to_owned()));
     }
     for (nth, found) in (1..).zip(&report.findings) {
-        view.push(Block::Heading(format!("{nth}. {}, by {}", found.finding.code(), found.event)));
+        view.push(Block::Heading(format!("{nth}. {}, by {}", found.finding.title(), found.event)));
         view.push(Block::Note(found.measured(), None));
         view.push(Block::Note(found.finding.to_string(), None));
     }

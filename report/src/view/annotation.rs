@@ -43,13 +43,17 @@ pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram) -> Vec<B
     let samples = program.charged.map_or_else(|| format!("{UNKNOWN} samples"), |it| counted(it.samples, "sample"));
     let share = percent(program.percent);
     let mut lines = vec![format!("{samples} of {}: {share} % of all samples", annotation.event)];
-    lines.extend(program.blind.iter().map(|reason| format!("no cost of its code: {reason}")));
+    lines.extend(program.blind.iter().map(|reason| format!("the cost of the program's code is unknown: {reason}")));
     let [own, helper, entry] =
         [program.own, program.helper, program.entry].map(|count| number(count.map(|count| count.samples)));
     let about = if program.entry_shared.is_some_and(|shared| shared.weight > 0) { "≈" } else { "" };
     lines.push(format!("self {own} samples, helper {helper}, entry {about}{entry} (entry code is not listed below)"));
     lines.extend(annotation.no_helper.iter().map(|reason| format!("helper: {reason}")));
-    lines.push("%COST: of all samples charged to the program; %SELF: of its self; %HELPER: of its helper".to_owned());
+    lines.push(
+        "%COST: share of all samples charged to the program; %SELF: share of its self samples; %HELPER: share of its helper \
+         samples"
+            .to_owned(),
+    );
     let first = Block::Title(format!("{name} ({})", facts.join(", ")));
     [first].into_iter().chain(lines.into_iter().map(Block::Fact)).collect()
 }

@@ -3,7 +3,7 @@
 use super::grid::{Column, Sheet};
 use super::line::TonedLine;
 use super::screen::Screen;
-use crate::model::text::{clean, width_of};
+use crate::model::text::{clean, wrap};
 use crate::options::Tone;
 use std::io;
 
@@ -24,9 +24,9 @@ pub(super) enum Block<'v> {
     Title(String),
     /// A wrapped comment, in a tone.
     Note(String, Option<Tone>),
-    /// A heading outside comments.
+    /// A heading without the `#` of a comment.
     Heading(String),
-    /// A line outside comments.
+    /// A line without the `#` of a comment.
     Text(String),
     /// An empty comment line.
     Gap,
@@ -49,7 +49,7 @@ pub(super) enum Block<'v> {
 pub(super) struct Legend {
     /// Columns with their meanings.
     pub(super) columns: Vec<Column>,
-    /// Marks, each for a shown column or for any table.
+    /// Texts about marks, each with the column that must be shown for it; `None` for any table.
     pub(super) marks: Vec<(Option<&'static str>, &'static str)>,
 }
 
@@ -138,7 +138,11 @@ impl<'v> View<'v> {
         for block in self.blocks() {
             match block {
                 Block::Fact(text) | Block::Note(text, _) => writeln!(out, "- {}", escaped(&text))?,
-                Block::Heading(text) | Block::Title(text) => writeln!(out, "\n**{}**\n", escaped(&text))?,
+                Block::Heading(text) | Block::Title(text) => {
+                    writeln!(out)?;
+                    writeln!(out, "**{}**", escaped(&text))?;
+                    writeln!(out)?;
+                }
                 Block::Text(text) => writeln!(out, "{}", escaped(&text))?,
                 Block::Gap | Block::Blank => {}
                 Block::Table(sheet) => markdown_table(sheet, out)?,
@@ -188,28 +192,14 @@ fn escaped(text: &str) -> String {
 
 /// Wraps a comment to `width`, including its prefix.
 fn wrapped(text: &str, width: usize) -> impl Iterator<Item = (&'static str, String)> {
-    let mut lines = vec![("# ", String::new())];
-    let mut line_width = 1;
-    for word in text.split(' ') {
-        let word_width = width_of(word);
-        let (begin, line) = lines.last_mut().map_or(("", ""), |(begin, line)| (*begin, line.as_str()));
-        if line_width + 1 + word_width > width && begin.len() + line.len() > 4 {
-            lines.push(("#   ", word.to_owned()));
-            line_width = 4 + word_width;
-            continue;
-        }
-        if let Some((_, line)) = lines.last_mut() {
-            if line_width > 1 {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        line_width += 1 + word_width;
-    }
-    lines.into_iter()
+    let begins = [FIRST].into_iter().chain(std::iter::repeat("#   "));
+    begins.zip(wrap(text, width, FIRST.len(), 4))
 }
 
-/// Texts of comments without `#`, for writers with an own place for notes; control characters are escaped.
+/// Begin of a comment.
+const FIRST: &str = "# ";
+
+/// Texts of comments without `#`, for writers that show notes in a place of their own. Control characters are escaped.
 pub(super) fn comments(blocks: &[Block<'_>], width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for block in blocks {

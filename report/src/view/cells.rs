@@ -31,7 +31,7 @@ pub(super) fn memory(bytes: Option<u64>) -> String {
     }
 }
 
-/// Time since the start of the recording.
+/// Time since the start of the recording, s. If the time is only known to be in a range, `≤` and the end of the range.
 pub(super) fn moment(bound: Option<TimeBound>) -> String {
     match bound {
         None => String::new(),
@@ -40,35 +40,36 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
     }
 }
 
-/// Distinct attach points of a program; `beside_type` omits the kind before the colon if it equals the program's type, which the row shows.
-pub(super) fn attachments(program: &Program, beside_type: bool) -> String {
-    let prog_type = program.prog_type.filter(|_| beside_type).map(|it| it.to_string());
-    let without_type =
-        |attachment| prog_type.as_deref().and_then(|it| str::strip_prefix(attachment, it)?.strip_prefix(':'));
-    let mut places: Vec<(&str, usize)> = Vec::new();
+/// Distinct attach points of a program. `beside` is the program's type if the row shows the type: attach points of the same kind then lose the kind
+/// before their colon.
+pub(super) fn attachments(places: &[String], beside: Option<&str>) -> String {
+    let without_type = |attachment| beside.and_then(|it| str::strip_prefix(attachment, it)?.strip_prefix(':'));
+    let mut distinct: Vec<(&str, usize)> = Vec::new();
     let mut at: FxHashMap<&str, usize> = FxHashMap::default();
-    for attachment in program.attachments.iter().map(String::as_str) {
+    for attachment in places.iter().map(String::as_str) {
         let attachment = without_type(attachment).unwrap_or(attachment);
         let at = *at.entry(attachment).or_insert_with(|| {
-            places.push((attachment, 0));
-            places.len() - 1
+            distinct.push((attachment, 0));
+            distinct.len() - 1
         });
-        places[at].1 += 1;
+        distinct[at].1 += 1;
     }
-    let places = places.into_iter().map(|(place, times)| match times {
+    let places = distinct.into_iter().map(|(place, times)| match times {
         1 => place.to_owned(),
         _ => format!("{place} ×{times}"),
     });
     places.collect::<Vec<_>>().join(" ")
 }
 
-/// Holders of a program: processes, and the first pin with the number of other pins.
+/// Holders of a program: processes, and the first pin with the number of other pins. Programs of the recorder that no other process holds show
+/// `(bprec)`.
 pub(super) fn holders(program: &Program) -> String {
+    let recorder = (program.is_of_recorder() && program.owners.is_empty()).then(|| "(bprec)".to_owned());
     let owners = program.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid));
     let pin = program.pins.first().cloned();
     let more = program.pins.len().saturating_sub(1);
     let more = (more > 0).then(|| format!("+{more}"));
-    owners.chain(pin).chain(more).collect::<Vec<_>>().join(" ")
+    recorder.into_iter().chain(owners).chain(pin).chain(more).collect::<Vec<_>>().join(" ")
 }
 
 /// Time per run by run statistics.
@@ -83,7 +84,7 @@ pub(super) fn exact_columns(counting: &Counting) -> Vec<Column> {
     events.chain(tail.map(|(name, order)| Column::number(name).droppable(order))).collect()
 }
 
-/// A cell of [`exact_columns`].
+/// Cell number `at` of the columns of [`exact_columns`], the first `events` of which are events.
 pub(super) fn exact(exact: Option<&Exact>, events: usize, at: usize) -> String {
     let Some(exact) = exact else { return UNKNOWN.into() };
     match at.checked_sub(events) {
@@ -102,7 +103,7 @@ pub(super) fn event(event: &Event, exact: &Exact) -> String {
     }
 }
 
-/// Share of the time that a multiplexed event was counted.
+/// Share of the time in which a multiplexed event was counted, in brackets; empty if the event was counted all the time.
 pub(super) fn turns(event: &Event) -> String {
     match event.counted.value() {
         Some(event) if event.running < 1.0 => format!("[{:.0}%]", (event.running * 100.0).clamp(1.0, 99.0)),
@@ -124,7 +125,7 @@ pub(super) fn runs(source: CounterSource, exact: &Exact) -> String {
     if is_in_parts(source, exact) { estimated(exact.runs, None) } else { grouped(exact.runs) }
 }
 
-/// Time per counted run.
+/// Time per run. Run statistics that were on for a part of the time give the average of the runs in this part, without an estimate mark.
 pub(super) fn time_per_run(source: CounterSource, exact: &Exact) -> String {
     match exact.time.value().filter(|_| is_in_parts(source, exact)) {
         Some(time) => decimal(time.value),
@@ -148,7 +149,7 @@ fn value(per_run: &PerRun, is_estimate: bool) -> String {
     }
 }
 
-/// Number of measured runs.
+/// Measured runs in words: `all`, `none`, `all but 12`, `1 in 100`.
 pub(super) fn measured(exact: &Exact) -> String {
     let unmeasured = exact.runs.saturating_sub(exact.measured);
     match exact.measured {

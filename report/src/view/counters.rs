@@ -28,7 +28,7 @@ pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
         view.push(Block::Table(fields.sheet(&of(&report.rows), &totals)));
     }
     if view.0.is_empty() {
-        let text = "this recording, or this part of it, has no counters between two snapshots";
+        let text = "this recording, or the selected part of it, has no two snapshots of counters";
         view.push(Block::Fact(text.to_owned()));
     }
     let legend = (!report.totals.is_empty()).then(|| LEGEND.to_owned());
@@ -38,9 +38,10 @@ pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
 }
 
 /// Legend of the cells.
-const LEGEND: &str = "TIME: s since the start, the total below the line; n/a!: impossible, see the notes";
+const LEGEND: &str = "TIME: seconds since the start, with the total in the last row; n/a!: the counts are impossible (see \
+                      the notes)";
 
-/// A counter column, whose values may be contradictory.
+/// A counter column; `n/a!` in rows whose counts contradict each other.
 fn cell<'v>(column: Column, cell: impl Fn(&CounterRow, &CounterTotals) -> String + 'v) -> LineColumn<'v, CounterRow> {
     LineColumn::text(column, move |row: &CounterRow| match row.counts.value() {
         Some(counts) => cell(row, counts),

@@ -1,6 +1,7 @@
 //! Comparison of recordings: a table for people, CSV lines for programs.
 
 use super::blocks::{Block, View, note};
+use super::cells::attachments;
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
@@ -51,7 +52,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
     let mut columns = vec![Column::text("PROGRAM").always().cut_to(16)];
     let mut add = |names: [String; 4], order: u8| {
         let [base, new, change, interval] = names;
-        // More runs are neither better nor worse.
+        // A change of the number of runs has no tone: more runs are neither better nor worse.
         let tone = if change == RUNS_CHANGE { |_: &str| None } else { change_tone };
         columns.push(Column::number(base).droppable(order));
         columns.push(Column::number(new).droppable(order));
@@ -66,7 +67,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
         add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
         add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
     }
-    // Run statistics measure time per run better than samples do.
+    // For time, the columns NS/RUN of run statistics are enough: they are better than a time per run from samples.
     if !is_time {
         add(columns_of(&per_run, &format!("NEW {per_run}"), "Δ/RUN"), 6);
     }
@@ -79,7 +80,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
             |metric, event: Option<&str>| metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
         let mut cells = Vec::new();
         let of_cost = find(DiffMetric::Cost, name);
-        // Share and cost of a clock change in proportion.
+        // For a clock, the values are shares of the machine and the change is that of the cost: both change in proportion.
         let values = if is_time { find(DiffMetric::Share, name) } else { of_cost };
         let decimals = if is_time { Some(2) } else { None };
         cells.extend(four(values, of_cost, decimals));
@@ -98,7 +99,8 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
         let mut line = vec![label(program)];
         line.extend(shown_as(&program.metrics));
         line.push(program.status.name().to_owned());
-        line.extend([program.prog_type.clone(), program.attached.join(" "), program.owners.join(" ")]);
+        let attached = attachments(&program.attached, Some(&program.prog_type));
+        line.extend([program.prog_type.clone(), attached, program.owners.join(" ")]);
         line
     };
     let mut lines: Vec<Vec<String>> = diff.programs.iter().map(line).collect();
@@ -173,7 +175,7 @@ fn changed(change: &Change) -> String {
 
 /// A percentage with its sign.
 pub(super) fn signed(percent: f64) -> String {
-    // Numbers that round to nothing have no sign.
+    // A number that rounds to zero has the sign `+`, never `-`.
     let text = format!("{percent:+.1}");
     if text == "-0.0" { "+0.0".to_owned() } else { text }
 }

@@ -27,12 +27,12 @@ pub(super) fn lines(diff: &Diff) -> [String; 3] {
     let or_none = |text: String, none: &str| if text.is_empty() { none.to_owned() } else { text };
     [
         format!("all BPF: {}{}", total(diff), conditions(diff)),
-        format!("more expensive: {}", or_none(named(1.0), "no program is shown to be")),
-        or_none(rest.join("; "), "cheaper: no program is shown to be; no program is new or gone"),
+        format!("more expensive: {}", or_none(named(1.0), "no program beyond chance")),
+        or_none(rest.join("; "), "cheaper: no program beyond chance; no program was added or removed"),
     ]
 }
 
-/// The change of a program that chance does not explain: of its time per run, or else of its cost; in per cent.
+/// Significant change of a program, in per cent, with its metric: of the time per run, or of the cost if the time per run has no such change.
 fn shown_change(program: &ProgramDiff) -> Option<(&ProgramDiff, &MetricDiff, f64)> {
     [DiffMetric::TimePerRun, DiffMetric::Cost].into_iter().find_map(|wanted| {
         program.metrics.iter().filter(|metric| metric.metric == wanted).find_map(|metric| {
@@ -52,7 +52,7 @@ fn change_of(program: &ProgramDiff, metric: &MetricDiff, percent: f64) -> String
     }
 }
 
-/// Share of the machine before and after, or cost where the event is no clock, with the interval of the change.
+/// Share of the machine before and after, or cost if the event is no clock, with the change and its confidence interval.
 fn total(diff: &Diff) -> String {
     let find = |wanted| diff.total.iter().find(|metric| metric.metric == wanted);
     let value = |metric: &MetricDiff| Some((metric.base.estimate.value()?.value, metric.new.estimate.value()?.value));
@@ -60,7 +60,7 @@ fn total(diff: &Diff) -> String {
     let share = find(DiffMetric::Share).and_then(value);
     let values = match (share, cost.and_then(value)) {
         (Some((base, new)), _) => format!("{} -> {} % of the machine", fixed(base, 2), fixed(new, 2)),
-        (None, Some((base, new))) => format!("{} -> {} a second and CPU", decimal(base), decimal(new)),
+        (None, Some((base, new))) => format!("{} -> {} per second and CPU", decimal(base), decimal(new)),
         (None, None) => return "unknown on one side".to_owned(),
     };
     let Some(Change { percent: Some(percent), from_percent, to_percent, significant, .. }) =

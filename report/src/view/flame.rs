@@ -2,7 +2,8 @@
 
 use super::listing::{FlameBox, Listing, ListingRow};
 use crate::model::text::{counted, fit, printable};
-use crate::model::{Stack, StackTree, Stacks};
+use crate::model::{Count, FrameKind, Stack, StackTree, Stacks};
+use std::collections::BTreeMap;
 
 /// Limit on boxes, more than a screen holds.
 const MAX_NODES: usize = 4_000;
@@ -25,6 +26,19 @@ impl Stacks {
         Listing { above: vec![printable(&above).into_owned()], rows, ..Listing::default() }
     }
 
+    /// Removes the frames of tasks and of user space, and merges stacks that are then equal: a program has one graph for all tasks that run it.
+    pub fn in_kernel(self) -> Stacks {
+        let is_outside =
+            |frame: &&u32| matches!(self.frames[**frame as usize].kind, FrameKind::Task | FrameKind::User { .. });
+        let mut merged: BTreeMap<&[u32], Count> = BTreeMap::new();
+        for stack in &self.stacks {
+            let outside = stack.frames.iter().take_while(is_outside).count();
+            merged.entry(&stack.frames[outside..]).or_default().merge(stack.count);
+        }
+        let stacks = merged.into_iter().map(|(frames, count)| Stack { frames: frames.to_vec(), count }).collect();
+        Stacks { stacks, ..self }
+    }
+
     /// Stacks that begin with these frames.
     fn below(&self, frames: &[String]) -> Stacks {
         let frame = |at: u32| self.frames.get(at as usize).map(|frame| frame.label());
@@ -43,7 +57,7 @@ fn rows(stacks: &Stacks, tree: &StackTree, width: usize, all: u64) -> Vec<Listin
     let inclusive = tree.inclusive();
     let Some(total) = inclusive.first().copied().filter(|total| *total > 0) else { return Vec::new() };
     let column = |weight: u64| (u128::from(weight) * width as u128 / u128::from(total)) as usize;
-    // By node: depth, and the weight offset of the next child.
+    // For each node: row of its children, and weight at which the next child begins.
     let mut places: Vec<(usize, u64)> = vec![(0, 0)];
     let mut rows: Vec<ListingRow> = Vec::new();
     for (at, weight) in inclusive.iter().copied().enumerate().skip(1) {
@@ -73,21 +87,25 @@ fn rows(stacks: &Stacks, tree: &StackTree, width: usize, all: u64) -> Vec<Listin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Count, Frame, FrameKind, Unit};
+    use crate::model::{Frame, Unit};
 
-    /// Ten samples on twenty columns: two columns each.
+    fn stack(frames: &[u32], samples: u64) -> Stack {
+        Stack { frames: frames.to_vec(), count: Count { samples, weight: samples } }
+    }
+
+    /// Stacks with ten samples in all.
+    fn ten(frames: Vec<Frame>, stacks: Vec<Stack>) -> Stacks {
+        Stacks { event: "e".to_owned(), unit: Unit::Events, total: Count { samples: 10, weight: 10 }, frames, stacks }
+    }
+
+    /// Ten samples on twenty columns: two columns per sample.
     #[test]
     fn boxes_are_as_wide_as_their_part() {
         let frame = |name: &str| Frame { name: name.to_owned(), kind: FrameKind::Kernel, source: None };
-        let stack =
-            |frames: &[u32], samples| Stack { frames: frames.to_vec(), count: Count { samples, weight: samples } };
-        let stacks = Stacks {
-            event: "e".to_owned(),
-            unit: Unit::Events,
-            total: Count { samples: 10, weight: 10 },
-            frames: ["task", "left", "right\u{1b}", "other"].map(frame).to_vec(),
-            stacks: vec![stack(&[0, 1], 3), stack(&[0, 2], 4), stack(&[3], 3)],
-        };
+        let stacks = ten(
+            ["task", "left", "right\u{1b}", "other"].map(frame).to_vec(),
+            vec![stack(&[0, 1], 3), stack(&[0, 2], 4), stack(&[3], 3)],
+        );
         let texts = |listing: &Listing| -> Vec<String> { listing.rows.iter().map(|row| row.text.clone()).collect() };
         let all = stacks.flame_listing(20, &[]);
         // Seven of ten samples are 14 columns, three are 6, four are 8.
@@ -100,5 +118,21 @@ mod tests {
         assert_eq!(below.above, ["e · 7 of 10 samples below task"]);
         assert_eq!(below.rows[1].boxes[0].text, "left · 30.00 %");
         assert!(stacks.flame_listing(20, &["other".to_owned(), "left".to_owned()]).rows.is_empty());
+    }
+
+    /// A hook that two tasks run is one box, with the samples of both.
+    #[test]
+    fn tasks_share_the_frames_of_the_kernel() {
+        let kinds =
+            [FrameKind::Task, FrameKind::Task, FrameKind::User { file: None }, FrameKind::Kernel, FrameKind::Kernel];
+        let frames = kinds.into_iter().zip(["a", "b", "main", "hook", "helper"]);
+        let stacks = ten(
+            frames.map(|(kind, name)| Frame { name: name.to_owned(), kind, source: None }).collect(),
+            vec![stack(&[0, 2, 3], 3), stack(&[0, 2, 3, 4], 2), stack(&[1, 3, 4], 5)],
+        );
+        let listing = stacks.in_kernel().flame_listing(20, &[]);
+        let rows: Vec<&str> = listing.rows.iter().map(|row| row.text.as_str()).collect();
+        assert_eq!(rows, ["|hook               ", "|helper       "]);
+        assert_eq!(listing.rows[1].boxes[0].text, "helper · 70.00 %");
     }
 }

@@ -22,9 +22,9 @@ pub(super) struct Column {
     cut_to: Option<usize>,
     /// Part of a cell that is cut: middle or end.
     cut: Cut,
-    /// True to show the column without content.
+    /// True to show the column even without content.
     always: bool,
-    /// Text of cells without content, beside empty ones and `n/a`.
+    /// Text that counts as no content, as empty cells and `n/a` do.
     nothing: &'static str,
     /// Tone of a cell, from its text.
     tone: fn(&str) -> Option<Tone>,
@@ -84,7 +84,7 @@ impl Column {
         Column { always: true, ..self }
     }
 
-    /// Sets the text of cells without content.
+    /// Sets a text that counts as no content, such as `0.00`.
     pub(super) fn nothing(self, nothing: &'static str) -> Column {
         Column { nothing, ..self }
     }
@@ -130,7 +130,8 @@ impl Column {
         self.cut_to.map(|least| least.max(width_of(&self.name)))
     }
 
-    /// Width that a text column may take of a line: a third for names that always stay, otherwise an eighth; columns cut at the end take the rest.
+    /// Limit on the width of a text column in a line that is too short for the table: a third of the line for columns that always stay, an eighth for
+    /// others. Columns that are cut at the end first get their least width, and then the rest of the line.
     fn share_of(&self, line: usize) -> Option<usize> {
         let share = match (self.cut, self.drop_order) {
             (Cut::End, _) => 0,
@@ -153,7 +154,7 @@ pub(super) const GAP: usize = 2;
 pub(super) struct Grid {
     columns: Vec<Column>,
     widths: Vec<usize>,
-    /// True by column with content.
+    /// For each column, true if it is always shown or if a cell has content.
     kept: Vec<bool>,
 }
 
@@ -202,7 +203,7 @@ impl Grid {
             // Text columns that stay are narrowed before a number column is dropped.
             let room = |at: &usize| Some(widths[*at]?.saturating_sub(columns[*at].least_width()?));
             let widest = (0..columns.len()).filter(|at| room(at).is_some_and(|room| room > 0));
-            // Numbers are never cut: a part would read as another number.
+            // A column of numbers is dropped, never cut: a part of a number would read as another number.
             let last_number = (1..columns.len()).filter(shown).rfind(|at| columns[*at].align == Align::Right);
             if let Some(at) = first {
                 (widths[at], is_whole) = (None, false);
@@ -294,7 +295,7 @@ impl Sheet {
         (layout.header().text, lines(&self.rows), lines(&self.totals))
     }
 
-    /// Sheet with exactly these columns, in this order, even without content; or the unknown name.
+    /// Sheet with exactly these columns, in this order, even without content; fails with the first unknown name.
     pub(super) fn with_columns(self, names: &[String]) -> Result<Sheet, &str> {
         let chosen = self.positions(names)?;
         let pick = |row: &Vec<String>| chosen.iter().map(|at| row[*at].clone()).collect::<Vec<_>>();
@@ -305,7 +306,7 @@ impl Sheet {
         })
     }
 
-    /// Sheet that always shows these columns; or the unknown name.
+    /// Sheet that always shows these columns; fails with the first unknown name.
     pub(super) fn keeping(mut self, names: &[String]) -> Result<Sheet, &str> {
         for at in self.positions(names)? {
             self.columns[at] = self.columns[at].clone().always().droppable(0);
@@ -321,7 +322,7 @@ impl Sheet {
         names.iter().map(position).collect()
     }
 
-    /// Removes the columns that are not in `kept`.
+    /// Removes the columns that are false in `kept`.
     fn retain(&mut self, kept: &[bool]) {
         let keep = |row: &mut Vec<String>| {
             let mut kept = kept.iter();

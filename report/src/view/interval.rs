@@ -30,7 +30,7 @@ pub(super) fn totals(interval: &Interval, width: usize) -> Vec<String> {
         }
     }
     parts.extend(interval.counting_percent.map(|percent| format!("counting runs: ≈{} %", fixed(percent, 2))));
-    parts.extend(interval.own_cpu_percent.map(|percent| format!("watching: {} % of a CPU", fixed(percent, 2))));
+    parts.extend(interval.own_cpu_percent.map(|percent| format!("bprec itself: {} % of a CPU", fixed(percent, 2))));
     let mut lines: Vec<String> = Vec::new();
     for part in parts {
         match lines.last_mut() {

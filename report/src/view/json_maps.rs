@@ -1,5 +1,6 @@
 //! Maps as a JSON document.
 
+use super::c_types::{self, type_name};
 use super::json;
 use crate::model::Header;
 use crate::query::maps::{EntryValue, Map, MapEntry, MapsReport, StackTraceFrame};
@@ -118,10 +119,10 @@ impl<T: Serialize> Serialize for OneLine<T> {
 fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument<'d> {
     let about = map.about;
     let types = map.types.as_ref();
-    let named = |id: u32| types.filter(|_| id != 0).map(|types| types.btf.type_name(id));
+    let named = |id: u32| types.filter(|_| id != 0).map(|types| type_name(types.btf, id));
     let mut definitions: Vec<String> = Vec::new();
     for id in types.into_iter().flat_map(|types| [types.key, types.value]).filter(|id| *id != 0) {
-        let new = types.map(|types| types.btf.definitions(id)).unwrap_or_default();
+        let new = types.map(|types| c_types::definitions(types.btf, id)).unwrap_or_default();
         definitions.extend(new.into_iter().filter(|new| !definitions.contains(new)).collect::<Vec<_>>());
     }
     MapDocument {
@@ -263,7 +264,7 @@ fn flatten<'v>(it: &'v Value<'v>, named: &mut Vec<(&'v [u8], &'v Value<'v>)>) {
     for (name, value) in members {
         match name {
             Some(name) => named.push((name, value)),
-            // Unnamed bit fields are padding.
+            // An unnamed member that is no struct or union is a bit field for padding, and adds nothing.
             None => flatten(value, named),
         }
     }

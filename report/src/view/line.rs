@@ -5,15 +5,15 @@ use crate::options::Tone;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Tone of a share by perf's thresholds: red from 5 %, green from 0.5 %.
+/// Tone of a share by perf's thresholds: red from 5 %, yellow from 0.5 %. perf's green for smaller shares is left out: it would praise a cost.
 pub(super) fn share_tone(cell: &str) -> Option<Tone> {
     // Signs of estimates and sums precede the number.
     let number = cell.trim_start_matches(|c: char| !c.is_ascii_digit());
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     match whole {
         "" => None,
-        "0" => (decimals >= "5").then_some(Tone::Green),
-        "1" | "2" | "3" | "4" => Some(Tone::Green),
+        "0" => (decimals >= "5").then_some(Tone::Yellow),
+        "1" | "2" | "3" | "4" => Some(Tone::Yellow),
         _ => Some(Tone::Red),
     }
 }
@@ -96,8 +96,8 @@ mod tests {
     fn shares_have_perfs_limits() {
         for (cell, tone) in [
             ("0.49", None),
-            ("0.50", Some(Tone::Green)),
-            ("≈4.99", Some(Tone::Green)),
+            ("0.50", Some(Tone::Yellow)),
+            ("≈4.99", Some(Tone::Yellow)),
             ("≥5.00", Some(Tone::Red)),
             ("12.34", Some(Tone::Red)),
             ("1,200.00", Some(Tone::Red)),

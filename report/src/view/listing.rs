@@ -20,7 +20,7 @@ pub struct Listing {
     pub rows: Vec<ListingRow>,
     /// The sums below the rows.
     pub totals: Vec<String>,
-    /// Notes beside the numbers.
+    /// Notes about the numbers.
     pub notes: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct ListingRow {
     pub boxes: Vec<FlameBox>,
 }
 
-/// A box of a flame graph: a frame and its callers.
+/// A box of a flame graph: a frame with the same callers in all of its samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlameBox {
     /// Columns of the row that the box covers.

@@ -1,5 +1,6 @@
 //! Maps as text: a few lines about each, and one line per entry.
 
+use super::c_types::definitions;
 use super::line::TonedLine;
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, grouped, seconds};
@@ -26,7 +27,7 @@ pub(crate) fn write(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result
 }
 
 fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
-    let Some(about) = map.about else { return writeln!(out, "  the recording only has its id") };
+    let Some(about) = map.about else { return writeln!(out, "  the recording has only the map's id") };
     let memory = about.memlock_bytes.map_or_else(|| UNKNOWN.to_owned(), grouped);
     let map_type = map.map_type().map(|it| it.to_string()).unwrap_or_default();
     let (key_bytes, value_bytes) = (grouped(about.key_bytes.into()), grouped(about.value_bytes.into()));
@@ -63,7 +64,7 @@ fn types(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
         if id == 0 {
             continue;
         }
-        for (n, definition) in types.btf.definitions(id).iter().enumerate() {
+        for (n, definition) in definitions(types.btf, id).iter().enumerate() {
             writeln!(out, "  {}  {}", if n == 0 { what } else { "     " }, definition)?;
         }
     }
@@ -119,7 +120,7 @@ fn frame(frame: &StackTraceFrame) -> String {
     match frame {
         StackTraceFrame::Address { addr, symbol: None } => format!("{addr:#x}"),
         StackTraceFrame::Address { addr, symbol: Some((symbol, offset)) } => {
-            // The module stands behind the name of its function.
+            // `symbol` is the name of a function, followed by its module if it is in one.
             let (function, module) = symbol.split_once(' ').unwrap_or((symbol, ""));
             let module = if module.is_empty() { String::new() } else { format!(" {module}") };
             format!("{addr:#x} {function}+{offset:#x}{module}")

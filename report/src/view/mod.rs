@@ -5,13 +5,17 @@
 
 mod advice;
 mod annotation;
+mod ascii;
+mod bill;
 mod blocks;
 mod by_prog;
+mod c_types;
 mod cells;
 mod columns;
 mod counters;
 mod diff;
 mod diff_short;
+mod first_screen;
 mod flame;
 mod grid;
 mod html;
@@ -27,7 +31,11 @@ mod payers;
 mod screen;
 mod stat;
 mod tree;
+#[cfg(feature = "tui")]
+pub mod tui;
 
+pub use ascii::to_ascii;
+pub use first_screen::{CostPart, FirstScreen, Flag, HotLine, MachinePart, ScreenRow, Trust};
 pub use html::{PageTable, TablesPage};
 pub(crate) use json_maps::write as write_maps_json;
 pub use listing::{Detail, FlameBox, Listing, ListingRow};
@@ -35,7 +43,8 @@ pub use stat::{StatFormat, StatWriter};
 
 use crate::Result;
 use crate::model::{
-    Advice, Annotation, CountersReport, Diff, Header, Interval, LinesReport, OverTime, Page, Payers, Report, Trees,
+    Advice, Annotation, Bill, CountersReport, Diff, Header, Interval, LinesReport, OverTime, Page, Payers, Report,
+    Trees,
 };
 use crate::options::{Paint, TableStyle, TextStyle};
 use crate::query::maps::MapsReport;
@@ -121,6 +130,31 @@ impl Interval {
         Ok(interval::view(self, width).write(&mut Screen::painted(out, paint), width)?)
     }
 
+    /// Writes Markdown with all columns that have content.
+    ///
+    /// # Errors
+    /// Fails if the output cannot be written.
+    pub fn write_markdown(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(interval::view(self, UNBOUNDED).write_markdown(&mut Screen::new(out))?)
+    }
+
+    /// Writes the rows of the report as CSV, each after the start and end of the interval; if `is_first`, below the column names.
+    ///
+    /// # Errors
+    /// Fails if the output cannot be written.
+    pub fn write_csv(&self, is_first: bool, out: &mut dyn Write) -> Result<()> {
+        let mut text = Vec::new();
+        self.report.write_csv(&mut text)?;
+        for (at, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate().skip(usize::from(!is_first)) {
+            match at {
+                0 => out.write_all(b"from_ns,to_ns,")?,
+                _ => write!(out, "{},{},", self.from_ns, self.to_ns)?,
+            }
+            out.write_all(line)?;
+        }
+        Ok(())
+    }
+
     /// Writes a JSON document on one line; `docs/top.md` describes the members.
     ///
     /// # Errors
@@ -131,7 +165,7 @@ impl Interval {
 }
 
 impl Diff {
-    /// Writes all of it in three lines: the cost of all BPF, programs that are shown to be more expensive, and the others that changed.
+    /// Writes the comparison in three lines: the cost of all BPF, programs that are more expensive beyond chance, and other changes.
     ///
     /// # Errors
     /// Fails if `out` cannot be written.
@@ -170,11 +204,13 @@ documents! {
     Report: |it, width: usize| by_prog::view(it, &TableStyle::new(width), None), by_prog::csv;
     /// Rows of CSV: targets per interval, then targets over the whole time.
     CountersReport: shown(counters::view), counters::csv;
-    /// A row of bars for each program. Rows of CSV: intervals in which a program has samples.
+    /// A row of bars for each program. Rows of CSV: intervals in which a program has samples or ran, and intervals of all programs together.
     OverTime: shown(over_time::view), over_time::csv;
     /// Two tables per event: payers, and the cost of each program to each payer. Rows of CSV: payers, and programs by payer.
     Payers: shown(payers::view), payers::csv;
-    /// A table per event. Rows of CSV: numbers of programs, and conditions.
+    /// A table of owners per event and, if an owner was asked for, of the owner's programs. Rows of CSV: owners, and programs.
+    Bill: shown(bill::view), bill::csv;
+    /// A table per event. Rows of CSV: metrics of programs and of all BPF, and conditions.
     Diff: shown(diff::view), diff::csv;
     /// A paragraph per finding. Rows of CSV: findings.
     Advice: shown(advice::view), advice::csv;

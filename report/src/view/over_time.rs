@@ -11,9 +11,9 @@ use crate::model::{Count, EventOverTime, IntervalCounted, OverTime, RowOverTime}
 use std::collections::BTreeMap;
 use std::io;
 
-const ESTIMATE: &str = "≈: runs are read at snapshots, and taken as even between two of them";
+const ESTIMATE: &str = "≈: runs are read at snapshots and spread evenly between two snapshots";
 
-/// A line of the table: cells, and the source of the bars.
+/// A line of the table: cells, and the values of the bars as (interval number, height).
 struct BarsRow {
     cells: Vec<String>,
     heights: Vec<(u64, u64)>,
@@ -47,14 +47,15 @@ fn blocks(report: &OverTime, event: &EventOverTime, width: usize) -> [Block<'sta
     let has_estimates = event.rows.iter().filter_map(|row| row.counted.value()).any(|counted| counted.is_estimate);
     let notes = has_estimates.then(|| ESTIMATE.to_owned()).into_iter().collect();
     [
-        Block::Fact(format!("{} · {} a bar", event.name, scale.bar_length())),
+        Block::Fact(format!("{} · {} per bar", event.name, scale.bar_length())),
         Block::Table(sheet),
         Block::Notes(Legend::default(), notes),
         Block::Gap,
     ]
 }
 
-/// Bars that fit beside a table: half of the width if there are enough intervals, or the space that the columns leave.
+/// Number of bars beside a table. Columns are dropped or cut until half of the width is free, or one column per interval if that is less; the bars
+/// get all the space that the columns leave.
 fn bars_beside(sheet: &Sheet, event: &EventOverTime, width: usize) -> usize {
     let wanted = (width / 2).min(usize::try_from(intervals(event)).unwrap_or(usize::MAX));
     fitting_bars(width.saturating_sub(sheet.width(width - wanted) + GAP))

@@ -2,7 +2,7 @@
 
 use super::blocks::{Block, View};
 use super::by_prog::measured;
-use super::cells::{of_machine, percent};
+use super::cells::{estimate, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
@@ -12,9 +12,10 @@ use crate::options::Payer;
 use std::borrow::Cow;
 use std::io;
 
-/// Legend: reference of the shares.
-pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of all samples of the payer; %BPF: of all BPF; %MACHINE: of all CPUs' time; \
-    %ROW IN IRQ: part of the row's samples that an interrupt caused, not the task";
+/// Legend of the shares, with the base of each.
+pub(super) const LEGEND: &str = "shares: %PROGRAM of the program's cost; %PAYER of all samples of the payer; %BPF of the \
+                                 cost of all BPF programs; %MACHINE of all CPUs' time; %ROW IN IRQ is the part of the row's \
+                                 samples that an interrupt caused, not the task";
 
 pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     let mut view = View::default();
@@ -44,6 +45,8 @@ pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
 struct PayerLine<'r> {
     event: &'r str,
     is_scaled: bool,
+    /// True if the count has an estimated part.
+    is_estimate: bool,
     kind: &'static str,
     id: Option<u32>,
     program: Cow<'r, str>,
@@ -95,6 +98,11 @@ impl<'r> PayerLine<'r> {
         self.all.is_none()
     }
 
+    /// Cell of a share of the line; `≈` if the line's count is an estimate. 100 % has no mark: all of an estimated sum is exactly all of it.
+    fn share(&self, share: Option<f64>) -> String {
+        if self.is_estimate && share != Some(100.0) { estimate(share) } else { percent(share) }
+    }
+
     fn unless_sum(&self, cell: String) -> String {
         if self.is_sum() { String::new() } else { cell }
     }
@@ -113,6 +121,7 @@ fn pair_lines(event: &EventPayers) -> impl Iterator<Item = PayerLine<'_>> {
             program: row.name.as_str().into(),
             is_repeated: last.replace(program) == Some(program),
             count: row.count,
+            is_estimate: row.is_estimate,
             in_interrupts: row.in_interrupts.value().copied(),
             in_interrupts_percent: row.in_interrupts_percent,
             program_percent: row.program_percent,
@@ -194,17 +203,17 @@ fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>
         F::csv("payer_samples", |it| Some(it.all?.samples)),
         F::csv("payer_weight", |it| Some(it.all?.weight)),
         match (F::csv("program_percent", |it| it.program_percent), is_pairs) {
-            (field, true) => field.and_text(shares, |it| it.unless_sum(percent(it.program_percent))),
+            (field, true) => field.and_text(shares, |it| it.unless_sum(it.share(it.program_percent))),
             (field, false) => field,
         },
         F::csv("payer_percent", |it| it.payer_percent)
-            .and_text(Column::number("%PAYER").share().always(), |it| it.unless_sum(percent(it.payer_percent))),
+            .and_text(Column::number("%PAYER").share().always(), |it| it.unless_sum(it.share(it.payer_percent))),
         F::csv("bpf_percent", |it| it.bpf_percent)
-            .and_text(bpf, |it| percent(it.bpf_percent))
+            .and_text(bpf, |it| it.share(it.bpf_percent))
             .ahead(usize::from(!is_pairs)),
         F::csv("machine_percent", |it| it.machine_percent)
             .and_text(Column::number("%MACHINE").share().droppable(2), |it| {
-                of_machine(it.machine_percent, it.is_scaled)
+                of_machine(it.machine_percent, it.is_scaled || it.is_estimate)
             }),
         F::text(Column::number("%ROW IN IRQ").droppable(1).nothing("0.0"), |it| {
             it.unless_sum(it.in_interrupts_percent.map_or_else(|| UNKNOWN.into(), |percent| fixed(percent, 1)))

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Arguments};
 use std::io::{self, Write};
 
-/// Accepts whole lines only.
+/// Writer that accepts whole lines only.
 pub(super) struct Screen<'o> {
     out: &'o mut dyn Write,
     paint: Paint,

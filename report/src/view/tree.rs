@@ -11,12 +11,13 @@ use crate::model::{Count, EventTrees, NodeKind, OtherProgram, ProgramName, Tree,
 use std::io;
 
 /// Legend of the columns.
-const LEGEND: &str = "SAMPLES and %PROGRAM: in it and in what it called; SELF %PROGRAM: in itself alone; both of what is charged to the program";
+const LEGEND: &str = "SAMPLES and %PROGRAM: of the line and the code that it called; SELF %PROGRAM: of the line alone; both are parts of the program's cost";
 /// Legend of programs that ran inside others.
-const LEGEND_INSIDE: &str =
-    "%TOTAL: the same with other programs that ran there (→), of the program's TOTAL; those have trees of their own";
+const LEGEND_INSIDE: &str = "%TOTAL: as %PROGRAM, but of the program's TOTAL, and including other programs that ran there \
+                             (→), which have trees of their own";
 /// Legend of tail-call chains.
-const LEGEND_CHAIN: &str = "chain: what is charged to a program and to those that its tail calls led to; ←: from where tail calls led to a program";
+const LEGEND_CHAIN: &str =
+    "chain: cost of a program and of the programs that it tail-calls; ←: the program that tail-calls this one";
 
 /// Limit on programs that the line of a chain names.
 const NAMED_IN_CHAIN: usize = 4;
@@ -55,11 +56,11 @@ struct TreeLine<'r> {
     total_percent: Option<f64>,
     /// Text in tables; empty for lines that only CSV has.
     text: String,
-    /// Share of the cost of all BPF, in lines that show this share.
+    /// Share of the cost of all BPF; `None` for lines without this share, `Some(None)` if the share is unknown.
     bpf_percent: Option<Option<f64>>,
     /// True for a node whose cost is charged to the program.
     is_charged: bool,
-    /// True for a node with other programs inside.
+    /// True for the nodes of a tree whose total includes other programs: only these nodes show a share of the total.
     is_shared: bool,
 }
 
@@ -106,7 +107,7 @@ fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<TreeLine<'r>> {
         lines.extend(chain.reached.iter().map(|it| line("reached", 2, &it.program.name, it.count, String::new())));
     }
     lines.extend(tree.tail_called_from.iter().map(|from| {
-        let origin = from.program.as_ref().map_or_else(|| "no telling where".to_owned(), with_id);
+        let origin = from.program.as_ref().map_or_else(|| "an unknown program".to_owned(), with_id);
         let name = from.program.as_ref().map_or("", |program| &program.name);
         line("tail_called_from", 1, name, from.count, format!("  ← run by tail calls from {origin}"))
     }));

@@ -1,4 +1,4 @@
-//! Records.
+//! Records of a recording, with planted words as their texts.
 
 use bprec_format::bprec::sampler::{self, Parts, Registers};
 use bprec_format::records::user::{
@@ -33,7 +33,7 @@ impl Records<'_> {
         payload.encode(LITTLE, &mut self.bytes).unwrap();
     }
 
-    /// A sample of an event, with what follows its period.
+    /// Appends a sample of an event; `fill` writes the fields after the period.
     fn sample(&mut self, event: usize, fill: impl FnOnce(&mut Writer<'_>)) {
         let Event { attr, .. } = &self.events[event];
         let layout = SampleLayout::new(&attr.attr, LITTLE);
@@ -52,7 +52,7 @@ impl Records<'_> {
         });
     }
 
-    /// Records of this type, with words where it has texts. False where it has none.
+    /// Appends records of this type, with words as texts. Returns false if the type has no texts.
     pub(crate) fn plant(&mut self, kind: RecordType, p: &mut Planted) -> bool {
         match kind {
             RecordType::MMAP => {
@@ -188,9 +188,9 @@ impl Records<'_> {
                 let [program, name, value] = ["metadata"; 3].map(|place| p.secret(place).into_bytes());
                 self.user(&UserPayload::BpfMetadata(BpfMetadata { prog_name: program, entries: vec![(name, value)] }));
             }
-            // Records that a stream has in place of the sections of a file: `stream` writes them.
+            // A stream has these records instead of the sections of a file; `stream` writes them.
             RecordType::HEADER_ATTR | RecordType::HEADER_TRACING_DATA | RecordType::HEADER_FEATURE => return false,
-            // Numbers, and records in other clothes.
+            // Records that contain only numbers, and records that contain other records.
             RecordType::LOST
             | RecordType::EXIT
             | RecordType::THROTTLE
@@ -217,7 +217,7 @@ impl Records<'_> {
             | RecordType::COMPRESSED2
             | RecordType::SCHEDSTAT_CPU
             | RecordType::SCHEDSTAT_DOMAIN => return false,
-            kind => panic!("plant a word in {kind}"),
+            kind => panic!("the test plants no word in records of type {kind}; add one"),
         }
         true
     }

@@ -1,4 +1,4 @@
-//! Sections of the header of a file.
+//! Sections of the header of a file, with planted words as their texts.
 
 use bprec_format::bpf::btf;
 use bprec_format::bpf::prog_info::{self, Array, DEFAULT_INFO_LEN, ProgInfoBuf};
@@ -14,7 +14,7 @@ use bprec_format::{EventAttr, Writer, misc};
 
 use super::{CODE, Event, LITTLE, LOAD_TIME_NS, PROG_ID, Planted};
 
-/// Header of a file, section by section.
+/// Builds one header section of a file; `None` if the section has no texts.
 pub(crate) fn section(feature: Feature, events: &[Event], p: &mut Planted) -> Option<Vec<u8>> {
     let machine = |p: &mut Planted| p.kept("the processor, memory and topology");
     Some(match feature {
@@ -135,7 +135,7 @@ pub(crate) fn section(feature: Feature, events: &[Event], p: &mut Planted) -> Op
             btf::write_section(&mut section, LITTLE, &[(1, &types(p)[..])]);
             section
         }
-        // Numbers, and flags.
+        // Sections with only numbers and flags.
         Feature::NRCPUS
         | Feature::TOTAL_MEM
         | Feature::BRANCH_STACK
@@ -149,7 +149,7 @@ pub(crate) fn section(feature: Feature, events: &[Event], p: &mut Planted) -> Op
         | Feature::CLOCK_DATA
         | Feature::E_MACHINE
         | Feature::CLN_SIZE => return None,
-        feature => panic!("plant a word in {feature}"),
+        feature => panic!("the test plants no word in feature {feature}; add one"),
     })
 }
 
@@ -159,7 +159,7 @@ fn attr_bytes(event: &Event) -> Vec<u8> {
     bytes
 }
 
-/// Places in the strings of the types: file and text of a line.
+/// Offsets in the strings of the types: file and text of a line.
 const FILE_AT: u32 = 1;
 const LINE_AT: u32 = FILE_AT + 11;
 
@@ -185,7 +185,7 @@ fn program(p: &mut Planted) -> ProgInfoBuf {
     ProgInfoBuf { endian: LITTLE, info, arrays }
 }
 
-/// Types: a prototype, a function, and a struct with a member.
+/// Builds BTF types: a prototype, a function, and a struct with a member.
 fn types(p: &mut Planted) -> Vec<u8> {
     let mut strings = vec![0];
     let mut add = |text: String| {

@@ -1,18 +1,18 @@
-//! Payloads of the recorder's.
+//! Payloads of the recorder, with planted words as their texts.
 
 use bprec_format::bpf::names::{AttachType, LinkType};
 use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
     AbsentEvent, Attachment, ContentsEnd, CounterEvent, CounterEvents, CounterTier, CounterUnit, FileFunction,
-    FileFunctions, KernelSymbol, Map, MapContents, Missed, Owner, ProgArray, Program, ProgramCounters, ProgramRuns,
-    RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall, TargetCounters,
-    UserSymbols,
+    FileFunctions, KernelSymbol, Map, MapContents, Missed, Owner, PodContainer, ProgArray, Program, ProgramCounters,
+    ProgramRuns, RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall,
+    TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 
 use super::{KERNEL_FUNCTION, LOAD_TIME_NS, PROG_ID, Planted, TIME_NS};
 
-/// Payloads of every kind that has a text. Each struct is written out, so that a field that is new has to be filled here.
+/// Payloads of every kind that has a text. Each struct is written out, so a new field must be filled here.
 pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
     let p = planted;
     let mut states = vec![
@@ -136,6 +136,13 @@ pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
             bytes: p.secret("map contents").into(),
             end: Some(ContentsEnd { entries: 1, time_ns: 2, cut: p.secret("map contents") }),
         }),
+        State::PodContainers(vec![PodContainer {
+            id: p.secret("id of a container"),
+            pod_uid: p.secret("uid of a pod"),
+            namespace: p.secret("namespace of a pod"),
+            pod: p.secret("name of a pod"),
+            container: p.secret("name of a container"),
+        }]),
         State::StatsOff(StatsOff { time_ns: 1 << 40, reason: format!("/{}", p.secret("statistics off")) }),
         State::FileFunctions(FileFunctions {
             path: format!("/{}", p.secret("file of functions")).into(),
@@ -180,7 +187,7 @@ fn map(id: u32, name: &str) -> Map {
     }
 }
 
-/// Targets of every kind: as recorders write them, and as nobody does.
+/// Attachments of every kind, with targets in the form that recorders write, and with targets in other forms.
 fn attachments(p: &mut Planted) -> Vec<Attachment> {
     let mut found = Vec::new();
     let mut add = |kind: &str, target: String| {

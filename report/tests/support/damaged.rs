@@ -23,17 +23,17 @@ impl Numbers {
     }
 }
 
-/// Values that lengths and counts like to lie with.
+/// Typical wrong values for lengths and counts.
 const LIES: [u64; 12] =
     [0, 1, 7, 8, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 60, u64::MAX, u64::MAX - 7, i64::MIN as u64];
 
-/// Cuts, flips, splices, and has lengths lie.
+/// Damages bytes: cuts, flips and splices them, and writes wrong lengths.
 pub(crate) fn mutate(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
     if bytes.is_empty() {
         return;
     }
     for _ in 0..=numbers.below(4) {
-        // Half of the damage goes to the front, where header, attrs and the first records are.
+        // Half of the mutations are near the start, which holds header, attrs and the first records.
         let reach = if numbers.below(2) == 0 { bytes.len().min(1024) } else { bytes.len() };
         let at = numbers.below(reach);
         match numbers.below(5) {
@@ -59,10 +59,10 @@ pub(crate) fn mutate(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
     }
 }
 
-/// Recordings of up to this size: of larger ones fewer can be damaged in the same time.
+/// Limit on the size of recordings: with larger recordings, fewer could be tried in the same time.
 const INPUT_MAX_BYTES: usize = 100_000;
 
-/// Recordings with their names: those of the corpus, of guests and of the project, and what was a mistake once.
+/// Recordings with their names: those of the corpus, of guests and of the project, and inputs of former bugs.
 pub(crate) fn inputs() -> Vec<(String, Vec<u8>)> {
     let corpus = common::corpus_files().into_iter().map(|file| (file.name, file.bytes));
     let mut inputs: Vec<(String, Vec<u8>)> = corpus.chain(common::recordings()).chain(common::fixtures()).collect();

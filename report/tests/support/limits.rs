@@ -1,4 +1,4 @@
-//! The limits on what reading an input may take, for tests and for the fuzzers: memory by what is allocated, time by what the CPUs worked.
+//! The limits on memory and time for reading an input, for tests and for the fuzzers: allocated memory, and CPU time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Counts what is allocated.
+/// Counts allocated bytes.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it is; counting touches no memory of it.
+// SAFETY: every call is passed unchanged to the system's allocator; counting does not access its memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -27,7 +27,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(ptr, layout) }
     }
 
-    // The system's allocator moves large allocations by pages; the trait's default would have both at once.
+    // The system's allocator moves large allocations by pages; the trait's default would hold both copies at the same time.
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let now = NOW.fetch_add(new_size, Ordering::Relaxed) + new_size - layout.size();
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
@@ -40,15 +40,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Memory that reading takes beside the input: buffers, tables of names, the text of one record in hexadecimal.
+/// Limit on fixed memory for reading: buffers, tables of names, the text of one record in hexadecimal.
 const FIXED_BYTES: usize = 4 << 20;
-/// Memory for each byte of input.
+/// Limit on memory per byte of input.
 const BYTES_PER_BYTE: usize = 10;
 
-/// CPU time that reading takes however small the input is: all outputs, optimized a little and with checks, on a busy
-/// machine. Recordings that are damaged and fuzzed have less than 100 kB, and take some 10 ms.
+/// Limit on the fixed CPU time for reading: all outputs, with little optimization and with checks, on a busy
+/// machine. Damaged and fuzzed recordings have less than 100 kB, and take about 10 ms.
 const FIXED_TIME: Duration = Duration::from_secs(1);
-/// Time for each byte of input: a second per megabyte.
+/// Limit on CPU time per byte of input: one second per megabyte.
 const TIME_PER_BYTE: Duration = Duration::from_micros(1);
 
 /// CPU time of all threads of this process.
@@ -56,7 +56,7 @@ fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("a time since the start")
 }
 
-/// Reads an input of so many bytes within the limits. Nothing else may run meanwhile.
+/// Reads an input of this size and asserts the limits. Nothing else may run meanwhile.
 pub(crate) fn within_limits<T>(about: &str, input_bytes: usize, read: impl FnOnce() -> T) -> T {
     let (before, start) = (NOW.load(Ordering::Relaxed), cpu_time());
     PEAK.store(before, Ordering::Relaxed);

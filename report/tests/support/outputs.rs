@@ -1,6 +1,9 @@
-//! Outputs of redacting a recording, and of the redacted one.
+//! Outputs for tests of redaction: the redacted copy of a recording, and all outputs of a recording.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "page.rs"]
+mod page;
 
 use std::io::{Cursor, Read};
 
@@ -9,7 +12,7 @@ use bprec_report::{
     Session, Show, Source, by_prog, counters, diff, header, maps, rewrite, script,
 };
 
-/// A redacted copy; `None` for what is no recording.
+/// A redacted copy; `None` if the bytes are not a recording.
 pub(crate) fn redacted(bytes: &[u8], what: Redact) -> Option<Vec<u8>> {
     let options = RewriteOptions { redact: Some(what), ..RewriteOptions::default() };
     let mut out = Cursor::new(Vec::new());
@@ -17,7 +20,7 @@ pub(crate) fn redacted(bytes: &[u8], what: Redact) -> Option<Vec<u8>> {
     Some(out.into_inner())
 }
 
-/// All that is made of a recording, unpacked.
+/// All outputs of a recording, unpacked.
 pub(crate) fn outputs(recording: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let input = Input::from_bytes("recording", recording.to_vec());
     let mut outputs: Vec<(&str, Vec<u8>)> = Vec::new();
@@ -63,7 +66,7 @@ pub(crate) fn outputs(recording: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut out = Vec::new();
     let options = ScriptOptions { show: Show::ALL, ..ScriptOptions::default() };
     script(&mut Source::from_bytes("recording", recording.to_vec()), &options, &mut out).unwrap();
-    // Words end with the line where bytes are shown; the bytes themselves are looked at in the recording.
+    // A hexadecimal dump breaks words at line ends, so its bytes are checked in the recording itself.
     let is_text = |line: &&[u8]| {
         let start = line.iter().position(|byte| !b" .".contains(byte)).unwrap_or(0);
         let line = line[start..].strip_prefix(b"BPF output: ").unwrap_or(&line[start..]);
@@ -71,14 +74,19 @@ pub(crate) fn outputs(recording: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     };
     let lines: Vec<&[u8]> = out.split(|byte| *byte == b'\n').filter(is_text).collect();
     outputs.push(("script", lines.join(&b'\n')));
-    use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
-    for format in [Folded, Pprof, Speedscope, Firefox, Html] {
+    for format in ExportFormat::ALL {
         let mut out = Vec::new();
         if session().and_then(|session| session.export(&Options::default(), format, &mut out)).is_ok() {
             let mut unpacked = Vec::new();
-            match out.starts_with(&[0x1f, 0x8b]) {
-                true => drop(flate2::read::GzDecoder::new(&out[..]).read_to_end(&mut unpacked).unwrap()),
-                false => unpacked = out,
+            match format {
+                ExportFormat::Html if !out.is_empty() => {
+                    unpacked = page::data(&out);
+                    unpacked.extend(out);
+                }
+                _ if out.starts_with(&[0x1f, 0x8b]) => {
+                    flate2::read::GzDecoder::new(&out[..]).read_to_end(&mut unpacked).unwrap();
+                }
+                _ => unpacked = out,
             }
             outputs.push(("export", unpacked));
         }

@@ -1,4 +1,4 @@
-//! Dense and large recordings of random sizes, read in one of the ways, for tests and for the fuzzers.
+//! Dense and large recordings of random sizes, each read by one command, for tests and for the fuzzers.
 
 use std::io::sink;
 
@@ -8,25 +8,25 @@ use bprec_report::{
     RewriteOptions, ScriptOptions, Session, Show, Source, by_prog, counters, diff, header, maps, rewrite, script,
 };
 
-/// A recording is at most so large.
+/// Limit on the size of a recording.
 const MAX_BYTES: usize = 2 << 20;
-/// Ways to read.
+/// Number of ways to read a recording.
 const VIEWS: u16 = 19;
-/// The one that reads two recordings.
+/// Number of the way that compares the recording with itself.
 const COMPARISON: u16 = 8;
-/// Ratio of the two numbers that make a shape, as a power of two, at most.
+/// Limit on each of the two numbers of a shape before they are reduced to `MAX_BYTES`, as a power of two.
 const LARGEST: f64 = 19.0;
 
-/// Input of a reading, and its command.
+/// A recording, and the way to read it.
 pub(crate) struct Case {
-    /// For messages.
+    /// Description for messages.
     pub(crate) about: String,
     pub(crate) recording: Vec<u8>,
     view: u16,
 }
 
 impl Case {
-    /// One of the cases that there are, by numbers of any size. Sizes are drawn so that each order of magnitude is as likely as the next.
+    /// Chooses a case by any four numbers. All orders of magnitude of sizes are equally likely.
     pub(crate) fn draw([shape, view, n, m]: [u16; 4]) -> Case {
         let size = |number: u16| (f64::from(number) / f64::from(u16::MAX) * LARGEST).exp2() as u64;
         let shape = &HOSTILE_SHAPES[usize::from(shape) % HOSTILE_SHAPES.len()];
@@ -37,12 +37,12 @@ impl Case {
         Case { about, recording, view }
     }
 
-    /// Bytes that are read: the comparison reads them twice.
+    /// Number of read bytes: the comparison reads the recording twice.
     pub(crate) fn input_bytes(&self) -> usize {
         self.recording.len() * if self.view == COMPARISON { 2 } else { 1 }
     }
 
-    /// Reads it in its way. What comes out is dropped, errors too.
+    /// Reads the recording. The output is dropped, and errors are ignored.
     pub(crate) fn read(&self) {
         let _ = read(self.view, &self.recording);
     }
@@ -55,7 +55,6 @@ fn forms(document: &impl Document) -> Result<()> {
 }
 
 fn read(view: u16, bytes: &[u8]) -> Result<()> {
-    use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
     let source = || Source::from_bytes("shape", bytes.to_vec());
     if view == 16 {
         let options = ScriptOptions { show: Show::ALL, threads: Some(1), ..ScriptOptions::default() };
@@ -78,7 +77,10 @@ fn read(view: u16, bytes: &[u8]) -> Result<()> {
             let query = Options { programs: "*".parse().into_iter().collect(), ..options };
             forms(&session.annotate(&AnnotateOptions { query, ..AnnotateOptions::default() })?)
         }
-        4 => forms(&session.payers(&options, &[Payer::Comm, Payer::Container])?),
+        4 => {
+            forms(&session.payers(&options, &[Payer::Comm, Payer::Container])?)?;
+            forms(&session.bill(&options, None)?)
+        }
         5 => forms(&session.trees(&options, 0.0)?),
         6 => forms(&session.over_time(&options, None)?),
         7 => forms(&session.advice(&options)?),
@@ -90,7 +92,7 @@ fn read(view: u16, bytes: &[u8]) -> Result<()> {
             .map(drop),
         10 => header(&input).map(drop),
         view => {
-            let format = [Folded, Speedscope, Pprof, Firefox, Html][usize::from(view) % 5];
+            let format = ExportFormat::ALL[usize::from(view) % ExportFormat::ALL.len()];
             session.export(&options, format, &mut sink()).map(drop)
         }
     }

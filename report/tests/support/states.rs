@@ -1,4 +1,4 @@
-//! Recordings that are made of states.
+//! Makes recordings from states.
 
 use bprec_format::bprec::state::State;
 use bprec_format::records::write_record;

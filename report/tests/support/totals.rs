@@ -1,4 +1,7 @@
-//! True if all outputs of a recording have the same totals, for tests and for the fuzzers.
+//! Checks that all outputs of a recording have the same totals, for tests and for the fuzzers.
+
+#[path = "page.rs"]
+mod page;
 
 use std::io::Read;
 
@@ -25,20 +28,21 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     value
 }
 
-/// Fields of a message in protobuf's format that hold bytes: each number and what it holds. Numbers are passed over.
+/// Fields of a protobuf message that hold bytes: field number and bytes. Numeric fields are skipped.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let key = varint(&mut bytes);
         match key & 7 {
             0 => drop(varint(&mut bytes)),
+            1 => bytes = &bytes[8..],
             2 => {
                 let len = usize::try_from(varint(&mut bytes)).unwrap();
                 let (field, rest) = bytes.split_at(len);
                 found.push((key >> 3, field));
                 bytes = rest;
             }
-            other => panic!("a field of type {other}"),
+            other => panic!("the test does not know fields of type {other}"),
         }
     }
     found
@@ -59,8 +63,17 @@ fn pprof_totals(packed: &[u8]) -> (u128, u128) {
     totals
 }
 
-/// JSON and CSV have the totals that the report has, and all exports those of the stacks; whether there was something to compare. That both
-/// totals are one is another test's (`stacks.rs`): of a damaged sample, a stack may be what cannot be read.
+/// Sums of weights and of samples in an OTLP message; its profiles have one value per sample.
+fn otlp_totals(message: &[u8]) -> Vec<u128> {
+    let below = |message, wanted| fields(message).into_iter().filter(move |(number, _)| *number == wanted);
+    let profiles =
+        below(message, 1).flat_map(|(_, resource)| below(resource, 2)).flat_map(|(_, scope)| below(scope, 2));
+    let value = |sample| below(sample, 4).map(|(_, mut values)| u128::from(varint(&mut values))).sum::<u128>();
+    profiles.map(|(_, profile)| below(profile, 2).map(|(_, sample)| value(sample)).sum()).collect()
+}
+
+/// Asserts that JSON and CSV have the totals of the report, and all exports those of the stacks; returns true if there was something to compare.
+/// Another test (`stacks.rs`) compares both totals, because the stack of a damaged sample may be unreadable.
 pub(crate) fn totals_agree(about: &str, input: &Input) -> bool {
     let options = Options { threads: Some(1), ..Options::default() };
     let Ok(report) = by_prog(input, &options) else { return false };
@@ -86,7 +99,7 @@ pub(crate) fn totals_agree(about: &str, input: &Input) -> bool {
     let text = String::from_utf8(text).unwrap();
     let of_line = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u128>().unwrap();
     if weight == u128::from(u64::MAX) {
-        // More than can be counted.
+        // The total is at the limit of its counter, so the sums over outputs may be larger.
         return samples > 0;
     }
     assert_eq!(text.lines().map(of_line).sum::<u128>(), weight, "{about}: folded");
@@ -99,24 +112,27 @@ pub(crate) fn totals_agree(about: &str, input: &Input) -> bool {
         assert_eq!(sum(&speedscope["profiles"][0]["weights"]), weight, "{about}: speedscope");
     }
     if let Some(pprof) = export(ExportFormat::Pprof) {
-        // Its numbers have a sign.
+        // Numbers in pprof are signed, so a weight beyond their range is not compared.
         let in_range = if weight <= i64::MAX as u128 { weight } else { pprof_totals(&pprof).1 };
         assert_eq!(pprof_totals(&pprof), (samples, in_range), "{about}: pprof");
+    }
+    if let Some(otlp) = export(ExportFormat::Otlp) {
+        let totals = otlp_totals(&otlp);
+        let in_range = if weight <= i64::MAX as u128 { weight } else { totals[0] };
+        assert_eq!(totals, [in_range, samples], "{about}: otlp");
     }
     if let Some(packed) = export(ExportFormat::Firefox) {
         let mut text = Vec::new();
         GzDecoder::new(&packed[..]).read_to_end(&mut text).unwrap();
         let document: Value = serde_json::from_slice(&text).unwrap();
         let threads = document["threads"].as_array().unwrap();
-        // Tracks of programs repeat the samples of the tasks that they ran in.
+        // Tracks of programs repeat the samples of the tasks in which the programs ran.
         let tasks = threads.iter().filter(|thread| thread["processName"] != "BPF programs");
         let shown: u128 = tasks.map(|thread| sum(&thread["samples"]["weight"])).sum();
         assert_eq!(shown, samples, "{about}: firefox");
     }
     if let Some(page) = export(ExportFormat::Html) {
-        let page = String::from_utf8(page).unwrap();
-        let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script").unwrap().0;
-        let data: Value = serde_json::from_str(data).unwrap();
+        let data: Value = serde_json::from_slice(&page::data(&page)).unwrap();
         assert_eq!(
             (sum(&data["stacks"]["samples"]), sum(&data["stacks"]["weight"])),
             (samples, weight),

@@ -2,15 +2,15 @@
 
 use super::{Turn, u32_at, u64_at};
 
-/// Widths of the numbers of `bpf_prog_info`, from its start. The tag (8) and the name (64) are bytes, and so is what no kernel
-/// has yet.
+/// Converts the numbers of a `bpf_prog_info` that reaches to `end`. The tag (8 bytes) and the name (16 bytes) are copied as bytes, and so are fields
+/// unknown to this converter.
 fn turn_info(turn: &mut Turn<'_>, end: usize) {
     turn.numbers(&[4, 4]);
     turn.bytes(8);
     turn.numbers(&[4, 4, 8, 8, 8, 4, 4, 8]);
     turn.bytes(16);
     turn.number(4);
-    // A field of one bit, which is the first one: the highest there.
+    // This C bit field has one bit: the first bit, which is the highest bit on big-endian machines.
     let at = turn.out.len();
     let bits = turn.number(4) as u32;
     turn.out.truncate(at);
@@ -24,7 +24,7 @@ fn turn_info(turn: &mut Turn<'_>, end: usize) {
     turn.bytes(end.saturating_sub(turn.at));
 }
 
-/// Arrays: place of the pointer, of the count, and how the elements are laid out.
+/// Arrays in the order of their bits in the section: offset of the pointer and of the count in `bpf_prog_info`, and layout of the elements.
 const ARRAYS: [(usize, usize, Elements); 9] = [
     (24, 16, Elements::Bytes),
     (32, 20, Elements::Instructions),
@@ -39,13 +39,13 @@ const ARRAYS: [(usize, usize, Elements); 9] = [
 
 #[derive(Clone, Copy)]
 enum Elements {
-    /// Machine code is what the machine reads.
+    /// Machine code, which is not converted.
     Bytes,
     /// `code u8`, two registers of four bits, `off s16`, `imm s32`; the count is of bytes.
     Instructions,
-    /// Count of numbers, and their size in bytes.
+    /// Size of a number in bytes, and count of numbers in an element.
     Numbers(usize, usize),
-    /// Eight bytes each.
+    /// Tags of eight bytes each, which are not converted.
     Tags,
 }
 
@@ -68,7 +68,7 @@ fn turn_array(bytes: &[u8], elements: Elements) -> Vec<u8> {
     turn.out
 }
 
-/// The BPF_PROG_INFO section.
+/// Converts the section BPF_PROG_INFO; returns false if it is not as documented.
 pub(super) fn programs(turn: &mut Turn<'_>) -> bool {
     let count = turn.number(4);
     for _ in 0..count {
@@ -99,7 +99,7 @@ pub(super) fn programs(turn: &mut Turn<'_>) -> bool {
     turn.is_at_end()
 }
 
-/// The BPF_BTF section.
+/// Converts the section BPF_BTF; returns false if it is not as documented.
 pub(super) fn types(turn: &mut Turn<'_>) -> bool {
     let count = turn.number(4);
     for _ in 0..count {
@@ -111,7 +111,7 @@ pub(super) fn types(turn: &mut Turn<'_>) -> bool {
     turn.is_at_end()
 }
 
-/// A blob: of its header all but two bytes, and all of its types, are numbers of 4 bytes, but for the magic.
+/// Converts BTF. All types are numbers of 4 bytes, and so is the header after the magic (2 bytes) and two single bytes.
 fn turned_btf(blob: &[u8]) -> Option<Vec<u8>> {
     let header_bytes = u32_at(blob, 4) as usize;
     let section = |at: usize| (header_bytes + u32_at(blob, at) as usize, u32_at(blob, at + 4) as usize);
@@ -124,7 +124,7 @@ fn turned_btf(blob: &[u8]) -> Option<Vec<u8>> {
     let (types, len) = section(8);
     out[types..types + len].copy_from_slice(&turn_array(blob.get(types..types + len)?, Elements::Numbers(4, 1)));
     if header_bytes >= 32 {
-        // Lengths of the records of each kind: two sizes of one byte, and flags of two.
+        // Record lengths by kind: two sizes of one byte each, and flags of two bytes.
         let (layout, len) = section(24);
         let mut turn = Turn::new(blob.get(layout..layout + len)?);
         while turn.left() >= 4 {
@@ -136,7 +136,7 @@ fn turned_btf(blob: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Bodies of `bprec:state` payloads by kind, in the signs of [`Turn::fields`].
+/// Layouts of the bodies of `bprec:state` payloads by kind, in the notation of [`Turn::fields`].
 fn body(kind: u64) -> Option<&'static str> {
     Some(match kind {
         1 => "8884ttttt18",
@@ -157,16 +157,16 @@ fn body(kind: u64) -> Option<&'static str> {
     })
 }
 
-/// A payload, and the padding behind it.
+/// Converts a payload, and the padding after it.
 pub(super) fn turned_state(raw: &[u8]) -> Result<Vec<u8>, String> {
     let mut turn = Turn::new(raw);
     turn.number(2);
     let kind = turn.number(2);
     let len = turn.number(4) as usize;
     let mut inside = Turn::new(turn.peek(len));
-    let layout = body(kind).ok_or_else(|| format!("state of kind {kind}"))?;
+    let layout = body(kind).ok_or_else(|| format!("unknown kind of state: {kind}"))?;
     if !inside.fields(layout) {
-        return Err(format!("state of kind {kind} that is not as documented, at {} of {len}", inside.at));
+        return Err(format!("state of kind {kind} is not as documented, at {} of {len}", inside.at));
     }
     turn.replace(len, inside.out);
     turn.bytes(usize::MAX);

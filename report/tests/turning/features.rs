@@ -3,7 +3,7 @@
 use super::records::{Attr, turn_attr};
 use super::{Turn, bpf};
 
-/// Layouts in the signs of [`Turn::fields`]. Those that are `None` are no list of fields.
+/// Layouts in the notation of [`Turn::fields`]; `None` for features that are not a list of fields.
 fn layout(feature: u32) -> Option<&'static str> {
     Some(match feature {
         3 | 4 | 5 | 6 | 8 | 9 => "S",
@@ -30,11 +30,11 @@ pub(super) fn is_known(feature: u32) -> bool {
     layout(feature).is_some() || matches!(feature, 1 | 2 | 12 | 13 | 18 | 22 | 25 | 26)
 }
 
-/// A section in the other byte order.
+/// Converts a section to the other byte order.
 pub(super) fn turned(feature: u32, section: &[u8], cpus: u32) -> Result<Vec<u8>, String> {
     let mut turn = Turn::new(section);
     let is_turned = match feature {
-        // The formats of tracepoints have a byte order of their own, and say which.
+        // The formats of tracepoints state their own byte order, so they are copied.
         1 => {
             turn.bytes(section.len());
             true
@@ -52,7 +52,7 @@ pub(super) fn turned(feature: u32, section: &[u8], cpus: u32) -> Result<Vec<u8>,
     };
     match is_turned {
         true => Ok(turn.out),
-        false => Err(format!("feature {feature} that is not as documented, at {} of {}", turn.at, section.len())),
+        false => Err(format!("feature {feature} is not as documented, at {} of {}", turn.at, section.len())),
     }
 }
 
@@ -71,7 +71,7 @@ fn events(turn: &mut Turn<'_>) -> bool {
     let count = turn.number(4);
     let size = turn.number(4) as usize;
     for _ in 0..count {
-        // Size by its own size field, or by the section.
+        // The section has one size for all attrs, which is at least the size field of each attr.
         debug_assert!(Attr::of(turn.peek(size)).size <= size);
         turn_attr(turn, size);
         let ids = turn.number(4);
@@ -84,7 +84,7 @@ fn events(turn: &mut Turn<'_>) -> bool {
 
 fn topology(turn: &mut Turn<'_>, cpus: u32) -> bool {
     let lists = turn.some_fields(b"l(S)l(S)");
-    // Old ones end here, later ones behind cores and sockets.
+    // Old sections end here. Newer sections go on with the core and the socket of each CPU, and then with the dies.
     if lists && turn.left() > 0 {
         turn.numbers(&vec![4; cpus as usize * 2]);
     }

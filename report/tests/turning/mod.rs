@@ -1,5 +1,5 @@
-//! A converter of recordings from little-endian to big-endian. It follows the layouts as they are documented and shares no
-//! code with the reader: each may show that the other is wrong.
+//! A converter of recordings from little-endian to big-endian. It follows the documented layouts and shares no
+//! code with the reader, so each can reveal errors of the other.
 
 mod bpf;
 mod features;
@@ -7,7 +7,7 @@ mod records;
 
 use records::Attr;
 
-/// Copies little-endian bytes, turning what it is told to turn.
+/// Copies little-endian bytes, and converts numbers on request.
 pub(crate) struct Turn<'a> {
     from: &'a [u8],
     at: usize,
@@ -19,7 +19,7 @@ impl<'a> Turn<'a> {
         Turn { from, at: 0, out: Vec::new() }
     }
 
-    /// Copies a number of `width` bytes, turned, and returns it; 0 beyond the end.
+    /// Copies a number of `width` bytes, converted, and returns it; 0 beyond the end.
     pub(crate) fn number(&mut self, width: usize) -> u64 {
         let Some(bytes) = self.from.get(self.at..self.at + width) else {
             self.bytes(width);
@@ -30,12 +30,12 @@ impl<'a> Turn<'a> {
         bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// Numbers of these widths, the last of which is returned.
+    /// Converts numbers of these widths, and returns the last one.
     pub(crate) fn numbers(&mut self, widths: &[usize]) -> u64 {
         widths.iter().fold(0, |_, width| self.number(*width))
     }
 
-    /// Replaces a number of 8 bytes.
+    /// Copies a number of 8 bytes after `change`.
     pub(crate) fn replaced(&mut self, change: impl FnOnce(u64) -> u64) {
         let start = self.out.len();
         let value = self.number(8);
@@ -49,12 +49,12 @@ impl<'a> Turn<'a> {
         self.at += len;
     }
 
-    /// The next bytes, as far as they are there.
+    /// Returns the next bytes without copying them: `len`, or fewer at the end.
     pub(crate) fn peek(&self, len: usize) -> &'a [u8] {
         &self.from[self.at..self.at + len.min(self.left())]
     }
 
-    /// Passes over bytes, for which others stand.
+    /// Skips `len` bytes and appends `with` instead.
     pub(crate) fn replace(&mut self, len: usize, with: Vec<u8>) {
         self.at += len.min(self.left());
         self.out.extend(with);
@@ -66,10 +66,10 @@ impl<'a> Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Turns what `layout` says, one sign per field: `1` `2` `4` `8` a number of so many bytes, `b` 8 bytes as they are,
-    /// `t` text behind a u16 with its length, `S` text behind a u32 with its length, `o` a u8 and, unless it is 0, a
-    /// number of 8 bytes, `?(…)` the same with other fields, `l(…)` a u32 with a count and so many of what is in brackets,
-    /// `s(…)` fields behind a u32 with their length. False when there is not enough, or more than that.
+    /// Converts fields by `layout`, one sign per field: `1` `2` `4` `8` a number of this many bytes, `b` 8 unchanged bytes,
+    /// `t` text after a u16 with its length, `S` text after a u32 with its length, `o` a u8 and, unless it is 0, a
+    /// number of 8 bytes, `?(…)` a u8 and, unless it is 0, the fields in brackets, `l(…)` a u32 with a count and this many times the
+    /// fields in brackets, `s(…)` a u32 with a length in bytes and fields of this length. Returns false if bytes are missing or left over.
     pub(crate) fn fields(&mut self, layout: &str) -> bool {
         self.some_fields(layout.as_bytes()) && self.is_at_end()
     }
@@ -114,7 +114,7 @@ impl Turn<'_> {
                     let end = self.number(4) as usize + self.at;
                     self.some_fields(inner) && self.at == end
                 }
-                sign => panic!("no such sign: {}", char::from(*sign)),
+                sign => panic!("unknown character in a layout: {}", char::from(*sign)),
             };
             if !is_there || left == 0 {
                 return false;
@@ -123,7 +123,7 @@ impl Turn<'_> {
         true
     }
 
-    /// True if nothing is left but the padding of a record.
+    /// Copies the rest; returns true if it is nothing but the padding of a record.
     pub(crate) fn is_at_end(&mut self) -> bool {
         let rest = self.peek(usize::MAX);
         self.bytes(rest.len());
@@ -145,7 +145,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes(b.try_into().unwrap()))
 }
 
-/// Positions of the parts that a file's header names.
+/// Parts of a file, from its header. Pairs are offset and size.
 struct Header {
     attr_size: usize,
     attrs: (usize, usize),
@@ -164,7 +164,7 @@ impl Header {
         Header { attr_size: u64_at(file, 16) as usize, attrs: pair(24), data, features }
     }
 
-    /// Number, offset and size of the features.
+    /// Feature sections of the file: number of the feature, offset and size.
     fn sections(&self, file: &[u8]) -> Vec<(u32, usize, usize)> {
         let table = self.data.0 + self.data.1;
         let bits = (0..256u32).filter(|bit| self.features[*bit as usize / 64] >> (bit % 64) & 1 != 0);
@@ -193,12 +193,12 @@ pub(crate) fn without_unknown_features(file: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A little-endian file in the other byte order; an error says what of it the converter does not know.
+/// Converts a little-endian file; fails with the part that the converter does not know.
 pub(crate) fn turned_file(file: &[u8]) -> Result<Vec<u8>, String> {
     let header = Header::of(file);
     let mut out = file.to_vec();
     let mut put = |at: usize, turned: Vec<u8>| out[at..at + turned.len()].copy_from_slice(&turned);
-    // By HOSTNAME, which every recorder writes, readers know in what units a big-endian bitmap was written.
+    // Readers detect the word size of a big-endian bitmap by the bit of HOSTNAME, which every recorder sets.
     if header.features != [0; 4] && header.features[0] >> 3 & 1 == 0 {
         return Err("no HOSTNAME".into());
     }
@@ -211,7 +211,7 @@ pub(crate) fn turned_file(file: &[u8]) -> Result<Vec<u8>, String> {
     let cpus = sections.iter().find(|(bit, ..)| *bit == 7).map_or(0, |(_, at, _)| u32_at(file, *at));
     for (row, (bit, at, len)) in sections.iter().enumerate() {
         put(table + row * 16, [at, len].iter().flat_map(|n| (**n as u64).to_be_bytes()).collect());
-        let section = file.get(*at..at + len).ok_or("a feature that is cut off")?;
+        let section = file.get(*at..at + len).ok_or("a feature is cut off")?;
         put(*at, features::turned(*bit, section, cpus)?);
     }
 
@@ -220,14 +220,14 @@ pub(crate) fn turned_file(file: &[u8]) -> Result<Vec<u8>, String> {
         let at = header.attrs.0 + row * header.attr_size;
         let attr = Attr::of(&file[at..]);
         if attr.size + 16 != header.attr_size {
-            return Err("attrs of several sizes".into());
+            return Err("the attrs have several sizes".into());
         }
         let mut turn = Turn::new(&file[at..at + header.attr_size]);
         records::turn_attr(&mut turn, attr.size);
         turn.numbers(&[8, 8]);
         put(at, turn.out);
         let (first, len) = (u64_at(file, at + attr.size) as usize, u64_at(file, at + attr.size + 8) as usize);
-        let mut turn = Turn::new(file.get(first..first + len).ok_or("ids that are cut off")?);
+        let mut turn = Turn::new(file.get(first..first + len).ok_or("the ids are cut off")?);
         let ids = (0..len / 8).map(|_| turn.number(8)).collect();
         put(first, turn.out);
         events.add(attr, ids);
@@ -236,7 +236,7 @@ pub(crate) fn turned_file(file: &[u8]) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// A little-endian stream in the other byte order.
+/// Converts a little-endian stream.
 pub(crate) fn turned_stream(stream: &[u8]) -> Result<Vec<u8>, String> {
     let mut header = Turn::new(&stream[..16]);
     header.numbers(&[8, 8]);
@@ -245,12 +245,12 @@ pub(crate) fn turned_stream(stream: &[u8]) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// The events, and which of them an id belongs to.
+/// The events, and the event of each id.
 #[derive(Default)]
 struct Events {
     known: Vec<Attr>,
     ids: Vec<(u64, usize)>,
-    /// Count of NRCPUS in a stream.
+    /// Number of CPUs, from the feature NRCPUS of a stream.
     cpus: u32,
 }
 
@@ -260,7 +260,7 @@ impl Events {
         self.known.push(attr);
     }
 
-    /// The event of a record: an id stands at the same place in all samples, and at the same place from the end of all
+    /// Event of a record, by its id. The id is at the same offset in all samples, and at the same distance from the end in all
     /// other records.
     fn of(&self, kind: u32, record: &[u8]) -> Attr {
         let first = self.known.first().cloned().unwrap_or_default();
@@ -293,7 +293,7 @@ fn turned_records(data: &[u8], events: &mut Events) -> Result<Vec<u8>, String> {
                 let ids = record[8 + attr.size..].chunks(8).map(|id| u64::from_le_bytes(id.try_into().unwrap()));
                 events.add(attr, ids.collect());
             }
-            // The formats of tracepoints have a byte order of their own, and say which.
+            // The formats of tracepoints state their own byte order, so they are copied.
             66 => outside = u32_at(record, 8).next_multiple_of(8) as usize,
             71 => outside = u64_at(record, 8) as usize,
             80 if u64_at(record, 8) == 7 => events.cpus = u32_at(record, 16),
@@ -301,12 +301,12 @@ fn turned_records(data: &[u8], events: &mut Events) -> Result<Vec<u8>, String> {
             _ => {}
         }
         out.extend(records::turned(kind, record, &events.of(kind, record), events.cpus)?);
-        out.extend_from_slice(data.get(at..at + outside).ok_or("data behind a record that is cut off")?);
+        out.extend_from_slice(data.get(at..at + outside).ok_or("the data after a record is cut off")?);
         at += outside;
     }
-    // The rest of a record that was cut off would be an error in either order, but at another size.
+    // The rest of an incomplete record would be an error in both byte orders, but at different sizes.
     match at == data.len() {
         true => Ok(out),
-        false => Err("a record that is cut off".into()),
+        false => Err("a record is cut off".into()),
     }
 }

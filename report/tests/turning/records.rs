@@ -2,12 +2,12 @@
 
 use super::{Turn, bpf, features};
 
-/// Bit fields of flag words start at the most significant bit there.
+/// Converts the flag bits of an attr, which start at the most significant bit on big-endian machines.
 fn turn_attr_flags(word: u64) -> u64 {
     let mut turned = 0;
     for bit in 0..64 {
         let target = match bit {
-            // The two bits of precise_ip stay in their order.
+            // The two bits of precise_ip keep their order.
             15 => 63 - 16,
             16 => 63 - 15,
             bit => 63 - bit,
@@ -31,7 +31,7 @@ fn turn_branch_flags(word: u64) -> u64 {
 #[derive(Default, Clone)]
 pub(crate) struct Attr {
     pub(crate) size: usize,
-    /// Its samples carry payloads of the recorder's.
+    /// True if the samples have payloads of the recorder.
     is_state: bool,
     pub(crate) sample_type: u64,
     read_format: u64,
@@ -139,7 +139,7 @@ fn turn_sample(turn: &mut Turn<'_>, attr: &Attr) -> Result<(), String> {
     Ok(())
 }
 
-/// Widths of the numbers that a record begins with; text or bytes follow up to the trailer. `None` for records of words.
+/// Widths of the numbers at the start of a record; text or bytes follow up to the trailer. `None` for records that consist of 8-byte words.
 fn widths(kind: u32) -> Option<&'static [usize]> {
     Some(match kind {
         1 => &[4, 4, 8, 8, 8],
@@ -155,7 +155,7 @@ fn widths(kind: u32) -> Option<&'static [usize]> {
     })
 }
 
-/// A record in the other byte order. `cpus` is what its stream has said of the machine's CPUs.
+/// Converts a record to the other byte order. `cpus` is the number of CPUs from the stream's NRCPUS.
 pub(crate) fn turned(kind: u32, record: &[u8], attr: &Attr, cpus: u32) -> Result<Vec<u8>, String> {
     let mut turn = Turn::new(record);
     turn.number(4);
@@ -195,12 +195,12 @@ pub(crate) fn turned(kind: u32, record: &[u8], attr: &Attr, cpus: u32) -> Result
             80 => {
                 let feature = turn.number(8) as u32;
                 let payload = turn.peek(usize::MAX);
-                // The list ends with a number beyond the writer's last feature, and no bytes.
+                // The last record of this type has a number beyond the writer's last feature, and no payload.
                 let turned = if payload.is_empty() { Vec::new() } else { features::turned(feature, payload, cpus)? };
                 turn.replace(payload.len(), turned);
             }
             68 | 82 => {}
-            84.. => return Err(format!("records of type {kind}")),
+            84.. => return Err(format!("unknown record type {kind}")),
             73 => {
                 let count = turn.number(8);
                 for _ in 0..count {
@@ -209,7 +209,7 @@ pub(crate) fn turned(kind: u32, record: &[u8], attr: &Attr, cpus: u32) -> Result
                 }
             }
             74 => {
-                // Lists of CPUs and ranges; masks are rare, and not in the lines that are compared.
+                // CPU lists and ranges are converted; masks are rare, and no compared line shows them.
                 turn.number(2);
                 while turn.left() >= 2 {
                     turn.number(2);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-exact`: exact counters beside the tools that count BPF programs by the same means.
+//! `cargo xtask bench-exact`: compares exact counters with other tools that count BPF programs by the same means.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,14 @@ use super::packages::fresh;
 use super::{GUESTS, Guest, Pace, guest, images, payload};
 
 const LIMIT: Duration = Duration::from_secs(900);
-/// The name of a part's table, and what the bench is told.
+/// A part of the bench: the name of its table, and the arguments with which the bench runs it.
 type Part = (&'static str, &'static str);
 const COST: Part = ("cost", "cost ./perf ./bpftool");
 const ATTACH: Part = ("attach", "attach");
 const CAUSES: Part = ("causes", "causes 4");
-/// Benchmarks run by the clock, and those run by instructions, where the same work takes the same every time; with
-/// pairs, and where there are sessions. Neither guest has a PMU: the events read there are software events.
+/// Runs of the bench: guest, clock and parts. Each guest runs with the host's clock, and with a clock that counts instructions, so that the same work
+/// takes the same time. One kernel counts with pairs of programs, the other with sessions. These guests have no PMU, so the events are software
+/// events.
 const RUNS: [(&str, Pace, &[Part]); 4] = [
     (
         "x86-6.12",
@@ -28,8 +29,8 @@ const RUNS: [(&str, Pace, &[Part]); 4] = [
     ("x86-new", Pace::Time, &[COST, ATTACH]),
 ];
 
-/// Runs the bench `exact` of `bpf/` with this perf and this bpftool, which have to run there (static, or built for the same release), and
-/// prints its tables; in one guest, or in all it is for.
+/// Runs the bench `exact` of `bpf/` in the guest `only`, or in all guests of the bench, and prints its tables. The files `perf` and `bpftool` must
+/// run in the guest: they are static, or built for the same release.
 pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()> {
     let target = crate::target_directory().join("vm").join("bench");
     let payload = target.join("payload");
@@ -39,7 +40,7 @@ pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()>
         fs::copy(path, payload.join(name)).with_context(|| format!("copy {path}"))?;
     }
     let runs: Vec<_> = RUNS.iter().filter(|(guest, ..)| only.is_none_or(|only| only == *guest)).collect();
-    ensure!(!runs.is_empty(), "the bench is not for the guest {}", only.unwrap_or_default());
+    ensure!(!runs.is_empty(), "the benchmark does not run in guest {}", only.unwrap_or_default());
     for (name, pace, benches) in runs {
         let found = GUESTS.iter().find(|guest| guest.name == *name).context("no such guest")?;
         let images = images::prepare(found)?;
@@ -54,7 +55,10 @@ pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()>
             &out,
             LIMIT,
         )?;
-        println!("\n## {name}, by {}", if *pace == Pace::Time { "the clock" } else { "instructions" });
+        println!(
+            "\n## {name}, guest paced by {}",
+            if *pace == Pace::Time { "the host's clock" } else { "its instruction count (1 ns each)" }
+        );
         for (name, command) in *benches {
             let table = out.join("out").join(format!("{name}.md"));
             let table =

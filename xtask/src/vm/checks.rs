@@ -1,4 +1,4 @@
-//! `cargo xtask vm test`: what has to hold in every guest, counted.
+//! `cargo xtask vm test`: runs the tests and checks in guests and counts the results.
 
 use std::fs;
 use std::panic::resume_unwind;
@@ -15,19 +15,19 @@ use super::{Guest, Unavailable, images, recordings};
 use crate::tally::Tally;
 use crate::target_directory;
 
-/// A guest on an idle machine takes half of this at most.
+/// Time limit of a guest: at least twice the time on an idle machine.
 const LIMIT: Duration = Duration::from_secs(2100);
-/// A guest that does not come to its payload is booted up to so often.
+/// Limit on the boots of a guest that does not start its payload.
 const BOOTS: usize = 3;
 
-/// Outcome of a guest: its results, the time they took, and the programs that were missing to get them.
+/// Outcome of a guest: its results, the time of each phase, and the reason if a package was unavailable.
 struct Checked {
     phases: Phases,
     tally: Tally,
     unavailable: Option<String>,
 }
 
-/// Tests in each of `guests`, several at once, results added to `tally`. Says at the end how long each took.
+/// Tests in each of `guests`, several at once, and adds the results to `tally`. Prints the time of each guest at the end.
 pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
     let next = AtomicUsize::new(0);
     let take_one = || guests.get(next.fetch_add(1, Ordering::Relaxed));
@@ -63,7 +63,7 @@ fn check(guest: &Guest, builds: &Builds) -> Checked {
     checked
 }
 
-/// Phase of work for a guest, and the time it took.
+/// Phases of the work for a guest, with their times.
 struct Phases {
     guest: &'static str,
     seconds: Vec<(&'static str, f64)>,
@@ -74,7 +74,7 @@ impl Phases {
         Self { guest: guest.name, seconds: Vec::new() }
     }
 
-    /// Does something under a name, which is said before.
+    /// Prints the name of a phase, runs its work and keeps the time.
     fn phase<T>(&mut self, name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         println!("vm {}: {name}", self.guest);
         let started = Instant::now();
@@ -93,7 +93,7 @@ impl std::fmt::Display for Phases {
     }
 }
 
-/// One guest, its checks added to `tally`.
+/// Runs one guest and adds its checks to `tally`.
 fn in_guest(guest: &Guest, builds: &Builds, phases: &mut Phases, tally: &mut Tally) -> Result<()> {
     let images = phases.phase("set up", || images::prepare(guest))?;
     let target = target_directory();
@@ -134,7 +134,7 @@ fn in_guest(guest: &Guest, builds: &Builds, phases: &mut Phases, tally: &mut Tal
     test_programs(&kept, guest, tally)
 }
 
-/// Adds the lines that the guest's checks wrote.
+/// Adds the results that the guest's checks wrote, one per line.
 fn results(text: &str, named: &dyn Fn(&str) -> String, tally: &mut Tally) {
     for line in text.lines() {
         let (check, why) = line.split_once(": ").unwrap_or((line, "no reason given"));
@@ -147,7 +147,7 @@ fn results(text: &str, named: &dyn Fn(&str) -> String, tally: &mut Tally) {
     }
 }
 
-/// Adds what the test programs printed, and what those did that were run once more because a few of their tests had failed.
+/// Adds the output of the test programs, and the second output of programs that ran again because a few of their tests had failed.
 fn test_programs(kept: &Path, guest: &Guest, tally: &mut Tally) -> Result<()> {
     let tallied = |path: &Path| {
         let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;

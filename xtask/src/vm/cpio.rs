@@ -1,4 +1,4 @@
-//! Root file systems as the kernel unpacks them at boot: archives that `cpio` writes. Several may follow each other in one file.
+//! Root file systems as archives in the format of `cpio`, which the kernel unpacks at boot. One file can hold several archives.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::Unavailable;
 /// Appends everything below `directory` to `file` as one archive, owned by root; paths are those below `directory`.
 ///
 /// # Errors
-/// With an [`Unavailable`] inside where there is no cpio.
+/// Fails with an [`Unavailable`] inside if `cpio` is missing.
 pub(crate) fn append(directory: &Path, file: &Path) -> Result<()> {
     let mut names = Vec::new();
     below(directory, Path::new(""), &mut names)?;
@@ -28,7 +28,7 @@ pub(crate) fn append(directory: &Path, file: &Path) -> Result<()> {
     Ok(fs::remove_file(list)?)
 }
 
-/// Paths in an order in which they can be made.
+/// Appends the paths below `name` in an order in which they can be created.
 fn below(directory: &Path, name: &Path, names: &mut Vec<String>) -> Result<()> {
     for entry in fs::read_dir(directory.join(name)).with_context(|| format!("read {}", directory.display()))? {
         let entry = entry?;

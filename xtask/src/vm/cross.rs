@@ -1,5 +1,5 @@
-//! Building for Arm on x86-64: Debian's Rust, its cross compiler and the Arm libraries in a root of their own, entered by chroot.
-//! A toolchain of the machine's own has the standard library for the machine alone.
+//! Builds for Arm on x86-64, with Debian's Rust, cross compiler and Arm libraries in a root directory of their own, entered by chroot.
+//! The machine's own toolchain has only the standard library of the machine.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,12 @@ use anyhow::{Context, Result};
 use super::images::merged_usr;
 use super::packages::{Suite, made, unpack};
 use super::{Unavailable, cache};
+use crate::command;
 
-/// The release that the guests' programs are from; its backports have the newer compiler.
+/// Release of the guests' programs; its backports have a newer compiler.
 const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
 
-/// Tools of the root. The two libraries of the machine's own are for build scripts.
+/// Packages of the tools. The libraries libelf and zlib are for build scripts, which run on this machine.
 const TOOLS: [&str; 17] = [
     "cargo/trixie-backports",
     "rustc/trixie-backports",
@@ -41,15 +42,15 @@ const LIBRARIES: [&str; 3] = ["libstd-rust-dev/trixie-backports", "libelf-dev", 
 /// Files that no build reads.
 const EXCLUDED: [&str; 3] = ["./usr/share/doc/*", "./usr/share/man/*", "./usr/share/locale/*"];
 
-/// Names that packages' own scripts would have linked.
+/// Links that scripts of the packages would have made.
 const LINKS: [(&str, &str); 2] = [("cc", "gcc"), ("awk", "mawk")];
 
-/// Target directory as the build sees it; test programs expect the binaries below it.
+/// Path of the target directory inside the root; test programs expect the binaries below this path.
 pub(crate) const TARGET: &str = "/target";
-/// Sources as the build sees them.
+/// Path of the sources inside the root.
 pub(crate) const SOURCES: &str = "/sources";
 
-/// In a mount namespace of its own, which takes the mounts with it when it ends: what the build reads is read-only.
+/// Script that runs in its own mount namespace, so its mounts vanish at the end. The sources are mounted read-only.
 const ENTER: &str = r#"set -e
 mount --rbind "$SOURCES" "$ROOT/sources"
 mount -o remount,bind,ro "$ROOT/sources"
@@ -57,18 +58,18 @@ mount --bind "$TARGET" "$ROOT/target"
 mount --bind "$CARGO" "$ROOT/cargo"
 mount --rbind /dev "$ROOT/dev"
 mount -t proc proc "$ROOT/proc"
-exec chroot "$ROOT" env -i PATH=/usr/bin:/usr/sbin HOME=/tmp CARGO_HOME=/cargo CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true \
+exec chroot "$ROOT" env -i PATH=/usr/bin:/usr/sbin HOME=/tmp CARGO_HOME=/cargo CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true CARGO_INCREMENTAL=0 \
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_STRIP=debuginfo \
   PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig \
   sh -c 'cd /sources && exec cargo "$@"' sh "$@" --target aarch64-unknown-linux-gnu"#;
 
-/// Runs cargo with `arguments` for Arm, its results in `target`; gives what it printed.
+/// Runs cargo with `arguments` for Arm, with the results in `target`; returns the output.
 ///
 /// # Errors
-/// With an [`Unavailable`] inside where a toolchain cannot be fetched or entered.
+/// Fails with an [`Unavailable`] inside if the toolchain cannot be fetched or entered.
 pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
     if !cfg!(target_arch = "x86_64") {
-        return Err(Unavailable("programs for Arm are built on x86-64".to_owned()).into());
+        return Err(Unavailable("programs for Arm can be built only on x86-64".to_owned()).into());
     }
     let own_mounts = Command::new("unshare").args(["--mount", "true"]).output();
     let own_mounts = own_mounts.map_err(|why| Unavailable(format!("unshare: {why}")))?;
@@ -78,12 +79,8 @@ pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
     }
     let root = toolchain()?;
     fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;
-    // The root has no network: everything that any machine needs is fetched before.
-    let fetched = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["fetch", "--locked", "--quiet"])
-        .status()
-        .context("run cargo fetch")?;
-    anyhow::ensure!(fetched.success(), "cargo fetch failed");
+    // The root has no network, so all dependencies are fetched before.
+    command::run(&mut command::cargo(&["fetch", "--locked", "--quiet"]))?;
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"])
         .args(arguments)
@@ -99,7 +96,7 @@ pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// The root with the toolchain, made once.
+/// Returns the root with the toolchain, which is made once.
 fn toolchain() -> Result<PathBuf> {
     let cache = cache()?;
     fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;

@@ -1,4 +1,4 @@
-//! One run of one guest.
+//! Runs a guest once.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,18 +14,19 @@ use anyhow::{Context, Result, ensure};
 use super::images::Images;
 use super::packages::fresh;
 use super::{Guest, Machine, Pace, cache, cpio};
+use crate::command;
 
-/// Limit on the time of a guest when nobody gives another.
+/// Default time limit of a guest.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-/// Limit on the time until its payload starts: some seconds, on a busy machine more.
+/// Limit on the time until the payload starts. This takes some seconds, on a busy machine longer.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// Memory of the machine for each guest that runs at once: the guest's own, the boot files, and the results.
+/// Memory of this machine per running guest: the guest's memory, the boot files and the results.
 const GUEST_KIB: usize = 4 << 20;
-/// Room for what comes back; the file is sparse.
+/// Size of the disk for results; the file is sparse.
 const RESULT_BYTES: u64 = 1 << 30;
 /// Line of `init.sh` at the start of the payload.
 const PAYLOAD_STARTS: &str = "payload starts";
-/// Exit status of `timeout` when it had to end the command.
+/// Exit status of `timeout` after it has ended the command.
 const TIMED_OUT: i32 = 124;
 
 /// End of a guest.
@@ -33,11 +34,11 @@ const TIMED_OUT: i32 = 124;
 pub(crate) enum Outcome {
     /// The payload ran to its end, with this exit code.
     Ended(i32),
-    /// The guest was switched off because its time was over.
+    /// The guest was killed at its time limit.
     TimedOut,
-    /// The guest was switched off because it did not come to its payload.
+    /// The guest was ended because it did not start its payload in time.
     NotBooted,
-    /// The guest stopped without handing anything back.
+    /// The guest stopped without an exit code of its payload.
     Died(String),
 }
 
@@ -45,8 +46,8 @@ impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Ended(code) => write!(f, "payload ended with {code}"),
-            Self::TimedOut => f.write_str("its time was over"),
-            Self::NotBooted => write!(f, "its payload was not started in {} s", BOOT_LIMIT.as_secs()),
+            Self::TimedOut => f.write_str("it exceeded its time limit"),
+            Self::NotBooted => write!(f, "its payload did not start within {} s", BOOT_LIMIT.as_secs()),
             Self::Died(how) => write!(f, "guest died: {how}"),
         }
     }
@@ -56,12 +57,13 @@ impl std::fmt::Display for Outcome {
 pub(crate) struct Run {
     pub(crate) outcome: Outcome,
     pub(crate) seconds: f64,
-    /// Lines of the kernel's log that must not be there.
+    /// Lines of the kernel's log that report a fault.
     pub(crate) complaints: Vec<String>,
 }
 
-/// Boots `guest`, runs `payload/run.sh` in it as root and gives it `limit` to be switched off again. `out` is emptied; it then holds
-/// `console.log` and, in `out/`, what the payload left in `/out`, with the kernel's log as `dmesg.txt`. Waits while as many guests run as [`at_once`] says.
+/// Boots `guest`, runs `payload/run.sh` in it as root, and ends the guest after `limit`. `out` is emptied; it then holds
+/// `console.log` and, in `out/`, the files that the payload left in `/out`, with the kernel's log as `dmesg.txt`. Waits until fewer than
+/// [`at_once`] guests run.
 pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, limit: Duration) -> Result<Run> {
     ensure!(payload.join("run.sh").is_file(), "{} has no run.sh", payload.display());
     fresh(out)?;
@@ -74,12 +76,12 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
     let console = out.join("console.log");
     let mut emulator = Command::new("timeout");
     emulator
-        // The bound holds even if this process does not live to see the end.
+        // `timeout` ends the emulator even if this process has ended before.
         .args(["--foreground", "--kill-after=5", &limit.as_secs().to_string()])
         .args(images.emulator.command())
         .args(machine(guest.machine))
         .args(clock(guest.pace))
-        // One thread emulates all processors: with several, code that the kernel changes while it runs is translated from its old bytes now and then.
+        // One thread emulates all processors. With several threads, QEMU sometimes executes old bytes of code that the kernel has changed.
         .args(["-accel", "tcg,thread=single", "-smp", &guest.cpus.to_string(), "-m", &format!("{}M", guest.memory_mib)])
         .args(["-nodefaults", "-no-user-config", "-no-reboot"])
         .args(["-display", "none", "-serial", "stdio", "-device", "virtio-blk-pci,drive=results"])
@@ -112,8 +114,8 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
     Ok(Run { outcome, seconds: started.elapsed().as_secs_f64(), complaints })
 }
 
-/// Runs the emulator to its end. What it and the guest say is kept in `console`; what `init.sh` and the payload say of their progress
-/// is passed on. Whether the payload was started; if not in time, the emulator is ended.
+/// Runs the emulator to its end. Its output and the guest's output go to `console`; progress lines of `init.sh` and of the payload
+/// are also printed. Returns true if the payload was started; otherwise the emulator is ended at the time limit.
 fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<(ExitStatus, bool)> {
     let mut kept = File::options().create(true).append(true).open(console)?;
     let errors = kept.try_clone()?;
@@ -122,9 +124,9 @@ fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<(ExitSt
     let (booted, boots) = mpsc::channel::<()>();
     let emulator = running.id();
     let watch = thread::spawn(move || {
-        // It may end before, too.
+        // Only a timeout means that the payload was not started in time: the channel is closed if the emulator ends before.
         if boots.recv_timeout(BOOT_LIMIT) == Err(RecvTimeoutError::Timeout) {
-            // `timeout` passes it on.
+            // `timeout` passes the signal to the emulator.
             drop(Command::new("kill").arg(emulator.to_string()).status());
         }
     });
@@ -136,7 +138,7 @@ fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<(ExitSt
         if let Some(said) = String::from_utf8_lossy(&line).trim_end().strip_prefix("guest: ") {
             if !has_booted && said.contains(PAYLOAD_STARTS) {
                 has_booted = true;
-                // The watch may be over.
+                // Fails only if the watching thread has ended.
                 booted.send(()).ok();
             }
             println!("vm {name}: {said}");
@@ -147,8 +149,8 @@ fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<(ExitSt
     Ok((running.wait().context("wait for the emulator")?, has_booted))
 }
 
-/// Number of guests that run at once on this machine, whoever started them: each has one processor for itself, and
-/// memory.
+/// Limit on guests that run at the same time on this machine, over all processes: each needs one processor and
+/// [`GUEST_KIB`] of memory.
 pub(crate) fn at_once() -> usize {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -156,7 +158,7 @@ pub(crate) fn at_once() -> usize {
     processors.min(kib.unwrap_or(0) / GUEST_KIB).max(1)
 }
 
-/// Waits until another guest may run; it may until this is dropped.
+/// Waits until another guest may run. The returned file holds its lock until it is dropped.
 fn turn() -> Result<File> {
     let cache = cache()?;
     loop {
@@ -172,7 +174,7 @@ fn turn() -> Result<File> {
     }
 }
 
-/// With the clock by instructions, time in which nothing is to be done passes at once.
+/// Returns QEMU's clock options. If the clock counts instructions, idle time passes at once.
 fn clock(pace: Pace) -> &'static [&'static str] {
     match pace {
         Pace::Time => &[],
@@ -195,12 +197,12 @@ fn terminal(machine: Machine) -> &'static str {
 }
 
 fn command_line(guest: &Guest) -> String {
-    // x86's check that the timer ticks goes by its own sense of time, and fails where the host is busy.
+    // The x86 kernel's check of the timer depends on real time, and fails on a busy host.
     let timer = if guest.machine == Machine::Amd64 { "no_timer_check" } else { "" };
     format!("console={} panic=-1 quiet {timer} {}", terminal(guest.machine), guest.parameters)
 }
 
-/// The kernel unpacks archives one over the other: programs, modules, then what belongs to this run.
+/// Writes the initial file system. The kernel unpacks its archives in order: programs, modules, files of this run.
 fn initial_file_system(images: &Images, payload: &Path, file: &Path) -> Result<()> {
     let mut out = File::create(file)?;
     for part in [&images.user, &images.modules] {
@@ -210,28 +212,21 @@ fn initial_file_system(images: &Images, payload: &Path, file: &Path) -> Result<(
     fresh(&own)?;
     fs::write(own.join("init"), include_bytes!("init.sh"))?;
     fs::set_permissions(own.join("init"), fs::Permissions::from_mode(0o755))?;
-    let copied = Command::new("cp").args(["-r", "--"]).arg(payload).arg(own.join("payload")).status();
-    ensure!(copied.context("run cp")?.success(), "cannot copy {}", payload.display());
+    command::run(Command::new("cp").args(["-r", "--"]).arg(payload).arg(own.join("payload")))?;
     cpio::append(&own, file)?;
     Ok(fs::remove_dir_all(own)?)
 }
 
-/// Unpacks the archive at the start of the disk, if the guest came to write one.
+/// Unpacks the archive at the start of the disk, if the guest has written one.
 fn unpack_results(disk: &Path, directory: &Path) -> Result<()> {
     let mut start = [0; 262];
     let written = File::open(disk).and_then(|mut file| io::Read::read_exact(&mut file, &mut start)).is_ok();
     if !written || !start.ends_with(b"ustar") {
         return Ok(());
     }
-    let status = Command::new("tar")
-        .args(["--extract", "--no-same-owner", "--warning=no-timestamp", "--file"])
-        .arg(disk)
-        .arg("--directory")
-        .arg(directory)
-        .status()
-        .context("run tar")?;
-    ensure!(status.success(), "cannot unpack what the guest left");
-    Ok(())
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--no-same-owner", "--warning=no-timestamp", "--file"]);
+    command::run(tar.arg(disk).arg("--directory").arg(directory))
 }
 
 /// Messages that a healthy kernel does not print.
@@ -250,7 +245,8 @@ const COMPLAINTS: [&str; 12] = [
     "Unable to handle kernel",
 ];
 
-/// The kernel's log as far as it got out, and the taint flags that stay when a message has left the buffer: 128 died, 512 warned.
+/// Returns the faults in the kernel's log, and those in the taint flags, which stay when a message has left the log's buffer: 128 is
+/// an oops, 512 a warning.
 fn complaints(kept: &Path, console: &Path) -> Result<Vec<String>> {
     let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let mut text = read(console)?;

@@ -12,12 +12,12 @@ use anyhow::{Context, Result, ensure};
 use super::packages::{Suite, made, unpack};
 use super::{Guest, Machine, Unavailable, cache, cpio};
 
-/// The suite that the emulator is from, whatever release this machine runs: older ones lose the processor's flags now and then (seen with
-/// 7.2), and a guest that dies must mean something.
+/// Suite of the emulator, independent of this machine's release. Older emulators sometimes lose the processor's flags (seen with
+/// 7.2), and then a guest dies without a fault of bprec.
 const EMULATOR_SUITE: &str = "trixie";
 
-/// Programs in the guest beside our own binaries: busybox's shell goes by the name `exe`. `libelf1` is also the name
-/// that newer releases provide.
+/// Packages in the guest besides bprec's binaries. The process name of busybox's shell is `exe`. `libelf1` is also a name
+/// that newer releases provide for their package.
 const PROGRAMS: [&str; 10] = [
     "busybox-static",
     "coreutils",
@@ -31,7 +31,7 @@ const PROGRAMS: [&str; 10] = [
     "libzstd1",
 ];
 
-/// Packages that come along as dependencies of others' maintenance scripts; nothing in a guest runs them.
+/// Packages on which only maintenance scripts of other packages depend; no program in a guest runs them.
 const UNUSED: [&str; 5] = ["dpkg_", "tar_", "perl_", "perl-modules-", "tzdata_"];
 
 /// Files that no test reads: three quarters of the unpacked size.
@@ -46,27 +46,27 @@ const EXCLUDED: [&str; 8] = [
     "./usr/share/bash-completion/*",
 ];
 
-/// The disk over which results come back, and what `tc` needs to attach programs.
+/// Modules for the disk of results, and modules that `tc` needs to attach programs.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_blk", "sch_ingress", "cls_bpf", "act_bpf"];
 
-/// The files that a guest boots from, and what boots it.
+/// Boot files of a guest, and the emulator.
 pub(crate) struct Images {
     pub(crate) emulator: Emulator,
-    /// Release as `uname -r` says it.
+    /// Release as `uname -r` prints it.
     pub(crate) release: String,
     pub(crate) kernel: PathBuf,
     pub(crate) modules: PathBuf,
     pub(crate) user: PathBuf,
 }
 
-/// QEMU with all its libraries, in a directory of its own.
+/// QEMU with all its libraries, in a separate directory.
 pub(crate) struct Emulator {
     root: PathBuf,
     name: &'static str,
 }
 
 impl Emulator {
-    /// The words of the command that runs it: through its own loader, so that it does not matter what this machine has installed.
+    /// Returns the command that starts the emulator with its own loader and libraries, independent of this machine's packages.
     pub(crate) fn command(&self) -> Vec<OsString> {
         let (loader, triplet) = match cfg!(target_arch = "aarch64") {
             true => ("usr/lib/ld-linux-aarch64.so.1", "aarch64-linux-gnu"),
@@ -82,10 +82,10 @@ impl Emulator {
     }
 }
 
-/// Makes what is missing of a guest's images.
+/// Makes the missing images of a guest.
 ///
 /// # Errors
-/// With an [`Unavailable`] inside when a package cannot be fetched.
+/// Fails with an [`Unavailable`] inside if a package cannot be fetched.
 pub(crate) fn prepare(guest: &Guest) -> Result<Images> {
     let cache = cache()?;
     fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
@@ -139,7 +139,7 @@ fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Release by a path `/lib/modules/RELEASE/kernel/…`.
+/// Returns the release from a path `/lib/modules/RELEASE/kernel/…`.
 fn release(files: &[PathBuf]) -> Option<&str> {
     files.iter().find_map(|path| {
         let mut parts = path.iter();
@@ -148,7 +148,7 @@ fn release(files: &[PathBuf]) -> Option<&str> {
     })
 }
 
-/// `wanted` and what they need, uncompressed, in an order in which they can be loaded. What the kernel has built in is not among `files`.
+/// Returns the modules `wanted` and their dependencies, uncompressed, in loading order. Built-in modules are not in `files` and are left out.
 fn modules(files: &[PathBuf], wanted: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
     let by_name: BTreeMap<String, &PathBuf> =
         files.iter().filter_map(|path| Some((file_name(path).split_once(".ko")?.0.replace('-', "_"), path))).collect();
@@ -171,7 +171,7 @@ fn load_order(by_name: &BTreeMap<String, &PathBuf>, name: &str, ordered: &mut Ve
     } else {
         fs::read(path)?
     };
-    ensure!(contents.starts_with(b"\x7fELF"), "{} is compressed in a way that is not known here", path.display());
+    ensure!(contents.starts_with(b"\x7fELF"), "{} is compressed in an unknown way", path.display());
     for needed in needs(&contents) {
         load_order(by_name, &needed, ordered)?;
     }
@@ -179,7 +179,7 @@ fn load_order(by_name: &BTreeMap<String, &PathBuf>, name: &str, ordered: &mut Ve
     Ok(())
 }
 
-/// The modules that a module's `.modinfo` names: zero-terminated strings, one of them `depends=a,b`.
+/// Returns the dependencies in a module's `.modinfo`, which has zero-terminated strings, one of them `depends=a,b`.
 fn needs(module: &[u8]) -> Vec<String> {
     let key = b"\0depends=";
     let Some(at) = module.windows(key.len()).position(|window| window == key) else { return Vec::new() };
@@ -202,7 +202,7 @@ fn emulator_root(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     suite.close()
 }
 
-/// The links that every root file system has since / and /usr are one.
+/// Makes the links from / to /usr of a root file system with merged /usr.
 pub(super) fn merged_usr(root: &Path) -> Result<()> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         fs::create_dir_all(root.join("usr").join(name))?;

@@ -1,7 +1,7 @@
-//! Stock Debian kernels under QEMU: the project's binaries and tests on kernels and processors that this machine does not have.
+//! Runs the project's binaries and tests under QEMU, on stock Debian kernels and on processors that this machine does not have.
 //!
-//! Everything comes out of Debian's packages and is kept outside the tree (`$XDG_CACHE_HOME/bprec-vm`). A guest is a kernel, a root file
-//! system in memory and a payload directory; what the payload leaves in `/out` comes back as files. `docs/vm.md` tells the rest.
+//! All images come from Debian's packages and are kept outside the tree (`$XDG_CACHE_HOME/bprec-vm`). A guest is a kernel, a root file
+//! system in memory and a payload directory; the files that the payload leaves in `/out` are copied back. See `docs/vm.md`.
 
 mod bench;
 mod checks;
@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use crate::tally::Tally;
 use crate::target_directory;
 
-/// A stock kernel, the Debian release whose programs run on it, and what it is there to test.
+/// A stock kernel, the Debian release of its programs, and the tests that run in it.
 pub(crate) struct Guest {
     /// Name on the command line.
     pub(crate) name: &'static str,
@@ -29,17 +29,17 @@ pub(crate) struct Guest {
     pub(crate) pace: Pace,
     pub(crate) cpus: u32,
     pub(crate) memory_mib: u32,
-    /// Parameters of its kernel's command line beside those of every guest.
+    /// Parameters on the kernel's command line in addition to those of every guest.
     pub(crate) parameters: &'static str,
-    /// The suite that the kernel is from.
+    /// Suite of the kernel.
     pub(crate) kernel_suite: &'static str,
-    /// The suite that perf, bpftool and the C library are from: no older than this machine's, for which the test programs are linked.
+    /// Suite of perf, bpftool and the C library. It is not older than this machine's release, because the test programs are linked here.
     pub(crate) user_suite: &'static str,
-    /// Test programs, as `CRATE-NAME`, or `CRATE-` for all of a crate's and nothing for all there are; the root's are the files of `tests/live.rs`.
+    /// Test programs, as `CRATE-NAME`; `CRATE-` means all of a crate, an empty name all. The root crate's programs are the files of `tests/live.rs`.
     pub(crate) tests: &'static [&'static str],
     /// Test programs that are left out.
     pub(crate) but: &'static [&'static str],
-    /// Loads that are recorded, and the recordings held against perf.
+    /// Loads that are recorded; the recordings are compared with perf.
     pub(crate) recordings: &'static [&'static str],
 }
 
@@ -48,11 +48,11 @@ pub(crate) struct Guest {
 pub(crate) enum Pace {
     /// The host's clock.
     Time,
-    /// The instructions of its one CPU: a nanosecond and a cycle each. The same work counts the same every time.
+    /// Instructions of the guest's single CPU: each takes 1 ns and one cycle, so the same work always takes the same time.
     Instructions,
 }
 
-/// Machine that is emulated.
+/// Emulated machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Machine {
     /// x86-64 without performance counters.
@@ -62,7 +62,7 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    /// The one that this runs on.
+    /// Machine on which this program runs.
     pub(crate) const NATIVE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
 
     /// Debian's name of the architecture.
@@ -81,7 +81,7 @@ impl Machine {
     }
 }
 
-/// The recordings of all loads that there are, and of one that has a trampoline for itself.
+/// Loads that are recorded: all loads together, and one load with a trampoline for itself.
 const RECORDINGS: &[&str] = &["all", "trampoline"];
 
 /// Settings of most guests.
@@ -99,8 +99,8 @@ const X86: Guest = Guest {
     recordings: &[],
 };
 
-/// Code between the rings and the file, and the begin and end of a recording, are the same on every kernel: the tests
-/// of this machine cover them. So is the ledger of a load; those tests compare times, which one guest takes by its
+/// Tests that do not depend on the kernel, and run only on this machine: the code between the rings and the file, and the start and
+/// end of a recording. The tests of a load's ledger also are in this list: they compare times, and run in the guest that counts
 /// instructions.
 const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-advice",
@@ -127,17 +127,27 @@ const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-top_screen",
 ];
 
-/// Guests in the order in which they are begun: those that take longest first. The first runs everything that asks the kernel about
-/// programs, events and counters; the others what may differ there.
+/// Guests in the order in which they start: the longest first. The first guest runs all tests that ask the kernel about
+/// programs, events and counters; the others run the tests that may differ on their kernel or machine.
 pub(crate) const GUESTS: [Guest; 8] = [
     Guest { name: "x86-6.12", tests: &[""], but: BEHIND_THE_RINGS, recordings: RECORDINGS, ..X86 },
     Guest {
-        name: "x86-new",
-        kernel_suite: "trixie-backports",
-        tests: &["bpf-", "fixtures-", "bprec-exact", "bprec-known_loads", "bprec-nothing_stays"],
+        name: "arm64-6.12",
+        machine: Machine::Arm64,
+        tests: &[
+            "bpf-overlap",
+            "bpf-profiler",
+            "bpf-programs",
+            "fixtures-known_loads",
+            "bprec-exact",
+            "bprec-bpf_sampler",
+            "bprec-perf_reads_it",
+            "record-shared",
+        ],
         recordings: RECORDINGS,
         ..X86
     },
+    Guest { name: "x86-5.10", kernel_suite: "bullseye", user_suite: "bookworm", ..OLDEST },
     Guest {
         name: "x86-6.1",
         kernel_suite: "bookworm-security",
@@ -161,24 +171,12 @@ pub(crate) const GUESTS: [Guest; 8] = [
         ..X86
     },
     Guest {
-        name: "arm64-6.12",
-        machine: Machine::Arm64,
-        tests: &[
-            "bpf-overlap",
-            "bpf-profiler",
-            "bpf-programs",
-            "fixtures-known_loads",
-            "bprec-exact",
-            "bprec-bpf_sampler",
-            "bprec-perf_reads_it",
-            "record-shared",
-        ],
+        name: "x86-new",
+        kernel_suite: "trixie-backports",
+        tests: &["bpf-", "fixtures-", "bprec-exact", "bprec-known_loads", "bprec-nothing_stays"],
         recordings: RECORDINGS,
         ..X86
     },
-    Guest { name: "x86-5.10", kernel_suite: "bullseye", user_suite: "bookworm", ..OLDEST },
-    Guest { name: "x86-preempt", parameters: "preempt=full", tests: &["bpf-overlap"], ..X86 },
-    Guest { name: "x86-32cpus", cpus: 32, memory_mib: 3072, tests: &["bprec-many_cpus"], ..X86 },
     Guest {
         name: "arm64-icount",
         machine: Machine::Arm64,
@@ -187,9 +185,11 @@ pub(crate) const GUESTS: [Guest; 8] = [
         tests: &["bprec-exact_truth", "bprec-ledger_truth"],
         ..X86
     },
+    Guest { name: "x86-32cpus", cpus: 32, memory_mib: 3072, tests: &["bprec-many_cpus"], ..X86 },
+    Guest { name: "x86-preempt", parameters: "preempt=full", tests: &["bpf-overlap"], ..X86 },
 ];
 
-/// Kernels as old as the recorder supports, where programs are not traced: the rest works there, and what is missing is said.
+/// Oldest supported kernel: tracing of programs is unavailable there, which bprec reports, and everything else works.
 const OLDEST: Guest = Guest {
     tests: &[
         "bpf-bprec_bpf",
@@ -209,13 +209,13 @@ const OLDEST: Guest = Guest {
         "bprec-run_counts",
         "bprec-stat",
     ],
-    // These kernels do not tell that a trampoline is a program's own.
+    // The load `trampoline` is left out: these kernels do not show which program a trampoline belongs to.
     recordings: &["all"],
     ..X86
 };
 
 impl Guest {
-    /// True if it runs a test program of a crate.
+    /// Returns true if the guest runs this test program, named `CRATE-NAME`.
     pub(crate) fn tests(&self, program: &str) -> bool {
         let is_meant = |wanted: &str| match wanted {
             "" => true,
@@ -229,7 +229,7 @@ impl Guest {
 pub(crate) use bench::exact as bench_exact;
 pub(crate) use payload::Builds;
 
-/// Something outside the project is missing, such as a package that cannot be fetched: a reason to skip, not to fail.
+/// Error that something outside the project is missing, such as a package that cannot be fetched: a reason to skip, not to fail.
 #[derive(Debug)]
 pub(crate) struct Unavailable(pub(crate) String);
 
@@ -248,6 +248,10 @@ pub(crate) fn main(arguments: &[&str]) -> Result<()> {
             for guest in chosen(names)? {
                 let images = images::prepare(guest)?;
                 println!("{}: kernel {}, programs of {}", guest.name, images.release, guest.user_suite);
+            }
+            let is_cross_built = |guest: &&Guest| guest.machine == Machine::Arm64 && Machine::NATIVE == Machine::Amd64;
+            if chosen(names)?.iter().any(is_cross_built) {
+                payload::cross_built(&target_directory())?;
             }
             Ok(())
         }
@@ -271,12 +275,12 @@ pub(crate) fn main(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// Tests in every guest, added to `tally`.
+/// Runs the tests in every guest and adds the results to `tally`.
 pub(crate) fn test_all(builds: &Builds, tally: &mut Tally) {
     checks::run(&GUESTS.each_ref(), builds, tally);
 }
 
-/// The guests called `names`, or all.
+/// Returns the guests with these names, or all guests if there are no names.
 fn chosen(names: &[&str]) -> Result<Vec<&'static Guest>> {
     if names.is_empty() {
         return Ok(GUESTS.iter().collect());
@@ -293,7 +297,7 @@ fn chosen(names: &[&str]) -> Result<Vec<&'static Guest>> {
         .collect()
 }
 
-/// Directory of everything that is fetched. The number in it changes when the unpacked contents change.
+/// Returns the directory of fetched and unpacked packages. The number in its path changes when the layout of the contents changes.
 pub(crate) fn cache() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let base = match base {

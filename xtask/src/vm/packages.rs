@@ -1,5 +1,5 @@
-//! Packages of other releases and architectures, Debian's, by this machine's apt but in a root of its own: nothing is installed,
-//! and the system's own lists and state stay untouched.
+//! Debian packages of other releases and architectures, fetched by this machine's apt with separate directories: nothing is installed,
+//! and the lists and state of the system's apt do not change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Unavailable;
 
-/// One suite, or a few, for one architecture.
+/// One or more suites for one architecture.
 pub(crate) struct Suite {
     name: String,
     config: PathBuf,
@@ -17,8 +17,8 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Fetches the lists of `suites` into a root below `cache`. Of what several of them have, apt takes backports only where a
-    /// package is asked for as `name/suite`.
+    /// Fetches the package lists of `suites` into a directory below `cache`. apt takes a package from backports only if it
+    /// is requested as `name/suite`.
     pub(crate) fn open(cache: &Path, suites: &[&str], architecture: &str) -> Result<Self> {
         let name = suites.join("+");
         let root = cache.join("apt").join(format!("{name}-{architecture}"));
@@ -30,7 +30,7 @@ impl Suite {
         fs::write(root.join("status"), "")?;
         let at = root.display();
         let config = root.join("apt.conf");
-        // Downloads stay with the user who asked: apt's own user may not be able to enter the cache.
+        // apt downloads as the current user, because apt's sandbox user may have no access to the cache.
         let text = format!(
             "Dir \"{at}\";\nDir::Etc \"{at}/etc\";\nDir::State \"{at}/state\";\nDir::State::status \"{at}/status\";\n\
              Dir::Cache \"{at}\";\nDir::Cache::archives \"{at}/archives\";\nAPT::Architecture \"{architecture}\";\n\
@@ -43,8 +43,8 @@ impl Suite {
         Ok(suite)
     }
 
-    /// The kernel image behind the meta package for virtual machines: the packages to unpack, whose names change with every update. Newer releases
-    /// split it into the image proper and its modules, with meta packages of their own.
+    /// Returns the packages of the kernel image on which the meta package for virtual machines depends; their names change with every update. Newer
+    /// releases have separate packages for the image and its modules, with further meta packages.
     pub(crate) fn kernel(&self, architecture: &str) -> Result<Vec<String>> {
         let wanted = ["linux-image-", "linux-binary-", "linux-modules-"];
         let meta = format!("linux-image-cloud-{architecture}");
@@ -58,11 +58,11 @@ impl Suite {
             found.extend(new);
             next += 1;
         }
-        ensure!(found.len() > 1, "{meta} of {} depends on no image", self.name);
+        ensure!(found.len() > 1, "{meta} of {} depends on no kernel image", self.name);
         Ok(found)
     }
 
-    /// Fetches exactly `packages`, without what they depend on; gives the files.
+    /// Fetches `packages` without their dependencies; returns the files.
     pub(crate) fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>> {
         let directory = self.root.join("archives/exact");
         fresh(&directory)?;
@@ -72,7 +72,7 @@ impl Suite {
         debs(&directory)
     }
 
-    /// Fetches `packages` with everything they depend on; gives the files.
+    /// Fetches `packages` with all their dependencies; returns the files.
     pub(crate) fn download_with_dependencies(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
         let directory = self.root.join("archives");
         fresh(&directory)?;
@@ -83,7 +83,7 @@ impl Suite {
         debs(&directory)
     }
 
-    /// Lists and downloads are of no more use once the packages are unpacked.
+    /// Removes lists and downloads after the packages are unpacked.
     pub(crate) fn close(self) -> Result<()> {
         fs::remove_dir_all(&self.root).with_context(|| format!("remove {}", self.root.display()))
     }
@@ -106,14 +106,14 @@ impl Suite {
     }
 }
 
-/// The line of apt's for a suite.
+/// Returns the line for a suite in apt's list of sources.
 fn source(suite: &str) -> Result<String> {
     let archive = if suite.ends_with("-security") { "debian-security" } else { "debian" };
     let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
     Ok(format!("deb [signed-by={keyring}] {}/{archive} {suite} main\n", mirror()?))
 }
 
-/// The archive that this machine's packages are from.
+/// Returns the archive from which this machine gets its packages.
 fn mirror() -> Result<String> {
     let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(SITE)"])
@@ -122,7 +122,7 @@ fn mirror() -> Result<String> {
         .map_err(|why| Unavailable(format!("apt-get: {why}; guests are made of Debian's packages")))?;
     let sites = String::from_utf8_lossy(&output.stdout).into_owned();
     let site = sites.lines().find_map(|site| site.trim_end_matches('/').strip_suffix("/debian"));
-    Ok(site.ok_or_else(|| Unavailable("apt knows no Debian archive here".to_owned()))?.to_owned())
+    Ok(site.ok_or_else(|| Unavailable("apt has no Debian archive".to_owned()))?.to_owned())
 }
 
 /// Unpacks `deb` over `directory` without the paths that `excluded` match; no script of the package runs.
@@ -135,7 +135,7 @@ pub(crate) fn unpack(deb: &Path, directory: &Path, excluded: &[&str]) -> Result<
         .map_err(|why| Unavailable(format!("dpkg-deb: {why}")))?;
     let stream = contents.stdout.take().context("dpkg-deb has no output")?;
     let status = Command::new("tar")
-        // Packages of releases before the merge of / and /usr come out where the links lead.
+        // Files of packages from before the merge of / and /usr are unpacked to the targets of the links.
         .args(["--extract", "--file=-", "--keep-directory-symlink", "--no-same-owner"])
         .args(excluded.iter().map(|pattern| format!("--exclude={pattern}")))
         .arg("--directory")
@@ -159,7 +159,7 @@ fn debs(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Runs `make` in a directory beside `target` and renames it when it is whole.
+/// Runs `make` in a directory beside `target`, and renames the directory to `target` when it is complete.
 pub(super) fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let unfinished = target.with_extension("unfinished");
     fresh(&unfinished)?;
@@ -167,7 +167,7 @@ pub(super) fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Res
     fs::rename(&unfinished, target).with_context(|| format!("rename to {}", target.display()))
 }
 
-/// Makes `directory` exist and be empty.
+/// Creates `directory`, or empties it if it exists.
 pub(crate) fn fresh(directory: &Path) -> Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory).with_context(|| format!("empty {}", directory.display()))?;

@@ -1,4 +1,4 @@
-//! Checks of the recordings that a guest made: held against perf there and the same program here.
+//! Checks the recordings of a guest: compares them with perf in the guest, and with the same `bprec` on this machine.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Checks one recording, `directory/name.data` with what the guest left beside it; gives each check's name and what is wrong, if anything.
+use crate::command::output;
+
+/// Checks the recording `directory/name.data` with the files that the guest left beside it. Returns the name and the result of each check.
 pub(crate) fn checks(directory: &Path, name: &str, bprec: &Path) -> Vec<(String, Result<()>)> {
     let recording = Recording { directory, name };
     let checks: [(&str, Result<()>); 5] = [
@@ -40,7 +42,7 @@ impl Recording<'_> {
         serde_json::from_str(&self.text("json")?).context("the guest's report is no JSON")
     }
 
-    /// The first event of the report.
+    /// Returns the first event of the report.
     fn event(&self) -> Result<Value> {
         let event = self.json()?["events"][0].take();
         ensure!(event.is_object(), "the report has no event");
@@ -55,26 +57,19 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// The same bytes come out of the same file on this machine, whose kernel is another one.
+    /// Checks that this machine, with another kernel, prints the same bytes for the file as the guest.
     fn reads_the_same(&self, bprec: &Path) -> Result<()> {
         for (option, what) in [("--by-prog", "report.txt"), ("--json", "json")] {
-            let output = Command::new(bprec)
-                .args(["report", option, "-i"])
-                .arg(self.directory.join(format!("{}.data", self.name)))
-                .output()
-                .with_context(|| format!("run {}", bprec.display()))?;
-            ensure!(output.status.success(), "bprec report {option}: {}", String::from_utf8_lossy(&output.stderr));
+            let recording = self.directory.join(format!("{}.data", self.name));
+            let ours = output(Command::new(bprec).args(["report", option, "-i"]).arg(recording))?;
             let theirs = self.text(what)?;
             ensure!(!theirs.is_empty(), "{what} of the guest is empty");
-            ensure!(
-                String::from_utf8_lossy(&output.stdout) == theirs,
-                "report {option} differs from the guest's {what}"
-            );
+            ensure!(ours == theirs, "report {option} differs from the guest's {what}");
         }
         Ok(())
     }
 
-    /// perf opens the file without a word, and sees as many samples of the event.
+    /// Checks that perf opens the file without a message, and counts the same number of samples of the event.
     fn has_perfs_samples(&self) -> Result<()> {
         let complaints = self.text("perf.err")?;
         ensure!(complaints.trim().is_empty(), "perf says {}", complaints.trim());
@@ -86,7 +81,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Ids and full names as the loader had them from libbpf and the kernel.
+    /// Checks that the report has the ids and full names that the loader got from libbpf and the kernel.
     fn knows_the_load(&self) -> Result<()> {
         let report = self.json()?;
         let programs = report["programs"].as_array().context("the report has no programs")?;
@@ -95,12 +90,12 @@ impl Recording<'_> {
             let (id, name) = (field(line, "id")?.parse::<u64>()?, field(line, "name")?);
             let known = programs.iter().find(|program| program["id"].as_u64() == Some(id));
             let known = known.with_context(|| format!("program {id} {name} is not in the report"))?;
-            // Without BTF the kernel keeps 15 characters.
+            // Without BTF, the kernel keeps only 15 characters of a name.
             let full = known["name"].as_str().unwrap_or_default();
             let short = name.get(..15).unwrap_or(name);
             ensure!(
                 full == name || name == "counted_without_type_information" && full == short,
-                "{name} is called {full}"
+                "program {name} has the name {full} in the report"
             );
             loaded += 1;
         }
@@ -108,7 +103,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// The lines of the ledger are its total.
+    /// Checks that the lines of the ledger add up to its total.
     fn adds_up(&self) -> Result<()> {
         let event = self.event()?;
         for unit in ["samples", "weight"] {
@@ -117,12 +112,15 @@ impl Recording<'_> {
             let lines = ["others", "entry_unattributed", "interpreted", "unresolved"];
             let rest: u64 = lines.iter().map(|line| of(&event[line])).sum();
             let total = of(&event["total"]);
-            ensure!(total > 0 && rows + rest == total, "{unit}: {rows} in rows and {rest} beside them, total {total}");
+            ensure!(
+                total > 0 && rows + rest == total,
+                "{unit}: {rows} in rows and {rest} in other lines, total {total}"
+            );
         }
         Ok(())
     }
 
-    /// A program that has its trampoline for itself is charged for it; two that share one are not.
+    /// Checks that a program with its own trampoline is charged for it, and that two programs with a shared trampoline are not.
     fn charges_entry(&self) -> Result<()> {
         let event = self.event()?;
         let rows = event["rows"].as_array().context("no rows")?;
@@ -138,7 +136,7 @@ impl Recording<'_> {
     }
 }
 
-/// The value of `key=value` in a line of the loader's.
+/// Returns the value of `key=value` in a line of the loader's output.
 fn field<'a>(line: &'a str, key: &str) -> Result<&'a str> {
     let found = line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     found.with_context(|| format!("no {key} in {line:?}"))

@@ -1,19 +1,19 @@
-//! `cargo xtask vm static`: the program without libraries for Arm, built on x86-64 and tried in the guest.
+//! `cargo xtask vm static`: builds the static program for Arm on x86-64, and tries it in the guest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::packages::{Suite, fresh, unpack};
 use super::{GUESTS, cache, cross, guest, images};
 
 const GUEST: &str = "arm64-6.12";
 const MACHINE: &str = "aarch64";
-/// The release whose libelf.a is linked: that of the compiler's lacks a part of elfutils that it calls.
+/// Release and package of the linked libelf.a. The libelf.a of the compiler's release calls a part of elfutils that is missing there.
 const LIBELF: (&str, &str) = ("bookworm", "libelf-dev");
-/// Settings that `setup/package static` gives cargo for this machine.
+/// Arguments of cargo, as in `setup/package static`.
 const BUILD: [&str; 6] = [
     "build",
     "--release",
@@ -23,7 +23,7 @@ const BUILD: [&str; 6] = [
     r#"target.aarch64-unknown-linux-gnu.rustflags = ["-C", "target-feature=+crt-static", "-L", "native=/target/libelf/usr/lib/aarch64-linux-gnu", "-L", "native=/usr/lib/aarch64-linux-gnu"]"#,
 ];
 
-/// Fails where the program needs a loader, where nothing is recorded, or where the report does not hold the table.
+/// Script that fails if the program needs a loader, if it records nothing, or if the report lacks the table.
 const TRY: &str = r#"set -e
 ! grep -q ld-linux-aarch64 bprec
 ./bprec record -a -o /tmp/trial.data -- sleep 2
@@ -32,7 +32,7 @@ grep -q '^ *ID  *PROGRAM' /out/table.txt
 ./bprec doctor >/out/doctor.txt
 "#;
 
-/// Builds it beside what `setup/package static` makes, and tries it.
+/// Builds the program beside the results of `setup/package static`, and tries it.
 pub(crate) fn make() -> Result<()> {
     let target = crate::target_directory();
     let built = target.join("vm").join("cross-static");
@@ -56,7 +56,7 @@ pub(crate) fn make() -> Result<()> {
     Ok(())
 }
 
-/// Unpacks libelf.a where the build sees it.
+/// Unpacks libelf.a into a directory that the build can read.
 fn libelf(directory: &Path) -> Result<()> {
     fresh(directory)?;
     let (release, package) = LIBELF;
@@ -69,8 +69,6 @@ fn libelf(directory: &Path) -> Result<()> {
 
 fn strip(program: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().context("no directory")?)?;
-    let status = Command::new("aarch64-linux-gnu-strip").arg("-o").arg(to).arg(program).status();
-    let status = status.context("run aarch64-linux-gnu-strip (Debian: binutils-aarch64-linux-gnu)")?;
-    ensure!(status.success(), "strip {}: {status}", program.display());
-    Ok(())
+    crate::command::run(Command::new("aarch64-linux-gnu-strip").arg("-o").arg(to).arg(program))
+        .context("Debian has it in binutils-aarch64-linux-gnu")
 }

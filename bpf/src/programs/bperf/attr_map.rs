@@ -1,11 +1,11 @@
 //! The pinned map in which sessions of bprec and perf find the leader of an event.
 //!
-//! Each key is a `perf_event_attr` in which only the fields that describe the event are set; all tools that share the map build it in the
-//! same way. Each value holds the id of the leader's link and the id of its map of differences. A session changes the map only while it
-//! holds the map's lock (`flock`).
+//! Each key is a `perf_event_attr` in which only the fields that describe the event are set; all tools that share the map build it in the same way.
+//! Each value holds two ids: that of the leader's link, and that of the leader's map `diff_readings`. A session changes the map only while it holds
+//! the map's lock (`flock`).
 //!
-//! perf leaves its map pinned for the next session. A map that bprec created has a name. The last bprec session that finds no live leader
-//! in this map removes the pin, under the lock. A session that waited for the lock then checks that its map is still the pinned map.
+//! perf leaves its map pinned for the next session. bprec recognizes a map that bprec created by its name. A session of bprec that leaves such a map
+//! without a live leader removes the pin, under the lock. A session that waited for the lock therefore checks that its map is still the pinned map.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use super::leader::{self, Leader};
 use crate::error::{Error, Object, Result};
 use crate::sys::{self, Entries};
 
-const CALL: &str = "sharing counters by";
+const CALL: &str = "cannot share counters through the map";
 /// Name of the maps that bprec creates, by which bprec recognizes them.
 const NAME: &str = "bprec_attrs";
 const HASH: u32 = 1;
@@ -29,7 +29,8 @@ const KEY_BYTES: std::ops::RangeInclusive<usize> = 64..=512;
 /// Limit on waiting for the lock. Other sessions hold it for some milliseconds, while they load and attach programs.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(2);
-/// Limit on checks that a released leader has ended: a process that lists links holds each link for a moment.
+/// Limit on attempts to remove the entries of leaders that this session has released. Another process that lists links can keep a leader alive for a
+/// moment.
 const LEAVE_AGAIN: u32 = 4;
 const LEAVE_EVERY: Duration = Duration::from_millis(5);
 /// `BPF_ANY`
@@ -77,7 +78,7 @@ impl AttrMap {
                 return Ok(locked);
             }
             if Instant::now() >= deadline {
-                return Err(unfit(path, "another process keeps removing and recreating it".to_owned()));
+                return Err(unfit(path, "another process keeps removing and recreating the pin".to_owned()));
             }
         }
     }
@@ -112,14 +113,15 @@ impl AttrMap {
     fn of(fd: OwnedFd, path: &Path) -> Result<AttrMap> {
         let info = sys::map_info(fd.as_fd(), 0)?;
         let (kind, key_bytes, value_bytes) = (info.type_, info.key_size as usize, info.value_size as usize);
-        // The map info alone does not show that an object is not a map. Only descriptors of maps have a map id in fdinfo.
+        // The kernel also answers for descriptors of programs and links, with another structure. Only descriptors of maps have a map id in fdinfo.
         let id = sys::FdInfo::of_own(fd.as_fd())?.map_id;
         let Some(id) = id.filter(|_| kind == HASH && value_bytes == VALUE_BYTES && KEY_BYTES.contains(&key_bytes))
         else {
             let problem = match id {
                 Some(_) => format!(
-                    "what is pinned there is no map of event attributes (type {kind}, keys of {key_bytes} bytes, values of \
-                     {value_bytes}; a hash with keys of {} or more and values of {VALUE_BYTES} is)",
+                    "the pinned map has another layout than perf's map of event attributes: type {kind}, keys of {key_bytes} \
+                     bytes, values of {value_bytes} bytes; expected a hash with keys of {} bytes or more and values of \
+                     {VALUE_BYTES} bytes",
                     KEY_BYTES.start()
                 ),
                 None => "the pinned object is not a map".to_owned(),
@@ -146,7 +148,8 @@ impl AttrMap {
                 Ok(()) => return Ok(()),
                 Err(libc::EWOULDBLOCK | libc::EINTR) if Instant::now() < deadline => thread::sleep(LOCK_AGAIN),
                 Err(libc::EWOULDBLOCK | libc::EINTR) => {
-                    let problem = format!("another session has its lock, for more than {} s", PATIENCE.as_secs());
+                    let problem =
+                        format!("another session has held the lock of the map for more than {} s", PATIENCE.as_secs());
                     return Err(unfit(&self.path, problem));
                 }
                 Err(errno) => {
@@ -162,8 +165,9 @@ impl AttrMap {
         pinned.is_ok_and(|info| info.map_id == Some(self.id))
     }
 
-    /// Removes entries of ended leaders, after the caller has dropped its leaders of the keys `own`. A map that perf created loses only entries
-    /// of these keys. A map that bprec created loses all stale entries, and its pin if no live leader is left.
+    /// Removes entries of ended leaders. Call this after the session has dropped its leaders; `own` has the keys of their events. From a map that
+    /// perf created, removes only entries of these keys. From a map that bprec created, removes all stale entries, and the pin if no live leader is
+    /// left.
     pub fn leave(&self, own: &[Vec<u8>]) {
         for attempt in 1..=LEAVE_AGAIN {
             // An error is ignored: a stale entry does no harm, because the next recorder reuses it.
@@ -219,7 +223,7 @@ impl Locked {
     fn entries(&self) -> Result<Entries<'_>> {
         match self.map() {
             Some(map) => Entries::of(&map.fd, map.id),
-            None => Err(unfit(Path::new(""), "the lock was given back".to_owned())),
+            None => Err(unfit(Path::new(""), "the lock was already released".to_owned())),
         }
     }
 
@@ -261,7 +265,7 @@ impl Locked {
         entries.update(key, &value, ANY).map_err(|error| match error.errno() {
             Some(libc::E2BIG) => {
                 let path = self.map().map_or(Path::new(""), AttrMap::path);
-                unfit(path, format!("it is full: all {} entries are in use", all.len()))
+                unfit(path, format!("the map is full: all {} entries are in use", all.len()))
             }
             _ => error,
         })

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Charges what events came to in the slice that ends to tasks and cgroups. It runs at each context switch behind the leaders that read
- * the events, and takes differences of their readings of its own: nothing is counted twice, and nothing is lost when another session
- * has a leader read in between, or when a reading fails.
+ * Charges the counts of the ending time slice to tasks and cgroups. It runs at each context switch after the leaders that read
+ * the events, and computes the differences of their readings itself: nothing is counted twice, and nothing is lost when another session
+ * makes a leader read in between, or when a reading fails.
  *
- * It is never run inside itself on one CPU, so that each number has one writer.
+ * The kernel does not nest runs of this program on one CPU, so each field has one writer.
  */
 #include "../bprec_bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* follower.rs has the same, and a test of its own holds it against the BTF of this. */
+/* follower.rs has the same constants; a test there compares them with the BTF of this object. */
 #define EVENTS_MAX 8
 #define LEVELS_MAX 32
 #define TASKS_MAX 102400
@@ -28,24 +28,24 @@ struct reading {
 	__u64 running_ns;
 };
 
-/* Totals of one target on a CPU, which alone writes to it. */
+/* Totals of one target on one CPU; only this CPU writes them. */
 struct target_stats {
-	/* Odd while the readings are written: user space reads again when this was odd, or is another number afterwards. */
+	/* Odd while the readings are written: user space repeats a reading if this was odd, or has changed after the reading. */
 	volatile __u64 sequence;
 	struct reading readings[EVENTS_MAX];
 } __attribute__((aligned(64)));
 
 struct followed {
 	/*
-	 * Value that all threads of a process have in common, through an exec by any of them, and no other process has:
-	 * it tells a reused number from the old one. 0 while it has not been seen.
+	 * Address of the process's signal_struct, the same for all its threads, also after an exec, and different in other processes:
+	 * it detects a reused task id. 0 until the first run of the task.
 	 */
 	__u64 process;
 	__u32 target;
 	__u32 inherit;
 };
 
-/* Written by user space, but for what found no room. */
+/* Written by user space, except `no_room`: the number of tasks without a free entry. */
 struct control {
 	__u64 enabled;
 	__u64 no_room;
@@ -72,14 +72,14 @@ struct task_struct {
 
 /* Number of leaders. */
 const volatile __u32 events_used = 0;
-/* Tasks are among the targets. */
+/* Non-zero if tasks are among the targets. */
 const volatile __u32 with_tasks = 0;
-/* Bits of the levels of the hierarchy on which cgroups are among the targets. */
+/* Bit n is set if cgroups at level n of the hierarchy are among the targets. */
 const volatile __u32 cgroup_levels = 0;
-/* CPUs have numbers below this. */
+/* Limit on CPU numbers: all are lower. */
 const volatile __u32 cpus_used = 1;
 
-/* Each leader's `prev_readings`; of unused ones, the first leader's. */
+/* `prev_readings` of each leader; unused ones are set to the map of the first leader. */
 #define LEADER(name)                                                                                                                      \
 	struct {                                                                                                                          \
 		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                                                  \
@@ -97,7 +97,7 @@ LEADER(leader_5);
 LEADER(leader_6);
 LEADER(leader_7);
 
-/* The readings as of the last run, and what they have grown by. */
+/* Entry 0 has the readings at the last run, entry 1 their growth since the run before. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2);
@@ -115,8 +115,8 @@ struct {
 } targets SEC(".maps");
 
 /*
- * By thread, as the initial namespace counts them. Entries are made as they are needed from Linux 6.1 on; before, the kernel does not allow
- * that where this runs, and user space takes the flag away.
+ * Followed threads, by id in the initial pid namespace. From Linux 6.1 on, entries are allocated when needed. Older kernels do not allow
+ * this in tracing programs, so user space removes the flag there.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -126,7 +126,7 @@ struct {
 	__type(value, struct followed);
 } tasks SEC(".maps");
 
-/* By cgroup id: the target. */
+/* Target by cgroup id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -142,7 +142,7 @@ struct {
 	__type(value, struct control);
 } controls SEC(".maps");
 
-/* Growth of a reading; nothing when it runs backwards, as it does while its leader is run inside itself. */
+/* Computes the growth of a reading; 0 if the reading has decreased, which happens while its leader runs inside itself. */
 static __always_inline void grow(const struct reading *now, struct reading *last, struct reading *grown)
 {
 	if (now->enabled_ns < last->enabled_ns || now->value < last->value || now->running_ns < last->running_ns) {
@@ -164,12 +164,12 @@ static __always_inline void grow(const struct reading *now, struct reading *last
 			grow(now, &last_readings->of[i], &grown->of[i]);                                                                  \
 	}
 
-/* Store barrier: a CPU that sees the later stores sees the earlier ones. `ordered` is 0 where the processor promises that. */
+/* Store barrier: a CPU that sees later stores also sees earlier ones. `ordered` is 0 if the processor guarantees this without a barrier. */
 static __always_inline void store_barrier(struct target_stats *stats, const int ordered)
 {
 	__u64 none = 0;
 
-	/* An atomic instruction that fetches orders what is around it. Linux has it from 5.12 on, and refuses a program with it before. */
+	/* A fetching atomic instruction is a full barrier. Linux supports it from 5.12 on; older kernels refuse programs that contain it. */
 	if (ordered)
 		none = __sync_fetch_and_add(&stats->sequence, none);
 	asm volatile("" : : "r"(none) : "memory");
@@ -216,18 +216,18 @@ static __always_inline __u64 process_of(struct task_struct *task)
 	return process;
 }
 
-/* A task whose number will be given to another is followed no more. */
+/* Removes an exiting task, because its id can be reused. */
 static __always_inline void forget(struct task_struct *task, __u64 process, __u32 tid, __u32 first)
 {
 	struct signal_struct *signal = (struct signal_struct *)process;
 	int exit_state = 0, live = 0;
 
-	/* It has nothing left to do, then. */
+	/* A task with an exit state runs no more. */
 	if (bpf_probe_read_kernel(&exit_state, sizeof(exit_state), &task->exit_state) || !exit_state)
 		return;
 	if (bpf_probe_read_kernel(&live, sizeof(live), &signal->live.counter))
 		return;
-	/* The first thread's number outlives it: a thread that execs takes it. It goes with the last thread. */
+	/* The id of the first thread stays in use after its exit, because a thread that execs takes it. It is removed with the last thread. */
 	if (tid != first || !live)
 		bpf_map_delete_elem(&tasks, &tid);
 	if (tid != first && !live)
@@ -241,7 +241,7 @@ static __always_inline void charge_task(const int ordered)
 	struct followed *followed;
 	struct task_struct *task;
 
-	/* Idle. */
+	/* The idle task has id 0. */
 	if (!tid)
 		return;
 	followed = bpf_map_lookup_elem(&tasks, &tid);
@@ -277,7 +277,7 @@ static __always_inline int follow(const int ordered)
 	FOLLOW(5)
 	FOLLOW(6)
 	FOLLOW(7)
-	/* Tells who asked for this run that it was one. */
+	/* 1 tells a session that requested this run that the kernel did not skip it. */
 	if (!control->enabled)
 		return 1;
 	if (with_tasks)
@@ -290,7 +290,7 @@ static __always_inline int follow(const int ordered)
 			if (!(cgroup_levels & 1U << level))
 				continue;
 			id = bpf_get_current_ancestor_cgroup_id(level);
-			/* It is not that deep. */
+			/* The task's cgroup is above this level. */
 			if (!id)
 				break;
 			target = bpf_map_lookup_elem(&cgroups, &id);
@@ -311,7 +311,7 @@ int bprec_follow(void *ctx)
 	return follow(0);
 }
 
-/* The same, for processors that show stores to others in another order than they were made in. */
+/* The same, for processors on which other CPUs can see stores in another order. */
 SEC("raw_tp/sched_switch")
 int bprec_follow_o(void *ctx)
 {

@@ -27,16 +27,16 @@ const NO_ROOM: usize = 1;
 const SEQUENCE: usize = 0;
 const READINGS: usize = 1;
 const TARGET_WORDS: usize = 32;
-/// Limit on retries while the program changes the counts being read. The program writes for some ten nanoseconds at a context switch.
+/// Limit on the time for retries while the program changes the counts being read. The program writes for some ten nanoseconds at a context switch.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// First Linux version on which these programs may use a map that allocates memory while they run.
 const ALLOCATES_SINCE: (u32, u32) = (6, 1);
 /// `BPF_F_NO_PREALLOC`
 const NO_PREALLOC: u32 = 1;
-/// Helper that finds cgroups; tracing programs have it since Linux 5.14.
+/// Helper by which the follower finds the cgroup of a task. Tracing programs have it since Linux 5.14.
 const CGROUP_HELPER: &str = "bpf_get_current_ancestor_cgroup_id";
 
-/// Limit on requests to a CPU that is already running the program.
+/// Limit on attempts to run the program on a CPU. The kernel skips an attempt while the program already runs on that CPU.
 const ASK_AGAIN: usize = 100;
 
 /// The follower of one session.
@@ -52,14 +52,14 @@ pub struct Follower {
     links: Vec<OwnedFd>,
 }
 
-/// Tasks and cgroups that a follower charges. The sizes are fixed when the follower is loaded.
+/// Tasks and cgroups for which a follower adds up counts. The sizes are fixed when the follower is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct Targets {
-    /// Number of accounts. An account is a sum to which tasks or cgroups are charged.
+    /// Number of accounts. An account is the sum of the counts of the tasks and cgroups that are charged to it.
     pub accounts: u32,
     /// True if tasks will be added, see [`Follower::add_task`].
     pub tasks: bool,
-    /// Cgroup ids, each with its account. Descendants of a cgroup are charged to the same account.
+    /// Pairs of cgroup id and account. Descendants of the cgroup are counted in the same account.
     pub cgroups: Vec<(u64, u32)>,
     /// Bit mask of the hierarchy levels (0 is the root) on which these cgroups are.
     pub cgroup_levels: u32,
@@ -97,7 +97,7 @@ impl Follower {
             let program = object.progs().find(|program| program.name() == name);
             program
                 .and_then(|program| program.as_fd().try_clone_to_owned().ok())
-                .ok_or_else(|| unfit("it is not there"))
+                .ok_or_else(|| unfit("the object does not contain the program"))
         };
         let control = mapped(&object, "controls", NO_ROOM + 1)?;
         let stats = mapped(&object, "targets", targets.accounts.max(1) as usize * cpus as usize * TARGET_WORDS)?;
@@ -136,7 +136,7 @@ impl Follower {
         for _ in 0..ASK_AGAIN {
             match leader::run_on_cpu(self.program.as_fd(), cpu, FOLLOW)? {
                 None => return Ok(false),
-                // The program was already running on that CPU.
+                // The kernel skipped this run, because the program was already running on that CPU.
                 Some(0) => std::thread::yield_now(),
                 Some(_) => return Ok(true),
             }
@@ -157,7 +157,7 @@ impl Follower {
         let mut sums = vec![[0u64; 3]; self.events];
         for cpu in 0..self.cpus {
             let at = (account as usize * self.cpus + cpu) * TARGET_WORDS;
-            let on_cpu = self.read_at(at).ok_or_else(|| unfit("its counts keep changing while they are read"))?;
+            let on_cpu = self.read_at(at).ok_or_else(|| unfit("the counts kept changing while bprec read them"))?;
             for (sum, reading) in sums.iter_mut().zip(on_cpu) {
                 sum.iter_mut().zip(reading).for_each(|(sum, part)| *sum += part);
             }
@@ -240,7 +240,10 @@ fn constants(leaders: usize, targets: &Targets, cpus: u32) -> Vec<u8> {
 
 /// Maps the first `words` words of a map's memory.
 fn mapped(object: &Loaded, name: &'static str, words: usize) -> Result<SharedWords> {
-    let map = object.maps().find(|map| map.name() == name).ok_or_else(|| unfit("it lacks a map"))?;
+    let map = object
+        .maps()
+        .find(|map| map.name() == name)
+        .ok_or_else(|| unfit("the object does not contain one of the maps"))?;
     let words = NonZeroUsize::new(words).unwrap_or(NonZeroUsize::MIN);
     SharedWords::map(map.as_fd(), words).map_err(Error::refused("mmap", Object::Named(name)))
 }

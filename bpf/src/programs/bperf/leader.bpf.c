@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Reads one event at each context switch, for everyone who wants to know what it came to. The names of the function and of the maps, and
- * the maps' shapes, are an interface: perf's followers attach to `on_switch` and use `diff_readings`; ours read `prev_readings`.
+ * Reads one event at each context switch, for all sessions that count it. The names of the function and of the maps, and
+ * the maps' shapes, are an interface: perf's followers attach to `on_switch` and use `diff_readings`; bprec's read `prev_readings`.
  *
- * Sessions run it between switches too, so that what a slice in progress came to is told. `current` is the task whose slice ends.
+ * Sessions also run it between switches, to read the count of a slice in progress. `current` is the task whose slice ends.
  */
 #include "../bprec_bpf.h"
 
@@ -15,7 +15,7 @@ struct reading {
 	__u64 running_ns;
 };
 
-/* The event on each CPU. It stays when whoever opened it goes. */
+/* The event on each CPU. It stays open after the session that opened it has ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(max_entries, 1);
@@ -50,9 +50,9 @@ int on_switch(void *ctx)
 
 	if (!prev || !diff)
 		return 0;
-	/* An older reading comes after a younger one when this is run inside itself, by another CPU's request. */
+	/* `now` can be older than the stored reading if another CPU's request ran this program inside itself. */
 	if (bpf_perf_event_read_value(&events, BPF_F_CURRENT_CPU, &now, sizeof(now)) || now.enabled_ns < prev->enabled_ns) {
-		/* Whoever follows by adding this up must not add the last difference again. */
+		/* Followers that add up differences must not add the last difference again. */
 		diff->value = 0;
 		diff->enabled_ns = 0;
 		diff->running_ns = 0;

@@ -3,10 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bprec_format::bpf::names::LinkType;
+use bprec_host::ENOTSUPP;
 use libbpf_rs::{MapCore, ObjectBuilder};
 
 use super::attr_map::LeaderSlot;
-use crate::error::{ENOTSUPP, Error, Object, Result};
+use crate::error::{Error, Object, Result};
 use crate::programs::names::LEADER;
 use crate::programs::quiet::quietly;
 use crate::sys::{self, Kind, load};
@@ -49,7 +50,8 @@ pub struct EventReading {
 }
 
 impl Leader {
-    /// Loads and attaches a leader for an event that is open on these CPUs. The leader keeps the events open.
+    /// Loads and attaches a leader for one event. `events` has the event's descriptors, each with its CPU number, which must be below `cpus`. The
+    /// leader keeps the event open.
     ///
     /// # Errors
     /// Fails if the kernel refuses the leader: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
@@ -64,12 +66,13 @@ impl Leader {
         .map_err(Error::not_loaded(LEADER))?;
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name);
-            map.and_then(|map| map.as_fd().try_clone_to_owned().ok()).ok_or_else(|| unfit("it lacks a map"))
+            map.and_then(|map| map.as_fd().try_clone_to_owned().ok())
+                .ok_or_else(|| unfit("the object does not contain one of the maps"))
         };
         let (array, readings, differences) = (map("events")?, map("prev_readings")?, map("diff_readings")?);
         let program = object.progs().find(|program| program.name() == LEADER);
         let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
-        let program = program.ok_or_else(|| unfit("it is not there"))?;
+        let program = program.ok_or_else(|| unfit("the object does not contain the program"))?;
         for (cpu, event) in events {
             load::put_event(array.as_fd(), *cpu, *event)
                 .map_err(Error::refused("bpf(BPF_MAP_UPDATE_ELEM)", Object::Named("events")))?;
@@ -87,7 +90,8 @@ impl Leader {
         })
     }
 
-    /// Opens the leader that has this link and this map of differences.
+    /// Opens the leader with the link `link_id`. Returns `LeaderSlot::Free` if the link is not of a leader with the map of differences
+    /// `differences_id`.
     pub(super) fn find(link_id: u32, differences_id: u32) -> Result<LeaderSlot> {
         let link = sys::fd_by_id(Kind::Link, link_id)?;
         let (info, arrays) = sys::link_info(link.as_fd(), link_id)?;
@@ -113,7 +117,8 @@ impl Leader {
             return Ok(LeaderSlot::Free);
         }
         let Some((readings_id, readings)) = readings else {
-            let problem = format!("program {program_id} reads it, and keeps no readings in a map `prev_readings`");
+            let problem =
+                format!("program {program_id} reads the event, but has no map `prev_readings` with its readings");
             return Ok(LeaderSlot::Foreign(problem));
         };
         Ok(LeaderSlot::Leader(Leader {
@@ -137,7 +142,7 @@ impl Leader {
         run_on_cpu(self.program.as_fd(), cpu, LEADER).map(|ran| ran.is_some())
     }
 
-    /// Reads the last readings of each possible CPU.
+    /// Returns the last reading of each possible CPU.
     ///
     /// # Errors
     /// Fails if the map of readings cannot be read.
@@ -174,7 +179,7 @@ impl Leader {
     }
 }
 
-/// Returns false if no link has this id.
+/// Returns false only if the kernel reports that no link has this id.
 pub(super) fn link_is_there(id: u32) -> bool {
     !sys::fd_by_id(Kind::Link, id).is_err_and(|error| error.is_gone())
 }
@@ -200,7 +205,7 @@ pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32, name: &'static str) 
 
 fn id_of(map: &OwnedFd) -> Result<u32> {
     let info = sys::FdInfo::of_own(map.as_fd())?;
-    info.map_id.ok_or_else(|| unfit("the kernel does not tell the id of its map"))
+    info.map_id.ok_or_else(|| unfit("the kernel does not report the id of a map"))
 }
 
 fn unfit(problem: &str) -> Error {

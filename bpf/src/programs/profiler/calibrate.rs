@@ -14,7 +14,7 @@ const RUNS: u32 = 250;
 const BATCHES: usize = 41;
 /// Limit on attempts if run statistics are switched on or off during a calibration.
 const TRIES: usize = 5;
-/// Interval with which practically no run is measured.
+/// Interval of measurement (one in this many runs) with which practically no run is measured.
 const NEVER: u64 = 1 << 30;
 
 /// Overhead of a probe, as totals over a number of runs.
@@ -53,7 +53,7 @@ impl Profiler {
                 _ => (),
             }
         }
-        Err(unfit("run statistics were switched on and off meanwhile".to_owned()))
+        Err(unfit("calibration failed: another process switched run statistics on and off during it".to_owned()))
     }
 
     /// Returns true if run statistics are on, no matter which process switched them on.
@@ -89,7 +89,10 @@ impl Profiler {
         }
         if times.is_empty() {
             let all = read(&probe)?;
-            return Err(unfit(format!("of {} runs {} were measured", all.runs, all.measured)));
+            return Err(unfit(format!(
+                "calibration failed: of {} runs, only {} were measured",
+                all.runs, all.measured
+            )));
         }
         let bare_ns = usual(bare);
         let added = |with_ns: u64| with_ns.saturating_sub(bare_ns) * u64::from(RUNS);
@@ -109,7 +112,7 @@ impl Profiler {
 
 /// Reads the counts of a probe around a program that is not running at this moment.
 fn read(probe: &Probe) -> Result<ProbeCounts> {
-    probe.read().ok_or_else(|| unfit("its counts never stop changing".to_owned()))
+    probe.read().ok_or_else(|| unfit("calibration failed: the counts kept changing while bprec read them".to_owned()))
 }
 
 /// Returns the count of an event between two readings, scaled to the enabled time; `None` if the event was never on the hardware.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* A program that does nothing. Run by the recorder alone, to find out what measuring a program costs, and adds to what is measured. */
+/* Empty program. Only the recorder runs it, to calibrate the cost of measuring a run and the overhead that measured values include. */
 #include "../bprec_bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -49,7 +49,7 @@ fn load() -> Result<OwnedFd> {
     let object = quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(Error::not_loaded(EMPTY))?;
     let program = object.progs().find(|program| program.name() == EMPTY);
     let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
-    program.ok_or_else(|| unfit("it is not there".to_owned()))
+    program.ok_or_else(|| unfit("the object does not contain the program".to_owned()))
 }
 
 impl EmptyProgram {
@@ -81,7 +81,7 @@ impl EmptyProgram {
         let id = sys::FdInfo::of_own(self.program())?.prog_id.unwrap_or(0);
         let snapshot = Program::take(id)?.fetch(&BtfCache::new())?;
         let function = snapshot.info.view().functions().next().and_then(|function| function.type_id);
-        function.ok_or_else(|| unfit("the kernel does not tell its function".to_owned()))
+        function.ok_or_else(|| unfit("the kernel does not report the BTF id of the program's function".to_owned()))
     }
 }
 

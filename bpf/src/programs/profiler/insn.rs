@@ -1,6 +1,7 @@
 //! Fields of BPF instructions.
 
-/// Extracts the source register from an instruction's second byte. In 64-bit immediate loads and in calls, it gives the kind of the number.
+/// Extracts the source register from an instruction's second byte. In 64-bit immediate loads and in calls, this field is not a register but the kind
+/// of the immediate (`BPF_PSEUDO_*`).
 pub(super) fn source_register(registers: u8) -> u8 {
     // Each register is a bit field of four bits; the order of the two fields depends on the byte order.
     if cfg!(target_endian = "little") { registers >> 4 } else { registers & 0xf }

@@ -30,21 +30,22 @@ const PER_CPU: &str = ".bss.per_cpu";
 const OVERHEAD: &str = ".bss.overhead";
 /// True if other CPUs may see stores in another order than they were made. x86 and s390x keep the order.
 const STORES_ARE_REORDERED: bool = !cfg!(any(target_arch = "x86_64", target_arch = "s390x"));
-/// `BPF_LD | BPF_IMM | BPF_DW`. The source registers in `OF_MAP` (`BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`) mark the number as the
-/// descriptor of a map.
+/// `BPF_LD | BPF_IMM | BPF_DW`. A source register in `OF_MAP` (`BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`) marks the immediate as the descriptor of
+/// a map.
 const LOAD_IMM64: u8 = 0x18;
 const OF_MAP: [u8; 2] = [1, 2];
 /// Size of the buffer for the verifier's log, bytes.
 const LOG_BYTES: usize = 1 << 16;
 
-/// A session or a pair that is loaded, ready to be copied for each function, and the events that all copies count.
+/// A loaded session (fsession) or pair (fentry, fexit), to be copied for each function, and the events that all copies count.
 #[derive(Debug)]
 pub struct Profiler {
     /// Programs in the order of attachment.
     templates: Vec<Template>,
-    /// Number of the descriptor in the instructions that stands for the per-CPU counts; each copy gets its own counts.
+    /// Descriptor number of the per-CPU counts in the instructions of the templates. In each copy it is replaced, because each copy has its own
+    /// counts.
     per_cpu: i32,
-    /// The other maps, each with the descriptor number in the instructions.
+    /// All other maps, each with its descriptor number in the instructions of the templates.
     maps: Vec<(i32, OwnedFd)>,
     events_map: OwnedFd,
     /// One word: the time that counting adds to a run, ns.
@@ -63,9 +64,9 @@ struct Template {
 }
 
 impl Profiler {
-    /// Loads a session, or a pair if sessions are not available, around an empty program of our own. The programs count `events`. An event
-    /// with its bit set in `partial_events` may be missing on some CPUs. If another event cannot be read in a run, the run is discarded.
-    /// CPU numbers must be below `cpus`.
+    /// Loads a session, or a pair if sessions are not available, around an empty program of our own. The programs count `events`. An event with its
+    /// bit set in `partial_events` may be missing on some CPUs. If any other event cannot be read in a run, the run is discarded. CPU numbers must be
+    /// below `cpus`.
     ///
     /// # Errors
     /// Fails if the kernel has no trampolines or refuses the programs; the error includes libbpf's log.
@@ -75,7 +76,7 @@ impl Profiler {
         session.or_else(|_| Profiler::load_as(&PAIR, events, partial_events, cpus))
     }
 
-    /// Loads a pair even if sessions are available; otherwise the same as [`Profiler::load`].
+    /// Loads a pair even if sessions are available. Everything else is as in [`Profiler::load`].
     pub fn load_pair(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         Profiler::load_as(&PAIR, events, partial_events, cpus)
     }
@@ -117,7 +118,13 @@ impl Profiler {
         let templates = programs.iter().map(template).collect();
         let (mut per_cpu, mut events_map, mut overhead, mut maps) = (None, None, None, Vec::new());
         for map in loaded.maps() {
-            let own = || map.as_fd().try_clone_to_owned().map_err(|_| unfit("no descriptor is left for its maps"));
+            let own = || {
+                map.as_fd().try_clone_to_owned().map_err(|_| {
+                    unfit(
+                        "no file descriptor is left for the program's maps; raise the limit of open files (ulimit -n)",
+                    )
+                })
+            };
             match map.name().to_string_lossy().as_ref() {
                 PER_CPU => per_cpu = Some(map.as_fd().as_raw_fd()),
                 "events" => {
@@ -126,19 +133,19 @@ impl Profiler {
                 }
                 OVERHEAD => {
                     let words = SharedWords::map(map.as_fd(), NonZeroUsize::MIN);
-                    overhead = Some(words.map_err(|_| unfit("its memory cannot be mapped"))?);
+                    overhead = Some(words.map_err(|_| unfit("cannot map the memory of the overhead map"))?);
                     maps.push((map.as_fd().as_raw_fd(), own()?));
                 }
                 _ => maps.push((map.as_fd().as_raw_fd(), own()?)),
             }
         }
         let (Some(per_cpu), Some(events_map), Some(overhead)) = (per_cpu, events_map, overhead) else {
-            return Err(unfit("it lacks a map"));
+            return Err(unfit("the object does not contain one of the maps"));
         };
         Ok(Profiler { templates, per_cpu, maps, events_map, overhead, events: events.len(), cpus, empty })
     }
 
-    /// Returns the reason why programs of others must not be traced on this kernel, even if the kernel allows it; `None` if they may.
+    /// Returns the reason why programs of other users must not be traced on this kernel, even if the kernel allows it; `None` if they may be traced.
     pub fn unsafe_here() -> Option<&'static str> {
         refusal::kernel_reason()
     }
@@ -154,7 +161,7 @@ impl Profiler {
         self.overhead.set(0, overhead_ns);
     }
 
-    /// Sets the descriptor `fd` from which the programs read event number `event` on `cpu`. Close `fd` only after the last probe is gone.
+    /// Sets the descriptor `fd` from which the programs read event number `event` on `cpu`. Close `fd` only after the last probe was dropped.
     ///
     /// # Errors
     /// Fails if the kernel refuses the event, because it is inherited or not on that CPU.
@@ -181,8 +188,11 @@ impl Profiler {
                 id,
                 errno,
                 words: match errno {
-                    libc::E2BIG => "this function already has the maximum number of tracing programs".to_owned(),
-                    libc::EBUSY => "an extension has replaced this function".to_owned(),
+                    libc::E2BIG => {
+                        "the function already has the largest number of tracing programs that the kernel allows"
+                            .to_owned()
+                    }
+                    libc::EBUSY => "an extension program has replaced the function".to_owned(),
                     _ => String::new(),
                 },
             })?;

@@ -6,8 +6,9 @@
 //! detached after it. Both ways, the end of a run is seen if its begin was seen. One session or pair per function counts all events;
 //! the events are opened once per CPU for all functions. Closing the descriptors removes everything.
 //!
-//! A session takes as many places in the trampoline, and as many calls, as a pair, and counting takes as long. Its advantages: it is attached
-//! completely or not at all; begins and ends of two sessions cannot interleave; and only one program is loaded, attached and detached.
+//! A session and a pair take the same number of places in the trampoline and the same number of calls, and counting takes as long. Advantages of a
+//! session: it is attached completely or not at all; begins and ends of two sessions cannot interleave; and only one program is loaded, attached and
+//! detached.
 
 mod calibrate;
 mod empty;

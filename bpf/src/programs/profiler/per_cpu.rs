@@ -1,7 +1,8 @@
 //! Counts around one function: one `struct per_cpu_stats` of profiler.bpf.c per CPU.
 //!
-//! The programs write while the recorder reads. A sequence number protects the counts that are written at the end of a run: they are read
-//! again until the number stays the same. Counts that are written at the begin are read afterwards, so that no run ends before it began.
+//! The programs write while the recorder reads. A sequence number protects the counts that are written at the end of a run: the recorder reads them
+//! again until the number stays the same. It reads the counts that are written at the begin of a run after them, so that it never sees an end without
+//! its begin.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,8 +41,8 @@ pub(super) const BYTES: u32 = 8 * WORDS as u32;
 /// Limit on the value size of an array map in older kernels: `KMALLOC_MAX_SIZE`, bytes.
 const OLD_VALUE_MAX_BYTES: u32 = 4 << 20;
 
-/// Limit on retries while the programs change the counts being read. The programs write for some ten nanoseconds at a time, so that
-/// one of a few attempts succeeds.
+/// Limit on the time for retries while the programs change the counts being read. The programs write for some ten nanoseconds at a time, so that one
+/// of a few attempts succeeds.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Counts of one function, in memory that is shared with the programs.
@@ -80,8 +81,9 @@ impl FunctionStats {
     /// Fails if the kernel refuses the map.
     pub(super) fn new(cpus: u32, every: u64) -> Result<FunctionStats> {
         let bytes = BYTES * cpus;
-        let remedy = (bytes > OLD_VALUE_MAX_BYTES)
-            .then_some("the counters of all CPUs are one value of a map, of which older kernels allow 4 MiB: 780 CPUs");
+        let remedy = (bytes > OLD_VALUE_MAX_BYTES).then_some(
+            "the counters of all CPUs are one value of a map, and older kernels limit a value to 4 MiB, enough for 780 CPUs",
+        );
         let refused = |call| move |errno| Error::Syscall { call, object: Object::Named("per_cpu"), errno, remedy };
         let map = load::create_array("per_cpu", bytes, 1).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
         let words = NonZeroUsize::MIN.saturating_add((cpus as usize * WORDS).saturating_sub(1));
@@ -97,7 +99,7 @@ impl FunctionStats {
 
     /// Sets the interval: from now on, one in `every` runs is measured.
     pub(super) fn set_every(&self, every: u64) {
-        // The program draws a 32-bit random number below twice this interval.
+        // The program draws a 32-bit random number below twice this interval, so twice the interval must fit into 32 bits.
         let every = every.clamp(1, 1 << 30);
         (0..self.cpus).for_each(|cpu| self.words.set(cpu * WORDS + EVERY, every));
     }
@@ -130,9 +132,9 @@ impl FunctionStats {
         let mut of_ends = [0; OPEN];
         let ends = [CLOSED].into_iter().chain(DISCARDED_AT_EXIT..READINGS + 3 * events).chain(BUCKETS..OPEN);
         let mut deadline = None;
-        // The sequence does not cover the counts of begins, but while it is unchanged, no run ends on this CPU. Counts of begins that are read
-        // inside the loop therefore belong to the same moment. After the loop, the reader could be interrupted first, and `runs` would include
-        // later runs than `measured`.
+        // The sequence does not cover the counts of begins, but while it is unchanged, no run ends on this CPU. Counts of begins that are read inside
+        // the loop therefore belong to the same moment. If they were read after the loop, the reader could be interrupted before it reads them, and
+        // `runs` would include later runs than `measured`.
         let [runs, opened, nesting_overflow, discarded_at_entry] = loop {
             let sequence = word(SEQUENCE);
             ends.clone().for_each(|index| of_ends[index] = word(index));

@@ -15,9 +15,9 @@ pub struct Probe {
     events: usize,
     /// Programs in the order of attachment.
     ends: Vec<End>,
-    /// Largest number of misses that was certain so far.
+    /// Highest lower bound of the misses so far; it keeps the result of `misses` from decreasing.
     misses: AtomicU64,
-    /// Number of misses when the programs were detached.
+    /// Number of misses at the time when the programs were detached; `None` before, or if it is unknown.
     last_misses: Option<u64>,
 }
 
@@ -57,8 +57,8 @@ impl Probe {
         self.stats.read(self.events)
     }
 
-    /// Number of runs that the kernel's recursion guard hid from the probe. For a session this is a lower bound: the kernel counts refused
-    /// begins and ends together, so two runs in progress can hide one miss until they end.
+    /// Number of runs that the kernel's recursion guard hid from the probe; `None` if the kernel does not count them. For a session this is a lower
+    /// bound: the kernel counts refused begins and ends together, so two runs in progress can hide one miss until they end.
     pub fn misses(&self) -> Option<u64> {
         match &self.ends[..] {
             [] => self.last_misses,
@@ -85,7 +85,7 @@ impl Probe {
         self.stats.every()
     }
 
-    /// Latest known time before the first run that the probe can count; `None` after it is detached.
+    /// Latest known time before the first run that the probe can count; `None` after the probe is detached.
     pub fn began(&self) -> Option<Instant> {
         self.ends.last().map(|end| end.after)
     }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Programs put around one function of a BPF program: on kernels that have sessions bprec_session, which the kernel
- * calls before the function and after it, and else a pair, bprec_enter before it and bprec_leave after it. The recorder
+ * Programs around one function of a BPF program: on kernels with sessions bprec_session, which the kernel
+ * calls before and after the function; otherwise a pair, bprec_enter before it and bprec_leave after it. The recorder
  * loads a copy for each function, with a `per_cpu` map of its own.
  *
- * A run is known by the address of the arguments that are given at both of its ends: it lies in the frame of the trampoline that calls us,
- * so that no two runs that are open at one time have the same, on any CPU, nested or preempted. A run of which only one end was seen
- * therefore cannot be mistaken for another. (A session has a word for each run, bpf_session_cookie. To fetch it costs more than to look the
- * address up: bpf/benches/results.md.)
+ * A run is identified by the address of its arguments, which is the same at both ends. It lies in the stack frame of the calling trampoline,
+ * so no two open runs have the same address, on any CPU, nested or preempted. Therefore a run with only one seen end
+ * cannot be mistaken for another run. (A session has storage for each run, bpf_session_cookie. Fetching it costs more than searching for the
+ * address: bpf/benches/results.md.)
  *
- * The kernel lets no program run inside itself on one CPU; what it refuses, it counts. So each number below has one writer per CPU, and
- * nothing here needs to be atomic. But either of a pair may be interrupted, or preempted, by runs of the other. A session is both: each
- * end of a run is refused while an end of another is at work.
+ * The kernel does not nest runs of a program on one CPU; it counts the runs that it skips. So each field below has one writer per CPU, and
+ * nothing here needs to be atomic. But each program of a pair can be interrupted or preempted by the other. A session is one program for
+ * both ends: while it handles one end, the kernel skips the ends of other runs.
  */
 #include "../bprec_bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* per_cpu.rs has the same, and a test of its own holds it against the BTF of this. */
+/* per_cpu.rs has the same constants; a test there compares them with the BTF of this object. */
 #define EVENTS_MAX 8
 #define OPEN_MAX 4
-/* Buckets are at most a sixteenth of their time wide. */
+/* The width of a bucket is at most 1/16 of its time. */
 #define SUB_BITS 4
 #define BUCKETS 528
-/* The first time that is too long for the buckets, some 69 seconds. */
+/* Upper limit of the buckets, about 69 seconds; longer times are in the last bucket. */
 #define TOO_LONG_NS (1ULL << 36)
-/* An open run that is older gives way when there is no room: its end may have been missed. */
+/* Age from which an open run is replaced if no slot is free, because its end may have been missed. */
 #define STALE_NS 1000000000ULL
 
 struct reading {
@@ -34,35 +34,35 @@ struct reading {
 	__u64 running_ns;
 };
 
-/* In place of a key: the end was not seen, and something else has the key by now. */
+/* Replaces the key of a run with an unseen end when another run has the same key. */
 #define STALE (~0ULL)
 
 struct open_run {
-	/* Zero when this is free. */
+	/* Zero if this slot is free. */
 	__u64 key;
 	__u64 start_ns;
 	struct reading readings[EVENTS_MAX];
 };
 
-/* Each number has one writer per CPU. */
+/* Each field has one writer per CPU. */
 struct per_cpu_stats {
-	/* One run in so many is measured. Written by user space, all else by the programs. */
+	/* One run in this number of runs is measured. Written by user space; the programs write all other fields. */
 	__u64 every;
-	/* The `every` that `next` was drawn for. */
+	/* Value of `every` with which `next` was chosen. */
 	__u64 drawn_every;
 	__u64 runs;
-	/* The number of the next run that is measured, when it is none that was before. */
+	/* Number of the next measured run; if that run is in the past, the next run is measured. */
 	__u64 next;
 	__u64 opened;
 	__u64 closed;
-	/* Numbers of runs that end are on the move. A run of a pair that begins now would not see its end. */
+	/* Non-zero while a run's end is handled. A run of a pair that begins now would miss its end, so it is not measured. */
 	volatile __u64 exit_active;
 	/*
-	 * Odd while what the end of a run adds to is written: `closed` and all from `measured` on. User space reads these again when this was
-	 * odd, or is another number afterwards.
+	 * Odd while the end of a run writes `closed` and the fields from `measured` on. User space repeats a reading of these if this was
+	 * odd, or has changed after the reading.
 	 */
 	volatile __u64 sequence;
-	/* Ends that a session saw. */
+	/* Number of ends that a session has seen. */
 	__u64 ended;
 	__u64 nesting_overflow;
 	__u64 discarded_at_entry;
@@ -72,19 +72,19 @@ struct per_cpu_stats {
 	struct reading readings[EVENTS_MAX];
 	__u64 buckets[BUCKETS];
 	struct open_run open[OPEN_MAX];
-	/* Which of them bprec_leave closes: read back from here, the verifier walks what follows once and not for each. */
+	/* Slot of the run that ends. It is read back from here, so that the verifier checks the code after it once, not once per slot. */
 	volatile __u64 closing;
-	/* No two CPUs write to one cache line. */
+	/* The alignment keeps each CPU's fields in cache lines of their own. */
 } __attribute__((aligned(64)));
 
-/* Number of events that are counted, and of CPUs that may ever be there. */
+/* Number of counted events, and of possible CPUs. */
 const volatile __u32 events_used = 0;
 const volatile __u32 cpus_used = 1;
 /*
- * Kind of each event; zero behind the last. Reading an event is most of the cost of measuring a run, and half of that are the times for
- * which it was enabled and on the hardware. So only the first of each group that may have to wait for the hardware is read with them
- * (LEADING); the others of the group have the same (FOLLOWING). CLOCK is a clock of a CPU: its count is the time of the run, and it is not
- * read. The rest never waits. A PARTIAL event is not there on every CPU: a missing one adds nothing.
+ * Kind of each event; zero after the last. Reading events is most of the cost of measuring a run, and half of that is reading the times for
+ * which an event was enabled and on the hardware. So only the first event of a group that may wait for the hardware is read with times
+ * (LEADING); the others of the group use the same times (FOLLOWING). CLOCK is a CPU clock: its count is the time of the run, and it is not
+ * read. All other events never wait. A PARTIAL event is missing on some CPUs and adds nothing there.
  */
 #define USED 1
 #define LEADING 2
@@ -93,13 +93,13 @@ const volatile __u32 cpus_used = 1;
 #define PARTIAL 16
 const volatile __u8 event_kinds[EVENTS_MAX] = {};
 
-/* The processor does not promise to show stores to other CPUs in their order. */
+/* Non-zero if other CPUs can see stores of this processor in another order. */
 const volatile __u32 stores_are_reordered = 0;
 
-/* One for each CPU: the recorder gives the map as many. All in one value, whose address is in the instructions: no lookup. */
+/* One element per CPU: the recorder enlarges the map. All are in one map value at an address in the instructions, so no lookup is needed. */
 struct per_cpu_stats per_cpu[1] SEC(".bss.per_cpu");
 
-/* Time that the counting itself adds to a run, as calibrated. Written by user space, for all copies. */
+/* Calibrated time that the counting itself adds to a run, ns. Written by user space, for all copies of these programs. */
 volatile __u64 overhead_ns SEC(".bss.overhead");
 
 /* Events of CPU c from c * EVENTS_MAX on. */
@@ -115,12 +115,12 @@ static __always_inline struct per_cpu_stats *stats_of(__u32 cpu)
 {
 	struct per_cpu_stats *stats = per_cpu + (__u64)cpu;
 
-	/* So that the compiler takes no offence at an array of one, and works the address out once. */
+	/* Hides from the compiler that the index exceeds an array of one, and makes it compute the address once. */
 	asm volatile("" : "+r"(stats));
 	return stats;
 }
 
-/* The position of the highest bit, and the SUB_BITS bits behind it. */
+/* Returns the bucket of a time: the position of its highest bit, and the next SUB_BITS bits. */
 static __always_inline __u32 bucket_of(__u64 ns)
 {
 	__u32 log2 = 0;
@@ -155,16 +155,16 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return (log2 << SUB_BITS) + (ns >> log2);
 }
 
-/* Error values, which the kernel gives in place of a count when an event cannot be read. */
+/* Error values that the kernel returns instead of a count if an event cannot be read. */
 #define IS_ERROR(value) ((value) >= -4095ULL)
 
-/* The first event's time enabled is the clock, when it is read anyway and on every CPU. */
+/* True if the first event is read with times on every CPU: its time enabled is then used as the clock. */
 static __always_inline int first_is_clock(void)
 {
 	return (event_kinds[0] & (LEADING | PARTIAL)) == LEADING;
 }
 
-/* Reads one of the events; with times that are zero when it cannot be read, or a value that is an error. */
+/* Reads an event. If that fails, an event read with times has times of zero, and any other event has an error value. */
 static __always_inline void read_event(struct reading *reading, __u32 i, __u8 kind, __u32 cpu)
 {
 	if (kind & LEADING)
@@ -173,7 +173,7 @@ static __always_inline void read_event(struct reading *reading, __u32 i, __u8 ki
 		reading->value = bpf_perf_event_read(&events, cpu * EVENTS_MAX + i);
 }
 
-/* The time by the clock of start_ns. */
+/* Current time by the clock of start_ns. */
 static __always_inline __u64 clock_ns(__u32 cpu)
 {
 	struct reading first;
@@ -184,17 +184,17 @@ static __always_inline __u64 clock_ns(__u32 cpu)
 	return first.enabled_ns;
 }
 
-/* A place for a run that begins, or none. */
+/* Returns a slot for a run that begins, or 0. */
 static __always_inline struct open_run *open_run(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 {
 	struct open_run *oldest = &stats->open[0];
 
-	/* The usual case: all places are free. What ends meanwhile makes more room. */
+	/* Usual case: all slots are free. */
 	if (stats->opened == stats->closed) {
 		stats->opened++;
 		return oldest;
 	}
-	/* Whatever had this address is over, though its end was not seen. */
+	/* An older run with this address is over, though its end was not seen. */
 #pragma clang loop unroll(full)
 	for (int i = 0; i < OPEN_MAX; i++) {
 		if (stats->open[i].key == key || stats->open[i].key == STALE) {
@@ -219,7 +219,7 @@ static __always_inline struct open_run *open_run(struct per_cpu_stats *stats, __
 	return 0;
 }
 
-/* A run that is not measured has this address: whatever had it before is over, though its end was not seen. */
+/* Called for a run that is not measured: an older run with the same address is over, though its end was not seen. */
 static __noinline int forget(struct per_cpu_stats *stats, __u64 key)
 {
 #pragma clang loop unroll(full)
@@ -230,7 +230,7 @@ static __noinline int forget(struct per_cpu_stats *stats, __u64 key)
 	return 0;
 }
 
-/* Begins to measure a run. A function of its own, so that the registers it needs are not saved for the many runs that are skipped. */
+/* Begins to measure a run. Not inlined, so that the many skipped runs do not save the registers that it needs. */
 static __noinline int begin(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 {
 	struct open_run *run;
@@ -248,7 +248,7 @@ static __noinline int begin(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 			return 0;
 		}
 	}
-	/* By chance, so that no rhythm of the load is met; one in `every` on average. */
+	/* The distance is random, so that it does not match a period of the load; one run in `every` on average. */
 	if (every > 1)
 		stats->next = stats->runs + 1 + bpf_get_prandom_u32() % (2 * every - 1);
 	if (stats->exit_active) {
@@ -258,9 +258,9 @@ static __noinline int begin(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 	run = open_run(stats, key, cpu);
 	if (!run)
 		return 0;
-	/* Before all else of it: if it was another's that is just ending, that one sees that it is no longer. */
+	/* The key is written first: if an older run in this slot is ending at the moment, its end sees that the slot is reused. */
 	*(volatile __u64 *)&run->key = key;
-	/* The first last, so that of what is read twice the outer encloses the inner. */
+	/* Event 0 is read last here and first at the end, so that the intervals of the events are nested. */
 	switch (events_used) {
 #define READ(i) read_event(&run->readings[i], i, event_kinds[i], cpu)
 	case 8:
@@ -293,7 +293,7 @@ static __always_inline int begins(void *ctx)
 	if (cpu >= cpus_used)
 		return 0;
 	stats = stats_of(cpu);
-	/* Or when user space has changed how many are measured. */
+	/* begin() also handles a change of `every` by user space. */
 	if (++stats->runs >= stats->next || *(volatile __u64 *)&stats->every != stats->drawn_every)
 		begin(stats, (__u64)ctx, cpu);
 	else if (stats->opened != stats->closed)
@@ -307,10 +307,10 @@ int bprec_enter(void *ctx)
 	return begins(ctx);
 }
 
-/* For each event in their order, until the last. Constants are known to the verifier: it leaves only what is done for that event. */
+/* Expands a macro for each event in order. The verifier knows the constants, so it removes the branches that an event does not need. */
 #define FOR_EVENTS(do) do(0) do(1) do(2) do(3) do(4) do(5) do(6) do(7)
 
-/* Reads an event again and leaves in its place what it came to; or stops, when that cannot be. */
+/* Reads an event again and stores the difference in spent[i]; jumps to `spoilt` if a reading is invalid. */
 #define COUNT_EVENT(i) \
 	kind = event_kinds[i]; \
 	if (!kind) \
@@ -336,12 +336,12 @@ int bprec_enter(void *ctx)
 		spent[i].value -= before->value; \
 	}
 
-/* Store barrier: a CPU that sees the later stores sees the earlier ones. */
+/* Store barrier: a CPU that sees later stores also sees earlier ones. */
 static __always_inline void store_barrier(struct per_cpu_stats *stats)
 {
 	__u64 none = 0;
 
-	/* An atomic instruction that fetches orders what is around it; one without a use of its result does not. */
+	/* A fetching atomic instruction is a full barrier; an atomic instruction with an unused result is not. */
 	if (stores_are_reordered)
 		none = __sync_fetch_and_add(&stats->closing, none);
 	asm volatile("" : : "r"(none) : "memory");
@@ -359,7 +359,7 @@ static __always_inline void end_write(struct per_cpu_stats *stats)
 	stats->sequence++;
 }
 
-/* Adds it to the numbers. */
+/* Adds the difference of an event to the statistics. */
 #define ADD_EVENT(i) \
 	kind = event_kinds[i]; \
 	if (!kind) \
@@ -377,8 +377,8 @@ static __always_inline void end_write(struct per_cpu_stats *stats)
 	}
 
 /*
- * Adds a run that ends to the numbers; none of it when a reading is missing or runs backwards. 0 when its place was taken for another run
- * meanwhile, which then counted it as discarded.
+ * Adds an ending run to the statistics; counts it as discarded if a reading is missing or has decreased. Returns 0 if the slot was reused
+ * meanwhile by another run, which has then counted this run as discarded.
  */
 static __always_inline int measured(struct per_cpu_stats *stats, struct open_run *run, __u64 key, __u32 cpu)
 {
@@ -396,7 +396,7 @@ counted:
 		time_ns = spent[0].enabled_ns;
 	if ((__s64)time_ns < 0)
 		goto spoilt;
-	/* After all that is read of it. */
+	/* The key is checked after all reads of the slot. */
 	if (*(volatile __u64 *)&run->key != key)
 		return 0;
 	begin_write(stats);
@@ -404,7 +404,7 @@ counted:
 	stats->time_ns += time_ns;
 	FOR_EVENTS(ADD_EVENT)
 added:
-	/* Last, as the verifier goes through what follows once for each of its ways. */
+	/* The bucket comes last, because the verifier checks the code after bucket_of() once for each of its paths. */
 	bucket = bucket_of(time_ns > overhead_ns ? time_ns - overhead_ns : 0);
 	if (bucket < BUCKETS)
 		stats->buckets[bucket]++;
@@ -421,7 +421,7 @@ spoilt:
 	return 1;
 }
 
-/* Ends a run that may be measured. As begin(), a function of its own. */
+/* Ends a run that may be measured. Not inlined, like begin(). */
 static __noinline int end(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 {
 	__u64 closing;
@@ -479,7 +479,7 @@ static __always_inline int ends(void *ctx)
 SEC("fsession")
 int bprec_session(void *ctx)
 {
-	/* Work common to both ends is done behind the question, so that the answer has not to be kept meanwhile. */
+	/* The kind of end is read first, so that no register has to keep the result during the work common to both ends. */
 	if (bpf_session_is_return(ctx)) {
 		asm volatile("" : "+r"(ctx));
 		return ends(ctx);

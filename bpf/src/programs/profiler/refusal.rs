@@ -56,21 +56,24 @@ impl Refusals {
         let kind = info.prog_type();
         let is_of = |kinds: &[ProgType]| kind.is_some_and(|kind| kinds.contains(&kind));
         let reason = if is_named(|name| names::is_own(name.as_bytes())) {
-            "it is one that counts or samples itself, of this recorder or another"
+            "it is a counting or sampling program of bprec (of this recorder or another one)"
         } else if is_of(&[ProgType::STRUCT_OPS]) {
-            "it implements an operation of the kernel (struct_ops: a scheduler, a congestion control), which counting would slow down"
+            "it implements an operation of the kernel (struct_ops, for example a scheduler), and counting would slow this \
+             operation down"
         } else if is_of(&[ProgType::PERF_EVENT]) {
-            "it runs on perf events, in non-maskable interrupts"
+            "it runs on perf events, in non-maskable interrupts, where bprec does not count"
         } else if self.extended.contains(&id) {
-            "an extension has replaced a function of it, and no other could while that is traced"
+            "an extension program has replaced one of its functions: while bprec traces this function, no other extension \
+             could replace it"
         } else if is_named(is_dispatcher) {
-            "it is a dispatcher: no extension could be attached to what is traced"
+            "it is a dispatcher: while bprec traces it, no extension program could be attached to it"
         } else if btf.as_ref().is_some_and(|btf| has_place_for_extension(&info, btf)) {
-            "a function of it does nothing, as in a dispatcher: no extension could be attached to what is traced"
+            "one of its functions is an empty placeholder, as in a dispatcher: while bprec traces this function, no \
+             extension program could replace it"
         } else if program.btf.is_none() || info.func_info().is_none_or(|functions| functions.is_empty()) {
             "it has no BTF, which is needed to find its functions"
         } else if info.jited_insns().is_some_and(<[u8]>::is_empty) {
-            "it is interpreted"
+            "the kernel interprets it, and only JIT-compiled programs can be traced"
         } else if self.endless_tail_calls && makes_tail_calls(&info) {
             "it makes tail calls, and this kernel's trampolines lose count of them (fixed in Linux 6.7 on x86-64, 6.12 elsewhere)"
         } else {
@@ -153,7 +156,7 @@ pub fn tail_calls_are_counted(release: &str) -> bool {
 /// Returns the reason why no program is traced on this kernel; `None` if tracing was tested on it. Attaching to live programs can do harm,
 /// so it is not tried out on a user's machine.
 pub(super) fn kernel_reason() -> Option<&'static str> {
-    let reason = "programs are traced from Linux 6.1 on, as it was not tried on older kernels";
+    let reason = "bprec traces programs only from Linux 6.1 on, because tracing was not tested on older kernels";
     (bprec_host::kernel_version() < OLDEST).then_some(reason)
 }
 
@@ -170,7 +173,7 @@ mod tests {
     #[test]
     fn what_does_nothing_is_told_by_its_instructions() {
         let body = |insns: &[[u8; 2]]| insns.iter().flat_map(|[code, regs]| [*code, *regs, 0, 0, 0, 0, 0, 0]).collect();
-        // Register numbers as this machine has them: target, source.
+        // Register numbers of an instruction in the layout of this machine: target, source.
         let regs = |target: u8, source: u8| {
             if cfg!(target_endian = "little") { target | source << 4 } else { target << 4 | source }
         };

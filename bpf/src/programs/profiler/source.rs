@@ -6,11 +6,11 @@ use super::per_cpu::EVENTS_MAX;
 /// Source of an event's value and times. The events of a group are adjacent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Read with its times enabled and running, because the event, and the group that it leads, may have to wait for the hardware.
+    /// Read together with its enabled and running times, because the event may have to wait for the hardware, and so may the group that it leads.
     Leading,
     /// Read; its times are the times of the [`Source::Leading`] before it.
     Following,
-    /// Read; it counts all the time, as software events do.
+    /// Read without times: the event counts all the time, as software events do.
     Always,
     /// Not read: a CPU clock, with the time of the run as its count.
     Clock,

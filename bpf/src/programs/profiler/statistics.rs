@@ -12,16 +12,16 @@ use crate::inspect::StatsGuard;
 const RUNS: u32 = 250;
 /// Number of rounds. The lower quartile is used, because other work on the machine can only add time.
 const BATCHES: usize = 9;
-/// Number of on-off switches. Each switch patches kernel code on all CPUs. One is not enough, because the CPU's clock may change meanwhile.
+/// Number of on-off switches. Each switch patches kernel code on all CPUs. One is not enough, because the CPU's frequency may change meanwhile.
 const SWITCHES: usize = 5;
-/// Ratio of the cost of counting a run among other work to its cost in a loop: 80 to 88 ns over 68 ns, measured as the slowdown of a
-/// thread that makes system calls under two tracepoint programs.
+/// Factor from the cost of counting a run in a loop of test runs (68 ns) to the cost among other work (80 to 88 ns). The latter was measured as the
+/// slowdown of a thread that makes system calls under two tracepoint programs.
 const IN_PLACE: (u64, u64) = (6, 5);
 /// Pauses between attempts while another process has run statistics on.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(5), Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(40)];
-/// Ratio of the cost of counting a run to the time that run statistics report for an empty program. Of the two clock reads they report one
-/// and a part of the other. 80 to 88 ns over 50 ns, measured with system calls under two tracepoint programs.
+/// Factor from the run time that the statistics report for an empty program (50 ns) to the cost of counting a run (80 to 88 ns, measured with system
+/// calls under two tracepoint programs). Of the two clock reads, the reported time includes one and a part of the other.
 const UNSEEN: (u64, u64) = (5, 3);
 
 /// Cost of run statistics.
@@ -67,13 +67,14 @@ impl StatsProbe {
     }
 
     /// Measures the cost of run statistics by switching them on several times, for some hundred microseconds each. If another process keeps
-    /// them on, the cost of a run is computed from the time that they report for the program, and the unknown cost of a switch is given as 0.
+    /// run statistics on, the cost of switching cannot be measured and is returned as 0; the cost per run is then estimated from the run time
+    /// that the statistics report for the test program.
     ///
     /// # Errors
     /// Fails if run statistics cannot be switched on, or if the program cannot be run.
     pub fn calibrate(&self) -> Result<StatsCost> {
         let mut without = self.run_ns()?;
-        // Another recorder may have switched them on for a moment only: try again.
+        // Another process may have run statistics on for a moment only: try again.
         let mut pauses = PAUSES.iter();
         while let Some(seen_ns) = without.1 {
             let Some(pause) = pauses.next() else {

@@ -7,9 +7,10 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use bprec_host::Errno;
 use libbpf_rs::{MapCore, MapFlags, MapType, Object, ObjectBuilder, OpenObject, ProgramType};
 
-use crate::error::{Errno, Error, Result};
+use crate::error::{Error, Result};
 use crate::privilege;
 use crate::programs::quiet::quietly;
 use crate::sys;
@@ -64,7 +65,9 @@ impl UserObject {
         let converted = legacy_maps::convert_legacy_maps(&bytes).map_err(unusable)?;
         let mut notes = Vec::new();
         if converted.is_some() {
-            notes.push("its maps are defined the old way (section maps) and were converted".to_owned());
+            notes.push(
+                "the object defines its maps in the old section \"maps\"; bprec converted the definitions".to_owned(),
+            );
         }
         // libbpf names the maps of global variables after the object. For a file, it takes the file name up to the first dot.
         let stem = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
@@ -75,8 +78,10 @@ impl UserObject {
         let chosen = choose(&mut open, program, &mut notes).map_err(unusable)?;
         for mut map in open.maps_mut() {
             if sys::forget_pin(&mut map) {
-                notes
-                    .push(format!("its map {} is not pinned: a recording leaves nothing behind", map.name().display()));
+                notes.push(format!(
+                    "bprec does not pin map {}, although the object asks for a pin: a recording leaves no BPF objects behind",
+                    map.name().display()
+                ));
             }
         }
         let object = quietly(|| open.load()).map_err(|(source, log)| unusable(not_loaded(&source, &log)))?;
@@ -130,7 +135,7 @@ impl UserObject {
         let found = self.object.maps().find(|it| it.name() == map).ok_or_else(|| unusable(format!("no map {map}")))?;
         found
             .update(&index.to_ne_bytes(), &event.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-            .map_err(|source| unusable(format!("map {map}: an event for cpu {index}: {source}")))
+            .map_err(|source| unusable(format!("map {map}: cannot store the output event of CPU {index}: {source}")))
     }
 }
 
@@ -146,20 +151,22 @@ fn choose(open: &mut OpenObject, asked: Option<&str>, notes: &mut Vec<String>) -
         let is_asked = asked.is_none_or(|asked| asked == name);
         if !fits && asked == Some(name.as_str()) {
             return Err(format!(
-                "program {name} is in section {section:?}: only those of SEC(\"perf_event\") run on perf events"
+                "program {name} is in section {section:?}, but only programs in SEC(\"perf_event\") run on perf events"
             ));
         }
         program.set_autoload(fits && is_asked);
         if fits && is_asked {
             chosen.push(name);
         } else if asked.is_none() {
-            notes.push(format!("its program {name} is left out: section {section:?}, not \"perf_event\""));
+            notes.push(format!("program {name} is not run: it is in section {section:?}, not \"perf_event\""));
         }
     }
     match (chosen.is_empty(), asked) {
         (false, _) => Ok(chosen),
-        (true, Some(asked)) => Err(format!("no program {asked}; there are: {}", listed(&known))),
-        (true, None) => Err(format!("no program of SEC(\"perf_event\"); there are: {}", listed(&known))),
+        (true, Some(asked)) => Err(format!("the object has no program {asked}; its programs are: {}", listed(&known))),
+        (true, None) => {
+            Err(format!("the object has no program in SEC(\"perf_event\"); its programs are: {}", listed(&known)))
+        }
     }
 }
 
@@ -172,7 +179,7 @@ fn not_opened(source: &libbpf_rs::Error, log: &str) -> String {
     let words: Vec<&str> = log.lines().map(|line| line.trim_start_matches("libbpf: ").trim()).collect();
     let last = words.iter().rev().find(|line| !line.is_empty() && !line.starts_with("failed to open object"));
     let why = last.map_or_else(|| source.to_string(), |last| (*last).to_owned());
-    format!("not a BPF object that can be loaded: {why}; `clang -target bpf -O2 -g -c` compiles one from C")
+    format!("cannot open the file as a BPF object: {why}; `clang -target bpf -O2 -g -c` compiles an object from C")
 }
 
 /// Describes why the kernel refuses an object. For a program that the verifier rejects: its name and the end of the log; otherwise
@@ -190,13 +197,13 @@ fn not_loaded(source: &libbpf_rs::Error, log: &str) -> String {
         let answer = answer.map(|(_, answer)| format!(" ({})", answer.trim_start_matches('-'))).unwrap_or_default();
         let shown = body.iter().skip(body.len().saturating_sub(LOG_LINES));
         let left_out = body.len().saturating_sub(LOG_LINES);
-        let before = if left_out > 0 { format!("\n  … {left_out} lines") } else { String::new() };
+        let before = if left_out > 0 { format!("\n  … {left_out} earlier lines") } else { String::new() };
         let shown: String = shown.map(|line| format!("\n  {line}")).collect();
-        return format!("program {program}: the verifier rejects it{answer}{before}{shown}");
+        return format!("the kernel's verifier rejects program {program}{answer}{before}{shown}");
     }
     if source.kind() == libbpf_rs::ErrorKind::PermissionDenied {
         return format!(
-            "the kernel does not let it be loaded ({}); {}",
+            "the kernel refuses to load the object ({}); {}",
             Errno(libc::EPERM),
             privilege::permission_remedy()
         );
@@ -204,5 +211,5 @@ fn not_loaded(source: &libbpf_rs::Error, log: &str) -> String {
     let words: Vec<&str> = lines.iter().map(|line| line.trim_start_matches("libbpf: ")).collect();
     let shown: String =
         words.iter().skip(words.len().saturating_sub(LOG_LINES)).map(|line| format!("\n  {line}")).collect();
-    format!("cannot be loaded: {source}{shown}")
+    format!("the object cannot be loaded: {source}{shown}")
 }

@@ -1,4 +1,4 @@
-//! A Spark cluster on this machine: a master and two workers, which know each other by a secret and listen on the loopback interface alone.
+//! Spark cluster on this machine: a master and two workers, which share a secret and listen on the loopback interface only.
 
 use crate::support::repository;
 use std::collections::BTreeSet;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// More than any step takes here on a busy machine.
+/// Time limit of each step, ample for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Options that make a Java machine start sooner; none of them changes what Spark does.
+/// Options for a faster start of Java, without effect on results.
 const JAVA_OPTIONS: &str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC";
 
 pub(super) fn wait_until(what: &str, is_so: &dyn Fn() -> bool) {
@@ -23,26 +23,38 @@ pub(super) fn wait_until(what: &str, is_so: &dyn Fn() -> bool) {
     }
 }
 
-/// Processes that work in a directory or below it.
+/// Returns the processes whose working directory is `directory` or below it.
 pub(super) fn processes_in(directory: &Path) -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     processes.filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(directory))).collect()
 }
 
-/// Spark as setup/fleet-spark installs it, with a configuration of its own.
+/// Returns the directory of Spark; `None` if it is not installed, which CI does not accept.
+fn spark_home() -> Option<PathBuf> {
+    let home = repository().join("fleet/target/spark/home");
+    assert!(home.is_dir() || std::env::var_os("CI").is_none(), "setup/fleet-spark was not run");
+    home.is_dir().then_some(home)
+}
+
+/// Returns Python with Spark, whose Java starts fast; `None` if Spark is not installed.
+pub(crate) fn python_with_spark() -> Option<Command> {
+    let home = spark_home()?;
+    let mut python = Command::new(home.with_file_name("environment").join("bin/python3"));
+    python.env("SPARK_LOCAL_IP", "127.0.0.1");
+    python.env("PYSPARK_SUBMIT_ARGS", format!("--driver-java-options '{JAVA_OPTIONS}' pyspark-shell"));
+    Some(python)
+}
+
+/// Spark as installed by setup/fleet-spark, with its own configuration.
 pub(super) struct Spark {
     home: PathBuf,
     configuration: tempfile::TempDir,
 }
 
 impl Spark {
-    /// `None` where it is not installed.
+    /// Finds Spark; `None` if it is not installed.
     pub(super) fn installed() -> Option<Spark> {
-        let home = repository().join("fleet/target/spark/home");
-        if !home.is_dir() {
-            assert!(std::env::var_os("CI").is_none(), "setup/fleet-spark was not run");
-            return None;
-        }
+        let home = spark_home()?;
         let configuration = tempfile::tempdir().unwrap();
         let mut secret = [0; 16];
         File::open("/dev/urandom").unwrap().read_exact(&mut secret).unwrap();
@@ -65,7 +77,7 @@ impl Spark {
         Some(Spark { home, configuration })
     }
 
-    /// Environment that a program needs to find it.
+    /// Sets the environment in which a program finds this Spark.
     pub(super) fn environment<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command
             .env("SPARK_HOME", &self.home)
@@ -77,7 +89,7 @@ impl Spark {
     }
 }
 
-/// Its processes end when this is dropped.
+/// Running cluster; its processes end when dropped.
 pub(super) struct Cluster {
     pub(super) master: String,
     daemons: Vec<Child>,
@@ -105,7 +117,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a daemon that ends with this thread, should it get no other chance.
+    /// Starts a daemon that the kernel kills at the latest when this thread ends.
     fn daemon(&mut self, spark: &Spark, name: &str, args: &[&str]) {
         let log = File::create(self.directory.path().join(format!("{name}.log"))).unwrap();
         let class = if name == "master" { "master.Master" } else { "worker.Worker" };
@@ -121,7 +133,7 @@ impl Cluster {
         fs::read_to_string(self.directory.path().join(format!("{name}.log"))).unwrap()
     }
 
-    /// Tasks that each worker's executors say they have done.
+    /// Number of finished tasks in the executor logs of each worker.
     pub(super) fn finished_tasks(&self) -> [usize; 2] {
         ["worker-0", "worker-1"].map(|worker| {
             let directories = |path: &Path| fs::read_dir(path).unwrap().flatten().map(|entry| entry.path());
@@ -142,7 +154,7 @@ impl Cluster {
             .collect();
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap());
         let rows = tables.iter().flat_map(|table| table.lines().skip(1)).map(|row| row.split_whitespace().collect());
-        // State 0A is that of a socket that listens; addresses are of four bytes each, as this machine has them.
+        // State 0A is a listening socket; addresses are words of four bytes in the byte order of this machine.
         let listening: Vec<Vec<&str>> =
             rows.filter(|row: &Vec<&str>| row[3] == "0A" && sockets.contains(row[9])).collect();
         assert!(listening.len() >= 6, "two ports of each of three daemons: {listening:?}");
@@ -151,7 +163,7 @@ impl Cluster {
         }
     }
 
-    /// Ends it, and sees to it that nothing of it runs on.
+    /// Stops the cluster and checks that no process of it is left.
     pub(super) fn stop(self) {
         let place = self.directory.path().to_owned();
         let mut daemons = self.daemons.iter().map(Child::id);

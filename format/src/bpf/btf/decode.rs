@@ -117,8 +117,8 @@ impl<'a> Decoder<'_, 'a> {
         })
     }
 
-    /// Text in a `char` array. Valid text before the first NUL ends there, because buffers often hold old bytes behind
-    /// it; other content is kept whole, without the NULs at its end.
+    /// Text in a `char` array. If the bytes before the first NUL are valid text, the text ends at that NUL, because
+    /// buffers often hold old bytes after it. Any other content is kept whole, without the NULs at its end.
     fn text(&mut self, bytes: &[u8]) -> Value<'a> {
         let first = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let is_text = std::str::from_utf8(first)
@@ -158,7 +158,7 @@ impl<'a> Decoder<'_, 'a> {
         Value::Members(members)
     }
 
-    /// First bit within the member's bytes, and width in bits, if the member is a bit field.
+    /// Returns (first bit within the member's bytes, width in bits) of a bit field; `None` for an ordinary member.
     fn bit_field(&self, member: &Member<'_>) -> Option<(u32, u32)> {
         if member.bits > 0 {
             return Some((0, u32::from(member.bits)));
@@ -184,7 +184,8 @@ impl<'a> Decoder<'_, 'a> {
     }
 }
 
-/// Number with the value `value` and a width of `bits`.
+/// Converts `value`, which is `bits` wide, to a boolean, a named value of an enum, or a signed or unsigned number, as
+/// the type `found` requires.
 fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
     let int = found.int();
     let is_signed = int.map_or(found.kind_flag(), |int| int.is_signed);
@@ -200,8 +201,8 @@ fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
     if negative { Value::Negative(signed) } else { Value::Unsigned(value) }
 }
 
-/// Extracts the bits of a bit field, counted from the least significant bit in little-endian, from the most significant
-/// in big-endian.
+/// Extracts a bit field of `bits` bits. Offsets count from the least significant bit on little-endian machines, and
+/// from the most significant bit on big-endian ones.
 fn bit_field(endian: Endian, bytes: &[u8], member_offset: u32, int_offset: u32, bits: u32) -> Option<u128> {
     if bits == 0 || bits > 64 {
         return None;

@@ -1,5 +1,5 @@
-//! Map declarations in source code: variables of the section `.maps`. Their struct types have a member for each
-//! property.
+//! Map declarations in source code: variables of the section `.maps`. The struct type of such a variable has a member
+//! for each property of the map.
 
 use super::{Btf, Kind};
 
@@ -45,13 +45,13 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// A number in a declaration, `int (*name)[number]`.
+    /// Returns the number that a declaration gives as `int (*name)[number]`; `member` is the type of this member.
     fn number(&self, member: u32) -> Option<u32> {
         let array = self.resolve(self.pointee(member)?)?;
         array.array().map(|array| array.len)
     }
 
-    /// Size of a type in a declaration, `type *name`.
+    /// Returns the size of the type that a declaration gives as `type *name`; `member` is the type of this member.
     fn size_of_pointee(&self, member: u32) -> Option<u64> {
         self.size_of(self.pointee(member)?)
     }

@@ -10,7 +10,7 @@ const STR_OFF_AT: usize = 16;
 
 impl Btf<'_> {
     /// Returns the blob with the same types but only these strings: the names of the types, the strings at the offsets
-    /// `kept`, and `added` behind them. Also returns the offset of each added string.
+    /// `kept`, and `added` after them. Also returns the offset of each added string.
     ///
     /// # Errors
     /// Fails if `blob` is not BTF.

@@ -1,21 +1,21 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A type record, as it is written.
+/// Type record to be written.
 #[derive(Debug, Clone, PartialEq)]
 struct Spec {
     name: Option<u8>,
     kind: u8,
     flag: bool,
     size_or_type: u32,
-    /// Words after the first three, in groups of what an element has.
+    /// Words after the first three: the words of `once`, then the words of each element.
     once: Vec<u32>,
     each: Vec<Vec<u32>>,
 }
 
 const NAMES: [&[u8]; 6] = [b"a", b"event", b"x\xff", b"u32", b"some_longer_name", b"char"];
 
-/// Strings in the order of [`NAMES`] behind the empty one, and the offset of each.
+/// Returns a string section (an empty string, then [`NAMES`] in order), and the offset of each name.
 fn strings() -> (Vec<u8>, Vec<u32>) {
     let mut bytes = vec![0];
     let mut offsets = Vec::new();
@@ -27,7 +27,7 @@ fn strings() -> (Vec<u8>, Vec<u32>) {
     (bytes, offsets)
 }
 
-/// Writes a blob; `layout` makes it one of Linux 7.3 with a table of record sizes.
+/// Writes a blob; with `layout`, a blob of Linux 7.3 with a table of record sizes.
 fn write(endian: Endian, specs: &[Spec], layout: Option<&[[u8; 4]]>) -> Vec<u8> {
     let (strings, offsets) = strings();
     let mut types = Vec::new();
@@ -53,7 +53,7 @@ fn write(endian: Endian, specs: &[Spec], layout: Option<&[[u8; 4]]>) -> Vec<u8> 
     out
 }
 
-/// Words after the first three of each kind, once and per element, written out from the header file.
+/// Words after the first three of a record, as (once, per element), by kind; written by hand from the header file.
 const EXTRA_WORDS: [(usize, usize); 20] = [
     (0, 0),
     (1, 0),
@@ -78,7 +78,7 @@ const EXTRA_WORDS: [(usize, usize); 20] = [
 ];
 
 fn any_type() -> impl Strategy<Value = Spec> {
-    // Small numbers make most references lead somewhere, also back.
+    // Small numbers make most references valid, also references to earlier types.
     let word = prop_oneof![4 => 0u32..24, 1 => any::<u32>()];
     let words = proptest::collection::vec(word.clone(), 3);
     let each = proptest::collection::vec(proptest::collection::vec(word.clone(), 3), 0..5);
@@ -95,7 +95,7 @@ fn any_type() -> impl Strategy<Value = Spec> {
     )
 }
 
-/// A record as the reader has it, put back into words.
+/// Converts a record from the reader back into words.
 fn read_back(btf: &Btf<'_>, found: &Type<'_>) -> Spec {
     let (size_or_type, extra) = found.raw();
     let words: Vec<u32> = extra.chunks(4).map(|w| btf.endian().u32_at(w, 0).unwrap()).collect();
@@ -110,18 +110,15 @@ fn read_back(btf: &Btf<'_>, found: &Type<'_>) -> Spec {
     }
 }
 
-/// Calls everything that follows references; must end, and soon.
+/// Calls every function that follows references; each call must end soon.
 fn exercise(btf: &Btf<'_>, value: &[u8]) {
     for found in btf.types() {
         let id = found.id();
         let _ = (btf.resolve(id), btf.size_of(id), btf.func_name(id), found.int(), found.array());
-        assert!(btf.type_name(id).len() < 200_000);
-        assert!(btf.definition(id).len() < 200_000);
-        assert!(btf.definitions(id).len() < 1000);
         assert!(btf.value_text(id, value, &Limits::default()).len() < 20_000);
         let _ = (found.members().count(), found.enumerators().count(), btf.metadata(id, value));
     }
-    let _ = (btf.annotated_map_types(b"m"), btf.declared_maps().count(), btf.definition(u32::MAX));
+    let _ = (btf.annotated_map_types(b"m"), btf.declared_maps().count());
 }
 
 fn spec(kind: Kind, name: Option<u8>, size_or_type: u32) -> Spec {
@@ -137,7 +134,7 @@ fn cycles_end() {
         }
         let array = Spec { once: vec![1, 1, u32::MAX], ..spec(Kind::ARRAY, None, 0) };
         exercise(&Btf::parse(&write(endian, &[array], None)).unwrap(), &[1; 64]);
-        // A struct of itself, many times over; a function of itself likewise.
+        // A struct with many members of its own type, and a function with parameters of its own type.
         let members = vec![vec![1, 1, 0]; 60];
         let of_itself = Spec { each: members, ..spec(Kind::STRUCT, None, 8) };
         exercise(&Btf::parse(&write(endian, &[of_itself], None)).unwrap(), &[1; 64]);
@@ -170,7 +167,8 @@ fn an_unknown_kind_is_skipped_when_the_layout_says_how() {
 #[test]
 fn a_bit_field_of_old_compilers_is_as_wide_as_its_integer() {
     for endian in [Endian::Little, Endian::Big] {
-        // struct event { u32 a:3; u32 x:5; } without the flag: integers of 3 and 5 bits.
+        // struct event { u32 a:3; u32 x:5; } as in old BTF, without the flag: the member types are integers of 3 and 5
+        // bits.
         let specs = [
             Spec { each: vec![vec![1, 2, 0], vec![12, 3, 3]], ..spec(Kind::STRUCT, Some(1), 4) },
             Spec { once: vec![3], ..spec(Kind::INT, Some(3), 4) },
@@ -185,22 +183,9 @@ fn a_bit_field_of_old_compilers_is_as_wide_as_its_integer() {
 }
 
 #[test]
-fn qualifiers_are_said_once_and_empty_structs_are_short() {
-    // const char x[3] as some compilers say it, with the qualifier on the array and on its elements; struct event {}.
-    let specs = [
-        spec(Kind::CONST, None, 2),
-        Spec { once: vec![3, 4, 3], ..spec(Kind::ARRAY, None, 0) },
-        spec(Kind::CONST, None, 4),
-        Spec { once: vec![8], ..spec(Kind::INT, Some(5), 1) },
-        spec(Kind::STRUCT, Some(1), 0),
-    ];
-    let blob = write(Endian::Big, &specs, None);
-    let btf = Btf::parse(&blob).unwrap();
-    assert_eq!(btf.declaration(1, "x"), "const char x[3]");
-    assert_eq!(
-        (btf.definition(5), btf.value_text(5, &[], &Limits::default())),
-        ("struct event {}".into(), "{}".into())
-    );
+fn empty_structs_are_short() {
+    let blob = write(Endian::Big, &[spec(Kind::STRUCT, Some(1), 0)], None);
+    assert_eq!(Btf::parse(&blob).unwrap().value_text(1, &[], &Limits::default()), "{}");
 }
 
 #[test]
@@ -219,7 +204,7 @@ fn wide_enums_have_signed_and_unsigned_values() {
 
 #[test]
 fn text_is_text_as_far_as_it_goes() {
-    // char[5]; what has no size is bytes.
+    // char[5]; types without a size are shown as bytes.
     let specs = [
         Spec { once: vec![2, 2, 5], ..spec(Kind::ARRAY, None, 0) },
         Spec { once: vec![8], ..spec(Kind::INT, Some(5), 1) },
@@ -228,7 +213,7 @@ fn text_is_text_as_far_as_it_goes() {
     let blob = write(Endian::Big, &specs, None);
     let btf = Btf::parse(&blob).unwrap();
     let text = |bytes: &[u8]| btf.value_text(1, bytes, &Limits::default());
-    // Old bytes behind the first NUL are no part of it.
+    // Old bytes after the first NUL are not part of the text.
     assert_eq!(text(b"ab\0\xfe\xff"), r#""ab""#);
     assert_eq!(text(b"a\x1b\xff\0\x01"), r#""a\u{1b}\xff\0\u{1}""#);
     assert_eq!(text(b"\0\0\0\0\x07"), r#""\0\0\0\0\u{7}""#);
@@ -268,7 +253,7 @@ fn a_map_whose_name_was_cut_has_the_types_of_the_only_one_that_fits() {
     };
     let found = Some((1, 1));
     assert_eq!(of(&["requests_by_process"], b"requests_by_pro"), found);
-    assert_eq!(of(&["requests_by_process"], b"requests_by"), None, "a shorter name is whole");
+    assert_eq!(of(&["requests_by_process"], b"requests_by"), None, "a name below the length limit is complete");
     assert_eq!(of(&["requests_by_process", "requests_by_program"], b"requests_by_pro"), None);
     assert_eq!(of(&["requests_by_process", "requests_by_pro"], b"requests_by_pro"), found);
 }

@@ -1,4 +1,4 @@
-//! Type records: 12 bytes of name, kind and size or target, then what the kind adds.
+//! Type records: 12 bytes of name, kind, and size or target type, then bytes that depend on the kind.
 
 use crate::bpf::{Element, Elements};
 use crate::{Endian, Error, Result};
@@ -23,7 +23,7 @@ impl Kind {
     pub const UNION: Kind = Kind(5);
     /// An enum of up to 32 bits.
     pub const ENUM: Kind = Kind(6);
-    /// A struct or union of which only the name is known.
+    /// A struct or union without a known definition.
     pub const FWD: Kind = Kind(7);
     /// A typedef.
     pub const TYPEDEF: Kind = Kind(8);
@@ -55,7 +55,7 @@ impl Kind {
         matches!(self, Kind::TYPEDEF | Kind::VOLATILE | Kind::CONST | Kind::RESTRICT | Kind::TYPE_TAG)
     }
 
-    /// Bytes behind the first twelve: fixed, and per element; `None` for unknown kinds.
+    /// Bytes after the first twelve, as (fixed part, part per element); `None` for unknown kinds.
     fn extra_bytes(self) -> Option<(usize, usize)> {
         Some(match self {
             Kind::INT | Kind::VAR | Kind::DECL_TAG => (4, 0),
@@ -68,19 +68,19 @@ impl Kind {
         })
     }
 
-    /// True when the third word is a size.
+    /// Returns true if the third word of a record is a size.
     fn has_size(self) -> bool {
         matches!(self, Kind::INT | Kind::STRUCT | Kind::UNION | Kind::ENUM | Kind::ENUM64 | Kind::FLOAT | Kind::DATASEC)
     }
 
-    /// True when the third word is a type.
+    /// Returns true if the third word of a record is the id of a type.
     fn has_target(self) -> bool {
         self.is_modifier() || matches!(self, Kind::PTR | Kind::FUNC | Kind::FUNC_PROTO | Kind::VAR | Kind::DECL_TAG)
     }
 }
 
-/// Unpacks kind, flag and number of elements. Before Linux 7.3, kind and count are narrower and the bits between them
-/// are zero.
+/// Unpacks the second word of a record into (kind, flag, number of elements). Before Linux 7.3, kind and number are
+/// narrower and the bits between them are zero.
 fn unpack(info: u32) -> (Kind, bool, u32) {
     (Kind((info >> 24) as u8 & 0x7f), info >> 31 != 0, info & 0xff_ffff)
 }
@@ -106,7 +106,7 @@ pub(super) fn record_bytes(endian: Endian, types: &[u8], layout: &[u8]) -> Resul
     Ok(bytes)
 }
 
-/// The string at an offset, without its NUL; `None` when there is no such offset or no NUL after it.
+/// String at an offset, without its NUL; `None` for an invalid offset or a missing NUL.
 pub(super) fn string(strings: &[u8], offset: u32) -> Option<&[u8]> {
     let rest = strings.get(offset as usize..)?;
     rest.get(..rest.iter().position(|b| *b == 0)?)
@@ -147,7 +147,7 @@ impl<'a> Type<'a> {
         unpack(self.info).0
     }
 
-    /// The flag whose meaning depends on the kind: bit fields (struct, union), signed (enums), union (FWD).
+    /// Flag of the kind: has bit fields (struct, union), is signed (enums), is a union (FWD).
     pub fn kind_flag(&self) -> bool {
         unpack(self.info).1
     }
@@ -173,7 +173,7 @@ impl<'a> Type<'a> {
         self.kind().has_target().then_some(self.size_or_type)
     }
 
-    /// Raw third word and the bytes behind the first twelve, for kinds that this crate does not decode.
+    /// Raw third word and the bytes after the first twelve, for kinds that this crate does not decode.
     pub fn raw(&self) -> (u32, &'a [u8]) {
         (self.size_or_type, self.extra)
     }
@@ -196,16 +196,6 @@ impl<'a> Type<'a> {
         let first = self.word(Kind::ARRAY)?;
         let (index, len) = (self.endian.u32_at(self.extra, 4)?, self.endian.u32_at(self.extra, 8)?);
         Some(ArrayType { element: first, index, len })
-    }
-
-    /// Linkage of a VAR (0 static, 1 global, 2 extern).
-    pub fn var_linkage(&self) -> Option<u32> {
-        self.word(Kind::VAR)
-    }
-
-    /// Index of the member or parameter that a DECL_TAG describes, −1 for the whole declaration.
-    pub fn tag_component(&self) -> Option<i32> {
-        self.word(Kind::DECL_TAG).map(|word| word as i32)
     }
 
     /// Members of a STRUCT or UNION.
@@ -232,7 +222,7 @@ impl<'a> Type<'a> {
         narrow.chain(wide).map(move |(name_off, value)| Enumerator { name: string(strings, name_off), value })
     }
 
-    /// Parameters of a FUNC_PROTO; a last one of type 0 without a name stands for `...`.
+    /// Parameters of a FUNC_PROTO. A last parameter of type 0 without a name means `...`.
     pub fn params(&self) -> impl Iterator<Item = Param<'a>> + use<'a> {
         let strings = self.strings;
         self.elements::<[u32; 2]>(&[Kind::FUNC_PROTO]).map(move |[name_off, type_id]| Param {
@@ -282,6 +272,7 @@ impl<const N: usize> Element for [u32; N] {
 
 /// An integer's encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IntType {
     /// Two's complement.
     pub is_signed: bool,
@@ -297,6 +288,7 @@ pub struct IntType {
 
 /// An array's dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ArrayType {
     /// Type of an element.
     pub element: u32,
@@ -308,6 +300,7 @@ pub struct ArrayType {
 
 /// A member of a struct or union.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Member<'a> {
     /// Name of the member; `None` for an anonymous struct or union.
     pub name: Option<&'a [u8]>,
@@ -321,6 +314,7 @@ pub struct Member<'a> {
 
 /// A value of an enum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Enumerator<'a> {
     /// Name of the value; `None` if its string offset is invalid.
     pub name: Option<&'a [u8]>,
@@ -330,6 +324,7 @@ pub struct Enumerator<'a> {
 
 /// A parameter of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Param<'a> {
     /// Name of the parameter; prototypes of function pointers often have none.
     pub name: Option<&'a [u8]>,
@@ -339,6 +334,7 @@ pub struct Param<'a> {
 
 /// A variable's place in a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SectionVar {
     /// Id of a type of kind VAR, or FUNC for an external function.
     pub type_id: u32,

@@ -1,18 +1,20 @@
 //! Decoded values, for example of a map's key or a `.rodata` variable, as a tree and as C-like text.
 
-use super::c::text;
 use std::fmt::{self, Write};
 
-/// Limit on the parts of a value that are decoded; the rest becomes `...`.
+/// Limits on the parts of a value that are decoded; the rest becomes `...`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Structs and arrays within each other.
+    /// Depth of nested structs and arrays.
     pub depth: usize,
     /// Elements of one array.
     pub elements: usize,
     /// Approximate number of printed characters.
     pub chars: usize,
 }
+
+/// Limit on printed bytes of a name; the kernel's own limit on symbol names.
+const MAX_NAME_BYTES: usize = 512;
 
 impl Default for Limits {
     fn default() -> Limits {
@@ -24,13 +26,13 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// An integer that is not negative, whatever its type.
+    /// An integer of any type that is not negative.
     Unsigned(u128),
     /// A negative integer.
     Negative(i128),
     /// A boolean; numbers other than 0 and 1 are [`Unsigned`](Value::Unsigned).
     Bool(bool),
-    /// A value of an enum that has a name.
+    /// A named value of an enum, by its name.
     Enum(&'a [u8]),
     /// A pointer.
     Pointer(u64),
@@ -44,11 +46,11 @@ pub enum Value<'a> {
     Bytes(Vec<u8>),
     /// An array.
     Array(Vec<Value<'a>>),
-    /// A struct, a union or a section: its members. An anonymous struct or union in it has no name.
+    /// Members of a struct, a union or a section. A member that is an anonymous struct or union has no name.
     Members(Vec<(Option<&'a [u8]>, Value<'a>)>),
     /// Value beyond the end of the bytes.
     Missing,
-    /// Value left out by a limit. In an array, among members or behind text, it stands for the rest.
+    /// Value left out by a limit. In an array, among members or after text, `Cut` replaces the rest.
     Cut,
 }
 
@@ -120,4 +122,10 @@ fn quoted(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
         }
     }
     f.write_char('"')
+}
+
+/// Name for display, cut to [`MAX_NAME_BYTES`].
+fn text(name: Option<&[u8]>) -> String {
+    let name = name.unwrap_or_default();
+    String::from_utf8_lossy(name.get(..MAX_NAME_BYTES).unwrap_or(name)).into_owned()
 }

@@ -4,107 +4,86 @@ use super::{Element, Layout, Tag};
 use crate::{Endian, Error, Result};
 use std::mem::offset_of;
 
-/// An array of `bpf_prog_info`; the number is its bit in a blob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Array {
-    /// Machine code of all functions, in their order.
-    JitedInsns,
-    /// BPF instructions after verification.
-    XlatedInsns,
-    /// Ids of maps.
-    MapIds,
-    /// Entry address of each function.
-    JitedKsyms,
-    /// Bytes of machine code of each function.
-    JitedFuncLens,
-    /// [`FuncInfo`] of each function.
-    FuncInfo,
-    /// [`LineInfo`] entries.
-    LineInfo,
-    /// Machine address of each [`LineInfo`] entry.
-    JitedLineInfo,
-    /// Digest of each function.
-    ProgTags,
-}
-
 /// Offsets of the fields that describe an array.
 struct Fields {
     /// Offset of the pointer to the array.
     pointer: usize,
     /// Offset of the count of records.
     count: usize,
-    /// Offset of the field that gives the size of a record, if there is one.
+    /// Offset of the field that gives the size of a record, if the array has such a field.
     record_bytes: Option<usize>,
     /// Size of a record in bytes; the minimum if a field gives the size.
     min_record_bytes: usize,
 }
 
+/// Declares the arrays in the order of their bits, which is their order in a blob. Each line has the fields of
+/// `bpf_prog_info` with the pointer, the count and, if there is such a field, the size of a record, then the (minimum)
+/// size of a record in bytes.
+macro_rules! arrays {
+    ($($(#[$doc:meta])* $name:ident = $pointer:ident, $count:ident, $($record_bytes:ident >=)? $bytes:literal;)*) => {
+        /// An array of `bpf_prog_info`; the number is its bit in a blob.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Array {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Array {
+            /// Number of arrays.
+            pub const COUNT: usize = [$(Array::$name),*].len();
+
+            /// All arrays in the order of their bits.
+            pub const ALL: [Array; Array::COUNT] = [$(Array::$name),*];
+
+            /// Field of `bpf_prog_info` that points to the array.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Array::$name => concat!("bpf_prog_info.", stringify!($pointer)),)*
+                }
+            }
+
+            fn fields(self) -> Fields {
+                match self {
+                    $(Array::$name => Fields {
+                        pointer: offset_of!(Layout, $pointer),
+                        count: offset_of!(Layout, $count),
+                        record_bytes: [$(offset_of!(Layout, $record_bytes))?].first().copied(),
+                        min_record_bytes: $bytes,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+arrays! {
+    /// Machine code of all functions, in their order.
+    JitedInsns = jited_prog_insns, jited_prog_len, 1;
+    /// BPF instructions after verification.
+    XlatedInsns = xlated_prog_insns, xlated_prog_len, 1;
+    /// Ids of maps.
+    MapIds = map_ids, nr_map_ids, 4;
+    /// Entry address of each function.
+    JitedKsyms = jited_ksyms, nr_jited_ksyms, 8;
+    /// Bytes of machine code of each function.
+    JitedFuncLens = jited_func_lens, nr_jited_func_lens, 4;
+    /// [`FuncInfo`] of each function.
+    FuncInfo = func_info, nr_func_info, func_info_rec_size >= 8;
+    /// [`LineInfo`] entries.
+    LineInfo = line_info, nr_line_info, line_info_rec_size >= 16;
+    /// Machine address of each [`LineInfo`] entry.
+    JitedLineInfo = jited_line_info, nr_jited_line_info, jited_line_info_rec_size >= 8;
+    /// Digest of each function.
+    ProgTags = prog_tags, nr_prog_tags, 8;
+}
+
 impl Array {
-    /// Number of arrays.
-    pub const COUNT: usize = 9;
-
-    /// All arrays in the order of their bits, which is their order in a blob.
-    pub const ALL: [Array; Array::COUNT] = [
-        Array::JitedInsns,
-        Array::XlatedInsns,
-        Array::MapIds,
-        Array::JitedKsyms,
-        Array::JitedFuncLens,
-        Array::FuncInfo,
-        Array::LineInfo,
-        Array::JitedLineInfo,
-        Array::ProgTags,
-    ];
-
     /// Bit of the array in a blob's `arrays` word.
     pub fn bit(self) -> u64 {
         1 << self as u8
     }
 
-    /// Field of `bpf_prog_info` that points to the array.
-    pub fn name(self) -> &'static str {
-        match self {
-            Array::JitedInsns => "bpf_prog_info.jited_prog_insns",
-            Array::XlatedInsns => "bpf_prog_info.xlated_prog_insns",
-            Array::MapIds => "bpf_prog_info.map_ids",
-            Array::JitedKsyms => "bpf_prog_info.jited_ksyms",
-            Array::JitedFuncLens => "bpf_prog_info.jited_func_lens",
-            Array::FuncInfo => "bpf_prog_info.func_info",
-            Array::LineInfo => "bpf_prog_info.line_info",
-            Array::JitedLineInfo => "bpf_prog_info.jited_line_info",
-            Array::ProgTags => "bpf_prog_info.prog_tags",
-        }
-    }
-
-    fn fields(self) -> Fields {
-        macro_rules! fields {
-            ($pointer:ident, $count:ident, $bytes:literal) => {
-                Fields {
-                    pointer: offset_of!(Layout, $pointer),
-                    count: offset_of!(Layout, $count),
-                    record_bytes: None,
-                    min_record_bytes: $bytes,
-                }
-            };
-            ($pointer:ident, $count:ident, $record_bytes:ident >= $bytes:literal) => {
-                Fields { record_bytes: Some(offset_of!(Layout, $record_bytes)), ..fields!($pointer, $count, $bytes) }
-            };
-        }
-        match self {
-            Array::JitedInsns => fields!(jited_prog_insns, jited_prog_len, 1),
-            Array::XlatedInsns => fields!(xlated_prog_insns, xlated_prog_len, 1),
-            Array::MapIds => fields!(map_ids, nr_map_ids, 4),
-            Array::JitedKsyms => fields!(jited_ksyms, nr_jited_ksyms, 8),
-            Array::JitedFuncLens => fields!(jited_func_lens, nr_jited_func_lens, 4),
-            Array::FuncInfo => fields!(func_info, nr_func_info, func_info_rec_size >= 8),
-            Array::LineInfo => fields!(line_info, nr_line_info, line_info_rec_size >= 16),
-            Array::JitedLineInfo => fields!(jited_line_info, nr_jited_line_info, jited_line_info_rec_size >= 8),
-            Array::ProgTags => fields!(prog_tags, nr_prog_tags, 8),
-        }
-    }
-
-    /// Offset in the info of the field that counts its elements.
+    /// Offset in the info of the field with the number of elements of the array.
     pub(super) fn count_at(self) -> usize {
         self.fields().count
     }
@@ -114,7 +93,7 @@ impl Array {
         self.fields().pointer
     }
 
-    /// The pointer field, which in a blob is an offset into its data.
+    /// Value of the pointer field. In a blob, it is an offset into the blob's data.
     pub(super) fn pointer(self, endian: Endian, info: &[u8]) -> Result<u64> {
         let at = self.fields().pointer;
         endian.u64_at(info, at).ok_or_else(|| Error::truncated(0, self.name(), at as u64 + 8, info.len() as u64))
@@ -130,7 +109,7 @@ impl Array {
             return Ok(fields.min_record_bytes);
         }
         if (bytes as usize) < fields.min_record_bytes {
-            return Err(Error::value(at as u64, self.name(), u64::from(bytes), "a larger size of a record"));
+            return Err(Error::value(at as u64, self.name(), u64::from(bytes), "a larger record size"));
         }
         Ok(bytes as usize)
     }

@@ -1,7 +1,7 @@
 //! An owned `bpf_prog_info` with its arrays, as a recorder collects it.
 
 use super::{Array, ProgInfo};
-use crate::{Endian, Error, Reader, Writer};
+use crate::{Endian, Error, Writer};
 
 /// Length in bytes of the info that perf reads since 6.0. perf rejects a file with a longer info and accepts a shorter
 /// one.
@@ -10,7 +10,7 @@ pub const DEFAULT_INFO_LEN: usize = 232;
 /// One program's info and arrays, owned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgInfoBuf {
-    /// Byte order of `info` and `arrays`: that of the machine whose kernel filled them.
+    /// Byte order of `info` and `arrays`: the byte order of the kernel that wrote them.
     pub endian: Endian,
     /// `bpf_prog_info` as the kernel returned it, cut to the length it returned. Pointer fields are ignored.
     pub info: Vec<u8>,
@@ -22,9 +22,9 @@ impl ProgInfoBuf {
     /// Program as the running kernel returned it, in the byte order of this machine.
     ///
     /// The kernel gives the count of an array even if it withholds the array. perf walks `jited_ksyms` by its count
-    /// without checking that the array is present, and crashes: counts of absent arrays become 0. The lengths in bytes
-    /// of machine code and BPF instructions stay, because perf does not follow them and they give the size of the
-    /// program.
+    /// without checking that the array is present, and crashes. Therefore the counts of absent arrays are set to 0. The
+    /// lengths in bytes of machine code and BPF instructions stay, because perf does not follow them and they give the
+    /// size of the program.
     pub fn new(mut info: Vec<u8>, arrays: [Option<Vec<u8>>; Array::COUNT]) -> ProgInfoBuf {
         for (array, bytes) in Array::ALL.into_iter().zip(&arrays) {
             let is_counted = bytes.is_none() && !matches!(array, Array::JitedInsns | Array::XlatedInsns);
@@ -50,8 +50,8 @@ impl ProgInfoBuf {
     }
 
     /// Appends the blob of the `BPF_PROG_INFO` section, with at most `max_info_len` bytes of info (see
-    /// [`DEFAULT_INFO_LEN`]). Arrays that [`view`](Self::view) drops and arrays described beyond `max_info_len` are
-    /// left out.
+    /// [`DEFAULT_INFO_LEN`]). Left out are arrays that [`view`](Self::view) drops, and arrays with a pointer or count
+    /// field beyond `max_info_len`.
     pub fn encode(&self, out: &mut Vec<u8>, max_info_len: usize) {
         let cut = ProgInfoBuf {
             endian: self.endian,
@@ -90,13 +90,6 @@ impl ProgInfoBuf {
         }
     }
 
-    /// Returns the blob with the info in full length.
-    pub fn as_blob(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.encode(&mut out, self.info.len());
-        out
-    }
-
     /// Copies a borrowed program.
     pub fn from_view(program: &ProgInfo<'_>) -> ProgInfoBuf {
         ProgInfoBuf {
@@ -104,13 +97,5 @@ impl ProgInfoBuf {
             info: program.info().to_vec(),
             arrays: Array::ALL.map(|array| program.array(array).map(<[u8]>::to_vec)),
         }
-    }
-
-    /// Reads a single blob, as [`encode`](Self::encode) writes it, and copies it.
-    ///
-    /// # Errors
-    /// Fails if the blob is shorter than its lengths say, see [`ProgInfo::read`].
-    pub fn from_blob(blob: &[u8], endian: Endian) -> crate::Result<ProgInfoBuf> {
-        ProgInfo::read(&mut Reader::new(blob, 0, endian)).map(|program| ProgInfoBuf::from_view(&program))
     }
 }

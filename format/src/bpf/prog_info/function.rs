@@ -6,6 +6,7 @@ use std::ops::Range;
 
 /// Function of a program. A fact that the recording does not hold is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Function<'a> {
     /// Position among the program's functions; 0 is the entry.
     pub index: usize,
@@ -33,24 +34,33 @@ impl Function<'_> {
 
 impl<'a> ProgInfo<'a> {
     /// The functions in the program's order, the entry first.
-    pub fn functions(&self) -> Functions<'a> {
-        let functions = Functions {
-            ksyms: self.jited_ksyms(),
-            lens: self.jited_func_lens(),
-            func_info: self.func_info(),
-            tags: self.prog_tags(),
-            jited: self.jited_insns(),
-            index: 0,
-            count: 0,
-            jited_at: Some(0),
-        };
+    pub fn functions(&self) -> impl ExactSizeIterator<Item = Function<'a>> + use<'a> {
+        let (ksyms, lens) = (self.jited_ksyms(), self.jited_func_lens());
+        let (func_info, tags, jited) = (self.func_info(), self.prog_tags(), self.jited_insns());
         let lengths = [
-            functions.ksyms.map(|e| e.len()),
-            functions.lens.map(|e| e.len()),
-            functions.func_info.map(|e| e.len()),
-            functions.tags.map(|e| e.len()),
+            ksyms.map(|e| e.len()),
+            lens.map(|e| e.len()),
+            func_info.map(|e: Elements<'_, FuncInfo>| e.len()),
+            tags.map(|e| e.len()),
         ];
-        Functions { count: lengths.into_iter().flatten().max().unwrap_or(0), ..functions }
+        // Offset of the function's code in `jited`, as long as all lengths before it are known.
+        let mut jited_at = Some(0usize);
+        (0..lengths.into_iter().flatten().max().unwrap_or(0)).map(move |index| {
+            let len = lens.and_then(|e| e.get(index));
+            let code = jited_at.and_then(|at| Some(at..at.checked_add(len? as usize)?));
+            jited_at = code.as_ref().map(|range| range.end);
+            let func_info = func_info.and_then(|e| e.get(index));
+            Function {
+                index,
+                // The kernel gives an interpreted function the interpreter's address, and 0 bytes.
+                addr: ksyms.and_then(|e| e.get(index)).filter(|addr| *addr != 0 && len != Some(0)),
+                len,
+                type_id: func_info.map(|f| f.type_id),
+                insn_off: func_info.map(|f| f.insn_off),
+                jited: code.and_then(|range| jited?.get(range)),
+                tag: tags.and_then(|e| e.get(index)),
+            }
+        })
     }
 
     /// The source line of an instruction's address. For a return address, pass the address minus 1.
@@ -61,7 +71,8 @@ impl<'a> ProgInfo<'a> {
         let addrs = self.jited_line_info()?;
         let function = self.functions().find(|f| f.range().is_some_and(|range| range.contains(&addr)))?;
         let start = function.addr?;
-        // Entries are ordered by instruction, and addresses ascend only within a function.
+        // Addresses ascend only within a function, so only the entries of this function are searched. `func_info` gives
+        // these entries; if the first one has another address than the function, they are found by their addresses.
         let entries = self.line_entries(&lines, &function).filter(|range| addrs.get(range.start) == Some(start));
         let entries = match entries {
             Some(entries) => entries,
@@ -91,50 +102,3 @@ impl<'a> ProgInfo<'a> {
         Some(start..end)
     }
 }
-
-/// Iterator over a program's functions, from [`ProgInfo::functions`].
-#[derive(Debug, Clone)]
-pub struct Functions<'a> {
-    ksyms: Option<Elements<'a, u64>>,
-    lens: Option<Elements<'a, u32>>,
-    func_info: Option<Elements<'a, FuncInfo>>,
-    tags: Option<Elements<'a, Tag>>,
-    jited: Option<&'a [u8]>,
-    index: usize,
-    count: usize,
-    /// Offset of the next function's code in `jited`, as long as all lengths before it are known.
-    jited_at: Option<usize>,
-}
-
-impl<'a> Iterator for Functions<'a> {
-    type Item = Function<'a>;
-
-    fn next(&mut self) -> Option<Function<'a>> {
-        let index = self.index;
-        if index >= self.count {
-            return None;
-        }
-        self.index += 1;
-        let len = self.lens.and_then(|e| e.get(index));
-        let code = self.jited_at.and_then(|at| Some(at..at.checked_add(len? as usize)?));
-        self.jited_at = code.as_ref().map(|range| range.end);
-        let func_info = self.func_info.and_then(|e| e.get(index));
-        Some(Function {
-            index,
-            // The kernel gives an interpreted function the interpreter's address, and 0 bytes.
-            addr: self.ksyms.and_then(|e| e.get(index)).filter(|addr| *addr != 0 && len != Some(0)),
-            len,
-            type_id: func_info.map(|f| f.type_id),
-            insn_off: func_info.map(|f| f.insn_off),
-            jited: code.and_then(|range| self.jited?.get(range)),
-            tag: self.tags.and_then(|e| e.get(index)),
-        })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.count - self.index;
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for Functions<'_> {}

@@ -1,15 +1,11 @@
 //! The `BPF_PROG_INFO` feature section: a count, then blobs back to back.
 
 use super::{ProgInfo, ProgInfoBuf};
-use crate::{Endian, Reader, Result, Writer};
+use crate::bpf::CountedSection;
+use crate::{Endian, Result, Writer};
 
-/// Iterator over the programs of the section. The first damaged blob yields its error and ends the iteration, because
-/// the start of the next blob is unknown.
-#[derive(Debug, Clone)]
-pub struct BpfProgInfoSection<'a> {
-    reader: Reader<'a>,
-    left: u32,
-}
+/// Iterator over the programs of the section.
+pub type BpfProgInfoSection<'a> = CountedSection<'a, ProgInfo<'a>>;
 
 impl<'a> BpfProgInfoSection<'a> {
     /// Reads a section that starts at offset `base` of the file.
@@ -17,35 +13,15 @@ impl<'a> BpfProgInfoSection<'a> {
     /// # Errors
     /// Fails if the section is too short for its count.
     pub fn new(bytes: &'a [u8], base: u64, endian: Endian) -> Result<BpfProgInfoSection<'a>> {
-        let mut reader = Reader::new(bytes, base, endian);
-        let left = reader.u32("bpf_prog_info count")?;
-        Ok(BpfProgInfoSection { reader, left })
-    }
-
-    /// Number of programs not read yet, from the section's count. The count may be damaged: do not allocate by it.
-    pub fn left(&self) -> u32 {
-        self.left
+        CountedSection::open(bytes, base, endian, ProgInfo::read)
     }
 }
 
-impl<'a> Iterator for BpfProgInfoSection<'a> {
-    type Item = Result<ProgInfo<'a>>;
-
-    fn next(&mut self) -> Option<Result<ProgInfo<'a>>> {
-        self.left = self.left.checked_sub(1)?;
-        let program = ProgInfo::read(&mut self.reader);
-        if program.is_err() {
-            self.left = 0;
-        }
-        Some(program)
-    }
-}
-
-/// Position of a program in the section: ascending by id, then by load time.
+/// Sort key of programs in the section: (id, load time in ns since boot).
 pub type SectionOrder = (Option<u32>, Option<u64>);
 
 impl ProgInfo<'_> {
-    /// Position of the program in a written section.
+    /// Sort key of the program in a written section.
     pub fn section_order(&self) -> SectionOrder {
         (self.id(), self.load_time_ns())
     }

@@ -1,9 +1,18 @@
 use super::*;
 use proptest::prelude::*;
 
+impl ProgInfoBuf {
+    /// Returns the blob with the info in full length.
+    fn as_blob(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out, self.info.len());
+        out
+    }
+}
+
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// Sets a u32 or u64 field of an info by its offset in `struct bpf_prog_info`, written out here from the header file.
+/// Writes u32 and u64 fields of an info at their offsets in `struct bpf_prog_info`, which are copied here from the header file.
 struct Info(Endian, Vec<u8>);
 
 impl Info {
@@ -176,7 +185,8 @@ fn fields_beyond_the_info_are_absent_not_zero() {
 fn offsets_in_a_blob_are_aligned_and_absent_arrays_have_none() {
     let blob = three_functions(Endian::Big).as_blob();
     let pointer = |at: usize| Endian::Big.u64_at(&blob, 16 + at).unwrap();
-    // 60 bytes of code, no xlated and no map ids, three u64, three u32, 3 × 8, 6 × 16, 6 × 8, 3 × 8.
+    // Bytes of the arrays, each padded to 8: machine code 60, addresses 3 × 8, lengths 3 × 4, func_info 3 × 8,
+    // line_info 6 × 16, jited_line_info 6 × 8, tags 3 × 8. There are no BPF instructions and no map ids.
     assert_eq!((pointer(24), pointer(32), pointer(56)), (0, 0, 0));
     assert_eq!([pointer(112), pointer(120), pointer(136), pointer(152)], [64, 88, 104, 128]);
     assert_eq!([pointer(160), pointer(184)], [224, 272]);
@@ -212,7 +222,7 @@ fn a_section_is_ordered_by_id() {
     assert_eq!(ids, [2, 9, 300]);
 }
 
-/// Any program: every array present or not, with its count, and random other fields.
+/// Any program: each array present or absent, with its count; other fields are random.
 fn any_program() -> impl Strategy<Value = ProgInfoBuf> {
     let arrays = proptest::collection::vec(proptest::option::of(0u32..6), Array::COUNT);
     let info = proptest::collection::vec(any::<u8>(), 192..300);
@@ -233,7 +243,7 @@ fn any_program() -> impl Strategy<Value = ProgInfoBuf> {
     })
 }
 
-/// Calls everything that reads from a program.
+/// Calls every function that reads from a program.
 fn exercise(program: &ProgInfo<'_>) {
     let _ = (program.prog_type(), program.name(), program.gpl_compatible(), program.verified_insns());
     let _ = (program.prog_tags().map(|t| t.iter().count()), program.map_ids().map(|t| t.iter().count()));

@@ -4,7 +4,7 @@ use super::*;
 use crate::context;
 use proptest::prelude::*;
 
-/// Content of a payload, without the place of its bytes.
+/// Contents of a payload as owned values, for comparison.
 type Said = (
     (Parts, Option<u64>, Option<u64>, Option<u64>, Option<(u32, u32)>, Option<u64>),
     (Option<Vec<u8>>, Option<CounterValue>, Option<(u64, Vec<(u32, u64)>)>, Option<Vec<u64>>),
@@ -56,7 +56,7 @@ proptest! {
         let mut bytes = Vec::new();
         payload.encode(&mut bytes, endian);
         let whole = bytes.len();
-        // The kernel pads, with whatever was there.
+        // The kernel pads with leftover bytes.
         bytes.resize(whole + padding, 0xa5);
         let read = SamplerPayload::parse(&bytes, 0, endian).unwrap();
         prop_assert_eq!(said(&read), said(&payload));
@@ -64,7 +64,7 @@ proptest! {
         let mut again = Vec::new();
         read.encode(&mut again, endian);
         prop_assert_eq!(&again[..], &bytes[..whole]);
-        // Nothing shorter is a payload.
+        // A shorter prefix is not a valid payload.
         for len in 0..whole {
             prop_assert!(SamplerPayload::parse(&bytes[..len], 0, endian).is_err());
         }
@@ -80,7 +80,7 @@ proptest! {
     }
 }
 
-/// Byte for byte as the program writes it.
+/// The expected bytes are those that the BPF program writes.
 #[test]
 fn layout() {
     let chain = words(&[context::KERNEL, 0xffff_ffff_8100_0010], Endian::Little);

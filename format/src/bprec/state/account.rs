@@ -5,18 +5,16 @@ use crate::layout::{CountedText, Late, List, Optional, Plain, layout};
 
 layout! {
     /// Samples lost before they reached the recording, as counted by the kernel per event.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct Loss {
         /// Losses per event and CPU; entries without a loss are left out.
         pub events: Vec<EventLoss> as List,
-        /// The kernel does not count losses per event (before 6.0): only LOST records show losses.
+        /// True if the kernel does not count losses per event (before 6.0): only LOST records show losses.
         pub not_counted: bool,
     }
-}
 
-layout! {
     /// Lost samples of one event on one CPU.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Copy, Default)]
     pub struct EventLoss {
         /// The event's id.
         pub event_id: u64,
@@ -25,38 +23,36 @@ layout! {
         /// Samples and side-band records lost.
         pub lost: u64,
     }
-}
 
-layout! {
-    /// CPU that is not sampled from this time on: it went offline, or came online too late to be sampled.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    /// CPU that is not sampled from this time on: it went offline, was suspended with the machine, or was offline when
+    /// the file began and came online. A second state with the same CPU and time says when the CPU was sampled again.
+    #[derive(Copy, Default)]
     pub struct CpuNotSampled {
-        /// Time when the recorder noticed it, ns of the recording's clock.
+        /// Time when the recorder noticed the change, ns of the recording's clock.
         pub time_ns: u64,
         /// Number of the CPU.
         pub cpu: u32,
-        /// True if the CPU came online; false if it was sampled until it went offline.
+        /// True if the CPU was offline when the file began, and came online; false if it was sampled before.
         pub came_online: bool,
+        late:
+        /// Time when the CPU was sampled again, ns of the recording's clock; 0 if that is not known yet.
+        pub until_ns: u64,
     }
-}
 
-layout! {
-    /// New offset between the clock of load times and the recording's clock, after a suspend of the machine. From this
-    /// time on it replaces the offset in the session.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    /// New offset between the clock of load times and the recording's clock, after a suspend of the machine. From
+    /// `time_ns` on, it replaces the offset in the `Session` state.
+    #[derive(Copy, Default)]
     pub struct BootClock {
-        /// Time when the recorder noticed it, ns of the recording's clock.
+        /// Time when the recorder noticed the new offset, ns of the recording's clock.
         pub time_ns: u64,
         /// Offset from the recording's clock to `CLOCK_BOOTTIME`, ns.
         pub to_boottime_ns: i64,
     }
-}
 
-layout! {
     /// Cost of the recording itself.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Copy, Default)]
     pub struct Cost {
-        /// When sampling was switched off, ns of the recording's clock.
+        /// Time when sampling was switched off, ns of the recording's clock.
         pub end_ns: u64,
         /// CPU time of the recorder in user mode, start and stop included.
         pub user_ns: u64,
@@ -77,19 +73,17 @@ layout! {
         pub longest_gap_ns: Option<u64> as Late,
         /// Ring bytes that were overwritten before the recorder read them, or that are not records.
         pub overrun_bytes: u64,
-        /// Cost of run statistics for this recording, ns: number of runs while they were on, times their cost per run.
-        /// `None` if unknown.
+        /// Cost of run statistics for this recording, ns: number of runs while statistics were on, times the cost per
+        /// run. `None` if unknown.
         pub statistics_ns: Option<u64> as Optional<Plain>,
-        /// Programs that were unloaded while the recorder had no descriptor of them: their runs after the last reading
-        /// are unknown. `None` in older recordings.
+        /// Number of programs that were unloaded while the recorder had no descriptor of the program: their runs after
+        /// the last reading are unknown. `None` in older recordings.
         pub unheld: Option<u32> as Late,
     }
-}
 
-layout! {
     /// End of run statistics for this recording: [`RunStats`](super::RunStats) with a later time say nothing about runs
     /// and their durations.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct StatsOff {
         /// Time when run statistics were switched off, ns of the recording's clock.
         pub time_ns: u64,

@@ -2,15 +2,15 @@
 
 use crate::layout::{Optional, Plain, layout};
 
-/// Process and thread id of weighted samples that did not fit into the kernel's table; above the largest pid of any
-/// kernel.
+/// Process id and thread id of the weighted samples (see `Aggregation`) that stand for samples without a place in the
+/// kernel's table. The number is above the largest pid of any kernel.
 pub const OVERFLOW_PID: u32 = 0x7fff_fffe;
 
 layout! {
-    /// Event with samples that an attached BPF program counts in the kernel and the recorder writes as weighted
-    /// samples: PERIOD is the sum of the periods, WEIGHT the number of samples. Written at the start and with each
-    /// interval. All counts run from the start of the recording, so the last payload holds the totals.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    /// Event whose samples an attached BPF program counts in the kernel. The recorder writes the counts as weighted
+    /// samples: PERIOD is the sum of the periods, WEIGHT the number of samples. This state is written at the start and
+    /// with each interval. All counts run from the start of the recording, so the last payload holds the totals.
+    #[derive(Copy, Default)]
     pub struct Aggregation {
         /// Time of the reading, ns of the recording's clock.
         pub time_ns: u64,

@@ -6,14 +6,15 @@ use crate::layout::{Bytes, CountedText, List, Optional, Plain, layout};
 layout! {
     /// A part of a map's contents.
     ///
-    /// The entries of a map are one run of bytes: the first entry's key and values, then the second's. Each part holds
-    /// the next piece of the run, of any length, so an entry may be larger than a payload. An entry has `key_bytes` of
-    /// key and then `value_bytes` for each of `cpus`, or once when there are none: nothing is padded.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    /// The entries of a map are stored one after the other, each with its key and then its values. A `MapContents`
+    /// holds some of these bytes, beginning at `offset`; the next one continues after the last byte. An entry may be
+    /// larger than a payload, so it may be divided at any byte. An entry has `key_bytes` of key and then `value_bytes`
+    /// for each of `cpus`, or once if `cpus` is empty: nothing is padded.
+    #[derive(Default)]
     pub struct MapContents {
         /// Map id.
         pub map_id: u32,
-        /// When reading it began, ns of the recording's clock.
+        /// Time when reading the map began, ns of the recording's clock.
         pub time_ns: u64,
         /// Bytes of an entry's key; 0 for maps without keys, such as queues and stacks.
         pub key_bytes: u32,
@@ -21,30 +22,28 @@ layout! {
         pub value_bytes: u32,
         /// CPUs in the order of an entry's values; empty if an entry has one value for all CPUs.
         pub cpus: Vec<u32> as List,
-        /// Offset of `bytes` in the run.
+        /// Offset of `bytes`, counted from the first byte of the first entry.
         pub offset: u64,
-        /// The next piece of the run.
+        /// Bytes of the entries, from `offset` on.
         pub bytes: Vec<u8> as Bytes,
-        /// End of the reading; in the last part only.
+        /// End of the reading; `None` in all parts but the last.
         pub end: Option<ContentsEnd> as Optional<Plain>,
     }
-}
 
-layout! {
     /// End of the reading of a map.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct ContentsEnd {
-        /// Entries in the run.
+        /// Number of entries in all parts.
         pub entries: u64,
         /// Time when reading ended, ns of the recording's clock.
         pub time_ns: u64,
-        /// Why entries are missing; empty if the run holds all entries of the map.
+        /// Reason why entries are missing; empty if the parts hold all entries of the map.
         pub cut: String as CountedText<Message>,
     }
 }
 
 impl MapContents {
-    /// Upper bound of the bytes that a part takes beside its `bytes`, for this number of CPUs and a `cut` of at most
+    /// Upper bound of the bytes of a part without its `bytes`, for this number of CPUs and a `cut` of at most
     /// 1,000 bytes.
     pub fn overhead_bytes(cpus: usize) -> usize {
         1200 + 4 * cpus

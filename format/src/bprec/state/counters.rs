@@ -1,6 +1,7 @@
 //! Exact counters: events (kind 12), counts per program (13) and counts per shared target (14).
 //!
-//! Bodies, in the notation of the module above; `sized` is `length u32` and that many bytes, whose end may grow:
+//! Bodies, in the notation of the parent module. Fields in brackets follow if the `u8` before them is 1. `sized` is
+//! `length u32` and that many bytes, to which later versions may append fields:
 //!
 //! ```text
 //! 12  tier u8 · time_ns u64 · list of event · list of (name text · reason text) · calibration u8 [runs u64 ·
@@ -22,24 +23,14 @@
 
 use super::PAYLOAD_MAX_BYTES;
 use crate::layout::meaning::{self, CommOrCgroup, Event, Message};
-use crate::layout::{Codec, CountedText, Framed, List, Optional, Pair, Plain, Wide, bytes_of, layout, number};
-
-/// Tier of [`CounterEvents`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CounterTier(pub u8);
-
-number!(CounterTier: u8);
-
-impl CounterTier {
-    /// bprec's programs around each target program; their counts are [`ProgramCounters`].
-    pub const EXACT: CounterTier = CounterTier(0);
-    /// One reading per context switch, shared between sessions; its counts are [`SharedCounters`].
-    pub const SHARED: CounterTier = CounterTier(1);
-}
+use crate::layout::{Codec, CountedText, Framed, List, Optional, Pair, Plain, Wide, bytes_of, layout};
 
 layout! {
-    /// Events of counters; in the stream before the first counts of their tier.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    /// Tier of counters: the way in which they count, `EXACT` or `SHARED`.
+    #[derive(Copy, Hash, PartialOrd, Ord)]
+    pub struct CounterTier(pub u8);
+
+    /// Events of the counters of one tier; this state comes before the first counts of the tier.
     pub struct CounterEvents {
         /// Tier of the events.
         pub tier: CounterTier,
@@ -53,14 +44,12 @@ layout! {
         pub calibration: Option<Calibration> as Optional<Plain>,
         /// Share of the machine's CPU time that counting may take, in millionths; `None` without a budget.
         pub budget_ppm: Option<u32> as Optional<Wide>,
-        /// Remark on the counting, or why nothing is counted; may be empty.
+        /// Remark on the counting, or the reason why nothing is counted; may be empty.
         pub note: String as CountedText<Message>,
     }
-}
 
-layout! {
     /// One event that is counted.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct CounterEvent {
         /// Name of the event, as perf names it: `cycles`, `instructions:k`, `cpu/event=0x3c/`.
         pub name: String as CountedText<Event>,
@@ -76,65 +65,49 @@ layout! {
         /// True if the kernel counts the event, not the hardware.
         pub software: bool,
     }
-}
 
-/// Unit of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct CounterUnit(pub u8);
+    /// Unit of a value.
+    #[derive(Copy, Default, Hash)]
+    pub struct CounterUnit(pub u8);
 
-number!(CounterUnit: u8);
-
-impl CounterUnit {
-    /// Events.
-    pub const EVENTS: CounterUnit = CounterUnit(0);
-    /// Nanoseconds, as `cpu-clock` and `task-clock` count.
-    pub const NANOSECONDS: CounterUnit = CounterUnit(1);
-}
-
-layout! {
     /// A requested event that is not counted.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct AbsentEvent {
         /// Name of the event, as requested.
         pub name: String as CountedText<Event>,
-        /// Why the event is not counted.
+        /// Reason why the event is not counted.
         pub reason: String as CountedText<Message>,
     }
-}
 
-layout! {
-    /// Overhead of counting, found by counting a program that does nothing. Totals over [`Calibration::runs`] runs, so that no
-    /// fraction is lost.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    /// Overhead of counting, measured with a program that does nothing. The numbers are totals over
+    /// [`Calibration::runs`] runs, so that no fraction is lost.
+    #[derive(Default)]
     pub struct Calibration {
         /// Number of runs in the totals. Interrupted runs may have been left out.
         pub runs: u64,
-        /// Time that a pair of readings measures of itself: the overhead contained in [`RunCounts::time_ns`].
+        /// Overhead contained in [`RunCounts::time_ns`]: the part of the measured time that the two readings themselves
+        /// take.
         pub inside_ns: u64,
         /// Overhead counted by each event, scaled if the event was multiplexed, in the order of
         /// [`CounterEvents::events`].
         pub inside: Vec<u64> as List,
         /// Time that counting adds to a measured run, seen from outside the run.
         pub measured_ns: Option<u64> as Optional<Plain>,
-        /// Time that counting adds to a run that the gate skips.
+        /// Time that counting adds to a run that is not chosen for measurement, see `RunCounts::every`.
         pub skipped_ns: Option<u64> as Optional<Plain>,
     }
-}
 
-layout! {
     /// Counts of programs and their functions, at one moment.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct ProgramCounters {
         /// Time of the reading, ns of the recording's clock.
         pub time_ns: u64,
         /// Counts per target.
         pub targets: Vec<TargetCounters> as List<Framed>,
     }
-}
 
-layout! {
     /// One function of a program.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct TargetCounters {
         /// Program id.
         pub id: u32,
@@ -147,7 +120,7 @@ layout! {
         /// Time when counting of the function began, or was refused if it never was counted, ns of the recording's
         /// clock.
         pub since_ns: u64,
-        /// Why the target is not counted, or no longer counted; empty while it is counted.
+        /// Reason for which the target is not counted, or no longer counted; empty while it is counted.
         pub reason: String as Short<Message>,
         /// Counts; `None` if the function never was counted.
         pub counts: Option<RunCounts> as Optional<Plain>,
@@ -155,20 +128,18 @@ layout! {
         /// CPU of the counts; `None` for the total of all CPUs.
         pub cpu: Option<u32> as Optional<Wide>,
     }
-}
 
-layout! {
     /// Counts of one function since [`TargetCounters::since_ns`]. Each run is in exactly one of `measured`, `too_deep`,
-    /// `discarded`, or was skipped by the gate.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    /// `discarded`, or was not chosen for measurement because only one run in `every` is.
+    #[derive(Default)]
     pub struct RunCounts {
-        /// Runs whose begin was seen, measured or not.
+        /// Runs with an observed begin, measured or not.
         pub runs: u64,
         /// Runs that were measured from begin to end; times, readings and histogram cover these runs.
         pub measured: u64,
         /// Runs that began while the maximum number of nested runs was open on the CPU.
         pub too_deep: u64,
-        /// Runs chosen for measurement of which only the begin or only the end was seen.
+        /// Runs chosen for measurement of which only the begin or only the end was observed.
         pub discarded: u64,
         /// Runs of the target for which the recursion guard refused the readings; `None` if unknown.
         pub misses: Option<u64> as Optional<Plain>,
@@ -181,58 +152,101 @@ layout! {
         /// Histogram of the durations of the measured runs.
         pub histogram: Histogram,
     }
-}
 
-layout! {
     /// Counter value with the fields of `bpf_perf_event_value`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Copy, Default)]
     pub struct Reading {
-        /// Count while it was on the hardware.
+        /// Count while the event was scheduled on the PMU.
         pub value: u64,
         /// Time for which the event was enabled.
         pub enabled_ns: u64,
         /// Time for which the event was on the hardware; less than `enabled_ns` if events are multiplexed.
         pub running_ns: u64,
     }
-}
 
-layout! {
     /// Histogram of run durations. Buckets double in width every `2^sub_bits` buckets, see [`Histogram::bucket`].
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct Histogram {
         /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`]. The bit
         /// [`Histogram::NET`] may be set in addition.
         pub sub_bits: u8,
-        /// Bucket and runs in it, ascending, without empty ones.
+        /// Pairs of (bucket, number of its runs), ascending, without empty buckets.
         pub buckets: Vec<(u16, u64)> as List<Pair<Plain, Plain>>,
+    }
+
+    /// Counts of shared targets, which are not programs, at one moment.
+    #[derive(Default)]
+    pub struct SharedCounters {
+        /// Time of the reading, ns of the recording's clock.
+        pub time_ns: u64,
+        /// Counts per target.
+        pub targets: Vec<SharedTarget> as List<Framed>,
+    }
+
+    /// Kind of target of a shared counter.
+    #[derive(Copy, Default, Hash, PartialOrd, Ord)]
+    pub struct SharedScope(pub u8);
+
+    /// One target of shared counters.
+    #[derive(Default)]
+    pub struct SharedTarget {
+        /// Kind of the target.
+        pub scope: SharedScope,
+        /// Number of the CPU, thread or process, id of the cgroup; 0 for the machine.
+        pub id: u64,
+        /// Name of the task or path of the cgroup; empty if the target has none.
+        pub name: Vec<u8> as Short<CommOrCgroup>,
+        /// True if tasks that the target creates are counted too.
+        pub children: bool,
+        /// Time when counting of the target began, ns of the recording's clock.
+        pub since_ns: u64,
+        /// Reason for which the target is not counted, or no longer counted; empty while it is counted.
+        pub reason: String as Short<Message>,
+        /// Readings, in the order of [`CounterEvents::events`]; empty if the target never was counted.
+        pub readings: Vec<Reading> as List,
     }
 }
 
+impl CounterTier {
+    /// Tier of bprec's programs around each target program; its counts are [`ProgramCounters`].
+    pub const EXACT: CounterTier = CounterTier(0);
+    /// Tier with one reading per context switch, shared between sessions; its counts are [`SharedCounters`].
+    pub const SHARED: CounterTier = CounterTier(1);
+}
+
+impl CounterUnit {
+    /// Events.
+    pub const EVENTS: CounterUnit = CounterUnit(0);
+    /// Nanoseconds, as `cpu-clock` and `task-clock` count.
+    pub const NANOSECONDS: CounterUnit = CounterUnit(1);
+}
+
 impl Histogram {
-    /// The finest division.
+    /// Maximum of `sub_bits`: the finest division.
     pub const SUB_BITS_MAX: u8 = 6;
     /// Bit in `sub_bits`: the overhead of counting was subtracted from a duration before its bucket was chosen. If
     /// clear, durations contain the overhead.
     pub const NET: u8 = 0x80;
 
-    /// Returns true if the times are without the overhead of counting.
+    /// Returns true if the durations are without the overhead of counting.
     pub fn is_net(&self) -> bool {
         self.sub_bits & Histogram::NET != 0
     }
 
     /// Bucket of a duration. Each duration below `2^sub_bits` ns has its own bucket; above, the bucket number consists
-    /// of the position of the highest bit and the `sub_bits` bits behind it.
+    /// of the position of the highest bit and the `sub_bits` bits after it.
     pub fn bucket(time_ns: u64, sub_bits: u8) -> u16 {
         let bits = u32::from((sub_bits & !Histogram::NET).min(Histogram::SUB_BITS_MAX));
         let Some(log2) = time_ns.checked_ilog2().filter(|log2| *log2 >= bits) else {
             return time_ns as u16;
         };
         let shift = log2 - bits;
-        // The highest bit of the shifted time is the 1 of `shift + 1`.
+        // `time_ns >> shift` still has its highest bit, `1 << bits`, so the sum has `shift + 1` above the lower `bits`
+        // bits.
         ((u64::from(shift) << bits) + (time_ns >> shift)) as u16
     }
 
-    /// Shortest and longest duration in a bucket, ns. `None` for a bucket that no duration falls into, and for a finer
+    /// Shortest and longest duration in a bucket, ns. `None` for a bucket to which no duration belongs, and for a finer
     /// division than [`Histogram::SUB_BITS_MAX`].
     pub fn bounds(bucket: u16, sub_bits: u8) -> Option<(u64, u64)> {
         let bits = u32::from(sub_bits & !Histogram::NET);
@@ -253,23 +267,6 @@ impl Histogram {
     }
 }
 
-layout! {
-    /// Counts of shared targets, which are not programs, at one moment.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
-    pub struct SharedCounters {
-        /// Time of the reading, ns of the recording's clock.
-        pub time_ns: u64,
-        /// Counts per target.
-        pub targets: Vec<SharedTarget> as List<Framed>,
-    }
-}
-
-/// Kind of target of a shared counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
-pub struct SharedScope(pub u8);
-
-number!(SharedScope: u8);
-
 impl SharedScope {
     /// All CPUs.
     pub const MACHINE: SharedScope = SharedScope(0);
@@ -281,27 +278,6 @@ impl SharedScope {
     pub const TGID: SharedScope = SharedScope(3);
     /// A cgroup with its descendants.
     pub const CGROUP: SharedScope = SharedScope(4);
-}
-
-layout! {
-    /// One target of shared counters.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
-    pub struct SharedTarget {
-        /// Kind of the target.
-        pub scope: SharedScope,
-        /// Number of the CPU, thread or process, id of the cgroup; 0 for the machine.
-        pub id: u64,
-        /// Name of the task or path of the cgroup; empty if the target has none.
-        pub name: Vec<u8> as Short<CommOrCgroup>,
-        /// True if tasks that the target creates are counted too.
-        pub children: bool,
-        /// Time when counting of the target began, ns of the recording's clock.
-        pub since_ns: u64,
-        /// Why the target is not counted, or no longer counted; empty while it is counted.
-        pub reason: String as Short<Message>,
-        /// Readings, in the order of [`CounterEvents::events`]; empty if the target never was counted.
-        pub readings: Vec<Reading> as List,
-    }
 }
 
 impl ProgramCounters {
@@ -320,7 +296,7 @@ impl SharedCounters {
     }
 }
 
-/// Text that takes at most 1 KiB of a payload.
+/// Text of at most 1 KiB.
 type Short<K> = CountedText<K, 1024>;
 
 /// Divides targets into parts that fit into one payload each. A part has at least one target.
@@ -328,7 +304,7 @@ fn parts<T>(targets: Vec<T>) -> impl Iterator<Item = Vec<T>>
 where
     Framed: for<'a> Codec<'a, T>,
 {
-    // Header, time and count; then each target behind its length.
+    // Bytes of the header, the time and the count. Each target adds the bytes of its length and its body.
     const FIXED_BYTES: usize = super::HEADER_BYTES + 12;
     let mut scratch = Vec::new();
     let mut targets = targets.into_iter().peekable();
@@ -351,7 +327,7 @@ mod tests {
 
     #[test]
     fn buckets_are_powers_of_two_divided() {
-        // The highest bit and the two behind it: 1000 = 0b11_1110_1000 is in 0b111 << 7.
+        // The highest bit and the two after it: 1000 = 0b11_1110_1000 is in 0b111 << 7.
         assert_eq!(Histogram::bounds(Histogram::bucket(1000, 2), 2), Some((896, 1023)));
         assert_eq!(Histogram::bounds(Histogram::bucket(1024, 2), 2), Some((1024, 1279)));
         assert_eq!(Histogram::bounds(Histogram::bucket(1000, 0), 0), Some((512, 1023)));
@@ -371,7 +347,7 @@ mod tests {
                 assert_eq!(Histogram::bucket(to, sub_bits), bucket);
                 next = to.wrapping_add(1);
             }
-            assert_eq!(next, 0, "the last bucket ends where times do");
+            assert_eq!(next, 0, "the last bucket ends at the longest time");
             assert_eq!(Histogram::bounds(last + 1, sub_bits), None);
         }
     }

@@ -7,36 +7,32 @@ use crate::{Reader, Result, Writer};
 
 layout! {
     /// A kernel function.
-    #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+    #[derive(Hash, Default)]
     pub struct KernelSymbol {
         /// First address.
         pub addr: u64 as Address,
         /// Bytes up to the next symbol; 0 if unknown.
         pub len_bytes: u32,
-        /// Name, with ` [module]` behind it for a module's.
+        /// Name of the function, followed by ` [module]` for a function of a module.
         pub name: Vec<u8> as CountedText<Symbol>,
     }
-}
 
-layout! {
     /// Functions of one file. A file may have several of these payloads.
     ///
-    /// Path and file equal those in the MMAP2 records of its mappings byte for byte: an address belongs to the
-    /// functions of the file mapped there.
-    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    /// `path` and `file` equal, byte for byte, the fields in the MMAP2 records of the file's mappings. The function of
+    /// an address is found by the mapping at the address, and by the offset of the address in the mapped file.
+    #[derive(Hash)]
     pub struct FileFunctions {
-        /// Path.
+        /// Path of the file.
         pub path: Vec<u8> as CountedText<Mapping>,
         /// File that is mapped.
         pub file: Mmap2File as MappedFile,
         /// The functions.
         pub functions: Vec<FileFunction> as List,
     }
-}
 
-layout! {
     /// A function of a file.
-    #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[derive(Hash, PartialOrd, Ord)]
     pub struct FileFunction {
         /// First byte, from the start of the file.
         pub offset: u64,
@@ -45,32 +41,30 @@ layout! {
         /// Name as in the file, mangled if the language mangles names.
         pub name: Vec<u8> as CountedText<Public>,
     }
-}
 
-layout! {
-    /// Number of functions of user space that were named when the file ended.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    /// Result of the lookup of user functions that samples hit, made when the file ended.
+    #[derive(Default)]
     pub struct UserSymbols {
-        /// Number of distinct places in files that samples hit.
+        /// Number of distinct offsets in files that samples hit.
         pub addresses: u64,
-        /// Number of these places whose function was found.
+        /// Number of these offsets with a known function.
         pub named: u64,
         /// Time that the lookup took, ns.
         pub took_ns: u64,
-        /// Why some places were not looked up; empty if all were.
+        /// Reason why some offsets were not looked up; empty if all were looked up.
         pub cut: String as CountedText<Message>,
     }
 }
 
 impl FileFunctions {
-    /// Upper bound of the bytes that a payload takes beside its functions, for a path of `path` bytes.
+    /// Upper bound of the bytes of a payload without its functions, for a path of `path` bytes.
     pub fn overhead_bytes(path: usize) -> usize {
         64 + path
     }
 }
 
 impl FileFunction {
-    /// Bytes that a function takes beside its name.
+    /// Bytes of an encoded function without its name.
     pub const MIN_BYTES: usize = 18;
 }
 

@@ -4,27 +4,27 @@ use crate::layout::{Late, List, Optional, Plain, layout};
 
 layout! {
     /// Run statistics of programs, at one moment.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct RunStats {
         /// Time of the reading, ns of the recording's clock.
         pub time_ns: u64,
         /// Counts per program.
         pub programs: Vec<ProgramRuns> as List,
         late:
-        /// Total time for which the recording had statistics on, up to this reading, ns; less than the elapsed time if
-        /// they are on in windows. `None` in older recordings, which had statistics on throughout.
+        /// Total time for which the recording had statistics on, up to this reading, ns. It is less than the elapsed
+        /// time if the recorder has statistics on only for short intervals. `None` in older recordings, which had
+        /// statistics on throughout.
         pub on_ns: Option<u64> as Late,
-        /// Total time for which another tool is known to have had statistics on while the recording had them off, ns:
-        /// two consecutive checks, less than 0.1 s apart, found them on. All runs between two readings were counted if
-        /// `on_ns` and this field together grow by the elapsed time. Counts that grow while neither field does were
-        /// counted for another tool, for an unknown part of the time. `None` in older recordings.
+        /// Total time, up to this reading, for which another tool is known to have had statistics on while the
+        /// recording had them off, ns. This is known between two consecutive checks, less than 0.1 s apart, that found
+        /// statistics on. All runs between two readings were counted if the sum of `on_ns` and `others_ns` grows by the
+        /// elapsed time. If counts grow and neither field does, another tool had statistics on for an unknown part of
+        /// the time. `None` in older recordings.
         pub others_ns: Option<u64> as Late,
     }
-}
 
-layout! {
     /// Counts of one program since its load, made by the kernel while statistics were on.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Copy, Default)]
     pub struct ProgramRuns {
         /// Program id.
         pub id: u32,
@@ -40,6 +40,6 @@ layout! {
 }
 
 impl ProgramRuns {
-    /// Maximum number of bytes of an element.
+    /// Maximum number of bytes of an encoded element.
     pub const MAX_BYTES: usize = 37;
 }

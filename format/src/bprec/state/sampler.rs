@@ -7,34 +7,32 @@ use crate::layout::{CountedText, Optional, Plain, layout};
 layout! {
     /// The program that writes [`bprec:sampler`](crate::bprec::sampler): its event and its counts. Written when
     /// sampling starts, and again, with [`counts`](Sampler::counts), at the end.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Default)]
     pub struct Sampler {
         /// Program id.
         pub prog_id: u32,
         /// Name of the event that the program is attached to.
         pub event: String as CountedText<Event>,
-        /// `perf_event_attr.type` of that event.
+        /// `perf_event_attr.type` of the event that the program is attached to.
         pub event_type: u32,
-        /// `perf_event_attr.config` of that event.
+        /// `perf_event_attr.config` of the event that the program is attached to.
         pub event_config: u64,
         /// True if `rate` is in samples per second; false if in events per sample.
         pub is_frequency: bool,
         /// Rate or period of the event's samples.
         pub rate: u64,
-        /// Parts of its samples.
+        /// Parts that the program's samples have.
         pub parts: Parts,
         /// Events opened, one per CPU or per task and CPU.
         pub events: u32,
-        /// Number of events with the program attached by a link; the program is attached to the others by ioctl.
+        /// Number of events to which the program is attached by a link; it is attached to the other events by ioctl.
         pub links: u32,
         /// Counts of the program, written at the end.
         pub counts: Option<SamplerCounts> as Optional<Plain>,
     }
-}
 
-layout! {
     /// Results of the runs of bprec's sampling program: each run is in `written` or in one of the loss counts.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Copy, Default)]
     pub struct SamplerCounts {
         /// Times that the program ran.
         pub runs: u64,

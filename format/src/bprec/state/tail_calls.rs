@@ -7,7 +7,7 @@ layout! {
     ///
     /// A recording has one reading of each array that its programs use, made when the recorder first saw the array, and
     /// a second one from the end of the recording if the content differs.
-    #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+    #[derive(Hash, Default)]
     pub struct ProgArray {
         /// Map id.
         pub map_id: u32,
@@ -16,11 +16,9 @@ layout! {
         /// The slots that hold a program, in order.
         pub slots: Vec<TailCall> as List,
     }
-}
 
-layout! {
     /// A slot of a program array.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    #[derive(Copy, Hash, Default)]
     pub struct TailCall {
         /// Index of the slot.
         pub index: u32,

@@ -146,7 +146,8 @@ impl<'a> Field<'a> {
 pub struct FieldLayout {
     offset: u32,
     size_bytes: u32,
-    /// For data of varying length, behind the fixed fields: true if its offset counts from the field's end.
+    /// `None` if the value is in the field itself. Otherwise the field points to data of varying length after the fixed
+    /// fields; true if its offset counts from the end of the field, false if from the start of the raw data.
     is_relative: Option<bool>,
     kind: FieldForm,
 }
@@ -168,13 +169,13 @@ enum FieldForm {
 }
 
 impl FieldLayout {
-    /// The field's bytes: for `__data_loc` and `__rel_data_loc` those that it points to. `None` when the raw data is
-    /// too short for them.
+    /// The field's bytes; for `__data_loc` and `__rel_data_loc`, the bytes that the field points to. `None` when the
+    /// raw data is too short for them.
     pub fn bytes<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<&'r [u8]> {
         let end = (self.offset as usize).checked_add(self.size_bytes as usize)?;
         let own = raw.get(self.offset as usize..end)?;
         let Some(is_relative) = self.is_relative else { return Some(own) };
-        // Upper half: length; lower half: offset.
+        // The field has the length of the data in its upper half and the offset in its lower half.
         let place = endian.u32_at(own, 0)?;
         let (len, at) = ((place >> 16) as usize, (place & 0xffff) as usize);
         let at = if is_relative { at.checked_add(end)? } else { at };

@@ -1,23 +1,38 @@
-//! Hardware traces (since perf 4.1): AUXTRACE_INFO, AUXTRACE, AUXTRACE_ERROR. The traces themselves are passed over by
-//! their size.
+//! Hardware traces (since perf 4.1): AUXTRACE_INFO, AUXTRACE, AUXTRACE_ERROR. The trace data is not decoded.
 
 use super::fixed_text;
 use crate::layout::{Padded, Rest};
 use crate::{Reader, Result, Writer};
 
 record! {
-    /// AUXTRACE_INFO (since perf 4.1): how the traces are to be decoded.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    /// AUXTRACE_INFO (since perf 4.1): format of the traces.
     pub struct AuxtraceInfo {
         /// 1 Intel PT, 2 Intel BTS, 3 CoreSight, 4 Arm SPE, 5 s390 CPUM_SF, 6 HiSilicon PTT.
         pub kind: u32 as Padded<4>,
         /// Parameters of the decoder.
         pub private: Vec<u64> as Rest,
     }
+
+    /// AUXTRACE (since perf 4.1). The trace data follows the record, outside its size.
+    #[derive(Copy)]
+    pub struct Auxtrace {
+        /// Bytes of trace data after the record.
+        pub size_bytes: u64,
+        /// Offset of the data in the trace of its buffer.
+        pub offset: u64,
+        /// Reference number for the decoder.
+        pub reference: u64,
+        /// Index of the buffer.
+        pub idx: u32,
+        /// Thread; all ones for any.
+        pub tid: u32,
+        /// CPU; all ones for any.
+        pub cpu: u32 as Padded<4>,
+    }
 }
 
 impl AuxtraceInfo {
-    /// Hardware that makes traces of this type; `None` for an unknown type.
+    /// Name of the hardware that writes traces of this kind; `None` for an unknown kind.
     pub fn kind_name(&self) -> Option<&'static str> {
         Some(match self.kind {
             1 => "Intel PT",
@@ -31,32 +46,13 @@ impl AuxtraceInfo {
     }
 }
 
-record! {
-    /// AUXTRACE (since perf 4.1); `size_bytes` of trace follow outside the record's size.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Auxtrace {
-        /// Bytes of trace behind the record.
-        pub size_bytes: u64,
-        /// Offset in the trace of this buffer.
-        pub offset: u64,
-        /// A number that the decoder knows them by.
-        pub reference: u64,
-        /// Index of the buffer.
-        pub idx: u32,
-        /// Thread; all ones for any.
-        pub tid: u32,
-        /// CPU; all ones for any.
-        pub cpu: u32 as Padded<4>,
-    }
-}
-
 /// AUXTRACE_ERROR (since perf 4.1): `type u32, code u32, cpu u32, pid u32, tid u32, fmt u32, ip u64`, `time u64` from fmt 1 on (since
 /// perf 5.1), `msg[64]`, and `machine_pid u32, vcpu u32` from fmt 2 on (since perf 6.0).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuxtraceError<'a> {
     /// 1 for instruction traces.
     pub kind: u32,
-    /// The decoder's number for it.
+    /// Error number of the decoder.
     pub code: u32,
     /// CPU.
     pub cpu: u32,
@@ -64,11 +60,11 @@ pub struct AuxtraceError<'a> {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Where.
+    /// Address of the error.
     pub ip: u64,
-    /// When, ns (fmt ≥ 1).
+    /// Time of the error, ns (fmt ≥ 1).
     pub time_ns: Option<u64>,
-    /// In words.
+    /// Message in words.
     pub message: &'a [u8],
     /// Process and CPU of the guest (fmt ≥ 2).
     pub guest: Option<(u32, u32)>,
@@ -84,7 +80,7 @@ impl<'a> AuxtraceError<'a> {
         let format = r.u32("AUXTRACE_ERROR fmt")?;
         let ip = r.u64("AUXTRACE_ERROR ip")?;
         let time_ns = if format >= 1 { Some(r.u64("AUXTRACE_ERROR time")?) } else { None };
-        // Tools end the record behind the message's NUL, padded, unless the guest follows.
+        // Without a guest, tools end the record after the message's NUL and padding.
         let message = fixed_text(r.take(r.remaining().min(Self::MESSAGE_BYTES), "AUXTRACE_ERROR msg")?);
         let guest = if format >= 2 {
             Some((r.u32("AUXTRACE_ERROR machine_pid")?, r.u32("AUXTRACE_ERROR vcpu")?))
@@ -94,7 +90,7 @@ impl<'a> AuxtraceError<'a> {
         Ok(AuxtraceError { kind, code, cpu, pid, tid, ip, time_ns, message, guest })
     }
 
-    /// Appends the payload; a message beyond 63 bytes is cut.
+    /// Appends the payload; a message is cut at 63 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let format = if self.guest.is_some() { 2 } else { u32::from(self.time_ns.is_some()) };
         w.u32(self.kind).u32(self.code).u32(self.cpu).u32(self.pid).u32(self.tid).u32(format).u64(self.ip);

@@ -7,13 +7,13 @@ use crate::record::misc;
 use crate::records::{BuildId, put_string, string};
 use crate::{EventAttr, Reader, Result, Words, Writer};
 
-/// HEADER_ATTR (since 2.6.35): an attr in its own size, then ids (u64) to the end. The place of the ids follows from the
-/// attr's `size`, 0 standing for 64.
+/// HEADER_ATTR (since 2.6.35): an attr, then ids (u64) up to the end. The `size` in the attr, where 0 means 64, is the
+/// offset of the ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderAttr {
-    /// The attr.
+    /// Attr of the event.
     pub attr: EventAttr,
-    /// Its ids.
+    /// Ids of the event.
     pub ids: Vec<u64>,
 }
 
@@ -38,13 +38,13 @@ impl HeaderAttr {
     }
 }
 
-/// HEADER_EVENT_TYPE (perf before 3.12): `event_id u64, name`, 64 bytes at most and without a NUL where it fills them;
-/// `event_id` is the `config` of the attr it names.
+/// HEADER_EVENT_TYPE (perf before 3.12): `event_id u64, name`. A name of 64 bytes, the longest, has no NUL. `event_id` is
+/// the `config` of the attr that the record names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventTypeName<'a> {
     /// `attr.config` of the event.
     pub config: u64,
-    /// Its name.
+    /// Name of the event.
     pub name: &'a [u8],
 }
 
@@ -56,26 +56,26 @@ impl<'a> EventTypeName<'a> {
         Ok(EventTypeName { config, name: fixed_text(r.take(r.remaining().min(Self::NAME_BYTES), "EVENT_TYPE name")?) })
     }
 
-    /// Appends the payload; a name beyond 63 bytes is cut.
+    /// Appends the payload; a name is cut at 64 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let start = w.position();
         w.u64(self.config).bytes(&self.name[..self.name.len().min(Self::NAME_BYTES)]).align(start, 8);
     }
 }
 
-/// HEADER_BUILD_ID: `pid s32, data[20], size u8, reserved[3], filename`. Also the entry of the BUILD_ID feature.
+/// HEADER_BUILD_ID: `pid s32, data[20], size u8, reserved[3], filename`. The BUILD_ID feature has the same layout.
 ///
-/// The size byte counts only with [`misc::BUILD_ID_SIZE`]; without, the id has 20 bytes. The CPU mode in `misc` says
-/// whether the file belongs to kernel or user space.
+/// The size byte is valid only with [`misc::BUILD_ID_SIZE`]; without it the id has 20 bytes. The CPU mode in `misc` tells
+/// files of the kernel from files of user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildIdRecord<'a> {
     /// Process; −1 for the host's kernel.
     pub pid: i32,
-    /// CPU mode, as in `misc`.
+    /// CPU mode from `misc`.
     pub cpumode: u16,
-    /// The id.
+    /// Build id of the file.
     pub id: BuildId,
-    /// The file's path, `[kernel.kallsyms]` for the kernel.
+    /// Path of the file; `[kernel.kallsyms]` for the kernel.
     pub filename: &'a [u8],
 }
 
@@ -86,7 +86,7 @@ impl<'a> BuildIdRecord<'a> {
         Ok(BuildIdRecord { filename: string(r, "BUILD_ID filename")?, ..record })
     }
 
-    /// Reads the fields between `pid` and the file's path.
+    /// Reads the fields between `pid` and the path.
     pub(crate) fn parse_id(r: &mut Reader<'a>, record_misc: u16, pid: i32) -> Result<BuildIdRecord<'a>> {
         let data: [u8; 20] = r.array("BUILD_ID data")?;
         let [size, ..] = r.array::<4>("BUILD_ID size")?;
@@ -95,7 +95,7 @@ impl<'a> BuildIdRecord<'a> {
         Ok(BuildIdRecord { pid, cpumode, id: BuildId::new(&data[..size]), filename: &[] })
     }
 
-    /// The header's misc bits for this record.
+    /// Misc bits of the record's header.
     pub fn misc(&self) -> u16 {
         self.cpumode | misc::BUILD_ID_SIZE
     }
@@ -106,23 +106,23 @@ impl<'a> BuildIdRecord<'a> {
         put_string(w, self.filename);
     }
 
-    /// Appends the fields in front of the file's path.
+    /// Appends the fields in front of the path.
     pub(crate) fn encode_ids(&self, w: &mut Writer<'_>) {
         let id = self.id.as_bytes();
         w.u32(self.pid as u32).bytes(id).zeros(20 - id.len()).u8(id.len() as u8).zeros(3);
     }
 }
 
-/// EVENT_UPDATE (since perf 4.6): `type u64, id u64`, then what the type says. More about the event that has this id.
+/// EVENT_UPDATE (since perf 4.6): `type u64, id u64`, then a property of the event with this id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventUpdate<'a> {
-    /// An id of the event.
+    /// Id of the event.
     pub id: u64,
-    /// The addition.
+    /// Property of the event.
     pub update: Update<'a>,
 }
 
-/// Addition of an EVENT_UPDATE.
+/// Property in an EVENT_UPDATE; the number is its type.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Update<'a> {
@@ -130,15 +130,15 @@ pub enum Update<'a> {
     Unit(&'a [u8]),
     /// 1: factor from count to unit.
     Scale(f64),
-    /// 2: the event's name.
+    /// 2: name of the event.
     Name(&'a [u8]),
-    /// 3: the CPUs that the event can count on.
+    /// 3: CPUs on which the event can count.
     Cpus(CpuMap),
-    /// A type this crate does not know.
+    /// Property of an unknown type.
     Other {
-        /// Its number.
+        /// Number of the type.
         kind: u64,
-        /// Its bytes.
+        /// Bytes of the property.
         bytes: &'a [u8],
     },
 }
@@ -177,25 +177,22 @@ impl<'a> EventUpdate<'a> {
 }
 
 record! {
-    /// HEADER_FEATURE (since perf 4.13): a feature, with the bytes that its section has in a file. A number without bytes beyond the last
-    /// feature ends the list.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    /// HEADER_FEATURE (since perf 4.13): a feature with the bytes of its section. The last record has a number beyond the last
+    /// feature, and no bytes.
+    #[derive(Copy)]
     pub struct FeatureRecord<'a> {
-        /// The feature's bit.
+        /// Bit of the feature.
         pub feature: u64,
-        /// Its section.
+        /// Bytes of the section.
         pub bytes: &'a [u8] as Rest,
     }
-}
 
-record! {
-    /// BPF_METADATA: the `bpf_metadata_*` variables of the program with a function of this name. perf appends a trailer of zeros. Texts
-    /// beyond their field are cut.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    /// BPF_METADATA: the `bpf_metadata_*` variables of a program. perf appends a trailer of zeros. Writers cut texts that are
+    /// longer than their field.
     pub struct BpfMetadata {
-        /// Symbol name of a function of the program (`bpf_prog_<tag>_<name>`).
+        /// Symbol of a function of the program (`bpf_prog_<tag>_<name>`).
         pub prog_name: Vec<u8> as Fixed<512>,
-        /// Variable name without its prefix, and value as text: `nr u64`, then these.
+        /// `nr u64`, then names of the variables without their prefix, and values as text.
         pub entries: Vec<(Vec<u8>, Vec<u8>)> as LongList<Pair<Fixed<64>, Fixed<256>>>,
     }
 }

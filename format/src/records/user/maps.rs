@@ -1,114 +1,121 @@
-//! Target of the recording: ID_INDEX (since perf 3.18), THREAD_MAP and CPU_MAP (since perf 4.4), TIME_CONV (since
+//! Target and clock of the recording: ID_INDEX (since perf 3.18), THREAD_MAP and CPU_MAP (since perf 4.4), TIME_CONV (since
 //! perf 3.17).
 
 use crate::layout::{Codec, Fixed, List, LongList, Padded, Plain, Rest, layout};
 use crate::{Error, Reader, Result, Writer};
 
-/// ID_INDEX (since perf 3.18): `nr u64`, `nr` × `{id, idx, cpu, tid: u64}`, then, where the record is long enough (since perf 6.0),
-/// `nr` × `{machine_pid, vcpu: u64}`.
+/// ID_INDEX (since perf 3.18): `nr u64`, `nr` × [`IdIndexEntry`], then, if the record is long enough (since perf 6.0),
+/// `nr` × [`IdIndexGuest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdIndex {
-    /// The ids.
+    /// Ids of the events.
     pub entries: Vec<IdIndexEntry>,
-    /// The second table is there.
-    pub has_guests: bool,
+    /// Guest of each entry; empty if the record has no guests.
+    pub guests: Vec<IdIndexGuest>,
 }
 
-/// Origin of an event's id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct IdIndexEntry {
-    /// The id.
-    pub id: u64,
-    /// Index of the ring, by which AUX data is found.
-    pub idx: u64,
-    /// CPU; all ones for any.
-    pub cpu: u64,
-    /// Thread; all ones for any.
-    pub tid: u64,
-    /// Process that runs the guest; 0 for the host.
-    pub machine_pid: u64,
-    /// The guest's CPU.
-    pub vcpu: u64,
-}
-
-impl IdIndex {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<IdIndex> {
-        let nr = r.u64("ID_INDEX nr")?;
-        let nr = r.count(nr, 32, "ID_INDEX entries")?;
-        let mut entries = Vec::with_capacity(nr);
-        for _ in 0..nr {
-            entries.push(IdIndexEntry {
-                id: r.u64("ID_INDEX id")?,
-                idx: r.u64("ID_INDEX idx")?,
-                cpu: r.u64("ID_INDEX cpu")?,
-                tid: r.u64("ID_INDEX tid")?,
-                ..IdIndexEntry::default()
-            });
-        }
-        let has_guests = nr > 0 && r.remaining() >= nr * 16;
-        if has_guests {
-            for entry in &mut entries {
-                entry.machine_pid = r.u64("ID_INDEX machine_pid")?;
-                entry.vcpu = r.u64("ID_INDEX vcpu")?;
-            }
-        }
-        Ok(IdIndex { entries, has_guests })
+layout! {
+    /// Origin of an event's id.
+    #[derive(Copy, Default)]
+    pub struct IdIndexEntry {
+        /// Id of the event.
+        pub id: u64,
+        /// Index of the ring, by which AUX data is found.
+        pub idx: u64,
+        /// CPU; all ones for any.
+        pub cpu: u64,
+        /// Thread; all ones for any.
+        pub tid: u64,
     }
 
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.entries.len() as u64);
-        for entry in &self.entries {
-            w.u64(entry.id).u64(entry.idx).u64(entry.cpu).u64(entry.tid);
-        }
-        for entry in self.entries.iter().filter(|_| self.has_guests) {
-            w.u64(entry.machine_pid).u64(entry.vcpu);
-        }
+    /// Guest that an event counts in.
+    #[derive(Copy, Default)]
+    pub struct IdIndexGuest {
+        /// Process that runs the guest; 0 for the host.
+        pub machine_pid: u64,
+        /// CPU of the guest.
+        pub vcpu: u64,
+    }
+
+    /// A task of a THREAD_MAP.
+    pub struct ThreadMapEntry {
+        /// Thread id.
+        pub tid: u64,
+        /// Name of the thread, possibly empty; cut to 15 bytes.
+        pub comm: Vec<u8> as Fixed<16>,
+    }
+
+    /// Fields of TIME_CONV for cycle counters that wrap (since perf 5.10).
+    #[derive(Copy)]
+    #[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]
+    pub struct TimeConvCycles {
+        pub time_cycles: u64,
+        pub time_mask: u64,
+        pub cap_user_time_zero: bool,
+        pub cap_user_time_short: bool as Padded<6>,
     }
 }
 
 record! {
-    /// THREAD_MAP (since perf 4.4): the tasks that were recorded; one with pid −1 for all.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    /// THREAD_MAP (since perf 4.4): the recorded tasks; one entry with pid −1 for all tasks.
     pub struct ThreadMap {
-        /// The tasks: `nr u64`, then these.
+        /// `nr u64`, then the tasks.
         pub entries: Vec<ThreadMapEntry> as LongList,
     }
-}
 
-layout! {
-    /// A task of a THREAD_MAP.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct ThreadMapEntry {
-        /// Thread id.
-        pub tid: u64,
-        /// Its name, possibly empty; cut to 15 bytes.
-        pub comm: Vec<u8> as Fixed<16>,
+    /// TIME_CONV (since perf 3.17): converts the CPU's cycle counter to the recording's clock by
+    /// `time = time_zero + (cycles × time_mult >> time_shift)`.
+    #[derive(Copy)]
+    #[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]
+    pub struct TimeConv {
+        pub time_shift: u64,
+        pub time_mult: u64,
+        pub time_zero: u64,
+        pub cycles: Option<TimeConvCycles> as Rest,
     }
 }
 
-/// `count u16`, and so many elements.
+impl IdIndex {
+    const GUEST_BYTES: usize = <Plain as Codec<'_, IdIndexGuest>>::MIN_BYTES;
+
+    pub(super) fn parse(r: &mut Reader<'_>) -> Result<IdIndex> {
+        let entries: Vec<IdIndexEntry> = LongList::<Plain>::get(r, "ID_INDEX entries")?;
+        let has_guests = r.remaining() >= entries.len() * Self::GUEST_BYTES;
+        let guests = entries.iter().filter(|_| has_guests).map(|_| Plain::get(r, "ID_INDEX guests"));
+        Ok(IdIndex { guests: guests.collect::<Result<_>>()?, entries })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        LongList::<Plain>::put(&self.entries, w);
+        self.guests.iter().for_each(|guest| Plain::put(guest, w));
+    }
+}
+
+/// `count u16`, then that many elements.
 type ShortList = List<Plain, u16>;
 
-/// A set of CPUs: CPU_MAP, and the body of an EVENT_UPDATE. Packed: offsets are odd multiples of 2.
+/// Set of CPUs: CPU_MAP, and the body of an EVENT_UPDATE. The layout is packed: fields are not aligned.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CpuMap {
-    /// `type u16 = 0, nr u16, cpu u16[]`; 0xffff stands for any CPU.
+    /// `type u16 = 0, nr u16, cpu u16[]`; 0xffff means any CPU.
     Cpus(Vec<u16>),
-    /// `type u16 = 1, nr u16, long_size u16`, then words of `long_size` bytes: 4, at byte 6; or 8, at byte 10.
+    /// `type u16 = 1, nr u16, long_size u16`, then words of `long_size` bytes: words of 4 bytes from byte 6 on, words of 8
+    /// bytes from byte 10 on.
     Mask {
         /// Bytes of each word.
         word_bytes: u16,
-        /// The words; bit n of word m is CPU `m × word bits + n`.
+        /// Bit n of word m is CPU `m × word bits + n`.
         words: Vec<u64>,
     },
     /// `type u16 = 2, any_cpu u8, pad u8, start u16, end u16` (since perf 6.0).
     Range {
-        /// Any CPU is in the set, too.
+        /// True if the set contains any CPU, too.
         any_cpu: bool,
-        /// First.
+        /// First CPU.
         start: u16,
-        /// Last.
+        /// Last CPU.
         end: u16,
     },
 }
@@ -142,7 +149,7 @@ impl CpuMap {
         }
     }
 
-    /// The CPUs, in the order of the record; `None` stands for any CPU.
+    /// CPUs in the order of the record; `None` means any CPU.
     pub fn cpus(&self) -> Vec<Option<u32>> {
         match self {
             CpuMap::Cpus(cpus) => cpus.iter().map(|cpu| (*cpu != u16::MAX).then_some(u32::from(*cpu))).collect(),
@@ -185,30 +192,5 @@ impl CpuMap {
                 w.u16(2).u8(u8::from(*any_cpu)).u8(0).u16(*start).u16(*end);
             }
         }
-    }
-}
-
-record! {
-    /// TIME_CONV (since perf 3.17). From the CPU's cycle counter to the recording's clock:
-    /// `time = time_zero + (cycles × time_mult >> time_shift)`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    #[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]
-    pub struct TimeConv {
-        pub time_shift: u64,
-        pub time_mult: u64,
-        pub time_zero: u64,
-        pub cycles: Option<TimeConvCycles> as Rest,
-    }
-}
-
-layout! {
-    /// For counters that wrap, since perf 5.10.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    #[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]
-    pub struct TimeConvCycles {
-        pub time_cycles: u64,
-        pub time_mask: u64,
-        pub cap_user_time_zero: bool,
-        pub cap_user_time_short: bool as Padded<6>,
     }
 }

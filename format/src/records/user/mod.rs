@@ -1,7 +1,7 @@
-//! Records that tools write, types 64 to 86. Layouts from `tools/lib/perf/include/perf/event.h`.
+//! Records that tools write, types 64 to 86. Layouts: `tools/lib/perf/include/perf/event.h`.
 //!
-//! They carry no `sample_id` trailer (but see [`BuildIdRecord`] and [`BpfMetadata`]). All are multiples of 8 bytes except
-//! HEADER_TRACING_DATA, HEADER_FEATURE and COMPRESSED, which may have any size.
+//! These records have no `sample_id` trailer (but see [`BpfMetadata`]). Their sizes are multiples of 8 bytes, except those of
+//! HEADER_TRACING_DATA, HEADER_FEATURE and COMPRESSED.
 
 mod auxtrace;
 mod header;
@@ -10,42 +10,43 @@ mod stat;
 
 pub use auxtrace::{Auxtrace, AuxtraceError, AuxtraceInfo};
 pub use header::{BpfMetadata, BuildIdRecord, EventTypeName, EventUpdate, FeatureRecord, HeaderAttr, Update};
-pub use maps::{CpuMap, IdIndex, IdIndexEntry, ThreadMap, ThreadMapEntry, TimeConv, TimeConvCycles};
+pub use maps::{CpuMap, IdIndex, IdIndexEntry, IdIndexGuest, ThreadMap, ThreadMapEntry, TimeConv, TimeConvCycles};
 pub use stat::{SchedstatCpu, SchedstatDomain, Stat, StatConfig, StatRound};
 
 use super::{begin_record, end_record};
-use crate::{Endian, RECORD_HEADER_BYTES, Reader, Record, RecordType, Result, Writer};
+use crate::{Endian, Reader, Record, RecordType, Result, Writer};
 
-/// Declares the records that tools write: variant and type of the payload, and how a record of the type is read.
+/// Declares the records that tools write: variant and type of the payload, and the record type. An expression after the
+/// record type reads a payload whose type has no table of its layout.
 macro_rules! payloads {
-    ($life:lifetime, |$r:ident, $record:ident| $($(#[$doc:meta])* $name:ident($ty:ty): $kind:ident => $parse:expr;)*) => {
-        /// A decoded record of a tool.
+    ($life:lifetime, |$r:ident, $record:ident| $($(#[$doc:meta])* $name:ident($ty:ty): $kind:ident $(=> $parse:expr)?;)*) => {
+        /// Decoded record of a tool.
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
         pub enum UserPayload<$life> {
             $($(#[$doc])* $name($ty),)*
-            /// HEADER_TRACING_DATA: `size u32`, padding that old tools left out; `size` bytes of tracepoint formats follow outside
-            /// the record's size, padded to 8. simpleperf has them inside the record.
+            /// HEADER_TRACING_DATA: `size u32`, padding (missing in records of old tools). `size` bytes of tracepoint formats,
+            /// padded to 8, follow the record, outside its size. simpleperf writes the formats inside the record.
             TracingData {
                 /// Bytes of tracepoint formats.
                 size_bytes: u32,
-                /// Formats inside the record; empty if they follow behind it.
+                /// Formats inside the record; empty if they follow the record.
                 inside: &$life [u8],
             },
-            /// FINISHED_ROUND: every ring has been read once since the last one. Nothing that follows is older than the newest
-            /// record before the previous FINISHED_ROUND.
+            /// FINISHED_ROUND: the tool has read every ring once since the last FINISHED_ROUND. No later record is older than the
+            /// newest record in front of the previous FINISHED_ROUND.
             FinishedRound,
-            /// FINISHED_INIT (since perf 6.0): what existed at the start is described.
+            /// FINISHED_INIT (since perf 6.0): the records in front describe the state at the start.
             FinishedInit,
             /// COMPRESSED (since perf 5.2): a slice of a zstd stream, of any size.
             Compressed(&$life [u8]),
             /// COMPRESSED2 (since perf 6.16): `data_size u64`, a slice of a zstd stream, padding.
             Compressed2(&$life [u8]),
-            /// A type without a decoder here (simpleperf's from 32768, newer tools'): the body as it is.
+            /// Record of a type without a decoder, of simpleperf (from 32768) or of a newer tool.
             Other {
-                /// Its type.
+                /// Type of the record.
                 kind: RecordType,
-                /// Its body.
+                /// Body of the record.
                 body: &$life [u8],
             },
         }
@@ -54,11 +55,11 @@ macro_rules! payloads {
             /// Decodes a record of a tool.
             ///
             /// # Errors
-            /// When the record is shorter than its type says, or a string in it does not end.
+            /// Fails if the record is too short for its type, or a string in it has no NUL.
             pub fn decode($record: &Record<$life>, endian: Endian) -> Result<UserPayload<$life>> {
-                let $r = &mut Reader::new($record.body(), $record.offset + RECORD_HEADER_BYTES as u64, endian);
+                let $r = &mut Reader::new($record.body(), $record.body_offset(), endian);
                 Ok(match $record.kind {
-                    $(RecordType::$kind => UserPayload::$name($parse?),)*
+                    $(RecordType::$kind => UserPayload::$name(payload!($r $($parse)?)?),)*
                     RecordType::HEADER_TRACING_DATA => {
                         let size_bytes = $r.u32("TRACING_DATA size")?;
                         let rest = $r.rest();
@@ -73,7 +74,7 @@ macro_rules! payloads {
                 })
             }
 
-            /// The record's type.
+            /// Type of the record.
             pub fn kind(&self) -> RecordType {
                 match self {
                     $(UserPayload::$name(_) => RecordType::$kind,)*
@@ -90,7 +91,8 @@ macro_rules! payloads {
                 match self {
                     $(UserPayload::$name(payload) => payload.encode(w),)*
                     UserPayload::TracingData { size_bytes, inside: [] } => drop(w.u32(*size_bytes).u32(0)),
-                    // A record of 16 bytes is one whose formats follow behind it.
+                    // A record of at most 16 bytes would have its formats after it: a record with formats inside must
+                    // be longer.
                     UserPayload::TracingData { size_bytes, inside } => {
                         w.u32(*size_bytes).bytes(inside).zeros(5usize.saturating_sub(inside.len()));
                     }
@@ -114,41 +116,41 @@ payloads! {
     /// ID_INDEX.
     IdIndex(IdIndex): ID_INDEX => IdIndex::parse(r);
     /// AUXTRACE_INFO.
-    AuxtraceInfo(AuxtraceInfo): AUXTRACE_INFO => AuxtraceInfo::parse(r);
+    AuxtraceInfo(AuxtraceInfo): AUXTRACE_INFO;
     /// AUXTRACE.
-    Auxtrace(Auxtrace): AUXTRACE => Auxtrace::parse(r);
+    Auxtrace(Auxtrace): AUXTRACE;
     /// AUXTRACE_ERROR.
     AuxtraceError(AuxtraceError<'a>): AUXTRACE_ERROR => AuxtraceError::parse(r);
     /// THREAD_MAP.
-    ThreadMap(ThreadMap): THREAD_MAP => ThreadMap::parse(r);
+    ThreadMap(ThreadMap): THREAD_MAP;
     /// CPU_MAP.
     CpuMap(CpuMap): CPU_MAP => CpuMap::parse(r);
     /// STAT_CONFIG.
-    StatConfig(StatConfig): STAT_CONFIG => StatConfig::parse(r);
+    StatConfig(StatConfig): STAT_CONFIG;
     /// STAT.
-    Stat(Stat): STAT => Stat::parse(r);
+    Stat(Stat): STAT;
     /// STAT_ROUND.
-    StatRound(StatRound): STAT_ROUND => StatRound::parse(r);
+    StatRound(StatRound): STAT_ROUND;
     /// EVENT_UPDATE.
     EventUpdate(EventUpdate<'a>): EVENT_UPDATE => EventUpdate::parse(r);
     /// TIME_CONV.
-    TimeConv(TimeConv): TIME_CONV => TimeConv::parse(r);
+    TimeConv(TimeConv): TIME_CONV;
     /// HEADER_FEATURE.
-    Feature(FeatureRecord<'a>): HEADER_FEATURE => FeatureRecord::parse(r);
+    Feature(FeatureRecord<'a>): HEADER_FEATURE;
     /// BPF_METADATA.
-    BpfMetadata(BpfMetadata): BPF_METADATA => BpfMetadata::parse(r);
+    BpfMetadata(BpfMetadata): BPF_METADATA;
     /// SCHEDSTAT_CPU.
-    SchedstatCpu(SchedstatCpu): SCHEDSTAT_CPU => SchedstatCpu::parse(r);
+    SchedstatCpu(SchedstatCpu): SCHEDSTAT_CPU;
     /// SCHEDSTAT_DOMAIN.
-    SchedstatDomain(SchedstatDomain): SCHEDSTAT_DOMAIN => SchedstatDomain::parse(r);
+    SchedstatDomain(SchedstatDomain): SCHEDSTAT_DOMAIN;
 }
 
 impl UserPayload<'_> {
-    /// Appends the whole record; what lies outside its size (TRACING_DATA, AUXTRACE) is the caller's to append. Only
-    /// HEADER_FEATURE and COMPRESSED keep a size that is no multiple of 8.
+    /// Appends the whole record, padded to 8 bytes unless it is HEADER_FEATURE, COMPRESSED or `UserPayload::Other`. The
+    /// caller appends the data outside the size of TRACING_DATA and AUXTRACE.
     ///
     /// # Errors
-    /// When the record would be larger than the 65,535 bytes that its header can say; nothing is appended then.
+    /// Fails if the record would have more than 65,535 bytes, the limit of its header. Then nothing is appended.
     pub fn encode(&self, endian: Endian, out: &mut Vec<u8>) -> Result<()> {
         let misc = match self {
             UserPayload::BuildId(id) => id.misc(),
@@ -165,7 +167,7 @@ impl UserPayload<'_> {
     }
 }
 
-/// The slice of the zstd stream in a COMPRESSED2 record's body.
+/// Reads the slice of the zstd stream in a COMPRESSED2 record.
 fn compressed2<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
     let size = r.u64("COMPRESSED2 data_size")?;
     let size = r.count(size, 1, "COMPRESSED2 data")?;
@@ -174,7 +176,7 @@ fn compressed2<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
     Ok(bytes)
 }
 
-/// The text in a field of fixed size: everything in front of the first NUL.
+/// Text in a field of fixed size, up to the first NUL.
 fn fixed_text(field: &[u8]) -> &[u8] {
     &field[..field.iter().position(|b| *b == 0).unwrap_or(field.len())]
 }

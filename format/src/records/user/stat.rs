@@ -2,48 +2,42 @@
 //! perf 7.0).
 
 use crate::layout::{LongList, Padded, Pair, Plain, Rest};
-record! {
-    /// STAT_CONFIG (since perf 4.6): tags 0 aggregation mode, 1 interval, 2 scale, 3 aggregation level.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct StatConfig {
-        /// Tag and value: `nr u64`, then these.
-        pub entries: Vec<(u64, u64)> as LongList<Pair<Plain, Plain>>,
-    }
-}
 
 record! {
+    /// STAT_CONFIG (since perf 4.6): tags 0 aggregation mode, 1 interval, 2 scale, 3 aggregation level.
+    pub struct StatConfig {
+        /// `nr u64`, then tags and values.
+        pub entries: Vec<(u64, u64)> as LongList<Pair<Plain, Plain>>,
+    }
+
     /// STAT (since perf 4.6): `id u64, cpu u32, thread u32, val u64, ena u64, run u64`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     pub struct Stat {
-        /// The event.
+        /// Id of the event.
         pub id: u64,
         /// Index of the CPU.
         pub cpu: u32,
         /// Index of the thread in the THREAD_MAP.
         pub thread: u32,
-        /// The count, not scaled.
+        /// Count, not scaled.
         pub value: u64,
-        /// Time enabled, ns.
+        /// Time for which the event was enabled, ns.
         pub time_enabled_ns: u64,
-        /// Time counting, ns.
+        /// Time for which the event was counting, ns.
         pub time_running_ns: u64,
     }
-}
 
-record! {
-    /// STAT_ROUND (since perf 4.6): `type u64, time u64`: all counts of an interval are written.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    /// STAT_ROUND (since perf 4.6): `type u64, time u64`: end of the counts of an interval.
+    #[derive(Copy)]
     pub struct StatRound {
-        /// 0 an interval, 1 the last.
+        /// 0 an interval, 1 the end of the recording.
         pub kind: u64,
-        /// Its end, ns since the start.
+        /// End of the interval, ns since the start.
         pub time_ns: u64,
     }
-}
 
-record! {
     /// SCHEDSTAT_CPU.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Copy)]
     #[expect(missing_docs, reason = "the fields of /proc/schedstat under the same names")]
     pub struct SchedstatCpu {
         pub timestamp: u64,
@@ -59,21 +53,18 @@ record! {
         pub run_delay: u64,
         pub pcount: u64,
     }
-}
 
-record! {
-    /// SCHEDSTAT_DOMAIN: 36 counts in versions 15 and 16, 45 in version 17; the record has room for the longest.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    /// SCHEDSTAT_DOMAIN: versions 15 and 16 have 36 counts, version 17 has 45.
     pub struct SchedstatDomain {
-        /// Jiffies.
+        /// Time of the reading, jiffies.
         pub timestamp: u64,
-        /// CPU.
+        /// Number of the CPU.
         pub cpu: u32,
-        /// Version of /proc/schedstat, which says what the counts are.
+        /// Version of /proc/schedstat, which defines the counts.
         pub version: u16,
         /// Number of the domain.
         pub domain: u16,
-        /// The counts, those of the record's unused end included.
+        /// Counts, including unused fields at the end of the record.
         pub counts: Vec<u32> as Rest<36>,
     }
 }

@@ -24,7 +24,7 @@ impl Recording<'_> {
         // An error that ended the output also ended the syncer; the error of the output is reported first.
         let synced = self.syncer.take().map_or(Ok(()), Syncer::finish);
         if !self.has_begun {
-            // Nothing was sampled, so nothing is worth keeping.
+            // No sample was taken, so the file is not kept.
             last.sink.discard();
         }
         if let Err(error) = finished {
@@ -48,10 +48,10 @@ impl Recording<'_> {
         }
     }
 
-    /// Ends draining and waits until everything is written. Returns the last output, and the first error of output and
-    /// drain.
+    /// Ends draining and waits until everything is written. Returns the last file, and the error of the output or of
+    /// the drain, if there was one.
     fn end_output(&mut self) -> Result<(Closed, Result<()>)> {
-        // An error of this flush is also in the results of the two threads.
+        // If this flush fails, the results of the two threads below have the error.
         drop(self.sources.out.flush());
         let (account, drained) = self.drain.finish()?;
         let (last, written) = self.output.finish(account)?;
@@ -76,7 +76,7 @@ impl Recording<'_> {
         Facts {
             programs,
             addresses,
-            kallsyms: self.kallsyms.clone(),
+            kallsyms: self.sources.programs.kallsyms.clone(),
             sampled_ns,
             sections: self.sections.clone(),
             cost,

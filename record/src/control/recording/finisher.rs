@@ -27,7 +27,7 @@ const WAITING_MAX: usize = 1;
 /// Facts of a file that ends, in addition to its contents.
 pub(super) struct Facts {
     pub(super) programs: ProgramsOfFile,
-    /// Kernel addresses to name in addition to those that samples hit.
+    /// Kernel addresses to name in addition to the addresses that samples hit.
     pub(super) addresses: Vec<u64>,
     /// Kernel symbols as of the start, if they can be read.
     pub(super) kallsyms: Option<Arc<Kallsyms>>,
@@ -43,9 +43,9 @@ pub(super) struct Facts {
 struct Job {
     /// Delivers the file when everything is written to it.
     closed: Receiver<Closed>,
-    /// Name of the file from now on.
+    /// Name that the rotation has given to the closed file.
     path: PathBuf,
-    /// Origin of the file that follows.
+    /// The file that follows, to be removed if the closed file has to get its name back.
     next: Origin,
     facts: Facts,
 }
@@ -65,7 +65,7 @@ pub(super) struct Completer {
     user_functions: UserFunctions,
     /// Kernel symbols as of the previous file.
     kallsyms: Option<Arc<Kallsyms>>,
-    /// Journals of completed files that are not deleted yet.
+    /// Journals of completed files that could not be deleted yet.
     leftovers: Vec<Leftover>,
     /// Sum over the completed files.
     totals: Summary,
@@ -98,7 +98,9 @@ impl Finisher {
     /// Fails if an earlier file could not be completed.
     pub(super) fn take(&self, closed: Receiver<Closed>, path: PathBuf, next: Origin, facts: Facts) -> Result<()> {
         let job = Job { closed, path, next, facts };
-        self.jobs.send(job).map_err(|_| Error::Other("an earlier file could not be completed".to_owned()))
+        self.jobs
+            .send(job)
+            .map_err(|_| Error::Other("an earlier file of this recording could not be completed".to_owned()))
     }
 
     /// Waits until all queued files are complete. Returns the completer for the last file, and the first error.
@@ -107,7 +109,7 @@ impl Finisher {
     /// Fails if the thread panicked.
     pub(super) fn end(self) -> Result<(Completer, Result<()>)> {
         drop(self.jobs);
-        self.thread.join().map_err(|_| Error::Other("the thread that completes files failed".to_owned()))
+        self.thread.join().map_err(|_| Error::Other("bprec's thread that completes recording files failed".to_owned()))
     }
 }
 
@@ -144,7 +146,8 @@ impl Completer {
         self.leftovers.retain(|journal| journal.remove().is_err());
         self.is_whole(path);
         drop(closed);
-        // A recording may run for days, and completing a file takes much memory for a short time.
+        // Completing a file takes much memory for a short time. The memory is given back to the kernel, because a
+        // recording may run for days.
         sys::release_free_memory();
         Ok(())
     }
@@ -164,19 +167,25 @@ impl Completer {
             Some(Ok(path)) => {
                 last.sink.moved_to(&path);
                 if let Err(error) = Sink::sync_name(&path) {
-                    (self.notify)(Level::Warning, &format!("the last file's name may not be on the disk: {error}"));
+                    (self.notify)(
+                        Level::Warning,
+                        &format!(
+                            "the directory could not be synced, so a power failure may undo the renaming of the last file: \
+                             {error}"
+                        ),
+                    );
                 }
                 self.is_whole(path);
             }
-            Some(Err(error)) => (self.notify)(Level::Warning, &format!("the last file keeps its name: {error}")),
+            Some(Err(error)) => (self.notify)(Level::Warning, &format!("the last file could not be renamed: {error}")),
             None => (),
         }
-        // The journal has another name now, that of the renamed file.
+        // The path of the journal is read again, because it may have been renamed with the file.
         self.leftovers.extend(last.sink.leftover().filter(|_| is_left));
         self.leftovers.iter().try_for_each(Leftover::remove)
     }
 
-    /// Sum over all files, including the last one.
+    /// Summary of all files, including the file `last`.
     pub(super) fn totals(&self, last: &Closed) -> Summary {
         let mut summary = self.totals.clone();
         add(&mut summary, last);
@@ -184,7 +193,7 @@ impl Completer {
         summary
     }
 
-    /// Completes a file into which nothing more is recorded.
+    /// Completes a file that gets no more records.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
@@ -239,8 +248,8 @@ impl Completer {
             btfs.iter().for_each(|(id, data)| Frame::Btf { id: *id, data }.encode(&mut frames, Endian::NATIVE));
             sink.journal(&frames);
             if sink.has_full_journal() {
-                let text = "the journal is full: programs loaded and unloaded after that are not in the recording, and types of other \
-                            programs may be missing; --switch-output gives each file a journal of its own";
+                let text = "the journal became full: the recording lacks programs that were loaded and unloaded after that \
+                            time, and may lack types (BTF) of other programs; --switch-output gives each file its own journal";
                 (self.notify)(Level::Warning, text);
             }
             match sink.journaled() {
@@ -249,7 +258,8 @@ impl Completer {
                     return sections;
                 }
                 None => {
-                    let text = "the journal could not be written: the recording lacks programs unloaded while it ran";
+                    let text = "the journal could not be written: the recording lacks programs that were unloaded while it \
+                                ran";
                     (self.notify)(Level::Warning, text);
                 }
             }

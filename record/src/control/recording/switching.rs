@@ -17,7 +17,8 @@ impl Recording<'_> {
     pub(super) fn switch_output(&mut self) -> Result<()> {
         let processes = self.processes();
         let Some(rotation) = &self.rotation else { return Ok(()) };
-        // A task that ends between the switch and the next enumeration of tasks may have samples in the new file, too.
+        // Reads the tasks before the switch: a task that ends before they are read again for the new file may have
+        // samples there, too.
         let mut before = HashMap::new();
         synth::each_process(&self.layout(), processes.as_deref(), |pid, records| {
             before.insert(pid, records.to_vec());
@@ -48,7 +49,7 @@ impl Recording<'_> {
         let sampled_ns = (self.sources.out.session.start_ns, sys::monotonic_ns());
         // Read after `end_file`, which made the last counts of this file.
         let statistics_ns = self.statistics_ns();
-        // The new file is empty and is removed; the file before keeps its name.
+        // On an error, the new file, which is empty, is removed, and the previous file gets its name back.
         let closed = ended.and_then(|()| self.end_in(sink)).inspect_err(|_| {
             begun.iter().for_each(|begun| begun.give_way(&path, self.options.notify));
         })?;
@@ -101,7 +102,10 @@ impl Recording<'_> {
     }
 
     fn go_on_in_same_file(&mut self, error: &Error) {
-        (self.options.notify)(Level::Warning, &format!("the recording continues in the same file: {error}"));
+        (self.options.notify)(
+            Level::Warning,
+            &format!("no new file could be started, so the recording continues in the same file: {error}"),
+        );
         if let Some(rotation) = &mut self.rotation {
             rotation.go_on(Instant::now(), self.output.written_bytes());
         }

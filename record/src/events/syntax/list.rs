@@ -1,40 +1,58 @@
-//! Splitting of an event list into events.
+//! Splitting of an event list into groups and events.
 
 use super::{Result, wrong};
 
-/// Items of a list, split at the commas that are not inside the slashes of `pmu/term,term/`.
-pub(super) fn items(list: &str) -> Vec<&str> {
-    let (mut found, mut start, mut in_terms) = (Vec::new(), 0, false);
-    for (at, c) in list.char_indices() {
-        match c {
-            // The slash of a breakpoint, mem:addr/len, does not open a list of terms.
-            '/' if !list[start..].trim_start().starts_with("mem:") => in_terms = !in_terms,
-            ',' if !in_terms => {
-                found.push(&list[start..at]);
-                start = at + 1;
+/// Groups of a list. Braces make a group, and the modifiers after its closing brace apply to each of its events. An event
+/// outside of braces is a group of its own.
+pub(super) fn groups(list: &str) -> Result<Vec<Vec<String>>> {
+    let mut groups = Vec::new();
+    for part in split(list, true) {
+        let group = match part.strip_prefix('{').map(|rest| rest.split_once('}')) {
+            None => vec![part.to_owned()],
+            Some(None) => return Err(wrong(list, "the `}` of a group is missing")),
+            Some(Some((_, modifiers))) if !modifiers.is_empty() && !modifiers.starts_with(':') => {
+                return Err(wrong(list, "after the `}` of a group, bprec expects a comma, or `:` with modifiers"));
             }
-            _ => (),
+            Some(Some((inside, modifiers))) => {
+                split(inside, false).into_iter().map(|event| format!("{event}{modifiers}")).collect()
+            }
+        };
+        if group.iter().any(|event| event.is_empty() || event.starts_with(':')) {
+            return Err(wrong(list, "an event is missing before or after a comma"));
         }
+        groups.push(group);
     }
-    found.push(&list[start..]);
-    found
+    Ok(groups)
 }
 
-/// Events of a list without groups.
-pub(super) fn split(list: &str) -> Result<Vec<&str>> {
-    let items: Vec<&str> = items(list).into_iter().map(str::trim).collect();
-    for item in &items {
-        let mut parts = item.split('/');
-        let is_grouped = |part: &str| part.contains(['{', '}']);
-        if parts.next().is_some_and(is_grouped) || parts.nth(1).is_some_and(is_grouped) {
-            return Err(wrong(list, "groups in braces are not supported yet; list the events without them"));
+/// Parts of a list between the commas that are not inside the slashes of `pmu/term,term/` and, with `has_groups`, not
+/// inside braces.
+fn split(list: &str, has_groups: bool) -> Vec<&str> {
+    let (mut in_terms, mut in_group) = (false, false);
+    let is_comma = |c: char| {
+        match c {
+            '/' => in_terms = !in_terms,
+            '{' | '}' if !in_terms => in_group = c == '{' && has_groups,
+            _ => (),
         }
-        if !item.starts_with("mem:") && item.matches('/').count() % 2 == 1 {
-            return Err(wrong(item, "the closing `/` of the terms is missing"));
+        c == ',' && !in_terms && !in_group
+    };
+    list.split(is_comma).map(str::trim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::groups;
+
+    #[test]
+    fn lists_are_cut_at_groups() {
+        let cut = |list| groups(list).unwrap_or_default();
+        assert_eq!(cut("{cycles,instructions}"), [["cycles", "instructions"]]);
+        assert_eq!(cut("{a, b}:k,c , {d}"), [vec!["a:k", "b:k"], vec!["c"], vec!["d"]]);
+        assert_eq!(cut("cpu/event=1,umask=2/,b"), [["cpu/event=1,umask=2/"], ["b"]]);
+        assert_eq!(cut("{cpu/event=1,umask=2/,b}:u"), [["cpu/event=1,umask=2/:u", "b:u"]]);
+        for wrong in ["{a,b", "{a}b", "a,", "{a,}:k", ""] {
+            assert!(groups(wrong).is_err(), "{wrong}");
         }
-    }
-    match items.iter().any(|item| item.is_empty()) {
-        true => Err(wrong(list, "an event is missing before or after a comma")),
-        false => Ok(items),
     }
 }

@@ -30,18 +30,15 @@ impl Modifiers {
                 'e' => flags = flags.with(AttrFlags::EXCLUSIVE),
                 'p' => result.precise += 1,
                 'P' => (result.precise, result.precise_as_possible) = (3, true),
-                'S' | 'W' | 'b' | 'R' | 'X' => {
-                    let problem = format!("the modifier `{letter}` is for groups and counting; it has no effect here");
-                    return Err(wrong(item, problem));
-                }
                 _ => {
-                    let problem =
-                        format!("`{letter}` is not a modifier; there are u, k, h, p, pp, ppp, P, G, H, I, D and e");
+                    let problem = format!(
+                        "`{letter}` is not a modifier; the modifiers are u, k, h, p, pp, ppp, P, G, H, I, D and e"
+                    );
                     return Err(wrong(item, problem));
                 }
             }
             if result.precise > 3 {
-                return Err(wrong(item, "precision goes up to ppp"));
+                return Err(wrong(item, "the highest precision is ppp"));
             }
         }
         let guests = AttrFlags::EXCLUDE_GUEST.with(AttrFlags::EXCLUDE_HOST);

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use bprec_format::EventAttr;
 
-use super::{Result, names, terms, wrong};
+use super::{Result, Term, names, terms, wrong};
 use crate::Error;
-use bprec_host::parse_cpu_list;
+use bprec_host::{Answer, parse_cpu_list};
 
 /// A PMU and its sysfs directory.
 #[derive(Debug)]
@@ -28,24 +28,6 @@ pub(super) fn all(devices: &Path) -> Vec<Pmu> {
     pmus
 }
 
-/// PMUs that `head` names: the PMU of that name, or all PMUs of a kind (`uncore_imc` or `imc` for `uncore_imc_0`,
-/// `uncore_imc_1` …).
-pub(super) fn matching(devices: &Path, head: &str) -> Vec<Pmu> {
-    if head.is_empty() || head.contains(':') {
-        return Vec::new();
-    }
-    let mut pmus = all(devices);
-    match pmus.iter().any(|pmu| pmu.name == head) {
-        true => pmus.retain(|pmu| pmu.name == head),
-        false => pmus.retain(|pmu| {
-            let stem = pmu.name.trim_end_matches(|c: char| c.is_ascii_digit());
-            let stem = stem.strip_suffix('_').unwrap_or(stem);
-            stem == head || stem.strip_prefix("uncore_") == Some(head)
-        }),
-    }
-    pmus
-}
-
 /// PMUs of CPU cores: one on most machines, one per kind of core on hybrid machines, none in many guests.
 pub(super) fn cores(devices: &Path) -> Vec<Pmu> {
     let mut pmus = all(devices);
@@ -60,7 +42,8 @@ impl Pmu {
         Some(Pmu { name, kind, dir })
     }
 
-    /// CPUs on which to open the events: the CPUs of its cores, or one CPU per package for an uncore PMU.
+    /// CPUs on which to open the events: the CPUs of its cores, or one CPU per package for an uncore PMU. `None` if
+    /// sysfs lists no CPUs.
     pub(super) fn cpus(&self) -> Option<Vec<u32>> {
         let read = |file: &str| fs::read_to_string(self.dir.join(file)).ok();
         parse_cpu_list(&read("cpus").or_else(|| read("cpumask"))?)
@@ -79,7 +62,7 @@ impl Pmu {
     }
 
     /// Attributes for a list of terms: `type` and the config words.
-    pub(super) fn attr(&self, item: &str, terms: &[(String, Option<String>)]) -> Result<EventAttr> {
+    pub(super) fn attr(&self, item: &str, terms: &[Term]) -> Result<EventAttr> {
         let mut attr = EventAttr { kind: self.kind, ..EventAttr::default() };
         // The terms of a named event come first, so that terms written next to its name can override them.
         for (key, value) in terms {
@@ -98,16 +81,14 @@ impl Pmu {
     }
 
     /// Terms in the file `events/<name>`.
-    fn event_terms(&self, item: &str, name: &str) -> Result<Vec<(String, Option<String>)>> {
+    fn event_terms(&self, item: &str, name: &str) -> Result<Vec<Term>> {
         let path = self.dir.join("events").join(name);
-        let text = fs::read_to_string(&path).map_err(|error| wrong(item, format!("{}: {error}", path.display())))?;
+        let text = fs::read_to_string(&path)
+            .map_err(|error| wrong(item, format!("{}: {}", path.display(), Answer(&error))))?;
         Ok(terms::Terms::parse(item, text.trim())?.config)
     }
 
     fn apply(&self, item: &str, key: &str, value: Option<&str>, attr: &mut EventAttr) -> Result<()> {
-        if value == Some("?") {
-            return Err(wrong(item, format!("{} needs a value for `{key}`, as in {key}=1", self.name)));
-        }
         let number = match value {
             None => None,
             Some(text) => {
@@ -117,7 +98,13 @@ impl Pmu {
         let format = is_file_name(key).then(|| fs::read_to_string(self.dir.join("format").join(key)).ok()).flatten();
         if let Some(format) = format {
             let (word, bits) = parse_format(format.trim()).ok_or_else(|| {
-                wrong(item, format!("{}/format/{key}: bprec does not understand {format:?}", self.name))
+                wrong(
+                    item,
+                    format!(
+                        "{}/format/{key}: bprec does not understand the kernel's description {format:?}",
+                        self.name
+                    ),
+                )
             })?;
             // A term without a value is a flag of one bit.
             let number = match number {
@@ -127,7 +114,7 @@ impl Pmu {
             };
             let placed = deposit(number, bits).ok_or_else(|| {
                 let most = bits.count_ones();
-                wrong(item, format!("{number:#x} does not fit `{key}`, which has {most} bits"))
+                wrong(item, format!("the value {number:#x} is too large for `{key}`, which has {most} bits"))
             })?;
             let config = config_word(attr, word);
             *config = *config & !bits | placed;
@@ -143,15 +130,13 @@ impl Pmu {
 
     fn unknown_term(&self, item: &str, key: &str) -> Error {
         let formats = fs::read_dir(self.dir.join("format")).into_iter().flatten().flatten();
-        let mut terms: Vec<String> = formats.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        terms.sort();
-        let near = names::closest(key, terms.iter().cloned().chain(self.event_names()));
-        let listed = if terms.is_empty() { "none of its own".to_owned() } else { terms.join(", ") };
-        wrong(item, format!("{} has no event or term `{key}`{near} (terms: {listed})", self.name))
+        let terms = formats.filter_map(|entry| entry.file_name().into_string().ok());
+        let near = names::closest(key, terms.chain(self.event_names()));
+        wrong(item, format!("{} has no event or term `{key}`{near}", self.name))
     }
 }
 
-/// Returns true if `name` can only be a file inside a directory.
+/// Returns true if `name` is a plain file name, which cannot lead out of a directory.
 fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.contains('/') && name != "." && name != ".."
 }

@@ -2,6 +2,9 @@
 
 use super::{Rate, Result, wrong};
 
+/// Name and value of a term.
+pub(super) type Term = (String, Option<String>);
+
 /// Terms of an event. Terms that any event can have are separate from terms that the PMU defines.
 #[derive(Debug, Default)]
 pub(super) struct Terms {
@@ -10,28 +13,8 @@ pub(super) struct Terms {
     /// Name given by `name=`.
     pub(super) name: Option<String>,
     /// Terms for the PMU, in order, with their values.
-    pub(super) config: Vec<(String, Option<String>)>,
-    /// Terms without effect in bprec.
-    pub(super) ignored: Vec<String>,
+    pub(super) config: Vec<Term>,
 }
-
-/// Terms of perf that do not change what is counted, and have no effect in bprec.
-const WITHOUT_EFFECT: [&str; 14] = [
-    "aux-output",
-    "branch_type",
-    "call-graph",
-    "driver-config",
-    "inherit",
-    "max-stack",
-    "metric-id",
-    "no-inherit",
-    "no-overwrite",
-    "nr",
-    "overwrite",
-    "percore",
-    "stack-size",
-    "time",
-];
 
 impl Terms {
     /// Parses `text`, the terms of the event `item`.
@@ -54,9 +37,6 @@ impl Terms {
                 "name" => {
                     let name = value.filter(|name| !name.is_empty());
                     terms.name = Some(name.ok_or_else(|| wrong(item, "`name=` needs a name"))?.to_owned());
-                }
-                _ if WITHOUT_EFFECT.contains(&key) => {
-                    terms.ignored.push(key.to_owned());
                 }
                 _ => terms.config.push((key.to_owned(), value.map(str::to_owned))),
             }

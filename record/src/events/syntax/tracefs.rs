@@ -5,12 +5,11 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-use bprec_format::Endian;
 use bprec_format::feature::SectionContent;
 use bprec_format::feature::tracing::{TracingData, TracingSystem};
+use bprec_format::{Endian, Glob};
 
 use super::{Tracepoint, names};
-use crate::events::glob;
 use crate::{Error, Result, sys};
 
 /// The tracing file system: the system's mount, or a private mount.
@@ -37,9 +36,9 @@ impl Tracefs {
                 Ok(Tracefs { root, _mount: Some(mount) })
             }
             Err(error) => Err(format!(
-                "tracepoints are described in tracefs, which is not mounted where we may read it, and mounting it for \
-                 ourselves failed ({error}); run as root, or as root: mount -t tracefs -o mode=755 nodev \
-                 /sys/kernel/tracing"
+                "bprec cannot read tracefs, which describes tracepoints: this user may read no mounted tracefs, and bprec \
+                 could not mount one for itself ({error}). Run bprec as root, or make tracefs readable as root: mount -t \
+                 tracefs -o mode=755 nodev /sys/kernel/tracing"
             )),
         }
     }
@@ -94,29 +93,31 @@ impl Tracefs {
         Ok(data.to_bytes(Endian::NATIVE))
     }
 
-    /// Id of a tracepoint.
-    pub(super) fn id(&self, system: &str, name: &str) -> Result<u64, String> {
-        let dir = self.root.join("events").join(system);
-        if system.is_empty() || system.contains('/') || !dir.is_dir() {
-            return Err(format!("no tracepoints of `{system}`{}", names::closest(system, self.systems().into_iter())));
+    /// Id of a tracepoint; `None` if the directory has no id, because the event cannot be opened (some of ftrace's own
+    /// events).
+    pub(super) fn id(&self, system: &str, name: &str) -> Option<u64> {
+        fs::read_to_string(self.root.join("events").join(system).join(name).join("id")).ok()?.trim().parse().ok()
+    }
+
+    /// Error text for a tracepoint that does not exist, with similar names.
+    pub(super) fn missing(&self, system: &str, name: &str) -> String {
+        let names = self.names(system);
+        if names.is_empty() {
+            let near = names::closest(system, self.systems().into_iter());
+            return format!("tracefs has no tracepoints of the system `{system}`{near}");
         }
-        let path = dir.join(name).join("id");
-        if name.is_empty() || name.contains('/') || !path.exists() {
-            let near = names::closest(name, self.names(system).into_iter());
-            return Err(format!("no tracepoint `{name}` of `{system}`{near}"));
-        }
-        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        text.trim().parse().map_err(|_| format!("{} is not a number: {text:?}", path.display()))
+        format!("the system `{system}` has no tracepoint `{name}`{}", names::closest(name, names.into_iter()))
     }
 
     /// Tracepoints whose system and name match two patterns, sorted by system and name.
     pub(super) fn matching(&self, system: &str, name: &str) -> Vec<(String, String)> {
-        let systems = self.systems().into_iter().filter(|found| glob(system, found));
+        let (system, name) = (Glob::new(system), Glob::new(name));
+        let systems = self.systems().into_iter().filter(|found| system.matches(found));
         let all = systems.flat_map(|system| {
             let names = self.names(&system);
             names.into_iter().map(move |name| (system.clone(), name))
         });
-        all.filter(|(_, found)| glob(name, found)).collect()
+        all.filter(|(_, found)| name.matches(found)).collect()
     }
 
     fn systems(&self) -> Vec<String> {

@@ -4,26 +4,23 @@ use std::fs;
 
 use bprec_format::feature::{CpuCount, CpuPlace, CpuTopology};
 use bprec_format::{Endian, Writer};
+use bprec_host::{online_cpus, present_cpus};
 
-use super::{encoded, line, number, number_list, text};
+use super::{encoded, line, number, text};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// Value that readers take as "unknown", as for CPUs that are offline.
 const UNKNOWN: u32 = u32::MAX;
 
-fn list(name: &str) -> Option<Vec<u32>> {
-    number_list(&line(format!("{CPUS}/{name}"))?).filter(|cpus| !cpus.is_empty())
-}
-
 /// One more than the highest number of a present CPU.
 fn available() -> Option<u32> {
-    list("present")?.into_iter().max()?.checked_add(1)
+    present_cpus().ok()?.last()?.checked_add(1)
 }
 
 /// The NRCPUS section.
 pub(super) fn count() -> Option<Vec<u8>> {
-    let online = u32::try_from(list("online")?.len()).ok()?;
+    let online = u32::try_from(online_cpus().ok()?.len()).ok()?;
     Some(encoded(&CpuCount { available: available()?, online }))
 }
 
@@ -44,7 +41,7 @@ pub(super) fn description() -> Option<Vec<u8>> {
 /// The CPUID section in perf's format: vendor, family, model and stepping on x86, the main id register on arm64.
 pub(super) fn id() -> Option<Vec<u8>> {
     if cfg!(target_arch = "aarch64") {
-        let cpu = list("online")?.into_iter().next()?;
+        let cpu = online_cpus().ok()?.into_iter().next()?;
         return Some(text(&line(format!("{CPUS}/cpu{cpu}/regs/identification/midr_el1"))?));
     }
     let info = fs::read_to_string("/proc/cpuinfo").ok()?;
@@ -55,7 +52,7 @@ pub(super) fn id() -> Option<Vec<u8>> {
 
 /// The CPU_TOPOLOGY section.
 pub(super) fn topology() -> Option<Vec<u8>> {
-    let (available, online) = (available()?, list("online")?);
+    let (available, online) = (available()?, online_cpus().ok()?);
     // Newer kernels have renamed both lists; the new names are tried first.
     let siblings = |names: &[&str]| -> Option<Vec<String>> {
         let mut lists = Vec::new();

@@ -13,12 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bprec_format::Endian;
-use bprec_format::feature::{Feature, PmuMappings, SectionContent, Text, TextList, TotalMemory};
-
-use bprec_host::parse_cpu_list as number_list;
+use bprec_format::feature::{Feature, SectionContent, Text, TextList};
 
 /// The sections that can be filled in completely, as pairs of bit and payload in ascending order: HOSTNAME …
-/// PMU_MAPPINGS. CMDLINE comes from `argv`.
+/// CPU_TOPOLOGY. CMDLINE comes from `argv`.
 pub(crate) fn features(argv: &[OsString]) -> Vec<(u8, Vec<u8>)> {
     let sections = [
         (Feature::HOSTNAME, sysctl("hostname")),
@@ -28,10 +26,8 @@ pub(crate) fn features(argv: &[OsString]) -> Vec<(u8, Vec<u8>)> {
         (Feature::NRCPUS, cpu::count()),
         (Feature::CPUDESC, cpu::description()),
         (Feature::CPUID, cpu::id()),
-        (Feature::TOTAL_MEM, total_memory()),
         (Feature::CMDLINE, command_line(argv)),
         (Feature::CPU_TOPOLOGY, cpu::topology()),
-        (Feature::PMU_MAPPINGS, pmu_mappings()),
     ];
     sections.into_iter().filter_map(|(feature, payload)| Some((feature.0, payload?))).collect()
 }
@@ -47,23 +43,6 @@ fn text(text: &str) -> Vec<u8> {
 /// Section payload with the line of a file under /proc/sys/kernel.
 fn sysctl(name: &str) -> Option<Vec<u8>> {
     line(Path::new("/proc/sys/kernel").join(name)).map(|line| text(&line))
-}
-
-/// The TOTAL_MEM section.
-fn total_memory() -> Option<Vec<u8>> {
-    let info = fs::read_to_string("/proc/meminfo").ok()?;
-    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    Some(encoded(&TotalMemory { kib: total.split_ascii_whitespace().next()?.parse().ok()? }))
-}
-
-/// The PMU_MAPPINGS section.
-fn pmu_mappings() -> Option<Vec<u8>> {
-    let pmus = fs::read_dir("/sys/bus/event_source/devices").ok()?.flatten();
-    let typed = |pmu: fs::DirEntry| Some((number(pmu.path().join("type"))?, pmu.file_name()));
-    let mut found: Vec<(u32, OsString)> = pmus.filter_map(typed).collect();
-    found.sort_by(|a, b| a.1.cmp(&b.1));
-    let mappings = found.iter().map(|(kind, name)| (*kind, name.as_bytes())).collect();
-    (!found.is_empty()).then(|| encoded(&PmuMappings(mappings)))
 }
 
 /// The CMDLINE section: path of the program, and its arguments.

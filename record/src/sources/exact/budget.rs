@@ -1,31 +1,42 @@
-//! Part of each program's runs that is measured, so that measuring stays within a part of the machine.
+//! Chooses the part of each program's runs to measure, so that measuring stays within a budget.
 
 /// Costs of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Costs {
-    /// One that is measured, ns.
+    /// Cost of a measured run, ns.
     pub(super) measured_ns: f64,
-    /// One that is skipped, ns.
+    /// Cost of a skipped run, ns.
     pub(super) skipped_ns: f64,
+}
+
+impl Costs {
+    /// Reason why a frequent program is not counted. It does not include the rate, so that reports can group programs with the same reason.
+    pub(super) fn too_often(self) -> String {
+        format!(
+            "it runs too often: counting makes even a run that is not measured {:.0} ns longer, and all runs together would \
+             exceed --budget",
+            self.skipped_ns
+        )
+    }
 }
 
 /// Decision about a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// One in so many runs is measured.
+    /// One run in this number of runs is measured.
     Every(u64),
-    /// Seeing its runs go by would cost too much already.
+    /// No run is measured: even skipping the program's runs would cost too much.
     TooOften,
 }
 
-/// Divides `budget_ns` of each second among targets with so many runs per second. Targets that need less than an equal
-/// part leave the rest to the others; those for which not even skipping fits are left out, the most frequent first.
+/// Divides `budget_ns` of each second among targets with these rates of runs. Targets that need less than an equal
+/// part leave the rest to the others. While skipping alone exceeds half of the budget, the most frequent target gets `TooOften`.
 pub(super) fn divide(runs_per_second: &[f64], costs: Costs, budget_ns: f64) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::Every(1); runs_per_second.len()];
     let mut order: Vec<usize> = (0..runs_per_second.len()).collect();
     order.sort_by(|a, b| runs_per_second[*a].total_cmp(&runs_per_second[*b]));
     let skipping = |order: &[usize]| order.iter().map(|index| runs_per_second[*index] * costs.skipped_ns).sum::<f64>();
-    // Half of it for skipping: what is only skipped is worth little.
+    // At most half of the budget goes to skipping, because skipped runs are only counted, not measured.
     while let Some(most) = order.last().copied().filter(|_| skipping(&order) > budget_ns / 2.0) {
         verdicts[most] = Verdict::TooOften;
         order.pop();
@@ -64,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_sum_stays_within_the_budget_and_rare_programs_are_spared() {
-        // 10 ms of each second: 0.5 % of two CPUs.
+        // The budget is 10 ms of each second: 0.5 % of two CPUs.
         let rates = [100.0, 20_000.0, 100_000.0, 3.0];
         let verdicts = divide(&rates, COSTS, 1e7);
         assert_eq!((verdicts[0], verdicts[3]), (Verdict::Every(1), Verdict::Every(1)));

@@ -1,4 +1,4 @@
-//! The kernel's run statistics beside exact counters: what they take, and how often programs run.
+//! Calibrated overhead of exact counters with and without run statistics, and the rates of programs' runs by run statistics.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -9,8 +9,8 @@ use bprec_format::bprec::state::Calibration;
 use super::budget::Costs;
 use crate::sources::inventory::Programs;
 
-/// Overhead of counting, without run statistics and with them. Statistics read two clocks for each run of any program,
-/// the two of a probe included.
+/// Overhead of counting, with and without run statistics. With statistics on, the kernel reads the clock twice for each run of any program,
+/// including the two programs of a probe.
 #[derive(Debug, Default)]
 pub(super) struct Calibrations {
     without: Option<ProbeCost>,
@@ -18,10 +18,10 @@ pub(super) struct Calibrations {
 }
 
 impl Calibrations {
-    /// Finds out what counting adds, with statistics as they are.
+    /// Measures the overhead of counting with the current setting of run statistics.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// Fails if the measurement fails.
     pub(super) fn add(&mut self, profiler: &Profiler) -> bprec_bpf::Result<()> {
         let gauged = profiler.calibrate()?;
         let place = if gauged.with_stats { &mut self.with } else { &mut self.without };
@@ -29,7 +29,7 @@ impl Calibrations {
         Ok(())
     }
 
-    /// True if it was found out, with statistics or without them.
+    /// Returns true if the overhead was measured with this setting of run statistics.
     pub(super) fn has(&self, with_stats: bool) -> bool {
         self.of(with_stats).is_some()
     }
@@ -39,7 +39,8 @@ impl Calibrations {
         gauged.as_ref().filter(|gauged| gauged.runs > 0)
     }
 
-    /// Cost of counting. If it was measured only with the other setting of run statistics, that value.
+    /// Returns the cost of counting. If the cost was measured only with the other setting of run statistics, returns the cost with
+    /// that setting.
     pub(super) fn costs(&self, with_stats: bool) -> Option<Costs> {
         let gauged = self.of(with_stats).or(self.of(!with_stats))?;
         let per_run = |total_ns: u64| total_ns as f64 / gauged.runs as f64;
@@ -62,7 +63,7 @@ impl Calibrations {
 pub(super) struct Rates {
     seen: HashMap<u32, u64>,
     seen_at: Instant,
-    /// Counts of all programs, at the last look.
+    /// Runs per second of all programs, at the last reading.
     pub(super) all: f64,
 }
 
@@ -71,7 +72,7 @@ impl Rates {
         Rates { seen: programs.run_counts(), seen_at: Instant::now(), all: 0.0 }
     }
 
-    /// Runs per second of each program since the last look.
+    /// Returns the runs per second of each program since the last reading.
     pub(super) fn look(&mut self, programs: &Programs) -> HashMap<u32, f64> {
         let (now, runs) = (Instant::now(), programs.run_counts());
         let elapsed_s = now.duration_since(self.seen_at).as_secs_f64().max(1e-3);

@@ -1,8 +1,8 @@
-//! Exact counters: a pair of programs of our own around each program that may be traced.
+//! Exact counters: a pair of the recorder's programs around each program that the kernel allows to trace.
 //!
-//! The programs that are there are attached to before sampling starts, several at a time; those that come later by a
-//! thread of their own, so that the rings are emptied meanwhile. What is refused is said once, with its reason, and is
-//! nothing to the others.
+//! Existing programs get their pair before sampling starts, several at a time. Programs that are loaded later get it from a
+//! separate thread, so that the control thread keeps reading the rings. If one program is refused, the reason is reported once,
+//! and the other programs are still counted.
 
 mod budget;
 mod calibration;
@@ -17,72 +17,72 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{EVENTS_MAX, Profiler, Refusals};
-use bprec_format::bprec::state::{CounterEvents, CounterTier, ProgramCounters, State};
+use bprec_format::bprec::state::{CounterEvents, CounterTier, State};
 
 use super::inventory::{Known, Programs};
 use super::statistics::Statistics;
 use super::{Context, Event, Source, Tick};
-use crate::events::machine;
-use crate::events::syntax::groups::{OpenCounters, Wanted};
+use crate::events::{OpenCounters, Wanted, machine};
 use crate::options::Exact;
 use crate::{Level, Result, sys};
 
 use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
 use reading::sources;
-pub(crate) use target::Pattern;
-use target::{Candidate, ExactTarget, TARGETS_MAX, refuse_beyond};
+pub(crate) use target::WantedFunctions;
+use target::{Candidate, ExactTarget, TARGETS_MAX, refuse_beyond, snapshot_of};
 
-/// Events that are read together, so that what they count is of the same time.
+/// Default events: one group, so that both are counted over the same time.
 const DEFAULT_EVENTS: &str = "{cycles,instructions}";
-/// Threads that attach and detach: most of the time they wait for the kernel.
+/// Threads that attach and detach. Most of the time they wait for the kernel, so there can be more threads than CPUs.
 const THREADS: usize = 4;
-/// Time between two looks at how often programs run, and the first one, before which every run is measured.
+/// Time between two adjustments of the measured part of runs to the rates of runs, and time until the first adjustment.
+/// Until then, the part is that at attaching: usually every run.
 const ADAPT_EVERY: Duration = Duration::from_millis(100);
 const ADAPT_FIRST: Duration = Duration::from_millis(20);
-/// Time between two looks whether run statistics are on: others may switch them, too.
+/// Time between two checks if run statistics are on, because other tools can switch them too.
 const LOOK_AT_STATS_EVERY: Duration = Duration::from_secs(1);
-/// For so long it must have been too much before something is given up for good: a short look may have met a burst.
+/// Time for which a program must run too often before it is detached for good: a short burst must not detach it.
 const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
-/// Twice this long is looked, before anything is attached, how often programs run.
+/// Duration of each of the two measurements of run rates before anything is attached.
 const LOOK_FIRST: Duration = Duration::from_millis(15);
-/// One in so many runs of a program is measured that runs too often for the budget, until that is sure.
+/// Number of runs per measured run of a program that runs too often, until it is detached.
 const HARDLY_ANY: u64 = 1 << 20;
-/// Largest age of the list of extensions when a program comes.
+/// Age of `refusals` above which they are read again when a program is loaded.
 const REFUSALS_AGE: Duration = Duration::from_secs(1);
 
-/// Exact counters, counting.
+/// Active exact counters.
 #[derive(Debug)]
 struct ActiveCounters {
     shared: Arc<SharedProfiler>,
-    pattern: Pattern,
+    wanted: WantedFunctions,
     refusals: Refusals,
-    /// When they were looked at.
+    /// Time at which `refusals` was read.
     refused_at: Instant,
     targets: Vec<ExactTarget>,
     calibrations: Calibrations,
     /// Current cost of a run of a counted program.
     costs: Option<Costs>,
-    /// Run statistics are on, ours or anyone's; the last calibration is of that.
+    /// True if run statistics are on, by this recorder or by others; `costs` is for this setting.
     with_stats: bool,
-    /// They are on in windows.
+    /// True if run statistics are on only in short windows, not throughout.
     in_windows: bool,
     next_look_at_stats: Instant,
-    /// Events that are counted, as they were last told.
+    /// Counted events, as last written to the recording.
     described: CounterEvents,
-    /// Counts of each CPU, too.
+    /// True if the counts of each CPU are recorded too.
     per_cpu: bool,
-    /// Time that counting may take of a second, ns; `None` without a limit.
+    /// CPU time that counting may take per second, ns; `None` without a limit.
     budget_ns: Option<f64>,
-    /// Run statistics are paid of it as well.
+    /// True if the cost of run statistics counts against the same budget.
     is_budget_shared: bool,
     next_adapt: Instant,
-    /// Requests to attach, and their results. The thread ends with the first channel.
+    /// Channels of requests to attach, and of results. The thread ends when the channel of requests is closed.
     to_attach: Sender<Candidate>,
     attached: Receiver<ExactTarget>,
-    /// Candidates that the thread has not answered for.
+    /// Number of requests without a result yet.
     underway: usize,
-    /// It is said that more match than are counted.
+    /// True if the message was sent that more functions match than can be counted.
     is_full: bool,
     notify: fn(Level, &str),
 }
@@ -91,7 +91,7 @@ struct ActiveCounters {
 #[derive(Debug)]
 struct SharedProfiler {
     profiler: Profiler,
-    /// The events count as long as these are open.
+    /// Descriptors that keep the events counting.
     _events: Vec<(usize, u32, OwnedFd)>,
 }
 
@@ -103,16 +103,16 @@ struct Prepared {
     described: CounterEvents,
 }
 
-/// Opens the events that are counted. Before those that sample: each time something changes the kernel gives out counters of the
-/// hardware in the order in which events were opened, and what they count is read in another way on another counter, which would
-/// take longer than was found out.
+/// Opens the counted events. This must happen before the sampling events are opened: at each change, the kernel assigns hardware
+/// counters in the order in which events were opened. An event that moves to another counter is read in another way, which can
+/// take longer than the calibrated time.
 ///
 /// # Errors
-/// When events cannot be understood, or this kernel is too old.
+/// Fails if an event is invalid, or if this kernel is too old.
 pub(crate) fn open_events(asked: &Exact, notify: fn(Level, &str), online: &[u32]) -> Result<OpenCounters> {
     let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
     if wanted.count() > EVENTS_MAX {
-        let problem = format!("{} events requested; at most {EVENTS_MAX} can be counted", wanted.count());
+        let problem = format!("exact counters count at most {EVENTS_MAX} events, but {} are requested", wanted.count());
         return Err(crate::Error::Event { event: asked.events.join(","), problem });
     }
     if let Some(reason) = Profiler::unsafe_here() {
@@ -130,7 +130,7 @@ pub(crate) fn open_events(asked: &Exact, notify: fn(Level, &str), online: &[u32]
 #[derive(Debug)]
 pub(crate) struct ExactCounters {
     asked: Exact,
-    /// Level of the message that they cannot be had; `None` if the caller says it.
+    /// Level of the message that exact counters are unavailable; `None` if the caller reports it.
     unavailable: Option<Level>,
     stage: CountersStage,
 }
@@ -144,9 +144,9 @@ enum CountersStage {
 }
 
 impl ExactCounters {
-    /// Loads what counts; `counting` are the events, as [`open_events`] has opened them. The programs that are there have to be listed
-    /// before, as what is loaded to count is none of what is counted, and run statistics switched on later: it is found out what counting
-    /// takes without them. That there is no counting on this machine is said at level `unavailable`.
+    /// Loads the counting programs; `counting` holds the events that [`open_events`] opened. The caller lists the existing programs before,
+    /// so that counting programs are not counted, and switches run statistics on later, because the overhead is calibrated without
+    /// them. If this machine does not allow exact counters, a message at level `unavailable` says so.
     pub(crate) fn load(
         asked: Exact,
         counting: Result<OpenCounters>,
@@ -157,7 +157,7 @@ impl ExactCounters {
         ExactCounters { asked, unavailable, stage: CountersStage::Prepared(Box::new(prepared)) }
     }
 
-    /// Attaches. Run statistics are on, if they are asked for.
+    /// Attaches to the programs. Run statistics are already on if they are requested.
     fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
         let CountersStage::Prepared(prepared) = std::mem::replace(&mut self.stage, CountersStage::Off) else {
             return Ok(());
@@ -179,7 +179,7 @@ impl ExactCounters {
                 context.programs.set_own_references(exact.references());
                 self.stage = CountersStage::Counting(Box::new(exact));
             }
-            // The request itself is wrong; the machine has no part in it.
+            // The request itself is invalid, so a recording without exact counters is no remedy.
             Err(error @ crate::Error::Event { .. }) => return Err(error),
             Err(error) => {
                 let instead = if context.statistics.are_used() { "run statistics" } else { "nothing" };
@@ -215,7 +215,7 @@ impl Source for ExactCounters {
                     context.programs.known().filter(|known| known.id() == *id).for_each(|known| exact.join(known));
                 }
                 Event::Released(id) => exact.released(*id),
-                Event::CpuOnline(_) | Event::CpuOffline(_) => (),
+                _ => (),
             }
         }
         context.out.states(exact.take_and_adapt(context.statistics))?;
@@ -240,11 +240,11 @@ impl Source for ExactCounters {
 }
 
 impl Prepared {
-    /// Loads what counts, and finds out what it costs. Run statistics are to be switched on after this, so that it is known what they
-    /// take.
+    /// Loads the counting programs and calibrates their overhead. Run statistics must still be off, so that the overhead without them
+    /// is known.
     ///
     /// # Errors
-    /// When this machine does not allow it.
+    /// Fails if this machine does not allow exact counters.
     fn new(asked: &Exact, notify: fn(Level, &str), counting: OpenCounters) -> Result<Prepared> {
         let failed = |error: bprec_bpf::Error| crate::Error::Other(error.to_string());
         let OpenCounters { events, absent, open, partial } = counting;
@@ -254,7 +254,10 @@ impl Prepared {
         }
         let mut calibrations = Calibrations::default();
         if let Err(error) = calibrations.add(&profiler) {
-            notify(Level::Warning, &format!("the counting overhead is unknown: {error}"));
+            notify(
+                Level::Warning,
+                &format!("the counting overhead is unknown, so bprec does not subtract it from run times: {error}"),
+            );
         }
         let described = CounterEvents {
             tier: CounterTier::EXACT,
@@ -270,11 +273,11 @@ impl Prepared {
 }
 
 impl ActiveCounters {
-    /// Attaches to the programs that are asked for. What is counted, and how, is the first of the states. Run statistics go when they
-    /// would take more than they may beside it.
+    /// Attaches to the requested programs, and appends the state that describes the counted events. Run statistics
+    /// change to windows if they would exceed the budget.
     ///
     /// # Errors
-    /// When links cannot be listed; nothing has been attached then.
+    /// Fails if links cannot be listed; nothing is attached then.
     fn start(
         prepared: Prepared,
         asked: &Exact,
@@ -287,7 +290,13 @@ impl ActiveCounters {
         if statistics.are_used()
             && let Err(error) = calibrations.add(&shared.profiler)
         {
-            notify(Level::Warning, &format!("the counting overhead with run statistics is unknown: {error}"));
+            notify(
+                Level::Warning,
+                &format!(
+                    "the counting overhead while run statistics are on is unknown, so bprec does not subtract it from run \
+                     times: {error}"
+                ),
+            );
         }
         let refusals = Refusals::look().map_err(|error| crate::Error::Other(error.to_string()))?;
         let (to_attach, candidates) = mpsc::channel::<Candidate>();
@@ -304,7 +313,7 @@ impl ActiveCounters {
         let now = Instant::now();
         let mut exact = ActiveCounters {
             shared,
-            pattern: Pattern::new(asked.pattern.as_deref()),
+            wanted: WantedFunctions::new(&asked.functions),
             refusals,
             refused_at: now,
             targets: Vec::new(),
@@ -331,11 +340,7 @@ impl ActiveCounters {
         exact.targets = attach_all(candidates, &exact.shared.profiler);
         exact.next_adapt = Instant::now() + ADAPT_FIRST;
         if exact.targets.is_empty() {
-            let text = match &asked.pattern {
-                Some(pattern) => format!("no program matches {pattern} yet"),
-                None => "there is no program to count yet".to_owned(),
-            };
-            notify(Level::Notice, &text);
+            notify(Level::Notice, &exact.wanted.nothing_yet());
         }
         for target in exact.targets.iter().filter(|target| !target.reason.is_empty()) {
             notify(Level::Detail, &format!("{} is not counted: {}", target.shown(), target.reason));
@@ -345,7 +350,7 @@ impl ActiveCounters {
         Ok(exact)
     }
 
-    /// Events that are counted, and the current overhead of counting.
+    /// Describes the counted events and the current overhead of counting.
     fn describe(&mut self) -> State {
         self.described.time_ns = sys::monotonic_ns();
         self.described.calibration = self.calibrations.calibration(self.with_stats);
@@ -355,27 +360,28 @@ impl ActiveCounters {
         State::CounterEvents(self.described.clone())
     }
 
-    /// True if run statistics are on, and so what counting costs and adds. True when that has changed.
+    /// Checks if run statistics are on, and sets the costs for this setting. Returns true if the setting has changed.
     fn look_at_stats(&mut self, statistics: &Statistics) -> bool {
         let before = self.with_stats;
         // Statistics in windows are on for too short a time to change the cost of counting.
         self.in_windows = statistics.are_in_windows();
         self.with_stats = !self.in_windows && self.shared.profiler.stats_are_on().unwrap_or(before);
         if !self.calibrations.has(self.with_stats) {
-            // Unknown overhead is not taken off, and the report says so.
+            // If this fails, the overhead stays unknown: it is not subtracted, and the report says so.
             drop(self.calibrations.add(&self.shared.profiler));
         }
         self.costs = self.calibrations.costs(self.with_stats);
         self.with_stats != before
     }
 
-    /// Looks how often programs run before each of their runs is met by us, and settles what is to become of them, and of run statistics.
+    /// Measures how often programs run, before anything is attached. Uses these rates to choose the part of each
+    /// program's runs to measure, and to change run statistics to windows if they would exceed the budget.
     fn look_first(&mut self, candidates: &mut [Candidate], programs: &Programs, statistics: &mut Statistics) {
         if self.budget_ns.is_none() || self.costs.is_none() || !statistics.are_used() {
             return;
         }
         let mut rates = Rates::begin(programs);
-        // A short look may have met a burst.
+        // The measurement is done twice, because a single short one can meet a burst.
         let looks = [(); 2].map(|()| {
             thread::sleep(LOOK_FIRST);
             (rates.look(programs), rates.all)
@@ -393,51 +399,53 @@ impl ActiveCounters {
         for ((candidate, _), verdicts) in chosen.iter_mut().zip(verdicts) {
             match verdicts {
                 (Verdict::Every(every), _) => candidate.set_every(every),
-                // Rates are unknown for other functions than the entry.
-                (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => candidate.refuse(too_often(costs)),
+                // Run statistics count whole programs, so only the rate of the entry function is known. Other functions
+                // are not refused for their rate.
+                (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => candidate.refuse(costs.too_often()),
                 (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
             }
         }
     }
 
-    /// Rest of the budget for counting, ns of each second.
+    /// Rest of the budget for counting, ns of each second; `None` without a limit.
     fn left_ns(&self, statistics: &Statistics) -> Option<f64> {
         let statistics_ns = if self.is_budget_shared { statistics.taken_ns() } else { 0.0 };
         self.budget_ns.map(|budget_ns| (budget_ns - statistics_ns).max(0.0))
     }
 
-    /// Remark on all of it.
+    /// Note for the recording: programs whose counts include the programs that they tail-call. Empty if there are none.
     fn note(&self) -> String {
         let callers: Vec<String> =
             self.targets.iter().filter(|it| it.tail_calls && it.reason.is_empty()).map(ExactTarget::shown).collect();
         if callers.is_empty() {
             return String::new();
         }
-        format!("counts include the programs reached by tail calls from: {}", callers.join(", "))
+        format!("the counts of these programs include the programs that they tail-call: {}", callers.join(", "))
     }
 
-    /// The functions of a program that are asked for; each is a target, attached or refused.
+    /// Returns the requested functions of a program. Each becomes a target, attached or refused.
     fn candidates(&self, known: Known<'_>) -> Vec<Candidate> {
         let refusal = self.refusals.reason(known.snapshot);
-        self.pattern.choose(known, refusal.as_deref())
+        self.wanted.choose(known, refusal.as_deref())
     }
 
-    /// Refuses the candidates for which there is no room beside as many targets as there are, and says so once.
+    /// Refuses the candidates beyond the limit of targets, `there` of which are in use, and reports this once.
     fn keep_to_limit(&mut self, there: usize, candidates: &mut [Candidate]) {
         let refused = refuse_beyond(TARGETS_MAX.saturating_sub(there), candidates);
         if refused > 0 && !std::mem::replace(&mut self.is_full, true) {
             let text = format!(
-                "exact counters: of the functions of programs that match, {TARGETS_MAX} are counted, and {refused} or more are not: name fewer"
+                "exact counters count {TARGETS_MAX} of the matching functions; {refused} or more matching functions are not \
+                 counted. Give a narrower name with --counters exact=NAME"
             );
             (self.notify)(Level::Warning, &text);
         }
     }
 
-    /// Programs that have come meanwhile are attached to, by and by.
+    /// Requests to attach to a program that was loaded during the recording.
     fn join(&mut self, known: Known<'_>) {
         if self.refused_at.elapsed() > REFUSALS_AGE {
             self.refused_at = Instant::now();
-            // Earlier knowledge stands if links cannot be listed any more.
+            // If links cannot be listed now, the previous list is used.
             drop(self.refusals.refresh());
         }
         let mut candidates = self.candidates(known);
@@ -450,7 +458,7 @@ impl ActiveCounters {
         }
     }
 
-    /// Everyone else has let go of a program: its counts are final. References of ours on it are given back.
+    /// Detaches from a program that all other users have released. Its counts are final; detaching releases the recorder's references to it.
     fn released(&mut self, id: u32) {
         for target in self.targets.iter_mut().filter(|target| target.id == id) {
             target.end("");
@@ -467,15 +475,15 @@ impl ActiveCounters {
         references
     }
 
-    /// Takes in what the thread has attached to, and keeps within the budget. Returns the counts of those that are new, and the last ones
-    /// of those that are no longer counted.
+    /// Takes the results of the attaching thread and adjusts to the budget. Returns the counts of new targets, and the last counts of targets
+    /// that are no longer counted.
     fn take_and_adapt(&mut self, statistics: &Statistics) -> Vec<State> {
         let new: Vec<ExactTarget> = self.attached.try_iter().collect();
         self.underway -= new.len();
         let mut states = snapshot_of(new.iter().filter(|target| target.is_attached()), self.per_cpu);
         let now = Instant::now();
         if !new.is_empty() {
-            // All runs of these are measured until then.
+            // All runs of new targets are measured until the next adjustment.
             self.next_adapt = self.next_adapt.min(now + ADAPT_FIRST);
         }
         self.targets.extend(new);
@@ -490,13 +498,14 @@ impl ActiveCounters {
                 states.push(self.describe());
             }
         }
-        // At once, as what was counted is of the time up to here.
+        // The last counts are written at once, because they end at this time.
         states.extend(snapshot_of(self.targets.iter().filter(|target| target.is_news()), self.per_cpu));
         self.all_told();
         states
     }
 
-    /// When [`ActiveCounters::take_and_adapt`] should be called next, if before the next round.
+    /// Time at which [`ActiveCounters::take_and_adapt`] is due; `None` if no attached target or no budget needs it
+    /// before the next reading.
     fn adapt_at(&self) -> Option<Instant> {
         let has_cost = self.targets.iter().any(ExactTarget::is_attached);
         self.budget_ns.and(self.costs).filter(|_| has_cost).map(|_| self.next_adapt)
@@ -511,13 +520,13 @@ impl ActiveCounters {
             match verdict {
                 Verdict::Every(every) => target.set_every(every, now),
                 Verdict::TooOften if target.is_too_often(HARDLY_ANY, now) < TOO_MUCH_FOR => (),
-                Verdict::TooOften => target.end(&too_often(costs)),
+                Verdict::TooOften => target.end(&costs.too_often()),
             }
         }
     }
 
-    /// Counts as of now of all that are counted, and of those of which it has not been said why they are not, or no
-    /// longer.
+    /// Returns the current counts of all attached targets. Also returns each target that is not or no longer attached, with the reason, unless it was
+    /// reported before.
     fn snapshot(&mut self) -> Vec<State> {
         let targets = self.targets.iter().filter(|target| target.is_attached() || target.is_news());
         let states = snapshot_of(targets, self.per_cpu);
@@ -530,9 +539,9 @@ impl ActiveCounters {
         self.targets.retain(|target| !(target.told && target.is_released));
     }
 
-    /// Detaches everything; the last counts.
+    /// Detaches from all programs and returns the last counts.
     fn finish(mut self) -> Vec<State> {
-        // Requests that wait for the thread are attached and dropped at once: waiting is the shortest way to know.
+        // The thread still attaches to all requested programs; their results must be received so that all are detached.
         for _ in 0..self.underway {
             match self.attached.recv() {
                 Ok(target) => self.targets.push(target),
@@ -550,13 +559,7 @@ impl ActiveCounters {
     }
 }
 
-fn snapshot_of<'a>(targets: impl Iterator<Item = &'a ExactTarget>, per_cpu: bool) -> Vec<State> {
-    let time_ns = sys::monotonic_ns();
-    let counters = targets.flat_map(|target| target.counters(per_cpu)).collect();
-    ProgramCounters::parts(time_ns, counters).into_iter().map(State::ProgramCounters).collect()
-}
-
-/// Attaches to many at a time, in the order given.
+/// Attaches in several threads; returns the targets in the given order.
 fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<ExactTarget> {
     let part = candidates.len().div_ceil(THREADS).max(1);
     let mut parts: Vec<Vec<Candidate>> = Vec::new();
@@ -577,24 +580,17 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<ExactTarge
     attached.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
 }
 
-/// Why nothing can be put around programs.
+/// Explains why the kernel refuses to attach to programs.
 pub(crate) fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
     crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
         (true, true) => {
-            "the kernel refuses fentry and fexit: EPERM despite sufficient privileges (lockdown, a security module or a container?)"
+            "the kernel refuses fentry and fexit (EPERM), although bprec has sufficient privileges (lockdown, a security \
+             module or a container?)"
                 .to_owned()
         }
         (true, false) => {
-            "fentry and fexit: EPERM; needs CAP_BPF and CAP_PERFMON (run as root)".to_owned()
+            "the kernel refuses fentry and fexit (EPERM): bprec needs CAP_BPF and CAP_PERFMON (run as root)".to_owned()
         }
         (false, _) => error.to_string(),
     })
-}
-
-/// Why a program is not counted that runs often. Without its rate, so that it is said once of many.
-fn too_often(costs: Costs) -> String {
-    format!(
-        "it runs too often: even skipping a run takes {:.0} ns, and all runs together exceed the --budget",
-        costs.skipped_ns
-    )
 }

@@ -1,65 +1,66 @@
-//! One function of a program: chosen, attached to or refused, and counted.
+//! Target of exact counters: a function of a program, attached or refused.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{HISTOGRAM_SUB_BITS, Probe, ProbeCounts, Profiler, makes_tail_calls};
-use bprec_format::bprec::state::{Histogram, Reading, RunCounts, TargetCounters};
+use bprec_format::bpf::{FunctionFilter, ProgFilter};
+use bprec_format::bprec::state::{Histogram, ProgramCounters, Reading, RunCounts, State, TargetCounters};
 
-use crate::events::glob;
+use crate::options::listed;
 use crate::sources::inventory::{Function, Known};
 use crate::sys;
 
-/// Time for which a gate holds before it may open further.
+/// Time after a change of the measured part of runs before this part may increase.
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
-/// Targets that are counted at once: each takes two programs and, on each CPU, a table of 5 kB.
+/// Limit on targets counted at the same time. Each needs two programs and, on each CPU, a table of 5 kB.
 pub(super) const TARGETS_MAX: usize = 1000;
 
-/// Functions of programs that are asked for.
+/// The requested functions of programs.
 #[derive(Debug)]
-pub(crate) struct Pattern {
-    /// Patterns of programs, by full name or id; and of their functions, without which the entry is meant.
-    parts: Vec<(String, Option<String>)>,
+pub(crate) struct WantedFunctions {
+    /// Filters; one without a function selects the entry function. Empty selects the entry function of every program.
+    filters: Vec<FunctionFilter>,
 }
 
-/// A function that is asked for.
+/// Requested function, not attached yet.
 #[derive(Debug)]
 pub(super) struct Candidate {
     target: ExactTarget,
-    /// The program and the type of the function; `None` when it was refused already.
+    /// Descriptor of the program, and BTF id of the function's type; `None` if the candidate is refused.
     place: Option<(OwnedFd, u32)>,
-    /// One in so many runs is measured at first.
+    /// Number of runs per measured run at first.
     every: u64,
 }
 
-/// A function that is counted, or was, or could not be.
+/// Function that is counted, was counted, or was refused.
 #[derive(Debug, Default)]
 pub(super) struct ExactTarget {
     pub(super) id: u32,
     load_time_ns: u64,
     function: u32,
     program_name: String,
-    /// Empty for the entry.
+    /// Name of the function; empty for the entry function.
     name: Vec<u8>,
     since_ns: u64,
-    /// Why it is not counted, or no longer.
+    /// Reason why the function is not counted or no longer counted.
     pub(super) reason: String,
-    /// It may leave by a tail call.
+    /// True if the program contains tail calls.
     pub(super) tail_calls: bool,
     pair: Option<Probe>,
-    /// The last counts, once it is detached.
+    /// Last counts, after detaching.
     last: Option<TargetCounts>,
-    /// Everyone else has let go of its program.
+    /// True if all other users have released the program.
     pub(super) is_released: bool,
-    /// True once a snapshot says that it is not counted, or no longer.
+    /// True if a snapshot has reported that the function is not or no longer counted.
     pub(super) told: bool,
-    /// Runs at the last look, and when that was.
+    /// Number of runs and time at the last call of `rate`.
     seen_runs: u64,
     seen_at: Option<Instant>,
-    /// From when on its runs were too many for the budget at every look.
+    /// Time since which the runs were too many for the budget at every check.
     too_often: Option<Instant>,
-    /// When the share of its runs that is measured was last changed.
+    /// Time of the last change of the measured part of runs.
     paced_at: Option<Instant>,
 }
 
@@ -67,41 +68,53 @@ pub(super) struct ExactTarget {
 #[derive(Debug, Clone)]
 struct TargetCounts {
     all: RunCounts,
-    /// By number of the CPU.
+    /// Counts by CPU number.
     cpus: Vec<RunCounts>,
 }
 
-impl Pattern {
-    /// `PROGRAM[:FUNCTION]`, several with commas; none is the entry of every program.
-    pub(crate) fn new(text: Option<&str>) -> Pattern {
-        let part = |part: &str| match part.split_once(':') {
-            Some((program, function)) => (program.to_owned(), Some(function.to_owned())),
-            None => (part.to_owned(), None),
-        };
-        Pattern { parts: text.unwrap_or("*").split(',').map(str::trim).filter(|it| !it.is_empty()).map(part).collect() }
+impl WantedFunctions {
+    pub(crate) fn new(filters: &[FunctionFilter]) -> WantedFunctions {
+        WantedFunctions { filters: filters.to_vec() }
     }
 
-    /// True if a program is asked for, or some function of it.
+    /// Returns true if a program or one of its functions can match.
     pub(crate) fn matches(&self, known: Known<'_>) -> bool {
-        let name = known.name();
-        self.parts.iter().any(|(program, _)| is_program(program, &name, known.id()))
+        self.filters.is_empty() || self.filters.iter().any(|filter| is_of(filter, known))
     }
 
-    /// The functions of a program that are asked for; with a refusal they are to stay alone for that reason.
+    /// Message for the user while no loaded program matches.
+    pub(crate) fn nothing_yet(&self) -> String {
+        match self.filters.is_empty() {
+            true => "no BPF program is loaded yet".to_owned(),
+            false => format!("no loaded program matches {} yet", listed(&self.filters)),
+        }
+    }
+
+    /// Returns true if all programs are requested by id.
+    pub(crate) fn has_only_ids(&self) -> bool {
+        !self.filters.is_empty() && self.filters.iter().all(|filter| matches!(filter.program, ProgFilter::Id(_)))
+    }
+
+    /// Requested ids of programs.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.filters.iter().filter_map(|filter| match filter.program {
+            ProgFilter::Id(id) => Some(id),
+            _ => None,
+        })
+    }
+
+    /// Returns the requested functions of a program. With a `refusal`, all functions are refused for that reason.
     pub(super) fn choose(&self, known: Known<'_>, refusal: Option<&str>) -> Vec<Candidate> {
         let info = known.snapshot.info.view();
         let id = info.id().unwrap_or(0);
         let names = known.functions();
         let program_name = known.name();
-        let is_program = |pattern: &str| is_program(pattern, &program_name, id);
+        let filters: Vec<_> = self.filters.iter().filter(|filter| is_of(filter, known)).collect();
         let wanted = |index: u32, name: &str| {
-            self.parts.iter().any(|(program, function)| {
-                is_program(program)
-                    && match function {
-                        None => index == 0,
-                        Some(pattern) => glob(pattern, name),
-                    }
-            })
+            let is_named = |filter: &&FunctionFilter| {
+                filter.function.as_ref().map_or(index == 0, |function| function.matches(name))
+            };
+            self.filters.is_empty() && index == 0 || filters.iter().any(is_named)
         };
         let target = |index: u32, name: &str, reason: &str| ExactTarget {
             id,
@@ -115,8 +128,9 @@ impl Pattern {
             ..ExactTarget::default()
         };
         if names.is_empty() {
-            // Without functions it is not traced either way; it is said if it was asked for.
-            let reason = refusal.unwrap_or("the kernel does not tell its functions");
+            // A program without listed functions cannot be traced. If it was requested, it becomes a refused candidate,
+            // so that the reason is reported.
+            let reason = refusal.unwrap_or("the kernel does not list its functions");
             return if wanted(0, &program_name) {
                 vec![Candidate { target: target(0, "", reason), place: None, every: 1 }]
             } else {
@@ -138,20 +152,20 @@ impl Pattern {
     }
 }
 
-/// True if a program has the name or the id that is asked for.
-fn is_program(pattern: &str, name: &str, id: u32) -> bool {
-    glob(pattern, name) || pattern.parse::<u32>().is_ok_and(|asked| asked == id)
+/// Returns true if a filter selects a program, or functions of it.
+fn is_of(filter: &FunctionFilter, known: Known<'_>) -> bool {
+    filter.program.matches(Some(known.id()), known.snapshot.info.view().tag(), &known.name())
 }
 
 impl Candidate {
-    /// A program with this id that the kernel does not know.
+    /// Makes a candidate of a program that does not exist in the kernel.
     #[cfg(test)]
     pub(super) fn in_memory(id: u32) -> Candidate {
         let nothing = std::fs::File::open("/dev/null").unwrap();
         Candidate { target: ExactTarget { id, ..ExactTarget::default() }, place: Some((nothing.into(), 0)), every: 1 }
     }
 
-    /// The program, when it is to be attached to.
+    /// Id of the program; `None` if the candidate is refused.
     pub(super) fn program_id(&self) -> Option<u32> {
         self.place.is_some().then_some(self.target.id)
     }
@@ -160,18 +174,18 @@ impl Candidate {
         self.target.function == 0
     }
 
-    /// Has one in so many runs measured at first.
+    /// Sets the number of runs per measured run at first.
     pub(super) fn set_every(&mut self, every: u64) {
         self.every = every;
     }
 
-    /// It is to stay alone.
+    /// Refuses the candidate: the recorder does not attach to it.
     pub(super) fn refuse(&mut self, reason: String) {
         self.place = None;
         self.target.reason = reason;
     }
 
-    /// Attaches to it.
+    /// Attaches to the function.
     pub(super) fn attach(self, profiler: &Profiler) -> ExactTarget {
         let Candidate { mut target, place, every } = self;
         let Some((program, type_id)) = place else { return target };
@@ -184,7 +198,7 @@ impl Candidate {
             }
             Err(error) => target.reason = error.to_string(),
         }
-        // It was 0 then: a busy machine counts hundreds of runs before attaching is over.
+        // Counting starts at 0 at `began`: on a busy machine, hundreds of runs are counted before attaching returns.
         let ago_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(0);
         target.since_ns = sys::monotonic_ns().saturating_sub(ago_ns);
         target
@@ -192,7 +206,7 @@ impl Candidate {
 }
 
 impl ExactTarget {
-    /// For messages.
+    /// Name of the function for messages.
     pub(super) fn shown(&self) -> String {
         match self.name.is_empty() {
             true => format!("{} ({})", self.program_name, self.id),
@@ -204,7 +218,7 @@ impl ExactTarget {
         self.pair.is_some()
     }
 
-    /// True while it is still to be said that it is not counted, or no longer.
+    /// Returns true if the function is not or no longer counted, and no snapshot has reported this yet.
     pub(super) fn is_news(&self) -> bool {
         !self.is_attached() && !self.told
     }
@@ -213,7 +227,7 @@ impl ExactTarget {
         self.pair.as_ref().map_or(0, Probe::references)
     }
 
-    /// Runs per second since the last call, or since it is counted.
+    /// Returns the runs per second since the last call, or since attaching.
     pub(super) fn rate(&mut self, now: Instant) -> f64 {
         let runs = self.pair.as_ref().map_or(self.seen_runs, Probe::runs);
         let new = runs.saturating_sub(std::mem::replace(&mut self.seen_runs, runs));
@@ -221,13 +235,14 @@ impl ExactTarget {
         new as f64 / since.as_secs_f64().max(1e-3)
     }
 
-    /// Has one in `every` runs measured: more of them only when it has been less for a while.
+    /// Measures one run in `every`. The measured part increases only if it was not changed for a while.
     pub(super) fn set_every(&mut self, every: u64, now: Instant) {
         self.too_often = None;
         self.pace(every, now);
     }
 
-    /// Its runs are too many for the budget: hardly any is measured. For how long that has been so.
+    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time since the program was
+    /// first found to run too often.
     pub(super) fn is_too_often(&mut self, hardly_any: u64, now: Instant) -> Duration {
         self.pace(hardly_any, now);
         now.duration_since(*self.too_often.get_or_insert(now))
@@ -241,21 +256,21 @@ impl ExactTarget {
         }
     }
 
-    /// Detaches it. With a reason it is no longer counted for that, and without because there is nothing more to count.
+    /// Detaches from the function. `reason` is empty if there is nothing more to count.
     pub(super) fn end(&mut self, reason: &str) {
         let Some(mut pair) = self.pair.take() else { return };
         let every = pair.every();
         pair.detach();
-        // It is detached: what it counted keeps still.
+        // The counts no longer change after detaching.
         if let Some(mut cpus) = pair.read_cpus() {
-            // Open runs will not be seen to end.
+            // Runs that were open while the counting programs were detached have no counted end, so they are discarded.
             cpus.iter_mut().for_each(|counted| counted.discarded += counted.open);
             self.last = Some(TargetCounts::of(&cpus, pair.misses(), every));
         }
         self.reason = reason.to_owned();
     }
 
-    /// Its counts as of now: the sum, and if wanted those of each CPU. None of them when they cannot be read at this moment.
+    /// Returns the current counts: the sum, and with `per_cpu` the counts of each CPU. Empty if the counts cannot be read at this moment.
     pub(super) fn counters(&self, per_cpu: bool) -> Vec<TargetCounters> {
         let counts = match &self.pair {
             Some(pair) => {
@@ -276,7 +291,7 @@ impl ExactTarget {
         };
         let (all, cpus) = counts.map(|counts| (counts.all, counts.cpus)).unzip();
         let cpus = cpus.filter(|_| per_cpu).into_iter().flatten();
-        // Most programs run on few of the CPUs.
+        // Most programs run on few CPUs, so CPUs without runs are left out.
         let cpus = cpus.zip(0u32..).filter(|(counts, _)| counts.runs > 0);
         let cpus = cpus.map(|(counts, cpu)| one(Some(counts), Some(cpu)));
         std::iter::once(one(all, None)).chain(cpus).collect()
@@ -287,7 +302,7 @@ impl TargetCounts {
     fn of(cpus: &[ProbeCounts], misses: Option<u64>, every: u64) -> TargetCounts {
         TargetCounts {
             all: run_counts(&ProbeCounts::sum(cpus), misses, every),
-            // The kernel tells misses of all CPUs together.
+            // The kernel counts misses only for all CPUs together.
             cpus: cpus.iter().map(|counted| run_counts(counted, None, every)).collect(),
         }
     }
@@ -312,14 +327,24 @@ fn run_counts(counted: &ProbeCounts, misses: Option<u64>, every: u64) -> RunCoun
     }
 }
 
-/// Refuses candidates that are to be attached to, but for the first ones. Returns how many.
+/// Leaves at most `room` candidates to attach, the first ones, and refuses the others. Returns the number of candidates
+/// that it refused.
 pub(super) fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize {
     let to_attach = candidates.iter_mut().filter(|candidate| candidate.program_id().is_some());
     let beyond = to_attach.skip(room).map(|candidate| {
-        candidate
-            .refuse(format!("more than {TARGETS_MAX} functions of programs match; a narrower pattern has room for it"));
+        candidate.refuse(format!(
+            "exact counters count at most {TARGETS_MAX} functions of programs, and more match; a narrower pattern can \
+             include this one"
+        ));
     });
     beyond.count()
+}
+
+/// States with the current counters of the targets, and the current time.
+pub(super) fn snapshot_of<'a>(targets: impl Iterator<Item = &'a ExactTarget>, per_cpu: bool) -> Vec<State> {
+    let time_ns = sys::monotonic_ns();
+    let counters = targets.flat_map(|target| target.counters(per_cpu)).collect();
+    ProgramCounters::parts(time_ns, counters).into_iter().map(State::ProgramCounters).collect()
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ pub(super) struct Entry {
     /// Descriptor that keeps the program loaded until its last runs are read. Without one, the program is looked up for each reading, and it is
     /// unloaded when its owners release it.
     pub(super) descriptor: Option<Program>,
-    /// True for the iterator over references of a recorder, which only that recorder holds.
+    /// True for the program by which a recorder (this one or another) lists references to programs. Only the recorder
+    /// that loaded it holds it.
     pub(super) is_iterator: bool,
     pub(super) snapshot: ProgSnapshot,
     /// Functions of the program, read from its BTF at first use.
@@ -41,7 +42,7 @@ pub(super) struct Entry {
     pub(super) loaded_during: bool,
     /// Time at which the recorder found the program, ns of the recording's clock.
     pub(super) taken_ns: u64,
-    /// Latest time at which others are known to use the program, ns of the recording's clock.
+    /// Latest time at which other processes are known to use the program, ns of the recording's clock.
     pub(super) used_ns: u64,
     pub(super) use_: Use,
     /// Run statistics at the last reading of all programs.
@@ -51,16 +52,17 @@ pub(super) struct Entry {
     pub(super) released: bool,
     /// True if attachments and owners have been read.
     pub(super) surveyed: bool,
-    /// True if the program was loaded at the last check of references.
+    /// True if the program was loaded before the recording or before the last survey. A survey leaves out other
+    /// programs, because most of them are unloaded soon.
     pub(super) settled: bool,
 }
 
-/// Use of a program by others, at the last check of references.
+/// Use of a program by other processes, at the last check of references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Others than recorders have references.
+    /// Processes other than recorders have references.
     Sure,
-    /// Only recorders have references, since the last check.
+    /// At the last check only recorders had references. The next check releases the program if that is still so.
     Doubtful,
     /// Released: only recorders had references.
     LetGo,
@@ -124,7 +126,8 @@ impl Entry {
         taken_ns: u64,
         loaded_during: bool,
     ) -> Entry {
-        // Never held: the references that another recorder lists count while its iterator is loaded, and must vanish with it.
+        // A recorder's iterator is not held: the references that another recorder declares are valid while its iterator
+        // is loaded, so this iterator must be unloaded when that recorder exits.
         let is_iterator = lists_references(snapshot.info.view().name().unwrap_or_default());
         Entry {
             id,

@@ -1,4 +1,4 @@
-//! Which programs the recorder keeps a descriptor of.
+//! Rule for the descriptors of programs that the recorder keeps.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,12 +9,12 @@ use crate::sys;
 /// Descriptors reserved for the iterator over programs, `/proc` and files. Without them, no program could be released any more.
 const RESERVED: u64 = 64;
 
-/// Rule by which captured programs keep their descriptor.
+/// Rule by which the recorder keeps the descriptors of captured programs open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holding {
-    /// Programs keep it up to the limit of open files.
+    /// The recorder keeps the descriptor of each program, up to the limit of open files.
     WhileThereAreDescriptors,
-    /// No program keeps it, because the recorder could not learn when to release it.
+    /// The recorder keeps no descriptors, because it could not learn when to release the programs.
     Never,
 }
 
@@ -24,7 +24,7 @@ impl Holding {
         if refs.is_some() { Holding::WhileThereAreDescriptors } else { Holding::Never }
     }
 
-    /// Returns the program if its descriptor is to be kept.
+    /// Returns the program if the recorder keeps its descriptor.
     pub(super) fn keep(self, program: Program) -> Option<Program> {
         (self == Holding::WhileThereAreDescriptors && is_spare(&program)).then_some(program)
     }

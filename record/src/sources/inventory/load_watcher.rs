@@ -1,9 +1,10 @@
 //! A thread that opens a descriptor of every BPF program at the moment its load is announced.
 //!
-//! Each record of the code rings ([`CodeRings`]) wakes the thread, which sends these records to the output. It opens descriptors of all
-//! announced programs at real-time priority, so that none of them can be unloaded any more; a second thread of normal
-//! priority reads their facts. If descriptors are scarce, it reads the facts at once and closes the descriptor. It never touches a file:
-//! its findings go to the recorder through an unbounded channel.
+//! Each record of the code rings ([`CodeRings`]) wakes the thread, which sends these records to the output. It opens
+//! descriptors of all announced programs at real-time priority, so that none of them can be unloaded any more; a second
+//! thread of normal priority reads their facts. If descriptors are scarce, the first thread reads the facts at once and
+//! closes the descriptor. The threads never touch a file of the recording: their findings go to the recorder through an
+//! unbounded channel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -13,7 +14,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, prog_ids};
+use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, owner, prog_ids};
 use bprec_format::bprec::state::{KernelSymbol, Missed, Owner};
 use bprec_format::records::{BpfEvent, BpfEventKind, Ksymbol, KsymbolKind, Payload};
 use bprec_format::{Endian, RecordType, Records, SampleId, SampleLayout};
@@ -45,16 +46,16 @@ pub(crate) enum LoadEvent {
     ImageWent(u64),
 }
 
-/// A loaded program with the facts that the kernel has of it.
+/// A loaded program with its facts from the kernel.
 #[derive(Debug)]
 pub(crate) struct LoadedProgram {
     pub(crate) id: u32,
-    /// Descriptor of the program, if it is to be kept.
+    /// Descriptor of the program, if the recorder keeps it open.
     pub(crate) program: Option<Program>,
     pub(crate) snapshot: ProgSnapshot,
     /// Time at which the descriptor was opened, ns of the recording's clock.
     pub(crate) taken_ns: u64,
-    /// Run statistics at that time.
+    /// Run statistics of the program at `taken_ns`.
     pub(crate) runs: Option<RunStats>,
     /// Process that loaded the program, if it still existed.
     pub(crate) loader: Option<Owner>,
@@ -77,9 +78,9 @@ pub(crate) struct LoadWatcher {
 /// Requests to the thread.
 #[derive(Debug)]
 enum Command {
-    /// Rings of further CPUs exist. Programs may have been loaded there before.
+    /// Rings of further CPUs exist. Programs may have been loaded on these CPUs before.
     CpuCame,
-    /// Rings of some CPUs are gone.
+    /// The rings of some CPUs were closed.
     CpuWent,
     /// Read the rings once more and end.
     Quit,
@@ -144,7 +145,7 @@ impl LoadWatcher {
     /// Removes the ring of a CPU that went offline, after reading it.
     ///
     /// # Errors
-    /// When the output has ended.
+    /// Fails if the output has ended.
     pub(crate) fn forget(&self, cpu: u32) -> Result<()> {
         self.rings.take(self.queue.as_ref())?;
         self.rings.remove(cpu);
@@ -184,7 +185,7 @@ impl Drop for LoadWatcher {
     }
 }
 
-/// A program with an open descriptor whose facts are not read yet.
+/// A program with an open descriptor. Its facts are not read yet.
 #[derive(Debug)]
 struct CapturedProgram {
     program: Program,
@@ -263,7 +264,7 @@ impl Watcher {
             (true, true) => None,
         };
         sys::poll(&mut fds, again)?;
-        // Events of CPUs that are gone are always ready, so polling them would never wait.
+        // Events of CPUs that went offline are always ready, so a poll of these events would never wait.
         let mut hung_up = fds.iter().map(sys::is_hung_up).collect::<Vec<_>>().into_iter();
         self.events.retain(|_| !hung_up.next().unwrap_or(false));
         Ok(())
@@ -303,7 +304,8 @@ impl Watcher {
         if overrun {
             self.catch_up();
         }
-        // Loaders may exit at any time as well, but opening all programs goes first.
+        // Facts of the loaders are read only now: a loader may exit at any time, too, but opening all programs goes
+        // first.
         for taken in self.queue.iter_mut() {
             if let Some(pid) = taken.loader_pid.take() {
                 taken.loader = owner(pid);
@@ -329,7 +331,8 @@ impl Watcher {
                 let loader = id.pid_tid.map(|(pid, _)| pid);
                 self.take(event.id, Some(event.tag), id.time_ns, loader);
             }
-            // A program that was not opened is already reported as missed. A program that was opened is unloaded because the recorder released it.
+            // An unload needs no report. A program that was not opened is already reported as missed; a program that
+            // was opened is unloaded because the recorder released it.
             BpfEventKind::PROG_UNLOAD => drop(self.seen.remove(&event.id)),
             _ => (),
         }
@@ -340,8 +343,8 @@ impl Watcher {
         if self.seen.get(&id) == Some(&true) {
             return;
         }
-        // Programs of this process that are loaded after its start count others, or are libbpf's probes of the kernel's features. They do not
-        // belong to the recording and are unloaded soon.
+        // Programs that this process loads later count other programs, or are libbpf's probes of the kernel's features.
+        // They do not belong to the recording and are unloaded soon.
         if loader == Some(std::process::id()) {
             return;
         }
@@ -355,7 +358,7 @@ impl Watcher {
                 let now_ns = sys::monotonic_ns();
                 let late_ns = now_ns.saturating_sub(seen_ns.unwrap_or(now_ns));
                 let reason =
-                    format!("unloaded {:.1} ms after its load, before it could be captured", late_ns as f64 / 1e6);
+                    format!("unloaded {:.1} ms after its load, before bprec could capture it", late_ns as f64 / 1e6);
                 self.fetcher.tell(LoadEvent::Missed(Missed { id, tag, time_ns: seen_ns.unwrap_or(now_ns), reason }));
             }
             Err(error) => {
@@ -425,12 +428,6 @@ impl Fetcher {
     }
 }
 
-/// Identity of a process, if it still exists.
-pub(super) fn owner(pid: u32) -> Option<Owner> {
-    let bprec_host::Process { pid, comm, uid, cgroup } = bprec_host::Process::of(pid)?;
-    Some(Owner { pid, comm, uid, cgroup })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
@@ -444,7 +441,7 @@ mod tests {
         tasks.map(comm).filter(|comm| ["bprec-loads", "bprec-fetch"].contains(&comm.trim())).count()
     }
 
-    /// A recording that fails before it begins leaves neither thread, nor a ring.
+    /// A recording that fails before it begins leaves no thread and no ring.
     #[test]
     fn its_threads_end_with_it() {
         let Some(rings) = Abilities::probe().ok().and_then(|abilities| CodeRings::unwritten(abilities, &[0]).ok())
@@ -467,7 +464,7 @@ mod tests {
         }
         drop(watcher);
         assert_eq!(Arc::strong_count(&rings), 1);
-        // A thread that was joined is listed for a moment longer. One that had not ended would hold the rings, and stay.
+        // A joined thread is listed for a moment longer. A thread that had not ended would hold the rings and stay listed.
         while threads() > 0 {
             std::thread::yield_now();
         }

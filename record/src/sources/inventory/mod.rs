@@ -23,43 +23,43 @@ use crate::sys;
 use crate::{Level, Result, synth};
 use load_watcher::LoadEvent;
 
-/// Time between two looks at who holds programs, while some are held that came a moment ago.
+/// Time between two checks of the references on programs, while the recorder holds new programs.
 const RELEASES_EVERY: Duration = Duration::from_millis(100);
-/// The same otherwise.
+/// Time between two checks of the references on programs, while no program is new.
 const ALL_RELEASES_EVERY: Duration = Duration::from_secs(1);
-/// Cost of having no descriptor of a program.
+/// Effect of a missing descriptor of a program.
 const NOT_HELD: &str = "runs of programs between the last reading and their unload are unknown";
 
-/// Keeps the [`Programs`] of the context up to date.
+/// Source that keeps the [`Programs`] of the context up to date.
 #[derive(Debug)]
 pub(crate) struct Inventory {
     watcher: Option<LoadWatcher>,
     purpose: Purpose,
-    /// Programs that were there and could not be taken.
+    /// Programs that were loaded at the start and could not be read.
     missed: Vec<Missed>,
     next_look: Instant,
     next_look_at_all: Instant,
-    /// It is said that nobody knows who holds programs.
+    /// True once the user was told that references on programs cannot be read.
     is_blind: bool,
-    /// It is said that not all programs can be held.
+    /// True once the user was told that descriptors are too few for all programs.
     is_warned: bool,
 }
 
-/// Facts about programs.
+/// Use of the inventory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To be recorded, with what is around them.
+    /// Programs are recorded, with their maps, attachments and owners.
     Recording,
-    /// To be counted alone.
+    /// Programs are only counted.
     Counting,
 }
 
 impl Inventory {
-    /// Takes in the programs that are alive. `watcher` has to listen already: what is loaded from now on is either announced to it or
-    /// in the list of programs.
+    /// Reads the loaded programs. `watcher` must listen already, so that each program is in the list of programs or is
+    /// announced to the watcher.
     ///
     /// # Errors
-    /// When programs cannot be listed, and are to be counted.
+    /// Fails if programs cannot be listed and the purpose is [`Purpose::Counting`].
     pub(crate) fn start(
         watcher: Option<LoadWatcher>,
         purpose: Purpose,
@@ -69,7 +69,10 @@ impl Inventory {
         let now = Instant::now();
         let missed = match programs.enumerate() {
             Err(error) if purpose == Purpose::Recording => {
-                notify(Level::Warning, &format!("BPF programs are unknown: {error}"));
+                notify(
+                    Level::Warning,
+                    &format!("the recording has no names, code and attach points of BPF programs: {error}"),
+                );
                 Vec::new()
             }
             missed => missed?,
@@ -85,7 +88,7 @@ impl Inventory {
         })
     }
 
-    /// Says of every program what there is to say.
+    /// Writes the records, facts and states of all programs.
     fn introduce(&self, context: &mut Context<'_>) -> Result<()> {
         if let Some(layout) = context.out.layout() {
             for snapshot in context.programs.snapshots() {
@@ -126,7 +129,7 @@ impl Inventory {
         context.out.states(states)
     }
 
-    /// The watcher listens to the CPUs that are online.
+    /// Makes the watcher listen on CPUs that came online, and stop listening on CPUs that went offline.
     fn follow_cpus(&self, context: &Context<'_>) -> Result<()> {
         let Some(watcher) = &self.watcher else { return Ok(()) };
         for event in context.events.iter() {
@@ -134,11 +137,11 @@ impl Inventory {
                 Event::CpuOffline(cpu) => watcher.forget(*cpu)?,
                 Event::CpuOnline(cpu) => {
                     if let Err(error) = watcher.watch(*cpu) {
-                        let text = format!("programs loaded on CPU {cpu} are not captured: {error}");
+                        let text = format!("BPF programs loaded on CPU {cpu} are not captured: {error}");
                         (context.notify)(Level::Warning, &text);
                     }
                 }
-                Event::Loaded(_) | Event::Released(_) => (),
+                Event::Loaded(_) | Event::Released(_) | Event::Suspended | Event::CpuReopened(_) => (),
             }
         }
         Ok(())
@@ -153,20 +156,23 @@ impl Inventory {
         context.out.states(states)
     }
 
-    /// Says once that nothing tells who holds programs.
+    /// Warns once that references on programs cannot be read.
     fn warn_of_blindness(&mut self, why: &str, context: &Context<'_>) {
         if !std::mem::replace(&mut self.is_blind, true) {
-            let text = format!("cannot see who uses BPF programs, so none is held: {NOT_HELD} ({why})");
+            let text = format!(
+                "bprec cannot see which processes use a BPF program, so it keeps no descriptors of programs: {NOT_HELD} \
+                 ({why})"
+            );
             (context.notify)(Level::Warning, &text);
         }
     }
 
-    /// Says once that not all programs can be held.
+    /// Warns once that descriptors are too few for all programs.
     fn warn_of_few_descriptors(&mut self, context: &Context<'_>) {
         if context.programs.lacks_descriptors() && !std::mem::replace(&mut self.is_warned, true) {
             let limit = sys::open_files_max().unwrap_or(0);
             let text = format!(
-                "the limit of open files ({limit}) is too low to hold all BPF programs: {NOT_HELD}; raise it with ulimit -n"
+                "the limit of open files ({limit}) is too low for a descriptor of each BPF program: {NOT_HELD}; raise it with ulimit -n"
             );
             (context.notify)(Level::Warning, &text);
         }
@@ -178,7 +184,10 @@ impl Source for Inventory {
         if is_first {
             context.out.states(self.missed.drain(..).map(State::Missed))?;
             if context.programs.holding() == Holding::Never {
-                self.warn_of_blindness("no program of the recorder's can look: bprec doctor says why", context);
+                self.warn_of_blindness(
+                    "bprec cannot load its own BPF programs; bprec doctor shows the reason",
+                    context,
+                );
             }
             self.warn_of_few_descriptors(context);
         } else {
@@ -190,7 +199,7 @@ impl Source for Inventory {
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         let events: Vec<LoadEvent> = self.watcher.iter().flat_map(LoadWatcher::events).collect();
         if !events.is_empty() {
-            // Most that come for a short time are gone soon.
+            // The next check of references is soon, because many programs are unloaded shortly after their load.
             self.next_look = self.next_look.min(tick.now + RELEASES_EVERY);
         }
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
@@ -212,7 +221,8 @@ impl Source for Inventory {
         Ok(Some(self.next_look))
     }
 
-    /// Counting of programs goes on until it has been read: only what is written ends here.
+    /// At the end of sampling, switches off the events that announce loads. A count needs the loads until its last
+    /// reading.
     fn switch(&mut self, is_on: bool) -> Result<()> {
         let watcher = self.watcher.as_ref().filter(|_| !is_on && self.purpose == Purpose::Recording);
         watcher.iter().for_each(|watcher| watcher.disable());

@@ -18,7 +18,8 @@ impl OnTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time up to `now_ns`, ns, for which the recorder had statistics on, and the time for which only others are known to have had them on.
+    /// Returns the time up to `now_ns`, ns, for which the recorder had statistics on, and the time for which only other tools are known to have had
+    /// statistics on.
     pub(crate) fn at(&self, now_ns: u64) -> (u64, u64) {
         let times = self.times();
         (times.on_ns(now_ns), times.others_ns)
@@ -36,13 +37,14 @@ impl OnTime {
         times.since_ns = None;
     }
 
-    /// Subtracts `ns` of the recorder's time, because the counts of this time include runs from outside of it.
+    /// Subtracts a window of `ns` from the recorder's time: other tools had statistics on for an unknown part of the
+    /// time around the window, so the counts include other runs.
     pub(crate) fn take_back(&self, ns: u64) {
         let mut times = self.times();
         times.before_ns = times.before_ns.saturating_sub(ns);
     }
 
-    /// Adds `ns` for which only others had statistics on.
+    /// Adds `ns` of time for which only other tools had statistics on.
     pub(crate) fn add_others(&self, ns: u64) {
         self.times().others_ns += ns;
     }

@@ -1,21 +1,23 @@
-//! The BPF programs of a recording, with descriptors of those that others use.
+//! The BPF programs of a recording, with descriptors of programs that other processes use.
 
 use std::collections::btree_map::Entry::Occupied;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use bprec_bpf::{Attachments, BtfCache, ProgSnapshot, Program, Refs, counts_others, prog_arrays, prog_ids};
+use bprec_bpf::{
+    Attachments, BtfCache, Kallsyms, ProgSnapshot, Program, Refs, counts_others, owner, prog_arrays, prog_ids,
+};
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
 use bprec_format::bprec::state::{self, Attachment, KernelSymbol, Missed, ProgArray, ProgramRuns, Released, State};
 
 use super::Holding;
 use super::entry::{Entry, Known, Use};
-use super::load_watcher::{self, LoadEvent};
+use super::load_watcher::LoadEvent;
 use super::on_time::OnTime;
 use crate::sys;
 
-/// Limit on programs whose run statistics go into one state.
+/// Limit on programs with run statistics in one state.
 const RUNS_PER_STATE: usize = 1000;
 
 /// A BTF blob with its id.
@@ -34,16 +36,19 @@ pub(crate) struct ProgramsOfFile {
 /// All programs that the recording has seen.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    /// Dropped before the descriptors, because other recorders that see this list rely on them.
+    /// References that this recorder announces to other recorders. Declared before the descriptors so that it is dropped first: an announced
+    /// reference must still be held.
     refs: Option<Refs>,
     btfs: Arc<BtfCache>,
+    /// Kernel symbols as of the start, if they were read.
+    pub(crate) kallsyms: Option<Arc<Kallsyms>>,
     entries: BTreeMap<u32, Entry>,
-    /// Descriptors to be closed after every source has had its call.
+    /// Descriptors to close after every source was called.
     leaving: Vec<Program>,
     missed: u32,
     /// True if a program kept no descriptor because too few were free.
     lacks_descriptors: bool,
-    /// Number of unloaded programs of which the recorder had no descriptor.
+    /// Number of unloaded programs for which the recorder had no descriptor.
     unheld: u32,
     /// Number of programs released during this file.
     let_go: u32,
@@ -51,7 +56,7 @@ pub(crate) struct Programs {
     let_go_before: u32,
     /// Runs of released programs since new runs were last counted.
     last_runs: u64,
-    /// Links, maps and processes of programs that could not be read, each once.
+    /// Problems with links, maps and processes of programs that could not be read, each listed once.
     problems: Vec<String>,
     /// Attachments of this recording's own programs.
     own: Vec<Attachment>,
@@ -69,12 +74,14 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Makes an empty inventory. `refs` lists the references of others; `own` are the attachments of the recording itself.
+    /// Makes an empty inventory. `refs` lists the references of all processes; `own` are the attachments of the recording
+    /// itself.
     pub(crate) fn new(btfs: Arc<BtfCache>, refs: Option<Refs>, own: Vec<Attachment>) -> Programs {
         let refs_id = refs.iter().map(Refs::own_id).collect();
         Programs {
             refs,
             btfs,
+            kallsyms: None,
             entries: BTreeMap::new(),
             leaving: Vec::new(),
             missed: 0,
@@ -111,7 +118,7 @@ impl Programs {
             });
             match fetched {
                 Ok((program, snapshot)) => drop(self.add(id, self.holding().keep(program), snapshot, time_ns, false)),
-                // Unloaded between listing and opening: before the recording.
+                // The program was unloaded after it was listed, so it was never part of the recording.
                 Err(error) if error.is_gone() => (),
                 Err(error) => missed.push(Missed { id, tag: None, time_ns, reason: error.to_string() }),
             }
@@ -188,7 +195,7 @@ impl Programs {
         self.entries.values().map(|entry| &entry.snapshot)
     }
 
-    /// Returns the programs that others use, without this recording's own.
+    /// Returns the programs that other processes use, without this recording's own programs.
     pub(crate) fn known(&self) -> impl Iterator<Item = Known<'_>> {
         let there = self.entries.values().filter(|entry| !entry.released && !self.own_ids.contains(&entry.id));
         there.map(|entry| Known { entry, snapshot: &entry.snapshot })
@@ -209,9 +216,9 @@ impl Programs {
         self.lacks_descriptors
     }
 
-    /// Reads the run statistics of all programs that can still run. Returns them with the runs of all programs since the last call of this or of
-    /// [`Programs::new_runs`]. With [`Reading::Changed`], the states
-    /// leave out programs whose counts have not changed since the last reading of all.
+    /// Reads the run statistics of all programs that can still run. Returns them as states, and the number of runs of
+    /// all programs since the last call of this function or of [`Programs::new_runs`]. With [`Reading::Changed`], the
+    /// states leave out programs whose counts are the same as at the last reading with `Reading::All`.
     pub(crate) fn run_stats(&mut self, reading: Reading) -> (Vec<State>, u64) {
         let mut programs = Vec::with_capacity(self.entries.len());
         let began_ns = sys::monotonic_ns();
@@ -242,7 +249,8 @@ impl Programs {
         programs.chunks(RUNS_PER_STATE).map(move |part| run_stats(time_ns, part.to_vec(), on))
     }
 
-    /// Returns the runs of all programs since the last count. Each program is counted alone, so an unloaded program does not affect others.
+    /// Returns the runs of all programs since the last count. Each program is counted alone, so an unloaded program does not affect other
+    /// programs.
     pub(crate) fn new_runs(&mut self) -> u64 {
         let mut new_runs = std::mem::take(&mut self.last_runs);
         for entry in self.entries.values_mut().filter(|entry| !entry.released) {
@@ -263,8 +271,8 @@ impl Programs {
         self.own_ids.push(id);
     }
 
-    /// Returns the runs of each program that can still run, by id, from run statistics. Programs that count others are left out: they run
-    /// with the counted programs, and many times during their calibration.
+    /// Returns the runs of each program that can still run, by id, from run statistics. Programs that count other programs are left out:
+    /// they run with the counted programs, and many times during their calibration.
     pub(crate) fn run_counts(&self) -> HashMap<u32, u64> {
         let is_load =
             |entry: &&Entry| !entry.released && !counts_others(entry.snapshot.info.view().name().unwrap_or_default());
@@ -279,8 +287,8 @@ impl Programs {
         self.refs.is_some() && self.entries.values().any(is_expected)
     }
 
-    /// Checks the references of all programs, and releases those that nobody else uses, with their last statistics. Returns the ids of
-    /// released programs.
+    /// Checks the references of all programs, and releases programs that no other process uses, with their last statistics. Returns
+    /// the ids of released programs.
     ///
     /// A program is used if it has more references than all recorders have declared ([`Refs::set_held`]). If other recorders
     /// run, it is released at the second check, because another recorder may be releasing its own reference.
@@ -317,7 +325,8 @@ impl Programs {
             entry.released = others <= 0;
             if others > count.other_recorders {
                 if can_hold && entry.descriptor.is_none() && !entry.is_iterator {
-                    // Another recorder may have been giving it up: what has gone since is as it was.
+                    // The program may be unloaded before the recorder opens it, if its users release it now. Its entry
+                    // then stays as it is until the next check.
                     let Some(program) = entry.look_up() else { continue };
                     entry.descriptor = Holding::WhileThereAreDescriptors.keep(program);
                     can_hold = entry.descriptor.is_some();
@@ -333,7 +342,7 @@ impl Programs {
                 }
                 Use::Sure => (),
                 Use::Doubtful => let_go.push(count.id),
-                // It waits for other recorders.
+                // The program is unloaded when the other recorders release it, too.
                 Use::LetGo => continue,
             }
             entry.use_ = Use::LetGo;
@@ -346,7 +355,8 @@ impl Programs {
         Ok(let_go)
     }
 
-    /// Takes what nobody uses any more for released, and of the programs without a descriptor those that are not `alive`. Returns their ids.
+    /// Completes programs that are marked as released, and programs without a descriptor whose id is not in `alive`:
+    /// marks these as released as well, and appends the last states of both. Returns their ids.
     fn find_gone(&mut self, alive: &BTreeSet<u32>, now_ns: u64, states: &mut Vec<State>) -> Vec<u32> {
         let is_gone = |entry: &&mut Entry| entry.released || entry.descriptor.is_none() && !alive.contains(&entry.id);
         let gone = self.entries.values_mut().filter(is_gone);
@@ -355,7 +365,7 @@ impl Programs {
             entry.released = true;
             ids.push(entry.id);
             if entry.use_ == Use::LetGo {
-                // It has not run since it was let go of.
+                // The program cannot have run after its release, so its last reading is its final count.
                 last_runs.extend(entry.last_read.map(|runs| entry.runs(runs)));
                 released.push(State::Released(Released {
                     id: entry.id,
@@ -364,7 +374,7 @@ impl Programs {
                     before_ns: now_ns,
                 }));
             } else if !entry.is_iterator {
-                // Its unload was that of its owners.
+                // The program was unloaded while the recorder had no descriptor of it.
                 self.unheld += 1;
             }
         }
@@ -375,13 +385,13 @@ impl Programs {
         ids
     }
 
-    /// Iterators of recorders, by which these are known.
+    /// Ids of the iterators of recorders. Each recorder has one.
     fn recorders(&self) -> BTreeSet<u32> {
         let counts = self.refs.as_ref().and_then(|refs| refs.read().ok()).unwrap_or_default();
         counts.into_iter().filter(|count| count.is_recorder).map(|count| count.id).collect()
     }
 
-    /// Programs that other parts of the recorder hold.
+    /// Sets the number of references that other parts of the recorder hold, by program id.
     pub(crate) fn set_own_references(&mut self, references: HashMap<u32, i64>) {
         let before = std::mem::replace(&mut self.own_references, references);
         let Some(refs) = &self.refs else { return };
@@ -393,24 +403,24 @@ impl Programs {
         }
     }
 
-    /// Attachments of others' programs, as far as they were read.
+    /// Attachments that were read so far, of programs that this recording did not load.
     pub(crate) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
         self.entries.values().flat_map(|entry| &entry.attachments)
     }
 
-    /// The recorder is about to close the last descriptors of programs ([`Programs::let_go`]). Other programs may be at their addresses afterwards.
+    /// Returns true if [`Programs::let_go`] will close descriptors of programs. The kernel may then load other programs at the same addresses.
     pub(crate) fn lets_go(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Closes the descriptors of what nobody else uses, so that the kernel can unload it, and forgets what has gone. Its info was journalled
-    /// when it was loaded: nothing more is to be said of it.
+    /// Closes the descriptors of released programs, so that the kernel can unload them, and removes unloaded programs from the list. Their info was
+    /// journalled when they were loaded.
     pub(crate) fn let_go(&mut self) {
         self.leaving.clear();
         self.forget_released();
     }
 
-    /// Forgets what has gone, with its types.
+    /// Removes released programs and their BTF.
     fn forget_released(&mut self) {
         let before = self.entries.len();
         self.entries.retain(|_, entry| !entry.released);
@@ -421,26 +431,27 @@ impl Programs {
         }
     }
 
-    /// Looks at what is around programs not looked at yet: owners, maps, attachments, pins. Programs that have only just
-    /// come are left for the next time, most of them being gone by then, unless this is the last.
+    /// Reads owners, maps, attachments and pins of programs for which they were not read yet. New programs wait for the next call,
+    /// because most of them are unloaded by then, unless `is_last` is set.
     pub(crate) fn survey(&mut self, is_last: bool) -> Vec<State> {
         let mut states = Vec::new();
         let due = |entry: &Entry| !entry.surveyed && !entry.released && (entry.settled || is_last);
         let programs: Vec<&ProgSnapshot> =
             self.entries.values().filter(|entry| due(entry)).map(|entry| &entry.snapshot).collect();
         if !programs.is_empty() {
-            let around = Attachments::scan(&programs, &self.btfs, &self.recorders());
+            let around = Attachments::scan(&programs, &self.btfs, &self.recorders(), self.kallsyms.as_deref());
             for entry in self.entries.values_mut().filter(|entry| due(entry)) {
                 let mut program = around.program(&entry.snapshot, entry.loaded_during);
                 let its = |attachment: &&Attachment| attachment.prog_id == entry.id;
                 let found = around.of(entry.id);
-                // The events of our own programs are known by name; a scan shows a link per CPU.
+                // Attachments of the recording's own programs are taken from `own`, with the name of the event. The
+                // scan finds one link per CPU instead.
                 let ours = self.own.iter().filter(its).cloned().collect::<Vec<_>>();
                 if ours.is_empty() {
                     entry.attachments = found.to_vec();
                     states.extend(found.iter().cloned().map(State::Attachment));
                 } else {
-                    program.owners = load_watcher::owner(std::process::id()).into_iter().collect();
+                    program.owners = owner(std::process::id()).into_iter().collect();
                     states.extend(ours.into_iter().map(State::Attachment));
                 }
                 states.push(State::Program(program));
@@ -460,7 +471,7 @@ impl Programs {
         states
     }
 
-    /// Takes in the images that there were when the recorder began to listen.
+    /// Adds the images from before the recorder began to listen.
     pub(crate) fn add_images(&mut self, images: Vec<KernelSymbol>) {
         for image in images {
             self.images.entry(image.addr).or_insert(Some(image));
@@ -469,7 +480,7 @@ impl Programs {
         self.has_first_images = true;
     }
 
-    /// The images that there are, by address.
+    /// Images that exist now, by address.
     pub(crate) fn images(&self) -> impl Iterator<Item = &KernelSymbol> {
         self.images.values().flatten()
     }
@@ -502,7 +513,7 @@ impl Programs {
         ProgramsOfFile { infos, btfs: self.btfs.all(), let_go: self.let_go }
     }
 
-    /// Begins another file: released programs are not in it, and all facts of the others are written again.
+    /// Begins another file: released programs are left out, and all facts of the other programs are written again.
     pub(crate) fn begin_file(&mut self) {
         self.forget_released();
         self.let_go_before += std::mem::take(&mut self.let_go);
@@ -514,7 +525,8 @@ impl Programs {
     }
 }
 
-/// Declares this recorder's references of a program to other recorders. If that fails, the descriptor is closed: an undeclared one would keep the program loaded for ever.
+/// Declares the references of this recorder on a program to other recorders. If that fails, closes the descriptor: with an undeclared reference,
+/// other recorders would keep the program loaded for ever.
 fn tell_held(refs: Option<&Refs>, entry: &mut Entry, own_references: &HashMap<u32, i64>) {
     let Some(refs) = refs else { return };
     let own = own_references.get(&entry.id).copied().unwrap_or(0);
@@ -523,16 +535,17 @@ fn tell_held(refs: Option<&Refs>, entry: &mut Entry, own_references: &HashMap<u3
     }
 }
 
-/// Programs whose run statistics are read.
+/// Selection of programs for a reading of run statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// All programs.
     All,
-    /// Programs that have run since all were read.
+    /// Programs that have run since the last reading of all programs.
     Changed,
 }
 
-/// Makes the state. The pair has the time for which statistics had been on, ns: by the recorder, and by others alone.
+/// Makes a state with run statistics. The pair has the time for which statistics had been on, ns: by the recorder, and
+/// by other tools alone.
 fn run_stats(time_ns: u64, programs: Vec<ProgramRuns>, (on_ns, others_ns): (u64, u64)) -> State {
     State::RunStats(state::RunStats { time_ns, programs, on_ns: Some(on_ns), others_ns: Some(others_ns) })
 }

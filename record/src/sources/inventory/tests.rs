@@ -10,7 +10,7 @@ use bprec_format::bprec::state::KernelSymbol;
 use super::load_watcher::LoadEvent;
 use super::{Programs, Reading};
 
-/// The busiest program goes: what the others have run since is counted. Real kernel, root.
+/// After the busiest program is unloaded, new runs of the other programs are still counted. Needs a real kernel and root.
 #[test]
 fn a_program_that_goes_takes_no_runs_of_others_along() {
     let test = "a_program_that_goes_takes_no_runs_of_others_along";
@@ -25,11 +25,11 @@ fn a_program_that_goes_takes_no_runs_of_others_along() {
     stays.attach().unwrap();
     let mut programs = Programs::new(Arc::new(BtfCache::new()), None, Vec::new());
     programs.enumerate().unwrap();
-    // Earlier runs are not new.
+    // Runs before the first reading do not count as new.
     let (_, first) = programs.run_stats(Reading::All);
     assert_eq!(first, 0);
     drop(busy);
-    // The kernel frees it a moment later.
+    // The kernel unloads the program a moment after it is released.
     switches(50);
     assert!(programs.new_runs() >= 50);
     switches(20);
@@ -37,7 +37,7 @@ fn a_program_that_goes_takes_no_runs_of_others_along() {
     assert!(last >= 20, "{last}");
 }
 
-/// Images that came and went while the kernel printed its symbols, and later: whoever was told of last counts.
+/// Images that appear or vanish while the kernel prints its symbols, or later: the latest event of an address decides.
 #[test]
 fn images_are_those_of_the_start_with_what_has_changed() {
     let image = |addr, name: &str| KernelSymbol { addr, len_bytes: 8, name: name.into() };

@@ -1,4 +1,5 @@
-//! One leader for each event: another session's, or one of our own.
+//! Leaders: BPF programs that read an event at each context switch. Each event has one leader, of another session or of
+//! this session.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -10,22 +11,21 @@ use bprec_format::bprec::state::{AbsentEvent, CounterEvent};
 use bprec_format::{ATTR_SIZE_MAX, AttrFlags, Endian, EventAttr, event_type};
 use bprec_host::Capability;
 
-use crate::events::machine;
 use crate::events::syntax::EventSpec;
-use crate::events::syntax::groups::{self, Wanted};
+use crate::events::{self, Wanted, machine};
 use crate::{Error, Result, sys};
 
-/// perf's path.
+/// Path of perf's map of leaders.
 const ATTR_MAP: &str = "/sys/fs/bpf/perf_attr_map";
-/// Number of requests to a CPU to read if its leader is at work there at that moment.
+/// Limit on attempts to get a new reading from a CPU. The kernel ignores an attempt while the leader runs on that CPU.
 const ASK_AGAIN: usize = 100;
 
-/// An event that is counted, and what reads it.
+/// Counted event with its leader.
 #[derive(Debug)]
 pub(super) struct Leading {
     pub(super) event: CounterEvent,
     pub(super) leader: Leader,
-    /// The CPUs that it is read on.
+    /// CPUs on which the leader reads the event.
     pub(super) cpus: Vec<u32>,
     of: Owner,
 }
@@ -33,47 +33,47 @@ pub(super) struct Leading {
 /// Owner of a leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Owner {
-    /// Another session's, which we keep alive as well.
+    /// Another session; our link keeps the leader attached as well.
     Other,
-    /// Ours, for others to share.
+    /// This session; other sessions can share the leader.
     Ours,
-    /// Ours alone, and why.
+    /// This session alone; the text is the reason why other sessions cannot share the leader.
     Private(String),
 }
 
-/// Leaders for what is wanted.
+/// Leaders of the requested events.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) leading: Vec<Leading>,
     pub(super) absent: Vec<AbsentEvent>,
-    /// Why no session can share anything with another; `None` when they can.
+    /// Reason why no leader can be shared with other sessions; `None` if leaders can be shared.
     pub(super) unshared: Option<String>,
     pub(super) map: Option<AttrMap>,
-    /// Under which our leaders are known.
+    /// Keys of our leaders in the map.
     pub(super) keys: Vec<Vec<u8>>,
 }
 
-/// Finds a leader for each event, or makes one, with the map of leaders locked meanwhile.
+/// Finds or loads a leader for each event, while the map of leaders is locked.
 ///
 /// # Errors
-/// When the kernel lets us not load one at all.
+/// Fails if the kernel refuses to load leaders.
 pub(super) fn find(wanted: &Wanted, attr_map: Option<&Path>, online: &[u32]) -> Result<Found> {
     let mut found = Found::default();
     let key_bytes = sys::kernel_attr_bytes().unwrap_or(ATTR_SIZE_MAX);
-    // Without it neither another session's leader can be followed, nor can be told when the last one of the map is gone.
+    // Without CAP_SYS_ADMIN, the recorder can neither follow a leader of another session, nor know when the last leader of the map is gone.
     let can_look = Capability::SYS_ADMIN.is_effective();
     let locked = match can_look.then(|| AttrMap::lock(attr_map.unwrap_or(Path::new(ATTR_MAP)), key_bytes)) {
-        None => Err("finding others' leaders needs CAP_SYS_ADMIN".to_owned()),
+        None => Err("bprec needs CAP_SYS_ADMIN to find the counters of other sessions".to_owned()),
         Some(locked) => locked.map_err(|error| error.to_string()),
     };
     let locked = locked.map_err(|problem| found.unshared = Some(problem)).ok();
     let mut failed = None;
     for spec in wanted.groups.iter().flatten() {
-        let cpus = groups::cpus_of(spec, online);
+        let cpus = events::cpus_of(spec, online);
         match leading(spec, cpus, found.leading.len() as u32, locked.as_ref(), &mut found.keys) {
             Ok(Ok(leading)) => found.leading.push(leading),
             Ok(Err(reason)) => found.absent.push(AbsentEvent { name: spec.name.clone(), reason }),
-            // The others would not fare better.
+            // Leaders of the other events would fail in the same way.
             Err(error) => {
                 failed = Some(error);
                 break;
@@ -84,7 +84,7 @@ pub(super) fn find(wanted: &Wanted, attr_map: Option<&Path>, online: &[u32]) -> 
     match failed {
         None => Ok(found),
         Some(error) => {
-            // Others may have found some of ours already; what they do not use goes.
+            // Other sessions may follow some of these leaders already; leaders that no session uses are unloaded.
             found.leading.clear();
             if let Some(map) = &found.map {
                 map.leave(&found.keys);
@@ -94,7 +94,8 @@ pub(super) fn find(wanted: &Wanted, attr_map: Option<&Path>, online: &[u32]) -> 
     }
 }
 
-/// The leader for one event; Ok(Err) says why there is none.
+/// Finds or loads the leader of one event. `Ok(Err)` holds the reason why this event has no leader; `Err` is a failure
+/// that leaders of other events would have, too.
 fn leading(
     spec: &EventSpec,
     cpus: Vec<u32>,
@@ -102,7 +103,7 @@ fn leading(
     locked: Option<&Locked>,
     published: &mut Vec<Vec<u8>>,
 ) -> Result<Result<Leading, String>> {
-    let event = groups::described(spec, group);
+    let event = events::described(spec, group);
     let keys = locked.map(|locked| keys_of(spec, locked.key_bytes()));
     let mut private = None;
     if let (Some(locked), Some(keys)) = (locked, &keys) {
@@ -112,19 +113,19 @@ fn leading(
             Err(reason) => private = Some(reason),
         }
     }
-    let open = match groups::open_on(spec, &cpus, &[]) {
+    let open = match events::open_on(spec, &cpus, &[]) {
         Ok(open) => open,
         Err(reason) => return Ok(Err(reason)),
     };
     let events: Vec<_> = open.iter().map(|(cpu, fd)| (*cpu, fd.as_fd())).collect();
     let leader = Leader::load(machine::possible_cpus(), &events)?;
     if let Some(cpu) = silent(&leader, &cpus)? {
-        return Ok(Err(format!("a BPF program cannot read it on CPU {cpu}")));
+        return Ok(Err(format!("a BPF program cannot read the event on CPU {cpu}")));
     }
     let of = match (locked, keys, private) {
         (Some(locked), Some(Ok(keys)), None) => match locked.publish(&keys[0], &leader) {
             Ok(()) => {
-                // Without room for it, it is found under the first all the same.
+                // If the map has no free entry for further keys, other sessions find the leader by its first key.
                 let names = keys.iter().skip(1).filter(|key| locked.publish(key, &leader).is_ok()).cloned();
                 published.extend(std::iter::once(keys[0].clone()).chain(names));
                 Owner::Ours
@@ -137,7 +138,8 @@ fn leading(
     Ok(Ok(Leading { event, leader, cpus, of }))
 }
 
-/// A leader of another session's for the event that has one of these names, or none; Ok(Err) says why one cannot be followed.
+/// Finds a leader of another session by one of the event's keys; `Ok(Ok(None))` if no key has a leader. `Ok(Err)` holds
+/// the reason why no leader that was found can be followed.
 fn followed(
     locked: &Locked,
     keys: &Result<Vec<Vec<u8>>, String>,
@@ -154,7 +156,7 @@ fn followed(
                 None => return Ok(Ok(Some(leader))),
                 Some(cpu) => {
                     let id = leader.program_id();
-                    format!("program {id}, another session's, does not read it on CPU {cpu}")
+                    format!("program {id} of another session does not read the event on CPU {cpu}")
                 }
             },
             Ok(LeaderSlot::Free) => continue,
@@ -166,8 +168,9 @@ fn followed(
     Ok(refused.map_or(Ok(None), Err))
 }
 
-/// The names that an event goes by in the map: its attributes as perf has them before anything else is set. Before 6.13 perf leaves guests
-/// out unless it is told otherwise: where there can be none, this is the same event. Err says why it has no name.
+/// Returns the keys of an event in the map: its attributes with perf's defaults. By default, perf excludes guests
+/// before 6.13, and includes them later. On a machine that cannot run guests, both mean the same event, so the event
+/// has two keys. `Err` holds the reason why the event has no key.
 fn keys_of(spec: &EventSpec, key_bytes: usize) -> Result<Vec<Vec<u8>>, String> {
     let flags = spec.attr.flags.with_precise_ip(0);
     let mut keys = vec![key(&spec.attr, flags, key_bytes)?];
@@ -181,17 +184,19 @@ fn keys_of(spec: &EventSpec, key_bytes: usize) -> Result<Vec<Vec<u8>>, String> {
 fn key(attr: &EventAttr, flags: AttrFlags, key_bytes: usize) -> Result<Vec<u8>, String> {
     let needed = attr.smallest_size();
     if needed as usize > key_bytes {
-        return Err(format!("its attributes have {needed} bytes, but the keys of the map {key_bytes}"));
+        return Err(format!(
+            "the event's attributes need {needed} bytes, but the keys of the map have {key_bytes} bytes"
+        ));
     }
     let mut key = Vec::with_capacity(key_bytes);
     EventAttr { size: key_bytes.min(ATTR_SIZE_MAX) as u32, flags, ..attr.clone() }.encode(&mut key, Endian::NATIVE);
     key.resize(key_bytes, 0);
-    // Longer than what we can write: the size is that of the tool that made the map all the same.
+    // The attr's `size` is the key size of the map, even if this is larger than the attr that bprec encodes.
     key[4..8].copy_from_slice(&(key_bytes as u32).to_ne_bytes());
     Ok(key)
 }
 
-/// A CPU on which the leader does not come to read its event, or none.
+/// Returns a CPU on which the leader does not read its event, if any.
 fn silent(leader: &Leader, cpus: &[u32]) -> Result<Option<u32>> {
     let before: Vec<_> = leader.readings()?;
     for cpu in cpus {
@@ -199,7 +204,7 @@ fn silent(leader: &Leader, cpus: &[u32]) -> Result<Option<u32>> {
         let mut is_read = false;
         for _ in 0..ASK_AGAIN {
             if !leader.read_now(*cpu)? {
-                // It went offline just now.
+                // No program can run on a CPU that has just gone offline, so the CPU is skipped.
                 is_read = true;
                 break;
             }
@@ -216,14 +221,15 @@ fn silent(leader: &Leader, cpus: &[u32]) -> Result<Option<u32>> {
     Ok(None)
 }
 
-/// Has every leader read on every CPU where its event is, and the follower charge what that comes to. The kernel leaves a program alone
-/// that is at work at that moment: a CPU where nothing has moved is asked again.
+/// Makes every leader read its event on every CPU, and the follower, if there is one, charge the counts to tasks and
+/// cgroups. The kernel does not start a program that is running on the same CPU at that moment, so CPUs with unchanged
+/// readings are asked again.
 pub(super) fn read_now(leading: &[Leading], follower: Option<&Follower>, cpus: &[u32]) -> Result<()> {
     let mut left: HashSet<u32> = cpus.iter().copied().collect();
     let readings = || leading.iter().map(|it| it.leader.readings()).collect::<bprec_bpf::Result<Vec<_>>>();
     let before = readings()?;
     for attempt in 1..=ASK_AGAIN {
-        // In one order, so that CPUs are some microseconds apart and always the same ones.
+        // The order of the CPUs is always the same, so that the time between two readings of a CPU hardly varies.
         for cpu in cpus.iter().filter(|cpu| left.contains(cpu)) {
             for it in leading.iter().filter(|it| it.cpus.contains(cpu)) {
                 it.leader.read_now(*cpu)?;
@@ -247,25 +253,27 @@ pub(super) fn read_now(leading: &[Leading], follower: Option<&Follower>, cpus: &
             thread::yield_now();
         }
     }
-    // CPUs that went offline count no further, which is right.
+    // Events of CPUs that went offline count no further, so these readings are complete.
     let online = machine::online_cpus();
     left.retain(|cpu| online.contains(cpu));
     match left.into_iter().min() {
         None => Ok(()),
-        Some(cpu) => Err(Error::Other(format!("events are not read on CPU {cpu}"))),
+        Some(cpu) => Err(Error::Other(format!(
+            "cannot read the events on CPU {cpu}: the BPF program gave no new reading after {ASK_AGAIN} attempts"
+        ))),
     }
 }
 
 impl Found {
-    /// Remark on the counting.
+    /// Describes how the events are counted and shared.
     pub(super) fn note(&self, wanted: &Wanted, is_followed: bool) -> String {
         let of = |owner: fn(&Owner) -> bool| -> Vec<String> {
             let of_owner = self.leading.iter().filter(|it| owner(&it.of));
             of_owner.map(|it| format!("{} by program {}", it.event.name, it.leader.program_id())).collect()
         };
-        let mut note = String::from("read at each context switch");
+        let mut note = String::from("a BPF program reads the events at each context switch");
         if is_followed {
-            note.push_str(", charged to tasks and cgroups by a second program on sched_switch");
+            note.push_str(", and a second program on sched_switch charges the counts to tasks and cgroups");
         }
         let path = self.map.as_ref().map(|map| map.path().display().to_string()).unwrap_or_default();
         let (ours, others) = (of(|it| *it == Owner::Ours), of(|it| *it == Owner::Other));
@@ -273,10 +281,10 @@ impl Found {
             note.push_str(&format!("; {}, which other sessions can share ({path})", ours.join(", ")));
         }
         if !others.is_empty() {
-            note.push_str(&format!("; {}, shared with the session that loaded it ({path})", others.join(", ")));
+            note.push_str(&format!("; {}, loaded by another session and shared ({path})", others.join(", ")));
         }
         if let Some(reason) = &self.unshared {
-            note.push_str(&format!("; not shared with other sessions: {reason}"));
+            note.push_str(&format!("; the counters are not shared with other sessions: {reason}"));
         }
         for it in &self.leading {
             if let Owner::Private(reason) = &it.of
@@ -286,7 +294,7 @@ impl Found {
             }
         }
         if wanted.groups.iter().any(|group| group.len() > 1) {
-            note.push_str("; events in braces are counted one by one, because each leader counts one event");
+            note.push_str("; events in braces are counted separately, because each program counts one event");
         }
         note
     }

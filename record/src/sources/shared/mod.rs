@@ -1,8 +1,9 @@
-//! Shared counters: events read once at each context switch for all sessions on the machine, and what they came to on CPUs, in tasks and
+//! Shared counters: events read once at each context switch for all sessions on the machine, with their counts on CPUs, in tasks and
 //! in cgroups.
 //!
-//! Counting begins and ends in the middle of slices. Every leader is therefore asked to read at the start, at each snapshot and at the
-//! end, on every CPU: what was before is nobody's, and what is in progress is counted.
+//! Counting starts and ends in the middle of time slices. Every leader (the BPF program that reads an event) is
+//! therefore asked to read at the start, at each snapshot and at the end, on every CPU: counts from before the start
+//! are charged to no target, and slices in progress are counted.
 
 mod leaders;
 mod targets;
@@ -17,8 +18,7 @@ use bprec_format::bprec::state::{
 };
 
 use super::{Context, Source, Tick};
-use crate::events::machine;
-use crate::events::syntax::groups::Wanted;
+use crate::events::{Wanted, machine};
 use crate::{Error, Level, Options, Result, Target, sys};
 
 use leaders::{Leading, read_now};
@@ -26,17 +26,17 @@ use targets::{Place, TargetPlan};
 
 pub use targets::CounterTarget;
 
-/// Default events; those that the machine lacks are left out.
+/// Default events; events that the machine lacks are left out.
 const DEFAULT_EVENTS: &str = "cpu-clock,cycles,instructions";
 
 /// Events and targets of shared counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SharedOptions {
-    /// Lists of events. Empty means CPU time, and what a PMU has.
+    /// Lists of events. Empty means the default: CPU time, cycles and instructions.
     pub events: Vec<String>,
     /// CPUs, tasks or cgroups that are counted.
     pub targets: Vec<CounterTarget>,
-    /// Map by which sessions find each other; `None` is perf's.
+    /// Path of the map by which sessions find each other's leaders; `None` means perf's path.
     pub attr_map: Option<PathBuf>,
 }
 
@@ -44,15 +44,15 @@ pub struct SharedOptions {
 #[derive(Debug)]
 pub(crate) struct SharedCounters {
     asked: SharedOptions,
-    /// The command's process, and the name that it will have: it is held before its exec, under a name of ours.
+    /// Process of the command, and its name after the exec: until then, the process waits and has the recorder's name.
     command: Option<(u32, Vec<u8>)>,
-    /// A recording goes on without them.
+    /// True if a recording continues without shared counters.
     is_optional: bool,
     counting: Option<Shared>,
 }
 
 impl SharedCounters {
-    /// Counters of a recording: its target, and the targets asked for beside it.
+    /// Makes the counters of a recording: for the target of the recording, then for the further targets of `asked`.
     pub(crate) fn of_recording(options: &Options, asked: &SharedOptions, command: Option<u32>) -> SharedCounters {
         let mut asked = asked.clone();
         let recorded = match &options.target {
@@ -67,7 +67,7 @@ impl SharedCounters {
         SharedCounters { is_optional: true, ..SharedCounters::new(asked, command, words) }
     }
 
-    /// Counters asked for alone; their lack is an error.
+    /// Makes counters without a recording; if they are unavailable, that is an error.
     pub(crate) fn new(asked: SharedOptions, command: Option<u32>, words: Option<&[OsString]>) -> SharedCounters {
         let name = words.and_then(|words| Path::new(words.first()?).file_name());
         let command = command.zip(name.map(|name| name.as_encoded_bytes().to_vec()));
@@ -90,12 +90,12 @@ impl Source for SharedCounters {
                     shared.name_task(*id, name);
                 }
                 context.out.state(State::CounterEvents(shared.events().clone()))?;
-                // A count begins with its first reading; a recording says later when it begins.
+                // Counting alone starts at its first reading; a recording sets its own start time later.
                 context.out.session.start_ns = shared.since_ns;
                 self.counting = Some(shared);
                 Ok(())
             }
-            // The request itself is wrong; the machine has no part in it.
+            // The request itself is invalid, so this is an error even if the counters are optional.
             Err(error @ (Error::Event { .. } | Error::Cgroup { .. })) => Err(error),
             Err(error) if self.is_optional => {
                 let text = format!("no shared counters: {error}");
@@ -123,16 +123,16 @@ impl Source for SharedCounters {
     }
 }
 
-/// A snapshot as the recording has it.
+/// Converts a snapshot to the states of a recording.
 fn states(snapshot: Snapshot) -> Vec<State> {
     Snapshot::parts(snapshot.time_ns, snapshot.targets).into_iter().map(State::SharedCounters).collect()
 }
 
-/// Shared counters, counting. Nothing of them stays when this is dropped but what other sessions use.
+/// Active shared counters. Dropping them unloads the follower and all leaders that no other session uses.
 #[derive(Debug)]
 pub struct Shared {
     events: CounterEvents,
-    // In the order in which they have to go.
+    // `Drop` releases the follower before the leaders.
     follower: Option<Follower>,
     leading: Vec<Leading>,
     plan: TargetPlan,
@@ -140,7 +140,7 @@ pub struct Shared {
     /// Readings of each leader when counting began, by CPU.
     base: Vec<Vec<EventReading>>,
     since_ns: u64,
-    /// Map in which others find the leaders, and their keys.
+    /// Map in which other sessions find the leaders, and the keys of our leaders.
     map: Option<AttrMap>,
     keys: Vec<Vec<u8>>,
     notify: fn(Level, &str),
@@ -148,14 +148,15 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Begins to count. Events that cannot be had are told to `notify`, and in [`Shared::events`].
+    /// Starts counting. Unavailable events are reported to `notify` and listed in [`Shared::events`].
     ///
     /// # Errors
-    /// When an event or a cgroup cannot be understood, or nothing can be counted; nothing stays behind then.
+    /// Fails if an event or a cgroup is invalid, or if nothing can be counted; everything is unloaded then.
     pub fn start(asked: &SharedOptions, notify: fn(Level, &str)) -> Result<Shared> {
         let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
         if wanted.count() > FOLLOWED_MAX {
-            let problem = format!("{} events requested; at most {FOLLOWED_MAX} can be counted", wanted.count());
+            let problem =
+                format!("shared counters count at most {FOLLOWED_MAX} events, but {} are requested", wanted.count());
             return Err(Error::Event { event: asked.events.join(","), problem });
         }
         let cpus = machine::online_cpus();
@@ -203,7 +204,7 @@ impl Shared {
             }
             shared.follower = Some(follower);
         }
-        // Counts belong between this and the time of a snapshot, which is told when all is read.
+        // Counts cover the time from here to the time of a snapshot, which is taken after its last reading.
         shared.since_ns = sys::monotonic_ns();
         shared.read_now()?;
         shared.base = shared.leading.iter().map(|it| it.leader.readings()).collect::<bprec_bpf::Result<_>>()?;
@@ -213,29 +214,32 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Gives a task the name that it will have once it has become what it is to be.
+    /// Sets the name that a task will have after its exec.
     pub fn name_task(&mut self, id: u32, name: &[u8]) {
         self.plan.name_task(id, name);
     }
 
-    /// Events that are counted, how, and those that are not and why.
+    /// Counted events, and absent events with the reason.
     pub fn events(&self) -> &CounterEvents {
         &self.events
     }
 
-    /// Counts as of now of all targets, those that are not counted with the reason.
+    /// Reads the counts of all targets; a target that is not counted has the reason.
     pub fn snapshot(&mut self) -> Snapshot {
         let problem = self.read_now().err();
         let snapshot = self.collect(problem.as_ref());
         let no_room = self.follower.as_ref().map_or(0, Follower::no_room);
         if no_room > 0 && !self.no_room_told {
             self.no_room_told = true;
-            (self.notify)(Level::Warning, &format!("{no_room} tasks are not counted: too many tasks"));
+            (self.notify)(
+                Level::Warning,
+                &format!("{no_room} tasks are not counted, because the BPF program's table of tasks is full"),
+            );
         }
         snapshot
     }
 
-    /// Ends counting; the last counts.
+    /// Stops counting and returns the last counts.
     pub fn finish(mut self) -> Snapshot {
         let problem = self.read_now().err();
         if let Some(follower) = &mut self.follower {
@@ -244,7 +248,7 @@ impl Shared {
         self.collect(problem.as_ref())
     }
 
-    /// Has everything that is in progress counted.
+    /// Counts the slices in progress.
     fn read_now(&self) -> Result<()> {
         read_now(&self.leading, self.follower.as_ref(), &self.cpus)
     }
@@ -266,7 +270,7 @@ impl Shared {
                 Place::Cpu(cpu) => on(Some(cpu)),
                 Place::Account(account) => match &self.follower {
                     Some(follower) => follower.read(account).map(readings_of).map_err(|error| error.to_string()),
-                    None => Err("nothing charges it".to_owned()),
+                    None => Err("no BPF program counts this target".to_owned()),
                 },
             };
             match readings {
@@ -274,7 +278,7 @@ impl Shared {
                 Err(reason) => told.reason = reason,
             }
             if let (Some(problem), true) = (problem, told.reason.is_empty()) {
-                told.reason = format!("slices in progress are not counted: {problem}");
+                told.reason = format!("time slices in progress are not counted: {problem}");
             }
             told
         });
@@ -286,7 +290,7 @@ impl Shared {
     fn grown(&self, now: &[Vec<EventReading>], cpu: Option<u32>) -> Vec<Reading> {
         let sum = |(now, base): (&Vec<EventReading>, &Vec<EventReading>)| {
             let mut sum = Reading::default();
-            // Possible CPUs, which never change: both have them in one order.
+            // Both lists hold all possible CPUs, in the same order.
             for (now, base) in now.iter().zip(base).filter(|(now, _)| cpu.is_none_or(|cpu| now.cpu == cpu)) {
                 sum.value += now.value.saturating_sub(base.value);
                 sum.enabled_ns += now.enabled_ns.saturating_sub(base.enabled_ns);

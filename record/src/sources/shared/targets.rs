@@ -1,6 +1,5 @@
 //! Targets of shared counters: CPUs, tasks, cgroups.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use bprec_bpf::{Follower, Inherit, Targets};
@@ -9,10 +8,10 @@ use bprec_host::Cgroup;
 
 use crate::{Error, Result};
 
-/// CPUs, tasks or cgroups that events are counted of.
+/// CPUs, tasks or cgroup for which events are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CounterTarget {
-    /// All CPUs, whatever runs on them.
+    /// All CPUs, with all tasks.
     Machine,
     /// One CPU.
     Cpu(u32),
@@ -20,51 +19,51 @@ pub enum CounterTarget {
     Thread(u32),
     /// One process with its threads.
     Process {
-        /// Its number.
+        /// Process id.
         id: u32,
-        /// Processes that it creates count as well, and those that they create.
+        /// Counts all descendants of the process as well.
         children: bool,
     },
-    /// A cgroup (v2) with all below it: a directory, or a path below where the hierarchy is mounted.
+    /// A cgroup (v2) with its descendants: a directory, or a path relative to the mount point of the hierarchy.
     Cgroup(PathBuf),
 }
 
 /// Source of a target's counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the readings of all CPUs.
+    /// Readings of all CPUs.
     Machine,
-    /// In the readings of one.
+    /// Readings of one CPU.
     Cpu(u32),
-    /// In an account of the follower.
+    /// Account with this index, in which the follower sums up the counts of the target.
     Account(u32),
 }
 
-/// One target.
+/// Target and the source of its counts.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) place: Place,
-    /// Description of it, without the counts.
+    /// Description of the target, without counts.
     pub(super) told: SharedTarget,
     inherit: Inherit,
 }
 
-/// Why a task is not counted that has ended.
-const NO_TASK: &str = "there is no such task";
+/// Reason for a task that is not counted because it does not exist.
+const NO_TASK: &str = "the task has ended or never existed";
 
 /// All targets.
 #[derive(Debug)]
 pub(super) struct TargetPlan {
     each: Vec<Planned>,
-    /// Settings of a follower; `None` if there is nothing for one to do.
+    /// Settings of the follower; `None` if no target needs a follower.
     targets: Option<Targets>,
 }
 
 impl TargetPlan {
-    /// Looks the targets up.
+    /// Looks up the targets.
     ///
     /// # Errors
-    /// When a cgroup is not there, or tasks cannot be told from here.
+    /// Fails if a cgroup does not exist, or if task ids differ from those of the initial pid namespace.
     pub(super) fn of(targets: &[CounterTarget], online: &[u32]) -> Result<TargetPlan> {
         let mut plan = TargetPlan { each: Vec::new(), targets: None };
         for (at, target) in targets.iter().enumerate() {
@@ -99,7 +98,8 @@ impl TargetPlan {
 
     fn task(&mut self, id: u32, scope: SharedScope, inherit: Inherit) -> Result<Planned> {
         if bprec_host::is_initial_pid_namespace() == Some(false) {
-            let text = "tasks can be counted only from the initial pid namespace: here they have other ids";
+            let text =
+                "tasks can be counted only from the initial pid namespace: in this namespace they have other ids";
             return Err(Error::Other(text.to_owned()));
         }
         let (account, targets) = self.account();
@@ -127,19 +127,19 @@ impl TargetPlan {
         self.targets.as_ref()
     }
 
-    /// All of them, in the order in which they were asked for.
+    /// Targets in the requested order.
     pub(super) fn each(&self) -> impl Iterator<Item = &Planned> {
         self.each.iter()
     }
 
-    /// Why nothing can be counted, if none of the targets is there.
+    /// Returns the reason why nothing can be counted, if all targets are tasks that do not exist.
     pub(super) fn nothing_to_count(&self) -> Option<String> {
         let absent = |planned: &&Planned| planned.told.reason == NO_TASK;
         let ids: Vec<String> = self.each.iter().filter(absent).map(|planned| planned.told.id.to_string()).collect();
         (!ids.is_empty() && ids.len() == self.each.len()).then(|| format!("{NO_TASK}: {}", ids.join(", ")))
     }
 
-    /// Names a task.
+    /// Sets the name of a task.
     pub(super) fn name_task(&mut self, id: u32, name: &[u8]) {
         let is_task = |planned: &&mut Planned| {
             planned.told.id == u64::from(id) && [SharedScope::PID, SharedScope::TGID].contains(&planned.told.scope)
@@ -147,10 +147,10 @@ impl TargetPlan {
         self.each.iter_mut().filter(is_task).for_each(|planned| planned.told.name = name.to_owned());
     }
 
-    /// Tells the follower all tasks; those that are gone are not counted.
+    /// Adds all tasks to the follower; tasks that have ended are not counted.
     ///
     /// # Errors
-    /// When it has no room for them.
+    /// Fails if the follower has no free entry.
     pub(super) fn add_tasks(&mut self, follower: &Follower) -> Result<()> {
         for planned in &mut self.each {
             let Place::Account(account) = planned.place else { continue };
@@ -165,7 +165,7 @@ impl TargetPlan {
             };
             match added {
                 None => planned.told.reason = NO_TASK.to_owned(),
-                Some(0) => planned.told.reason = "it is counted in another target".to_owned(),
+                Some(0) => planned.told.reason = "it is already counted as a part of another target".to_owned(),
                 Some(_) => (),
             }
         }
@@ -173,22 +173,21 @@ impl TargetPlan {
     }
 }
 
-/// Adds the threads of a process; how many were not known, None when there is no such process. Those that are created meanwhile
-/// by threads which are known are added in the kernel.
+/// Adds the threads of a process. Returns the number of threads that were new to the follower; `None` if the process does not exist. The
+/// follower's program adds threads that known threads create meanwhile.
 fn add_threads(follower: &Follower, process: u32, account: u32, inherit: Inherit) -> Result<Option<u32>> {
     if !bprec_host::is_alive(process) {
         return Ok(None);
     }
     let mut added = 0;
     loop {
-        let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+        let threads = bprec_host::thread_ids(process);
+        if threads.is_empty() {
             return Ok(None);
-        };
+        }
         let mut new = 0;
-        for thread in threads.flatten() {
-            if let Some(tid) = thread.file_name().to_str().and_then(|name| name.parse().ok()) {
-                new += u32::from(follower.add_task(tid, account, inherit)?);
-            }
+        for tid in threads {
+            new += u32::from(follower.add_task(tid, account, inherit)?);
         }
         added += new;
         if new == 0 {
@@ -201,10 +200,10 @@ fn planned(place: Place, scope: SharedScope, id: u64) -> Planned {
     Planned { place, told: SharedTarget { scope, id, ..SharedTarget::default() }, inherit: Inherit::Nothing }
 }
 
-/// Looks up a cgroup: a directory, or a path below where the hierarchy is mounted.
+/// Looks up a cgroup: a directory, or a path relative to the mount point of the hierarchy.
 ///
 /// # Errors
-/// When it is not there.
+/// Fails if the cgroup does not exist.
 fn find_cgroup(asked: &Path) -> Result<Cgroup> {
     Cgroup::find(asked).map_err(|problem| Error::Cgroup { path: asked.to_owned(), problem: problem.to_string() })
 }

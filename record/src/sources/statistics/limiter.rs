@@ -1,48 +1,50 @@
-//! Keeps what run statistics take within a part of the machine's time.
+//! Keeps the cost of run statistics within a part of the machine's time.
 //!
-//! They are on throughout while that is affordable. Where it is not, they are on in windows: one in about a period, after a time and of a
-//! length that are drawn by chance around a mean. The mean follows from the rate of runs over some seconds, never from the last window
-//! alone: an estimate would be biased by windows that are short because the one before was busy.
+//! Statistics are on throughout while this costs less than the budget. Otherwise they are on in windows, about one per period; start and
+//! length of a window vary at random around a mean. The mean follows from the rate of runs over some seconds, never from the last window
+//! alone: windows that are short because the window before was busy would bias the estimates of runs.
 
 use std::time::Duration;
 
 use bprec_bpf::StatsCost;
 
-/// Credit that a start has, and the most that a quiet time leaves, in seconds of the budget: a short burst changes nothing.
+/// Unused budget (credit) at the start, and limit on the credit that a quiet time saves, in seconds of the budget. The
+/// credit lets a short burst of runs pass without windows.
 const CREDIT_FIRST_S: f64 = 0.1;
 const CREDIT_MOST_S: f64 = 0.5;
-/// Runs per second are a mean over about this time.
+/// Time constant of the mean rate of runs.
 const SMOOTHED_S: f64 = 2.0;
-/// Windows end when counting all runs would take less than this part of the budget: they must not begin again at once.
+/// Windows end when counting all runs would take less than this part of the budget; at a larger part, they could begin again at once.
 const ENOUGH: f64 = 0.8;
 /// Part of the budget that windows aim at.
 const AIM: f64 = 0.9;
-/// The most of the budget that the switching of windows may take.
+/// Limit on the part of the budget that switching statistics on and off may take.
 const SWITCHING: f64 = 0.75;
 /// The shortest usual window.
 const WINDOW_MIN_S: f64 = 0.001;
 /// The largest part of a period that a window may take.
 const WINDOW_MOST: f64 = 0.9;
-/// A period is at least this many times what it takes to read all counts, which is done twice in it.
+/// Limit on the cost of reading: a period is at least this multiple of the time that one reading of all counts takes.
+/// Each period has two readings.
 const READS: f64 = 100.0;
 
-/// A limit on what run statistics may take, and what they have taken of it. By default there is none.
+/// Limit on the cost of run statistics, and the cost so far. The default has no limit.
 #[derive(Debug, Default)]
 pub(super) struct Limiter {
-    /// Limit, ns of each second; `None` without one.
+    /// Limit, ns of each second; `None` without a limit.
     budget_ns: Option<f64>,
-    /// Their cost; `None` where it is not known, and then there is no limit.
+    /// Cost of run statistics; `None` if unknown, and then without a limit.
     cost: Option<StatsCost>,
-    /// Runs of all programs in a second; `None` before anything is known.
+    /// Mean rate of the runs of all programs, per second; `None` before the first measurement.
     rate: Option<f64>,
-    /// Rest of the budget of the time that has passed, ns; negative where more was taken.
+    /// Unused budget of the past time, ns; negative if statistics took more.
     credit_ns: f64,
 }
 
-/// Shape of the next windows.
+/// Mean period and length of the next windows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct WindowPlan {
-    /// Time that has one window.
+    /// Mean time from the start of a window to the start of the next.
     pub(super) period: Duration,
     /// Mean length of a window.
     pub(super) window: Duration,
@@ -54,7 +56,7 @@ impl Limiter {
         Limiter { budget_ns, cost, rate: None, credit_ns }
     }
 
-    /// Takes in their cost, measured once more.
+    /// Replaces the cost of statistics after a new calibration.
     pub(super) fn set_cost(&mut self, cost: StatsCost) {
         self.cost = Some(cost);
     }
@@ -69,18 +71,18 @@ impl Limiter {
         self.cost.map_or(0.0, |cost| cost.switch.as_nanos() as f64)
     }
 
-    /// Runs of all programs in a second, as far as it is known.
+    /// Mean rate of the runs of all programs, per second; 0 if unknown.
     pub(super) fn rate(&self) -> f64 {
         self.rate.unwrap_or(0.0)
     }
 
-    /// Cost of counting, ns of each second.
+    /// Cost of counting, ns of each second; in windows, at most the budget.
     pub(super) fn taken_ns(&self, in_windows: bool) -> f64 {
         let all_ns = self.cost_ns(self.rate());
         self.budget_ns.filter(|_| in_windows).map_or(all_ns, |budget_ns| budget_ns.min(all_ns))
     }
 
-    /// Programs ran `rate` times a second for as long as `elapsed`, and counting took `taken_ns` of it.
+    /// Adds a measurement: during `elapsed`, programs ran `rate` times a second, and counting took `taken_ns`.
     pub(super) fn add(&mut self, rate: f64, elapsed: Duration, taken_ns: f64) {
         let elapsed_s = elapsed.as_secs_f64();
         let weight = 1.0 - (-elapsed_s / SMOOTHED_S).exp();
@@ -90,22 +92,22 @@ impl Limiter {
         }
     }
 
-    /// They have been on throughout, and must not be any more. `rate` is the newest.
+    /// Returns true if windows must begin, because statistics cost too much to stay on. `rate` is the latest rate of runs.
     pub(super) fn begins_windows(&mut self, rate: f64) -> bool {
         self.credit_ns < 0.0 && self.is_too_much(rate)
     }
 
-    /// Counting all of `rate` runs a second would take more than the budget.
+    /// Returns true if counting all of `rate` runs a second would take more than the budget.
     pub(super) fn is_too_much(&mut self, rate: f64) -> bool {
         let is_too_much = self.cost.is_some() && self.budget_ns.is_some_and(|budget_ns| self.cost_ns(rate) > budget_ns);
         if is_too_much {
-            // A load that has only begun is to be met as it is, not as a mean that is still small.
+            // A load that has just begun has a rate above the mean; the first windows must follow the rate.
             self.rate = Some(self.rate.map_or(rate, |before| before.max(rate)));
         }
         is_too_much
     }
 
-    /// They have been on in windows, and may be on throughout.
+    /// Returns true if windows may end, so that statistics stay on all the time.
     pub(super) fn ends_windows(&mut self) -> bool {
         let Some((budget_ns, rate)) = self.budget_ns.zip(self.rate) else { return true };
         let is_enough = self.cost_ns(rate) <= budget_ns * ENOUGH;
@@ -115,10 +117,10 @@ impl Limiter {
         is_enough
     }
 
-    /// Windows for periods of about `usual`, while reading all counts takes `reading`.
+    /// Computes the windows. `usual` is the shortest period, `reading` the CPU time to read all counts.
     pub(super) fn plan(&self, usual: Duration, reading: Duration) -> WindowPlan {
         let budget_ns = self.budget_ns.unwrap_or(f64::INFINITY).max(1.0);
-        // An excess is given back within a second or two.
+        // With negative credit, windows take less, so that an excess is compensated within a second or two.
         let aim_ns = budget_ns * AIM * (1.0 + self.credit_ns / budget_ns).clamp(0.5, 1.0);
         let all_ns = self.cost_ns(self.rate()).max(1.0);
         let periods_s = [
@@ -143,12 +145,12 @@ mod tests {
 
     fn limiter(budget_part: f64) -> Limiter {
         let cost = StatsCost { run_ns: 70, switch: Duration::from_micros(400) };
-        // Two CPUs.
+        // Budget of a machine with two CPUs.
         Limiter::new(Some(budget_part * 2.0 * SECOND_NS), Some(cost))
     }
 
-    /// Simulates the cost of counting on two CPUs while programs run `rate` times a second, for how long statistics were on throughout, and how
-    /// many windows there were.
+    /// Simulates programs that run `rate` times a second on two CPUs. Returns the cost of counting, the seconds with statistics on throughout, and
+    /// the number of windows.
     fn simulate(limiter: &mut Limiter, seconds: f64, rate: impl Fn(f64) -> f64) -> (f64, f64, u32) {
         let (mut now_s, mut taken_ns, mut throughout_s, mut windows) = (0.0, 0.0, 0.0, 0);
         let mut in_windows = false;
@@ -156,7 +158,7 @@ mod tests {
             let elapsed_s = if in_windows {
                 let plan = limiter.plan(PERIOD, Duration::ZERO);
                 let (period_s, window_s) = (plan.period.as_secs_f64(), plan.window.as_secs_f64());
-                // Somewhere in the period, as if by chance.
+                // The window has a pseudo-random position in its period.
                 let rate = rate(now_s + period_s * (f64::from(windows) * 0.618).fract());
                 let took_ns = limiter.cost_ns(rate * window_s) + limiter.switch_ns();
                 limiter.add(rate, plan.period, took_ns);
@@ -183,7 +185,7 @@ mod tests {
         // 500,000 runs a second take 1.75 % of two CPUs.
         let (part, throughout_s, windows) = simulate(&mut limiter(0.02), 5.0, |_| 500_000.0);
         assert!((part - 0.0175).abs() < 1e-6 && throughout_s > 4.99 && windows == 0, "{part} {throughout_s} {windows}");
-        // A burst is none for as long as it is short.
+        // A short burst does not start windows.
         let burst = |now: f64| if (1.0..1.1).contains(&now) { 1_500_000.0 } else { 100_000.0 };
         assert_eq!(simulate(&mut limiter(0.02), 5.0, burst).2, 0);
     }
@@ -198,7 +200,7 @@ mod tests {
                 assert!(f64::from(windows) >= seconds * 8.0, "{windows} windows in {seconds} s");
             }
         }
-        // The same for one that begins late, or comes in bursts.
+        // The same holds for a load that begins late, and for a load with bursts.
         let late = |now: f64| if now < 4.0 { 1000.0 } else { 2_000_000.0 };
         assert!(simulate(&mut limiter(0.02), 20.0, late).0 < 0.02);
         let bursts = |now: f64| if (now / 0.4).fract() < 0.25 { 4_000_000.0 } else { 0.0 };

@@ -1,8 +1,8 @@
-//! The kernel's run statistics: runs of programs, and the time that they took.
+//! The kernel's run statistics: number and duration of the runs of programs.
 //!
-//! They read two clocks for each run of any program. They are on throughout, unless that would take more than the budget ([`limiter`]): then
-//! they are on in windows, which a thread opens and closes on time ([`window`]). Counts are read before and after each window. While
-//! ours are off, a program that does nothing tells whether somebody else has them on ([`others`]).
+//! With statistics on, the kernel reads the clock twice per run of any program. They are on throughout, unless that exceeds the budget ([`limiter`]):
+//! then they are on in windows, which a thread opens and closes on time ([`window`]). Counts are read before and after each window. While
+//! the recorder has statistics off, an empty program shows if another tool has them on ([`others`]).
 
 mod limiter;
 mod others;
@@ -21,30 +21,31 @@ use limiter::Limiter;
 use others::{Beside, Others};
 use window::{WindowResult, WindowTimer, middle};
 
-/// Time between two looks at how often programs run, where that takes next to nothing.
+/// Shortest time between two checks of how often programs run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Otherwise it is this many times what a look takes.
+/// The time between two checks is at least this multiple of the CPU time of one check.
 const LOOKS: u32 = 50;
-/// A shorter time says nothing about a second.
+/// Shortest time over which a rate of runs is computed.
 const LOOK_MIN: Duration = Duration::from_millis(20);
-/// The usual period with one window: the shortest, at the start, and the longest.
+/// Shortest period of windows, used at the start, and longest usual period.
 const PERIOD_MIN: Duration = Duration::from_millis(80);
 const PERIOD_MAX: Duration = Duration::from_millis(500);
-/// A period is at most this part of the time that a recording has gone on for, or of the time between two readings that were asked for.
+/// Number of periods into which the duration of the recording so far is usually divided, and least number of periods
+/// between two requested readings.
 const PERIODS: u32 = 50;
 const PERIODS_PER_INTERVAL: u32 = 10;
 
-/// The switch of run statistics, ours alone: others may have them on as well.
+/// Switch of run statistics by this recorder; other tools can have them on as well.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     stage: StatisticsStage,
-    /// On throughout.
+    /// Keeps run statistics on throughout; `None` if statistics are off, or on only in windows.
     guard: Option<StatsGuard>,
     in_windows: bool,
     limiter: Limiter,
     on_time: OnTime,
     probe: Option<StatsProbe>,
-    /// Their cost; `None` where it is not known.
+    /// Cost of run statistics; `None` if unknown.
     cost: Option<StatsCost>,
     others: Others,
 }
@@ -52,19 +53,19 @@ pub(crate) struct Statistics {
 /// Use of run statistics.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum StatisticsStage {
-    /// Not asked for.
+    /// Not requested.
     #[default]
     Off,
-    /// Asked for, and not switched on yet.
+    /// Requested, and not switched on yet.
     Asked,
-    /// Switched on, be it in windows.
+    /// Switched on, throughout or in windows.
     Used,
     Refused,
 }
 
 impl Statistics {
-    /// `budget_ns` of each second, all CPUs together, may go to statistics. What they cost is found here, with a program of our own: before
-    /// anyone watches, as it is nobody's load.
+    /// Requests run statistics that take at most `budget_ns` of each second, all CPUs together. Measures their cost with a program of the
+    /// recorder before the recording begins, so that the recording does not contain these runs.
     pub(crate) fn asked(budget_ns: Option<f64>) -> Statistics {
         let probe = StatsProbe::load().ok();
         let cost = probe.as_ref().and_then(|probe| probe.calibrate().ok());
@@ -72,17 +73,17 @@ impl Statistics {
         Statistics { stage: StatisticsStage::Asked, limiter, probe, cost, ..Statistics::default() }
     }
 
-    /// The program that finds out whether they are on, and what they cost.
+    /// Id of the recorder's program that checks if statistics are on and measures their cost.
     pub(crate) fn own_program(&self) -> Option<u32> {
         self.probe.as_ref().map(StatsProbe::id)
     }
 
-    /// Counts run by them, be it in windows.
+    /// Returns true if the recorder has statistics on, throughout or in windows.
     pub(crate) fn are_used(&self) -> bool {
         self.guard.is_some() || self.in_windows
     }
 
-    /// They are on for a part of the time.
+    /// Returns true if statistics are on in windows.
     pub(crate) fn are_in_windows(&self) -> bool {
         self.in_windows
     }
@@ -92,12 +93,12 @@ impl Statistics {
         self.limiter.taken_ns(self.in_windows)
     }
 
-    /// Before anything is counted: programs have been seen to run this often.
+    /// Chooses windows if programs run too often. Called before counting starts.
     pub(crate) fn adapt(&mut self, runs_per_second: f64) {
         self.in_windows = self.limiter.is_too_much(runs_per_second);
     }
 
-    /// Looks whether others have statistics on, while ours are off.
+    /// Returns true if another tool has statistics on. Must be called while the recorder has statistics off.
     fn look_for_others(&mut self) -> bool {
         let are_on = self.probe.as_ref().is_some_and(|probe| probe.are_on().unwrap_or(false));
         if let Some(ns) = self.others.seen(are_on, sys::monotonic_ns()) {
@@ -106,7 +107,8 @@ impl Statistics {
         are_on
     }
 
-    /// Finds out once more what statistics cost, where others had them on at the start: a switch took nothing then.
+    /// Measures the cost of statistics again if other tools had statistics on at the first measurement, because
+    /// switching then had no cost.
     fn recalibrate(&mut self) {
         let Some(probe) = self.probe.as_ref().filter(|_| self.cost.is_none_or(|cost| cost.switch.is_zero())) else {
             return;
@@ -117,7 +119,7 @@ impl Statistics {
         }
     }
 
-    /// Switches them on, to stay on.
+    /// Switches statistics on throughout.
     fn switch_on(&mut self) -> bprec_bpf::Result<()> {
         let began_ns = sys::monotonic_ns();
         self.guard = Some(StatsGuard::enable()?);
@@ -125,7 +127,7 @@ impl Statistics {
         Ok(())
     }
 
-    /// Switches off what was to stay on.
+    /// Switches statistics off if they were on all the time.
     fn switch_off(&mut self) {
         let began_ns = sys::monotonic_ns();
         if self.guard.take().is_some() {
@@ -135,7 +137,7 @@ impl Statistics {
 }
 
 impl Context<'_> {
-    /// Switches run statistics on where they are asked for, if no source has done so before.
+    /// Switches run statistics on if they are requested and no source has switched them on before.
     pub(super) fn switch_statistics_on(&mut self) {
         if self.statistics.stage != StatisticsStage::Asked {
             return;
@@ -145,7 +147,8 @@ impl Context<'_> {
         self.out.session.stats_were_on = are_others || stats_sysctl().unwrap_or(false);
         self.out.session.statistics_run_ns = self.statistics.cost.map(|cost| cost.run_ns);
         if are_others {
-            let text = "another tool has the kernel's run statistics on: all BPF programs take longer for that, also when bprec has ended";
+            let text = "another tool has switched on the kernel's run statistics, which slow all BPF programs and stay on \
+                        after bprec ends";
             (self.notify)(Level::Notice, text);
         }
         match self.statistics.switch_on() {
@@ -156,50 +159,50 @@ impl Context<'_> {
             Err(error) => {
                 self.statistics.stage = StatisticsStage::Refused;
                 self.note_counters(&error.to_string());
-                (self.notify)(Level::Warning, &format!("no run counts of programs: {error}"));
+                (self.notify)(Level::Warning, &format!("runs of BPF programs are not counted: {error}"));
             }
         }
         self.programs.set_on_time(self.statistics.on_time.clone());
     }
 }
 
-/// Runs of programs as the kernel counts them.
+/// Source of run counts from the kernel's run statistics.
 #[derive(Debug)]
 pub(crate) struct RunStatistics {
-    /// Time between two readings that were asked for.
+    /// Requested time between two readings.
     interval: Duration,
     began: Instant,
-    /// On throughout: when to look how often programs run.
+    /// Time of the next check of how often programs run; used while statistics are on throughout.
     next_look: Option<Instant>,
-    /// Runs since the last look, and when that was.
+    /// Runs since the last computed rate, and the time of this rate.
     new_runs: u64,
     seen_at: Instant,
-    /// CPU time that they have taken in all, ns; and the same for others to see.
+    /// CPU time that statistics have taken so far, ns; `taken` is a copy for other threads.
     taken_ns: f64,
     taken: Taken,
-    /// CPU time that it took to read the counts of all programs.
+    /// CPU time that the last reading of all programs took.
     reading: Duration,
     windows: Windows,
 }
 
-/// When windows are.
+/// Schedule of windows.
 #[derive(Debug)]
 struct Windows {
-    /// Opens and closes them; there is none before the first.
+    /// Thread that opens and closes windows; `None` before the first window.
     timer: Option<WindowTimer>,
-    /// Woken when one has been closed.
+    /// Wakes the control thread when a window is closed.
     waker: Waker,
-    /// The next one: when it opens, and its length.
+    /// Time at which the next window opens, and its length.
     next: Option<(Instant, Duration)>,
-    /// When the last one was closed.
+    /// Time at which the last window was closed.
     closed_at: Instant,
-    /// A failure has been told.
+    /// True if a failure has been reported.
     has_failed: bool,
     draw: Draw,
 }
 
 impl RunStatistics {
-    /// Counts are read at each `interval`; `waker` is woken when it is time to read them.
+    /// Makes the source. Counts are read at each `interval` and when a window is closed, which wakes `waker`.
     pub(crate) fn new(interval: Duration, taken: Taken, waker: Waker) -> RunStatistics {
         let now = Instant::now();
         RunStatistics {
@@ -222,7 +225,7 @@ impl RunStatistics {
         }
     }
 
-    /// Counts as of now. Returns the runs of all programs since the last time.
+    /// Reads and writes the counts. Returns the runs of all programs since the last reading.
     fn count(&mut self, reading: Reading, context: &mut Context<'_>) -> Result<u64> {
         let began = sys::thread_time();
         let (states, runs) = context.programs.run_stats(reading);
@@ -231,7 +234,7 @@ impl RunStatistics {
         Ok(runs)
     }
 
-    /// Takes in how many new runs there have been, with statistics on throughout, and begins windows where counting takes too much.
+    /// Adds new runs, counted with statistics on throughout, and begins windows if counting takes too much.
     fn account(&mut self, new_runs: u64, context: &mut Context<'_>) -> Result<()> {
         let now = Instant::now();
         self.new_runs += new_runs;
@@ -254,17 +257,23 @@ impl RunStatistics {
         self.taken.set(self.taken_ns as u64);
     }
 
-    /// They have been on throughout, and are on in windows from here on.
+    /// Changes statistics from on throughout to windows.
     fn begin_windows(&mut self, context: &mut Context<'_>) -> Result<()> {
         if self.windows.timer.is_none() {
             let timer = WindowTimer::start(context.statistics.on_time.clone(), self.windows.waker.clone());
             let missing = |error: &crate::Error| {
-                (context.notify)(Level::Warning, &format!("run statistics may take more than --budget: {error}"));
+                (context.notify)(
+                    Level::Warning,
+                    &format!(
+                        "counting runs may take more than --budget, because bprec cannot switch run statistics off in \
+                         between: {error}"
+                    ),
+                );
             };
             self.windows.timer = timer.inspect_err(missing).ok();
         }
         if self.windows.timer.is_none() {
-            // Too much of them is better than none.
+            // Statistics stay on throughout: counts beyond the budget are better than no counts.
             context.statistics.in_windows = false;
             return Ok(());
         }
@@ -274,8 +283,8 @@ impl RunStatistics {
         self.count(Reading::All, context)?;
         context.statistics.recalibrate();
         let text = format!(
-            "run statistics are on for a part of the time: to count all {:.0} runs of programs a second would take {:.1} % of the machine, \
-             which is more than --budget; runs are estimates",
+            "run counts are estimates: counting all {:.0} runs of programs per second would take {:.1} % of the machine, \
+             more than --budget, so bprec counts only part of the time",
             context.statistics.limiter.rate(),
             context.statistics.limiter.taken_ns(false) / (machine::online_cpus().len() as f64 * 1e7),
         );
@@ -295,7 +304,7 @@ impl RunStatistics {
         self.windows.plan(now, plan.period, plan.window);
     }
 
-    /// The counts before a window, which opens then.
+    /// Reads the counts before a window and opens the window.
     fn open_window(&mut self, length: Duration, context: &mut Context<'_>) -> Result<()> {
         self.windows.next = None;
         let are_others = context.statistics.look_for_others();
@@ -307,7 +316,7 @@ impl RunStatistics {
         Ok(())
     }
 
-    /// A window has been closed: the counts after it.
+    /// Reads the counts after a closed window.
     fn window_closed(&mut self, closed: WindowResult, reading: Reading, context: &mut Context<'_>) -> Result<()> {
         let now = Instant::now();
         let are_others = context.statistics.look_for_others();
@@ -319,7 +328,7 @@ impl RunStatistics {
             match beside {
                 Beside::Never => (),
                 Beside::Always(ns) => context.statistics.on_time.add_others(ns),
-                // The counts are of a time that is not known.
+                // The time to which these counts belong is unknown.
                 Beside::Partly => context.statistics.on_time.take_back(on_ns),
             }
         }
@@ -327,7 +336,7 @@ impl RunStatistics {
         let elapsed = now - self.windows.closed_at;
         self.windows.closed_at = now;
         match closed {
-            // Counting for others costs us nothing, and is not of the window alone.
+            // Others had statistics on: counting costs nothing extra, and the counts also cover time outside the window.
             Ok(_) if !is_ours_alone => (),
             Ok(on) => {
                 let limiter = &context.statistics.limiter;
@@ -335,17 +344,20 @@ impl RunStatistics {
                 self.add_taken(taken_ns);
                 context.statistics.limiter.add(new / on.as_secs_f64().max(1e-6), elapsed, taken_ns);
             }
-            // There is the next period.
+            // The next period tries again.
             Err(error) if !self.windows.has_failed => {
                 self.windows.has_failed = true;
-                (context.notify)(Level::Warning, &format!("run counts of programs have gaps: {error}"));
+                (context.notify)(
+                    Level::Warning,
+                    &format!("runs of BPF programs were not counted for a part of the time: {error}"),
+                );
             }
             Err(_) => (),
         }
         Ok(())
     }
 
-    /// They go on in windows, or throughout where that is affordable again.
+    /// Plans the next window, or switches statistics on throughout if the budget allows it again.
     fn go_on(&mut self, context: &mut Context<'_>) -> Result<()> {
         if context.statistics.limiter.ends_windows() && context.statistics.switch_on().is_ok() {
             context.statistics.in_windows = false;
@@ -362,8 +374,9 @@ impl RunStatistics {
 }
 
 impl Windows {
-    /// A window of about `window` once in about a `period`. How long it is until then is drawn alone: with one in each of periods of a fixed
-    /// length, windows that are a large part of it are mostly in its middle, and what runs at the same pace is always, or never, seen.
+    /// Plans a window of about `window` after about a `period`. The pause before each window is random and independent of other pauses. With one
+    /// window per period of fixed length, long windows would mostly be in the middle of the period, and programs that run at the same period would
+    /// be counted always or never.
     fn plan(&mut self, now: Instant, period: Duration, window: Duration) {
         let length = window.mul_f64(0.5 + self.draw.unit()).min(period.mul_f64(0.98));
         self.next = Some((now + (period - length).mul_f64(2.0 * self.draw.unit()), length));
@@ -386,7 +399,7 @@ impl Source for RunStatistics {
         self.count(Reading::All, context)?;
         let now = Instant::now();
         (self.began, self.seen_at, self.next_look) = (now, now, Some(now + LOOK_EVERY));
-        // Somebody who attaches may have met too many runs already.
+        // Exact counters may have found before that programs run too often.
         if context.statistics.in_windows { self.begin_windows(context) } else { Ok(()) }
     }
 
@@ -425,8 +438,8 @@ impl Source for RunStatistics {
             self.windows.timer = None;
             context.statistics.in_windows = false;
         } else {
-            // Switched off first, as what is read then is all that the kernel will ever have counted for us. They were on throughout; what is
-            // read a moment later is of that time, also for programs that others let go of now.
+            // Statistics are switched off first, so that the kernel counts no more runs for this recorder after the reading. `on_time` does not
+            // end here: readings a moment later, also of programs that others release now, belong to the time with statistics on.
             context.statistics.guard = None;
             let new_runs = self.new_runs + self.count(Reading::All, context)?;
             let taken_ns = context.statistics.limiter.cost_ns(new_runs as f64);
@@ -462,7 +475,7 @@ impl RunStatistics {
         Ok(())
     }
 
-    /// Counts as of now of all programs.
+    /// Reads the counts of all programs.
     fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
         let new_runs = self.count(Reading::All, context)?;
         if !context.statistics.in_windows {
@@ -483,12 +496,12 @@ impl RunStatistics {
     }
 }
 
-/// Numbers drawn by chance (xorshift64*).
+/// Random numbers (xorshift64*).
 #[derive(Debug)]
 struct Draw(u64);
 
 impl Draw {
-    /// From 0 to 1.
+    /// Returns a random number from 0 to 1.
     fn unit(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -516,7 +529,7 @@ mod tests {
                 draw: Draw(1),
             };
             let (mut now, mut on) = (start, Duration::ZERO);
-            // For how many milliseconds each tenth of a period was seen.
+            // Milliseconds for which statistics were on in each tenth of the period.
             let mut seen = [0_u32; 10];
             for _ in 0..COUNT {
                 windows.plan(now, period, window);

@@ -1,15 +1,15 @@
-//! Statistics that somebody else has on: another recorder, `kernel.bpf_stats_enabled`, bpftop. We never hold them on; how long they were on is
-//! known where two looks that follow each other have found them on.
+//! Run statistics that another tool has on: another recorder, `kernel.bpf_stats_enabled`, bpftop. The recorder cannot keep them on, so it knows
+//! that they were on for some time only if two consecutive checks found them on.
 
 use std::time::Instant;
 
-/// Findings of looks while ours are off.
+/// Results of checks made while the recorder has statistics off.
 #[derive(Debug)]
 pub(super) struct Others {
     looked_at: Instant,
-    /// When they were found on, if the last look did, ns of the recording's clock.
+    /// Time of the last check, ns of the recording's clock, if the check found statistics on.
     on_at_ns: Option<u64>,
-    /// The look before the window that is open.
+    /// Check before the open window.
     before_window: Option<Look>,
 }
 
@@ -19,14 +19,15 @@ struct Look {
     are_on: bool,
 }
 
-/// Time that others had statistics on beside a window of ours, from the look before it to the one after.
+/// Time for which other tools had statistics on, between the check before a window of the recorder and the check
+/// after the window.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Beside {
     /// No time.
     Never,
-    /// The whole time: its length without the window itself, ns.
+    /// The whole time. The number is the length of this time without the window, ns.
     Always(u64),
-    /// A part: they were switched between the looks.
+    /// A part of the time: statistics were switched on or off between the checks.
     Partly,
 }
 
@@ -37,25 +38,25 @@ impl Default for Others {
 }
 
 impl Others {
-    /// A look has found them on, or off. Returns for how long they have been on since the last one, if both say so.
+    /// Adds a check. Returns the time since the last check, ns, if both checks found statistics on.
     pub(super) fn seen(&mut self, are_on: bool, now_ns: u64) -> Option<u64> {
         self.looked_at = Instant::now();
         let before = std::mem::replace(&mut self.on_at_ns, are_on.then_some(now_ns));
         before.filter(|_| are_on).map(|before_ns| now_ns.saturating_sub(before_ns))
     }
 
-    /// Ours are on from here on: the next look does not follow the last one.
+    /// Forgets the last check. Called when the recorder switches statistics on, because checks see them on then.
     pub(super) fn forget(&mut self) {
         self.on_at_ns = None;
     }
 
-    /// A look has found them on, or off, and a window opens.
+    /// Adds the check before a window.
     pub(super) fn window_opens(&mut self, are_on: bool, now_ns: u64) {
         self.before_window = Some(Look { at_ns: now_ns, are_on });
         self.forget();
     }
 
-    /// A look has found them on, or off, after a window of `on_ns`.
+    /// Adds the check after a window of `on_ns`.
     pub(super) fn beside_window(&mut self, are_on: bool, now_ns: u64, on_ns: u64) -> Beside {
         match self.before_window.take() {
             Some(before) if before.are_on && are_on => {

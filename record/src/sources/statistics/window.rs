@@ -1,4 +1,4 @@
-//! A thread that opens and closes windows: it closes them on time, whatever the control thread does meanwhile.
+//! Thread that opens and closes windows: it closes them on time even if the control thread is busy.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -13,19 +13,19 @@ use crate::sys::{self, Waker};
 /// Request to the thread.
 #[derive(Debug)]
 enum Order {
-    /// Statistics on for this long.
+    /// Switches statistics on for this time.
     Open(Duration),
-    /// Off at once.
+    /// Switches statistics off at once.
     Close,
 }
 
-/// Result of a window: for how long statistics were on.
+/// Result of a window: the time for which statistics were on.
 pub(super) type WindowResult = bprec_bpf::Result<Duration>;
 
-/// The thread, and what it has been asked for.
+/// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct WindowTimer {
-    /// The thread ends with it.
+    /// Channel to the thread, which ends when the channel is closed.
     orders: Option<Sender<Order>>,
     closed: Receiver<WindowResult>,
     thread: Option<JoinHandle<()>>,
@@ -33,10 +33,10 @@ pub(super) struct WindowTimer {
 }
 
 impl WindowTimer {
-    /// `waker` is woken when a window has been closed.
+    /// Starts the thread. It wakes `waker` when a window is closed.
     ///
     /// # Errors
-    /// When there are no more threads.
+    /// Fails if the thread cannot be started.
     pub(super) fn start(on_time: OnTime, waker: Waker) -> Result<WindowTimer> {
         let (orders, ordered) = mpsc::channel();
         let (done, closed) = mpsc::channel();
@@ -53,24 +53,24 @@ impl WindowTimer {
         Ok(WindowTimer { orders: Some(orders), closed, thread: Some(thread), is_open: false })
     }
 
-    /// A window was asked for that has not been seen closed.
+    /// Returns true if a window was requested and its result was not taken yet.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Opens a window of this length, now.
+    /// Opens a window of this length at once.
     pub(super) fn open(&mut self, length: Duration) {
         self.is_open = self.orders.as_ref().is_some_and(|orders| orders.send(Order::Open(length)).is_ok());
     }
 
-    /// The window that has been closed, if it has.
+    /// Takes the result of a closed window, if any.
     pub(super) fn take_closed(&mut self) -> Option<WindowResult> {
         let closed = self.closed.try_recv().ok();
         self.is_open &= closed.is_none();
         closed
     }
 
-    /// Closes the window now, if one is open.
+    /// Closes the open window at once; `None` if no window is open.
     pub(super) fn close(&mut self) -> Option<WindowResult> {
         if !self.is_open {
             return None;
@@ -85,20 +85,20 @@ impl Drop for WindowTimer {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say; a window that is open it closes first.
+            // The thread closes an open window before it ends. The thread itself returns no value.
             let _ = thread.join();
         }
     }
 }
 
-/// Statistics on until the time is over, or an order comes, or nobody is there to give one. Each switch counts as made in the middle of the time that
-/// it took.
+/// Switches statistics on until the time is over, an order comes, or the channel is closed. Each switch counts as made in the middle of the time
+/// that it took.
 fn window(length: Duration, ordered: &Receiver<Order>, on_time: &OnTime) -> WindowResult {
     let began_ns = sys::monotonic_ns();
     let guard = StatsGuard::enable()?;
     let on_ns = middle(began_ns);
     on_time.switched_on(on_ns);
-    // The only order that comes while a window is open is to close it.
+    // While a window is open, `Close` is the only possible order.
     let _ = ordered.recv_timeout(length);
     let ends_ns = sys::monotonic_ns();
     drop(guard);
@@ -107,7 +107,7 @@ fn window(length: Duration, ordered: &Receiver<Order>, on_time: &OnTime) -> Wind
     Ok(Duration::from_nanos(off_ns.saturating_sub(on_ns)))
 }
 
-/// The middle between a time and now.
+/// Returns the middle between a time and now.
 pub(super) fn middle(began_ns: u64) -> u64 {
     began_ns + (sys::monotonic_ns() - began_ns) / 2
 }
@@ -116,7 +116,7 @@ pub(super) fn middle(began_ns: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// A window is closed on time though nobody looks, and at once where that is asked for. Real kernel, root.
+    /// A window is closed on time even if nobody polls, and at once on request. Needs a real kernel and root.
     #[test]
     fn windows_are_closed_on_time() {
         if StatsGuard::enable().is_err() {
@@ -135,7 +135,7 @@ mod tests {
         let closed = timer.close().unwrap().unwrap();
         let (on_ns, _) = on_time.at(sys::monotonic_ns());
         assert_eq!(on_ns, u64::try_from((on + closed).as_nanos()).unwrap());
-        // One that is open goes with the timer.
+        // Dropping the timer closes the open window.
         timer.open(Duration::from_secs(600));
     }
 }

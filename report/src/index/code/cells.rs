@@ -60,7 +60,7 @@ impl<T> Default for Cells<T> {
     }
 }
 
-/// Quick test for pages without code: one bit per hashed page.
+/// Quick test for pages without code: one bit per hash of a page. If the bit is 0, the page has no code.
 #[derive(Debug)]
 pub(super) struct PageFilter {
     bits: Box<[u64; 1 << (PageFilter::BITS - 6)]>,
@@ -68,7 +68,7 @@ pub(super) struct PageFilter {
 
 impl PageFilter {
     const BITS: u32 = 16;
-    /// Limit on the pages of a range: a larger range makes the filter pass every address.
+    /// Limit on the pages of a range: with a larger range, every page may contain code.
     const MAX_PAGES: u64 = 1 << 14;
 
     #[inline]

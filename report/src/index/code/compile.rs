@@ -12,14 +12,15 @@ use super::cells::{Cells, Moments};
 pub(crate) struct Range {
     /// First address.
     pub(crate) start: u64,
-    /// One past the last address it claims.
+    /// Address after the last address of the range.
     pub(crate) end: u64,
     /// Load time, ns; 0 if loaded before the recording.
     pub(crate) from_ns: u64,
     /// Unload time, ns; `u64::MAX` if not unloaded.
     pub(crate) to_ns: u64,
     pub(crate) code: Code,
-    /// True if the recording announced the load. Otherwise the range was loaded at some time, and an announced range takes precedence.
+    /// True if the recording announced the load. Otherwise the range was loaded at some time that is not certain, and a range that is announced as
+    /// loaded takes precedence.
     pub(crate) announced: bool,
 }
 
@@ -47,11 +48,12 @@ const FREE_DELAY_NS: u64 = 10_000_000_000;
 const CLOCK_SKEW_NS: u64 = 1_000_000;
 /// Limit on starts searched per address, for hostile files: an image claims a page, which has room for at most 64 programs.
 const MAX_STEPS: usize = 256;
-/// Limit on ranges searched per start and time, for hostile files: the newest 64 loaded before the time and, as ranges without an announced load time
-/// sort first, the oldest 64.
+/// Limit on ranges searched per start and time, for hostile files. The search takes the 64 newest ranges loaded before the time and the 64 oldest, as
+/// ranges without an announced load time sort first.
 const MAX_VERSIONS: usize = 64;
-/// Limits, per range, on the search steps and on the segments of compiling, and an allowance for all. Most recordings need about four of each per
-/// range; six thousand programs that came and went on a few pages, as a hundred loads per second make in a minute, need 1,700 and 23.
+/// Limits per range on search steps and on segments while compiling, and an allowance for all ranges together. Beyond them, addresses without a cell
+/// are searched at each lookup. Most recordings need about four of each per range. Six thousand programs on a few pages (a hundred loads per second
+/// for a minute) would need 1,700 steps and 23 segments per range.
 const SEARCHED_PER_RANGE: usize = 256;
 const SEGMENTS_PER_RANGE: usize = 16;
 const SPARE: usize = 1 << 16;
@@ -140,19 +142,20 @@ struct Overlaps {
     first: Vec<u32>,
     /// Ranges by start, then by load time.
     ranges: Vec<Range>,
-    /// For each range, the latest unload time of it and the ranges before it with the same start.
+    /// For each range, the latest unload time of this range and of the ranges before it with the same start.
     gone_by_ns: Vec<u64>,
-    /// For each start, the highest end of all ranges up to it.
+    /// For each start, the highest end of the ranges with this start or a lower one.
     reach: Vec<u64>,
-    /// Ascending times at which the result for a start may change, and the position of the first one of each start.
+    /// For each start address, ascending times at which the result of a search there may change.
     changes: Vec<u64>,
+    /// Position in `changes` of the first time of each start address; one more at the end.
     first_change: Vec<u32>,
 }
 
 /// Result of a search.
 struct Answer {
     code: Option<Code>,
-    /// Time until which the result holds at least.
+    /// First time, ns, at which the result may change.
     until_ns: u64,
     /// Number of starts searched.
     steps: usize,
@@ -216,8 +219,8 @@ impl Overlaps {
         changes.get(changes.partition_point(|change| *change <= time_ns)).copied().unwrap_or(u64::MAX)
     }
 
-    /// Returns the ranges of a start loaded by `time_ns`, or within `early_ns` after it, the newest first, each with the latest unload time of it and
-    /// the older ones. If there are many, only the ones nearest to the time and the oldest are returned.
+    /// Returns the ranges of a start that were loaded at most `early_ns` after `time_ns`, the newest first, each with the latest unload time among
+    /// itself and the older ranges. Of many ranges, only those with load times nearest to `time_ns` and the oldest are returned.
     fn newest_first(&self, at: usize, time_ns: u64, early_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
         let of_start = self.first[at] as usize..self.first[at + 1] as usize;
         let (versions, gone_by_ns) = (&self.ranges[of_start.clone()], &self.gone_by_ns[of_start]);
@@ -236,11 +239,12 @@ impl Overlaps {
         there.find(|(range, _)| range.announced && time_ns < range.to_ns).map(|(range, _)| range)
     }
 
-    /// Returns the likeliest range of a start that has an address, if none is announced as loaded; the oldest of equals.
+    /// Returns rank and code of the likeliest range with a start that contains an address, if none is announced as loaded. Of equal ranks, the oldest
+    /// range wins.
     fn likeliest_at(&self, at: usize, addr: u64, time_ns: u64) -> Option<((u8, u64), Code)> {
         let mut best: Option<((u8, u64), Code)> = None;
         for (range, gone_by_ns) in self.newest_first(at, time_ns, CLOCK_SKEW_NS) {
-            // All ranges left were unloaded earlier: the earlier, the less likely.
+            // This range and all older ranges were unloaded by `gone_by_ns`. The earlier a range was unloaded, the less likely it is.
             let is_late = time_ns.checked_sub(gone_by_ns).is_some_and(|late| match best {
                 Some(((1, best), _)) => late > best,
                 Some(((0, _), _)) => true,
@@ -260,7 +264,8 @@ impl Overlaps {
     }
 }
 
-/// Rank of a range that is not announced as loaded; lower is likelier.
+/// Rank of a range that is not announced as loaded; lower is likelier. Loaded ranges have 0, unloaded ranges 1 with the time since, and ranges that
+/// load soon 2 with the time until then, ns. `None` if the range is too far from the time.
 fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
     if time_ns < range.from_ns {
         let early = range.from_ns - time_ns;

@@ -1,4 +1,4 @@
-//! The kernel's address space, compiled: which code is at an address at a time. Attribution, hooks, trees, stacks, exports and listings all ask here.
+//! The kernel's address space, compiled: the code at an address at a time. Attribution, hooks, trees, stacks, exports and listings use this lookup.
 //!
 //! At the end of the first pass, all code that a recording announces is cut into cells: ranges of addresses, each with a list of values by time
 //! (`compile`). Kernel functions, which have no lifetime, are found by an interval search when no cell has the address.
@@ -22,7 +22,7 @@ pub(crate) enum Code {
     Image(u32),
     /// Kernel code: the number of the function, if the recording names it, and its role for BPF programs.
     Kernel { function: Option<u32>, role: Role },
-    /// In no known function, in the area of BPF code.
+    /// Address in the area of BPF code, but in no known function.
     Unknown,
 }
 
@@ -43,7 +43,7 @@ impl Code {
         if let Code::Kernel { function, .. } = self { function } else { None }
     }
 
-    /// Returns true if the code is a program's or exists to run programs.
+    /// Returns true for code of programs, and for code that exists to run programs.
     pub(crate) fn is_bpf(self) -> bool {
         match self {
             Code::Function { .. } | Code::Image(_) => true,
@@ -74,7 +74,7 @@ impl KernelFrame {
 #[derive(Debug, Default)]
 pub(crate) struct CodeMap {
     compiled: Compiled,
-    /// Pages of the compiled ranges, of the kernel functions that run programs, and of the byte before each: see [`PlainTest`].
+    /// Pages for which [`PlainTest`] is false: pages of the compiled ranges, of the kernel functions that run programs, and of the byte before each.
     pages: PageFilter,
     area: Area,
     /// Kernel functions that the recording names.
@@ -83,14 +83,15 @@ pub(crate) struct CodeMap {
     pub(crate) maps: KernelMaps,
 }
 
-/// Range of addresses for BPF code; empty if unknown.
+/// Area of BPF code: addresses from the lowest to the highest announced code or module, with a margin of a pack. Empty if unknown.
 #[derive(Debug, Clone, Copy, Default)]
 struct Area {
     low: u64,
     bytes: u64,
 }
 
-/// Size of the packs in which the kernel allocates programs: near known code there may be unknown BPF code.
+/// Size of the packs in which the kernel allocates the code of programs. A pack with known code may also have code that the recording does not
+/// announce, so the area of BPF code extends this far below and above known code.
 const PACK_BYTES: u64 = 2 << 20;
 
 impl CodeMap {
@@ -99,7 +100,8 @@ impl CodeMap {
         let announced = ranges.iter().filter(|range| range.is_any()).map(|range| (range.start, range.end));
         let spans = announced.chain(maps.module_area());
         let area = spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)));
-        // Without the ranges of kernel and modules, unknown code cannot be told from theirs.
+        // Without the address ranges of the kernel and its modules, unknown BPF code cannot be told from their code: no address then counts as
+        // unknown BPF code.
         let area = area.filter(|_| !maps.is_empty()).map(|(low, high)| {
             let low = low.saturating_sub(PACK_BYTES);
             Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
@@ -123,7 +125,7 @@ impl CodeMap {
     }
 
     /// Returns the code of a frame at a time, and the times for which it holds. A return address is after the call, so the byte before it is looked
-    /// up first; below an interrupt, the address may be the first byte of a program.
+    /// up first. The address itself is looked up second: below an interrupt, it may be the first byte of a program.
     pub(crate) fn of_frame(&self, frame: KernelFrame, time_ns: u64) -> (Code, Moments) {
         let addr = frame.code_addr();
         let (code, moments) = self.compiled.at(addr, time_ns);
@@ -149,7 +151,7 @@ impl CodeMap {
     }
 }
 
-/// Quick test for addresses that are certainly plain kernel code, exact or as return addresses. Most addresses are.
+/// Quick test that is true only if an address is in plain kernel code, both as an exact address and as a return address. Most sampled addresses pass.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlainTest<'m> {
     pages: PageBits<'m>,
@@ -170,7 +172,8 @@ impl Area {
     }
 }
 
-/// Cache of the code of frames, for one thread: samples have the same frames again and again. Of addresses with the same hash, the latest is kept.
+/// Cache of the code of frames, for one thread: samples have the same frames again and again. If addresses have the same hash, the latest address
+/// is kept.
 #[derive(Debug)]
 pub(crate) struct CodeCache<'i> {
     map: &'i CodeMap,

@@ -24,10 +24,10 @@ fn every_address_of_the_kernel_is_something() {
     assert_eq!(map.at(PROGRAM + 8, 5_000_000), Code::Function { program: 3, function: 0 });
     assert_eq!(map.at(RUN + 8, 5), Code::Kernel { function: Some(0), role: Role::Hook });
     assert_eq!(map.at(READ + 8, 5), Code::Kernel { function: Some(1), role: Role::Plain });
-    assert_eq!(map.at(READ + 0x100, 5), Code::PLAIN, "of the kernel, and without a name");
-    assert_eq!(map.at(PROGRAM + 0x100, 5), Code::Unknown, "where programs are");
+    assert_eq!(map.at(READ + 0x100, 5), Code::PLAIN, "kernel code without a name");
+    assert_eq!(map.at(PROGRAM + 0x100, 5), Code::Unknown, "in the range of BPF programs");
     assert_eq!(map.at(PROGRAM + 8, u64::MAX), Code::Unknown, "long gone");
-    assert_eq!(map.at(SLOT + 8, 5), Code::PLAIN, "a copied instruction of a kprobe");
+    assert_eq!(map.at(SLOT + 8, 5), Code::PLAIN, "an instruction that a kprobe copied");
     for addr in [RUN, PROGRAM, PROGRAM + 0x80, PROGRAM + 0x100, SLOT] {
         assert!(!map.plain_test().is_plain(addr), "{addr:#x}");
     }
@@ -41,7 +41,7 @@ fn a_return_address_is_behind_the_call() {
     let function = Code::Function { program: 3, function: 0 };
     assert_eq!((of(PROGRAM + 0x80, false), of(PROGRAM + 0x80, true)), (function, Code::Unknown));
     assert_eq!((of(READ, false).kernel_function(), of(READ, true).kernel_function()), (Some(0), Some(1)));
-    // An interrupt came at the first instruction.
+    // Below an interrupt at a program's first instruction, the frame has the program's start, although it counts as a return address.
     assert_eq!(of(PROGRAM, false), function);
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct UserMapsBuilder {
 }
 
 impl UserMapsBuilder {
-    /// Takes in a mapping of a file: start, length and offset in the file.
+    /// Adds a mapping of a file: start, length and offset in the file.
     pub(crate) fn mapped(
         &mut self,
         pid: u32,
@@ -57,7 +57,7 @@ impl UserMapsBuilder {
         self.processes.entry(pid).or_default().push(map);
     }
 
-    /// Takes in the start of a process by its parent.
+    /// Adds the start of a process by its parent.
     pub(crate) fn forked(&mut self, pid: u32, parent: u32, time_ns: u64) {
         self.parents.entry(pid).or_default().push((time_ns, parent));
     }
@@ -78,13 +78,15 @@ impl UserMapsBuilder {
         let files = files.into_iter().map(|(_, file)| file).collect();
         let lost = (self.lost > 0).then(|| {
             let lost = self.lost;
-            format!("{lost} mappings of files beyond {MAX_MAPS} were left out: code of user space there has no name")
+            format!(
+                "{lost} file mappings beyond the limit of {MAX_MAPS} were left out: user-space code in them has no name"
+            )
         });
         (UserMaps { files, processes, parents: self.parents }, lost)
     }
 }
 
-/// A mapped file, and the number of its functions, if the recording has them.
+/// A mapped file. `functions` is the file's number in `Files`, if the recording has its functions.
 #[derive(Debug)]
 struct MappedFile {
     path: String,
@@ -114,12 +116,12 @@ impl UserMaps {
         self.functions(named, file)?.find(mapped)
     }
 
-    /// Name of a function of a file, as the file spells it.
+    /// Name of a function of a file, mangled if it is mangled in the file.
     pub(crate) fn function_name<'f>(&self, named: &'f Files, file: u32, number: u32) -> &'f [u8] {
         self.functions(named, file).and_then(|functions| functions.name(number)).map_or(&[], |name| name)
     }
 
-    /// Returns the file mapped at an address, and the mapping: the newest one of the process, or an inherited one.
+    /// Returns the file mapped at an address, and the mapping: the newest mapping of the process, or an inherited mapping.
     pub(crate) fn find(&self, pid: u32, addr: u64, time_ns: u64) -> Option<(u32, Mapped)> {
         self.find_inherited(pid, addr, time_ns, MAX_FORKS)
     }
@@ -140,7 +142,8 @@ impl UserMaps {
     }
 }
 
-/// Compiles the mappings of a process: at each address, the newest mapping wins. Where too many overlap, only the last one is kept.
+/// Compiles the mappings of a process: at each address, the newest mapping wins. Where too many mappings overlap, an address has only the newest
+/// mapping of the whole recording.
 fn compile(mut maps: Vec<UserMap>) -> Cells<UserMap> {
     maps.retain(|map| map.start < map.end);
     maps.sort_by_key(|map| map.time_ns);
@@ -197,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Each of ten thousand mappings lies over all before.
+    /// Ten thousand mappings; each overlaps all earlier mappings.
     #[test]
     fn memory_does_not_grow_with_the_square_of_mappings() {
         let map = |file: u32| UserMap { time_ns: file.into(), start: file.into(), end: 1 << 20, pgoff: 0, file };
@@ -223,7 +226,7 @@ mod tests {
         assert_eq!(
             (file(0x1800, 55), file(0x9800, 55)),
             (Some("/bin/sh"), None),
-            "its parent's, and not its predecessor's"
+            "mappings of its parent, not of the earlier process with this pid"
         );
         assert_eq!((file(0x5800, 55), file(0x5800, 65)), (None, Some("/lib/libc.so")));
     }
@@ -236,7 +239,7 @@ mod tests {
         }
         let (maps, lost) = maps.build(&Files::default());
         assert!(maps.find(1, (MAX_MAPS as u64) << 12, u64::MAX).is_none());
-        let said = "3 mappings of files beyond 262144 were left out: code of user space there has no name";
+        let said = "3 file mappings beyond the limit of 262144 were left out: user-space code in them has no name";
         assert_eq!(lost.as_deref(), Some(said));
     }
 }

@@ -30,7 +30,7 @@ const NAMES: [&str; 22] = [
 ];
 
 fn program(id: u32, prog_type: ProgType) -> IndexedProgram {
-    let info = ProgInfoSummary { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None };
+    let info = ProgInfoSummary { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None, jited_bytes: None };
     IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() }
 }
 
@@ -50,7 +50,7 @@ fn hooks(programs: &[IndexedProgram], attachments: &[Attachment]) -> Hooks {
     Hooks::new(&symbols, programs, &states, &[], &TrampolinePrograms::default())
 }
 
-/// Programs that a chain of these functions is charged to at a time, and the number of strangers.
+/// Returns the programs that a chain of these functions is charged to at a time, and the number of programs unknown to the recording.
 fn runners(hooks: &Hooks, chain: &[&str], time_ns: u64) -> Option<(Vec<u32>, u32)> {
     let number = |name: &&str| NAMES.iter().position(|known| known == name).unwrap() as u32;
     match hooks.runner(hooks.of(chain.iter().map(number))?, time_ns) {
@@ -114,16 +114,20 @@ fn functions_of_a_chain_lead_to_the_programs_on_their_hook() {
     let raw = Some((vec![1, 2], 0));
     assert_eq!(of(&["sched_clock", "bpf_trace_run2", "__bpf_trace_sys_enter", "__traceiter_sys_enter"]), raw);
     assert_eq!(of(&["__traceiter_sys_enter"]), raw);
-    // Tracepoints of a class share a function; who calls it tells which it is, unless it is called directly.
+    // Tracepoints of a class share a function. The function's caller identifies the tracepoint, unless the kernel calls the function directly.
     assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template", "__traceiter_sched_waking"]), one(6));
     assert_eq!(of(&["trace_call_bpf", "perf_trace_sched_wakeup_template", "__traceiter_sched_waking"]), one(10));
-    assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template"]), one(6), "sys_enter has its own");
-    assert_eq!(of(&["bpf_trace_run2"]), Some((vec![1, 2, 6], 0)), "nothing says which");
-    assert_eq!(of(&["bpf_prog_run_generic_xdp"]), one(3), "what is reached by tail calls is on no hook");
-    // A probed function identifies its hook, wherever it stands.
+    assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template"]), one(6), "sys_enter has its own function");
+    assert_eq!(of(&["bpf_trace_run2"]), Some((vec![1, 2, 6], 0)), "no frame identifies the hook");
+    assert_eq!(of(&["bpf_prog_run_generic_xdp"]), one(3), "a program that is reached by tail calls is on no hook");
+    // A probed function identifies its hook at every position in the chain.
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"]), one(4));
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "sched_clock", "vfs_read", "do_exit"]), one(5));
-    assert_eq!(of(&["do_exit", "trace_call_bpf", "perf_trace_sys_enter"]), one(0), "called by a hook, it is no probe");
+    assert_eq!(
+        of(&["do_exit", "trace_call_bpf", "perf_trace_sys_enter"]),
+        one(0),
+        "do_exit called by a hook is not a probe"
+    );
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "sched_clock"]), Some((vec![4, 5], 0)));
     assert_eq!(of(&["trace_call_bpf", "kretprobe_perf_func"]), one(12));
     assert_eq!(of(&["__cgroup_bpf_run_filter_skb"]), one(7));
@@ -147,10 +151,10 @@ fn programs_are_on_hooks_while_they_are_loaded() {
     let of = |time_ns| runners(&hooks, &["bpf_trace_run2", "__bpf_trace_sys_enter"], time_ns);
     assert_eq!((of(0), of(199), of(300)), (one(0), one(0), one(0)));
     assert_eq!(of(250), Some((vec![0, 1], 0)));
-    assert_eq!(of(450), Some((vec![0], 1)), "each of them runs whenever the hook is reached");
+    assert_eq!(of(450), Some((vec![0], 1)), "each program runs whenever the hook is reached");
     assert_eq!(of(650), Some((vec![0], 1)));
-    assert_eq!(runners(&hooks, &["bpf_trace_run2"], 450), None, "how often a stranger runs is not known");
-    assert_eq!(runners(&hooks, &["bpf_prog_run_generic_xdp"], 650), one(4), "nobody else is attached there");
+    assert_eq!(runners(&hooks, &["bpf_trace_run2"], 450), None, "the run count of a stranger is unknown");
+    assert_eq!(runners(&hooks, &["bpf_prog_run_generic_xdp"], 650), one(4), "no other program is attached there");
 }
 
 /// Without attachments in the recording, the only program of a type is charged.
@@ -193,15 +197,16 @@ fn uprobes_are_told_apart_by_where_the_task_was() {
     assert_eq!(of(&uprobe, Some(0x5555_5555_5139)), Some(vec![0]));
     assert_eq!(of(&uprobe, Some(0x7f12_3456_713d)), Some(vec![1]));
     assert_eq!(of(&uprobe, Some(0x5555_5555_5140)), None, "a probe that runs no program");
-    assert_eq!(of(&uprobe, None), Some(vec![0, 1]), "nothing says which");
-    // The caller of a function that has returned is unknown.
+    assert_eq!(of(&uprobe, None), Some(vec![0, 1]), "no address identifies the probe");
+    // The address identifies no uretprobe: the function has already returned.
     assert_eq!(of(&["sched_clock", "uretprobe_dispatcher"], Some(0x5555_5555_5140)), Some(vec![2]));
-    // A probe in the kernel further out is no uprobe.
+    // A kprobe on `do_exit`, further out in the chain, is not the hook.
     assert_eq!(of(&["uprobe_dispatcher", "do_exit"], None), Some(vec![0, 1]));
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"], Some(0x139)), Some(vec![3]));
 }
 
-/// Linux 7.3: a program of a `tracing_multi` link shares the trampolines of its functions with programs that are on one function each.
+/// Linux 7.3: a program with a `tracing_multi` link shares the trampoline of each of its functions with a program that is attached to that function
+/// only.
 #[test]
 fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
     let programs: Vec<IndexedProgram> = [10, 11, 12].map(|id| program(id, ProgType::TRACING)).into();
@@ -209,7 +214,7 @@ fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
         let kind = ImageKind::Trampoline(TrampolineKey::Kernel { btf_obj_id: 1, btf_id });
         Image { name: String::new(), kind }
     };
-    // Trampolines of vfs_read with program 10 on it, of do_exit with 11 on it, and of a function without another program.
+    // Three trampolines: of vfs_read with program 10, of do_exit with program 11, and of a function without another program.
     let images = [image(100), image(200), image(300)];
     let at = TrampolinePrograms::of(&[((1, 100), &[0]), ((1, 200), &[1])], &[]);
     let ordinary = [attached(10, "fentry", "vfs_read"), attached(11, "fexit", "do_exit")];
@@ -230,7 +235,7 @@ fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
     assert_eq!(runners(&listed), [(vec![0, 2], 0), (vec![1], 0), (vec![2], 0)]);
     let unlisted = [attached(12, "fexit_multi", "vfs_read"), attached(12, "fexit_multi", "70 more")];
     assert_eq!(runners(&unlisted), [(vec![0, 2], 1), (vec![1], 1), (vec![2], 0)]);
-    // Form in which recorders wrote such a link before they knew its type.
+    // Older recorders wrote such a link in this form, because they did not know its type.
     assert_eq!(runners(&[attached(12, "15", "")]), [(vec![0], 1), (vec![1], 1), (vec![2], 0)]);
     assert_eq!(runners(&[]), [(vec![0], 0), (vec![1], 0), (vec![], 0)]);
 }

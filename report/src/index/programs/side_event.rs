@@ -25,7 +25,7 @@ pub(crate) enum SidebandKind {
 }
 
 impl SideEvent {
-    /// Address or program id of a record without a time.
+    /// Address or program id of a record without a time; `None` for a record with a time.
     pub(crate) fn undated_about(&self) -> Option<u64> {
         let about = match self.kind {
             SidebandKind::Symbol { addr, .. } => addr,

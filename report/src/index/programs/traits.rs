@@ -9,7 +9,7 @@ use crate::model::{Known, Reason};
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bprec::state::Attachment;
 
-/// Kind of attachment of programs in program arrays, whose runs the kernel does not count.
+/// Kind of attachment of programs in program arrays. The kernel does not count their runs by tail call.
 pub(crate) const TAIL_CALL: &str = "tail_call";
 
 impl Index {
@@ -17,7 +17,7 @@ impl Index {
     pub(crate) fn runs_of(&self, known: &IndexedProgram, window: &Window) -> Known<Stretch> {
         let is_read = self.runs.is_in(window);
         if let Some(off) = self.states.stats_off.as_ref().filter(|off| !is_read || window.contains(off.time_ns)) {
-            // Counts until then do not cover all of the selected time.
+            // Counts end at `off.time_ns`, so they do not cover all of the selected time.
             return Known::Unknown(Reason::recorder(&off.reason));
         }
         if !is_read {

@@ -3,13 +3,13 @@
 use super::WindowStratum;
 use crate::index::student::Quantiles;
 
-/// With fewer windows, they may hardly differ by chance.
+/// Number of windows below which the margin is at least the margin by chance alone: the rates of few windows may happen to be nearly equal.
 const FEW_FOR_A_MARGIN: usize = 5;
 /// Upper 95 % limit on the expected number of events when none was seen.
 const NONE_SEEN: f64 = 3.0;
 
-/// Returns half of the 95 % interval of the runs, when each window stands for a time (`stands`) of which a part (`seen`) was counted; `None` with one
-/// window.
+/// Returns half of the 95 % interval of the runs; `None` with one window. Each window represents a time (`stands`), and a part of this time
+/// (`seen`) was counted.
 pub(super) fn margin(strata: &[WindowStratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     if all().all(|at| strata[at].runs == 0.0) {
@@ -39,7 +39,7 @@ fn margin_of(
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     let rate = |it: &WindowStratum| value(it) / it.on_ns;
     let last = strata.len() - 1;
-    // A window in the middle is compared with two neighbours.
+    // A window in the middle is in two pairs: half of its weight goes to each.
     let weight_of_pair = |at: usize| weight(at) / if at > 0 && at < last { 2.0 } else { 1.0 };
     let pairs = strata.windows(2).enumerate().map(|(at, pair)| {
         let (one, other) = (pair[0].on_ns, pair[1].on_ns);
@@ -59,8 +59,8 @@ fn margin_of(
     Some(quantile * variance.max(least).sqrt())
 }
 
-/// Returns the degrees of freedom of a sum of weighted squared differences, each of which depends on the one before: those of equal variances,
-/// limited by those that the squares themselves suggest.
+/// Returns the degrees of freedom of a sum of weighted squared differences, in which each difference depends on the difference before: the degrees
+/// for equal variances, limited by the degrees that follow from the squares themselves.
 fn degrees(pairs: &[(f64, f64)]) -> f64 {
     let sum = |of: &dyn Fn(&(f64, f64)) -> f64| -> f64 { pairs.iter().map(of).sum() };
     let (weights, squares) = (sum(&|it| it.0), sum(&|it| it.0 * it.0));

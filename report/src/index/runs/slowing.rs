@@ -1,8 +1,9 @@
 //! Slowdown by counting: a load that keeps a CPU busy runs less often in windows, while statistics are on, than outside of them.
 //!
 //! - In windows, counting took the part `c` of a CPU: the number of runs times the cost of counting one. Outside of windows, a load without spare
-//!   time runs `1/(1 − c)` times as often, and a load with spare time equally often: the factor is `1 + p·(1/(1 − c) − 1)`. The prior of `p` is a
-//!   third at 0, a third between 0 and 1, and a third from 1 on, as opening and closing a window takes the load's time, too.
+//!   time runs `1/(1 − c)` times as often, and a load with spare time equally often. The factor is `1 + p·(1/(1 − c) − 1)`, where `p` is 1 for a load
+//!   without spare time, and 0 for a load with spare time. The prior of `p` is a third at 0, a third between 0 and 1, and a third from 1 on, as
+//!   opening and closing a window takes the load's time, too.
 //! - Samples are taken all of the time. A program's sampled time divided by its own time per run gives all its runs, and so the runs outside of
 //!   windows. The number of samples and the error of the time per run make this a likelihood, from which the mean and variance of `p` follow.
 
@@ -13,18 +14,18 @@ use rustc_hash::FxHashMap;
 const IN_THE_RUN: f64 = 0.57;
 /// Relative standard deviation of the counting cost.
 const COST_ERROR: f64 = 0.1;
-/// Part of the missing ticks that may be of busy time; the others are of idle time.
+/// Part of the missing ticks of the sampling clock that may be of busy time; the other ticks are of idle time.
 const BUSY_TICKS: f64 = 0.1;
 /// Limit on the part of a CPU that counting takes: a run takes at least as long as its counting.
 const MOST_TAKEN: f64 = 0.5;
-/// Part of the expected samples below which samples cannot see a program.
+/// Least ratio of runs by samples to runs by counting. Below it, samples cannot see the program, and are not used.
 const LEAST_SEEN: f64 = 0.5;
 /// Least number of samples for an estimate.
 const FEW_SAMPLES: u64 = 10;
-/// Number of values of `p` from 0 to 1 in the integration, and its upper limit as a multiple of 1.
+/// Number of steps of `p` from 0 to 1 in the numeric integration, and the upper limit of `p`.
 const STEPS: u32 = 50;
 const MOST_TIMES: u32 = 3;
-/// Mean excess of `p` over 1, if it is beyond.
+/// Mean excess of `p` over 1, if `p` is above 1.
 const BEYOND: f64 = 0.4;
 /// Number of standard deviations beyond which a value is clamped.
 const FAR: f64 = 3.0;
@@ -37,7 +38,7 @@ pub(crate) struct SampledTime {
     pub(crate) samples: u64,
     /// Time if all missing samples were outside of the program, ns.
     pub(crate) least_ns: f64,
-    /// Time if the missing samples were in the program in the same proportion as the others, ns.
+    /// Time if the missing samples were in the program in the same proportion as the recorded samples, ns.
     pub(crate) most_ns: f64,
 }
 
@@ -91,7 +92,7 @@ impl RunSeries {
             let points = program.points.windows(2);
             points.map(|pair| (pair[1].moment, pair[1].since(&pair[0]).0 as f64)).collect::<Vec<_>>()
         };
-        // Runs in each window, by its end; then the part of a CPU that counting took.
+        // Holds the runs in each window, by the window's end; then the part of a CPU that counting took in the window.
         let mut windows: FxHashMap<u32, f64> = FxHashMap::default();
         let all = self.programs.values().flat_map(grown);
         all.for_each(|(moment, runs)| *windows.entry(moment).or_default() += runs);
@@ -125,7 +126,7 @@ fn slowing(most: f64, sampled: Option<(f64, f64)>) -> Slowing {
             _ => (-(p - 1.0) / BEYOND).exp() / BEYOND,
         };
         let likelihood = sampled.map_or(1.0, |(factor, error)| {
-            // A value far outside is clamped to the nearest.
+            // A sampled factor far outside of the range of the integration is clamped near its bounds.
             let off = (factor - 1.0).clamp(-FAR * error, f64::from(MOST_TIMES) * (most - 1.0) + FAR * error) - slower;
             let variance = error * error + own * own;
             (-0.5 * off * off / variance).exp() / variance.sqrt()
@@ -158,7 +159,7 @@ mod tests {
         // Half of the runs are slowed down.
         let half = of(Some((1.125, 0.02)));
         assert!((half.factor - 1.125).abs() < 0.01 && half.margin < 0.06, "{half:?}");
-        // Samples count by their certainty.
+        // Samples are weighted by their certainty.
         let unsure = of(Some((1.0, 0.5)));
         assert!((1.09..1.17).contains(&unsure.factor), "{unsure:?}");
     }

@@ -62,7 +62,7 @@ fn runs_are_the_difference_of_the_outermost_readings() {
     let mut series = series([
         reading(10, None, 10, Some(3)),
         reading(20, None, 15, Some(3)),
-        // Earlier than the one before it.
+        // This reading is earlier than the one before.
         reading(15, None, 99, Some(9)),
         reading(30, None, 40, Some(4)),
     ]);
@@ -72,7 +72,11 @@ fn runs_are_the_difference_of_the_outermost_readings() {
     let late = selected("0.000000015,", (0, 40));
     let late = series.within(KEY, &late).into_value().unwrap();
     assert_eq!((late.runs, late.span), (25.0, (20, 30)));
-    assert_eq!(series.within((7, 101), &all()), Known::Unknown(Reason::NoSnapshots), "another program of that id");
+    assert_eq!(
+        series.within((7, 101), &all()),
+        Known::Unknown(Reason::NoSnapshots),
+        "another program with the same id"
+    );
     // The program was loaded at 5.
     series.loaded(KEY, 5);
     let all_of_it = whole(&series);
@@ -80,7 +84,7 @@ fn runs_are_the_difference_of_the_outermost_readings() {
     assert!(!all_of_it.is_estimate);
 }
 
-/// A reading with an earlier time tells when a program was found.
+/// A reading with an earlier time has the moment at which the recorder found the program.
 #[test]
 fn a_program_begins_where_it_was_found() {
     let other = RunStats { time_ns: 20, programs: Vec::new(), on_ns: None, others_ns: None };
@@ -88,7 +92,7 @@ fn a_program_begins_where_it_was_found() {
     assert_eq!((found.runs, found.misses, found.span, found.is_estimate), (50.0, Some(1.0), (10, 30), false));
 }
 
-/// A reading of another program alone does not end the time of this one.
+/// A reading that lacks this program does not end its time.
 #[test]
 fn a_reading_of_others_cuts_no_runs_off() {
     let other = |time_ns| RunStats {
@@ -107,10 +111,10 @@ fn a_reading_of_others_cuts_no_runs_off() {
     assert_eq!(series.between(KEY, 0, 40).into_value().unwrap().runs, 400.0);
     assert_eq!(series.between(KEY, 100, 200).into_value().unwrap().runs, 0.0);
     let cuts = |series: &RunSeries| series.cuts().to_vec();
-    assert_eq!(cuts(&series), [0, 40, 100, 110, 200], "half of the programs");
+    assert_eq!(cuts(&series), [0, 40, 100, 110, 200], "snapshots that contain at least half of the programs");
 }
 
-/// A moment with very many programs does not decide which moments are readings of all.
+/// A moment with a reading of very many programs does not decide which moments count as complete readings.
 #[test]
 fn a_reading_of_very_many_programs_leaves_the_cuts_of_the_others() {
     let of = |time_ns, programs: u32| {
@@ -135,14 +139,14 @@ fn one_reading_or_a_falling_count_say_nothing() {
 fn what_lies_between_parts_of_the_selection_is_not_counted() {
     let mut series = always(&(1..=10).map(|at| (at * 100, at * at)).collect::<Vec<_>>());
     let parts = selected("0%-35%,75%-100%", (0, 1000));
-    // From 1 at 100 to 9 at 300; from 64 at 800 to 100 at 1000.
+    // Runs grow from 1 (time 100) to 9 (time 300), and from 64 (time 800) to 100 (time 1000).
     let found = series.within(KEY, &parts).into_value().unwrap();
     assert_eq!((found.runs, found.span, found.length_ns, found.is_estimate), (8.0 + 36.0, (100, 1000), 400.0, false));
     series.loaded(KEY, 50);
     assert_eq!(series.within(KEY, &parts).into_value().unwrap().runs, 9.0 + 36.0);
 }
 
-/// Ten windows of 10 in 1000: even runs are known exactly, runs in one window alone hardly at all.
+/// Ten windows of 10 ns in 1000 ns: evenly distributed runs are known exactly, and runs in only one window have a very large margin.
 #[test]
 fn runs_in_windows_are_of_all_of_the_time() {
     let windows: Vec<(u64, u64)> = (0..10).map(|at| (at * 100 + 50, at * 100 + 60)).collect();
@@ -151,19 +155,18 @@ fn runs_in_windows_are_of_all_of_the_time() {
     assert!((even.time_ns - 10_000.0).abs() < 1e-6 && even.is_estimate);
     assert_eq!(even.margin, Some(0.0));
     let bursts = whole(&in_windows(&windows, 1000, |by_ns| if by_ns >= 260 { 200 } else { 0 }));
-    // The window stands for its 10 and half of each gap of 90 beside it.
+    // The window represents its own 10 ns and half of the gaps of 90 ns before and after it.
     assert_eq!(bursts.count(), 2000);
     assert!(bursts.margin.unwrap() > 2000.0, "{bursts:?}");
 }
 
-/// Counting takes a fifth of the time of a load that keeps a CPU busy: 4 ns for each of its runs, which are one in 20 ns in the windows and one in 16
-/// beside them.
+/// Counting slows down a load that keeps a CPU busy: a run takes 20 ns in the windows, of which 4 ns are for counting, and 16 ns outside.
 #[test]
 fn what_counting_slows_runs_more_often_beside_windows() {
     let windows: Vec<(u64, u64)> = (0..100).map(|at| (at * 10_000 + 4000, at * 10_000 + 5000)).collect();
     let all = || in_windows(&windows, 1_000_000, |by_ns| by_ns / 20);
     let (seen, truth) = (100 * 50, 100 * 50 + 900_000 / 16);
-    assert_eq!(whole(&all()).count(), 50_000, "as often as in the windows");
+    assert_eq!(whole(&all()).count(), 50_000, "the same rate as in the windows");
     let own_ns = 5.0 - 0.57 * 4.0;
     let sampled = |runs: f64| {
         let time_ns = runs * own_ns;
@@ -182,17 +185,16 @@ fn what_counting_slows_runs_more_often_beside_windows() {
     };
     let slowed = corrected(Some(truth as f64));
     assert!(off(&slowed, truth).0 < 0.03);
-    assert!(off(&corrected(Some(50_000.0)), 50_000).0 < 0.03, "a load that has time to spare");
-    // The estimate lies between the two bounds.
+    assert!(off(&corrected(Some(50_000.0)), 50_000).0 < 0.03, "a load with idle time");
+    // The estimate is between the two bounds.
     assert!(off(&corrected(None), truth).1 > 0.15 && off(&corrected(None), 50_000).1 > 0.15);
-    // Cuts do not change the sum of the series.
+    // The sum over all parts of the time equals the whole.
     let parts = [(0, 333_333), (333_333, 666_666), (666_666, 1_000_000)];
     let parts = parts.map(|(from_ns, to_ns)| slowed.between(KEY, from_ns, to_ns).into_value().unwrap());
     assert!((parts.iter().map(|part| part.runs).sum::<f64>() - whole(&slowed).runs).abs() < 1.0);
 }
 
-/// A load that is busy a third of the time: statistics are on throughout while it is quiet and a tenth of the time
-/// while it is busy.
+/// The load is busy for a third of the time. Statistics are on throughout while it is quiet, and for a tenth of the time while it is busy.
 #[test]
 fn a_busy_time_weighs_as_much_as_it_is_long() {
     let mut windows = vec![(0, 1000), (1000, 2000)];
@@ -214,7 +216,7 @@ fn the_tail_is_estimated_by_the_last_window_alone() {
     assert_eq!(gap.count(), 60, "the mean of 1 and 3");
 }
 
-/// Windows of 10 in 100 with 20 runs each. Another tool has the kernel count 1000 runs between them.
+/// Windows of 10 ns in 100 ns with 20 runs each. Between the windows, another tool switches statistics on, and the kernel counts 1000 runs.
 #[test]
 fn what_others_have_counted_between_windows_is_not_used() {
     let (mut on, mut runs) = (0, 0);
@@ -225,11 +227,11 @@ fn what_others_have_counted_between_windows_is_not_used() {
         [begin, reading(window * 100 + 60, Some(on), runs, None)]
     });
     let found = whole(&series(readings.collect::<Vec<_>>()));
-    // 2 runs a ns, from 50 to 960.
+    // 2 runs per ns, from 50 to 960 ns.
     assert_eq!((found.count(), found.counted, found.counted_ns), (1820, 200.0, 100.0));
 }
 
-/// Windows go on while a program comes, runs, and goes.
+/// Windows continue while a program is loaded, runs and is unloaded.
 #[test]
 fn nothing_is_known_of_what_came_and_went_between_windows() {
     let other = |time_ns, on_ns| {
@@ -248,11 +250,11 @@ fn nothing_is_known_of_what_came_and_went_between_windows() {
     assert_eq!(added(&readings, &[(930, 100, 0)]).within(KEY, &all()), unknown, "one look");
     assert_eq!(added(&readings, &[(930, 100, 0), (960, 100, 0)]).within(KEY, &all()), unknown, "no window");
     let one = added(&readings, &[(930, 100, 0), (1000, 100, 0), (1010, 110, 500)]);
-    assert_eq!(one.within(KEY, &all()), unknown, "one window says nothing of another time");
+    assert_eq!(one.within(KEY, &all()), unknown, "one window is no evidence of the rate at another time");
     readings.clear();
     let quiet = one.within((8, 1), &all()).into_value().unwrap();
     assert_eq!(quiet.count(), 0);
-    // No run in 100 seen: at most 3 in as much unseen time, with 95 %.
+    // No run in 100 ns of windows: with 95 % certainty, at most 3 runs in the same length of unseen time.
     assert!((quiet.margin.unwrap() - 3.0 * 810.0 / 100.0).abs() < 1e-9, "{quiet:?}");
 }
 
@@ -260,12 +262,12 @@ fn nothing_is_known_of_what_came_and_went_between_windows() {
 fn of_one_window_there_is_no_spread_and_of_few_no_less_than_chance() {
     assert_eq!(whole(&in_windows(&[(40, 60)], 100, |by_ns| by_ns)).margin, None);
     let two = whole(&in_windows(&[(20, 40), (60, 80)], 100, |by_ns| by_ns));
-    // 20 runs in each window, which stand for 50: of one degree of freedom.
+    // 20 runs in each of two windows, and each window represents 50 ns: one degree of freedom.
     let chance = 12.706 * (2.0f64 * 50.0 * 30.0 * 20.0 / 400.0).sqrt();
     assert!((two.margin.unwrap() - chance).abs() < 0.1, "{two:?}");
 }
 
-/// Any cut of the same readings adds up to the whole, in runs, time and whole runs.
+/// For any division of the time, the parts add up to the whole: in runs, in time, and in runs rounded to whole numbers.
 #[test]
 fn parts_add_up_to_the_whole() {
     let mut unit = drawn(3);
@@ -307,7 +309,7 @@ fn parts_add_up_to_the_whole() {
     }
 }
 
-/// With any number of readings, the counts between the kept ones add up, and the last reading is kept.
+/// With any number of readings, the counts between kept readings add up, and the last reading is kept.
 #[test]
 fn of_long_recordings_fewer_moments_are_kept() {
     let readings = 5 * MOST_MOMENTS as u64;
@@ -334,12 +336,12 @@ fn times_are_in_the_interval_that_has_begun() {
     let intervals = [9, 10, 19, 20, 39, 40, u64::MAX].map(|time_ns| series.interval(time_ns));
     assert_eq!(intervals, [None, Some(0), Some(0), Some(1), Some(2), None, None]);
     assert_eq!(RunSeries::default().interval(5), None);
-    // A window begins where a gap ends: the gap is of its interval.
+    // Cuts are at the ends of windows, so a gap is in the same interval as the window after it.
     let series = in_windows(&[(20, 30), (70, 80)], 100, |by_ns| by_ns);
     assert_eq!(series.cuts(), [0, 30, 80, 100]);
 }
 
-/// Loads with known runs, seen through windows at random places: the truth is within the margin as often as it should be, and estimates have no bias.
+/// Loads with known runs and windows at random times: the true number is within the margin as often as stated, and the estimate has no bias.
 #[test]
 fn the_truth_is_within_the_margin_in_95_of_100() {
     const MS: u64 = 1_000_000;
@@ -384,12 +386,12 @@ fn others_count_where_they_had_statistics_on_all_the_time() {
     let of = |from_ns, to_ns| series.between(KEY, from_ns, to_ns).into_value();
     let exact = of(0, 100).unwrap();
     assert_eq!((exact.count(), exact.is_estimate, exact.counted_ns), (40, false, 100.0));
-    // The runs of the rest follow the counted time, not the 30 runs of unknown time.
+    // The runs of the remaining time follow from the counted time; the 30 runs of unknown time are not used.
     let all = of(0, 300).unwrap();
     assert_eq!((all.count(), all.is_estimate, all.counted_ns), (120, true, 100.0));
 }
 
-/// A program loaded at 30 by one clock; at 30 by the other clock, it had run 3 times already.
+/// The load time and the time of the first reading are of different clocks. Both are 30, but the program had already run 3 times at the reading.
 #[test]
 fn what_ran_before_the_first_reading_is_its_own() {
     let mut series = RunSeries::default();

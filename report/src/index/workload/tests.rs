@@ -1,4 +1,4 @@
-//! Paths as they are found on machines, in bug reports and in the tests of other tools, and what they mean.
+//! Cgroup paths from machines, bug reports and tests of other tools, with the workloads that they name.
 
 use super::*;
 
@@ -8,13 +8,13 @@ const UID: &str = "214f3ba8-4b69-4bdb-a7d5-5ecc73f04ae9";
 const SLICE_UID: &str = "214f3ba8_4b69_4bdb_a7d5_5ecc73f04ae9";
 const STATIC_UID: &str = "0d0eb4f7a1d4e2ed5e3a7c2f9d5b8c61";
 
-/// `{ID}`, `{OTHER}` and so on stand for the above.
+/// Replaces `{ID}`, `{OTHER}` and so on by the constants above.
 fn path(pattern: &str) -> String {
     let names = [("{ID}", ID), ("{OTHER}", OTHER), ("{UID}", UID), ("{SLICE}", SLICE_UID), ("{STATIC}", STATIC_UID)];
     names.iter().fold(pattern.to_owned(), |path, (name, value)| path.replace(name, value))
 }
 
-/// Path, and the name of who runs there.
+/// Path of a cgroup, and the name of its workload.
 const NAMES: &[(&str, &str)] = &[
     // Docker: the cgroupfs driver, the systemd driver, rootless, a container with systemd in it, a build.
     ("/docker/{ID}", "docker:5c37f9c5ea1a"),
@@ -38,7 +38,7 @@ const NAMES: &[(&str, &str)] = &[
     ("/kubepods/burstable/pod{UID}/crio-conmon-{ID}", "conmon:5c37f9c5ea1a pod:{UID}"),
     ("/kubepods/burstable/pod{UID}", "pod:{UID}"),
     ("/../../pod{UID}/{ID}", "container:5c37f9c5ea1a pod:{UID}"),
-    // Kubernetes, systemd: Docker, containerd and CRI-O, of which the last has a group of its own inside.
+    // Kubernetes, systemd: Docker, containerd, and CRI-O, which has a further cgroup inside.
     ("/kubepods.slice/kubepods-pod{SLICE}.slice/cri-containerd-{ID}.scope", "containerd:5c37f9c5ea1a pod:{UID}"),
     (
         "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice/docker-{ID}.scope",
@@ -154,7 +154,7 @@ fn parts_of_names_are_told_apart() {
     assert_eq!(of_path("/x"), Workload { name: "/x".into(), ..Workload::default() });
 }
 
-/// Tasks in a container's own groups run in the container; containers whose ids begin alike are two.
+/// Tasks in cgroups inside a container's cgroup run in the container. Containers are different if only the start of their ids is equal.
 #[test]
 fn cgroups_of_a_container_are_one_workload() {
     let alike = format!("{}{}", &ID[..SHORT_ID], &OTHER[SHORT_ID..]);
@@ -163,8 +163,36 @@ fn cgroups_of_a_container_are_one_workload() {
         path("/system.slice/docker-{ID}.scope/init.scope"),
         format!("/system.slice/docker-{alike}.scope"),
     ];
-    let workloads = Workloads::new(&(10..).zip(paths).collect());
+    let workloads = Workloads::new(&(10..).zip(paths).collect(), &BTreeSet::new());
     let numbers = [10, 11, 12, 13].map(|cgroup| workloads.of_cgroup(cgroup));
     assert_eq!(numbers, [Some(0), Some(0), Some(1), None]);
     assert_eq!(workloads.get(1).unwrap().id.as_deref(), Some(alike.as_str()));
+}
+
+/// Pods have their names in Kubernetes, also for the containers that the kubelet does not name.
+#[test]
+fn pods_have_their_names() {
+    let pod = PodContainer {
+        id: ID.to_owned(),
+        pod_uid: UID.to_owned(),
+        namespace: "shop".to_owned(),
+        pod: "cart-7c5".to_owned(),
+        container: "web".to_owned(),
+    };
+    let slice = format!("/kubepods.slice/kubepods-pod{}.slice", UID.replace('-', "_"));
+    let paths = [
+        format!("{slice}/cri-containerd-{ID}.scope"),
+        format!("{slice}/cri-containerd-{OTHER}.scope"),
+        slice,
+        format!("/system.slice/docker-{OTHER}.scope"),
+    ];
+    let workloads = Workloads::new(&(10..).zip(paths).collect(), &BTreeSet::from([pod]));
+    let named = |cgroup| {
+        let workload = workloads.get(workloads.of_cgroup(cgroup).unwrap()).unwrap();
+        (workload.name.clone(), workload.pod_name.as_deref(), workload.container_name.as_deref())
+    };
+    assert_eq!(named(10), ("shop/cart-7c5/web".to_owned(), Some("shop/cart-7c5"), Some("web")));
+    assert_eq!(named(11), (format!("shop/cart-7c5/{}", &OTHER[..SHORT_ID]), Some("shop/cart-7c5"), None));
+    assert_eq!(named(12), ("shop/cart-7c5".to_owned(), Some("shop/cart-7c5"), None));
+    assert_eq!(named(13), (format!("docker:{}", &OTHER[..SHORT_ID]), None, None));
 }

@@ -16,17 +16,17 @@ use bprec_format::bpf::names::ProgType;
 use bprec_format::bprec::state::{Attachment, KernelSymbol};
 
 const KERNEL_TEXT: (u64, u64) = (0xffff_0000_0000, 0xffff_0100_0000);
-/// Kernel functions, each 0x100 long.
+/// Addresses of kernel functions, each 0x100 bytes long.
 const LOOKUP: u64 = 0xffff_0000_1000;
 const ENTER: u64 = 0xffff_0000_2000;
 const TRACE_CALL: u64 = 0xffff_0000_3000;
 const VFS_READ: u64 = 0xffff_0000_4000;
-/// Programs: 0 has two functions, 1 and 2 one each.
+/// Addresses of programs: 0 has two functions, 1 and 2 have one each.
 const PROG_A: u64 = 0xffff_c000_0000;
 const PROG_A_SUB: u64 = 0xffff_c000_0100;
 const PROG_B: u64 = 0xffff_c000_0200;
 const PROG_C: u64 = 0xffff_c000_0300;
-/// Trampolines: of a kernel function with program 2 on it, of program 0 with two programs on it.
+/// Trampolines: of a kernel function with program 2, and of program 0 with two programs attached to it.
 const TRAMP_KERNEL: u64 = 0xffff_c000_1000;
 const TRAMP_PROG: u64 = 0xffff_c000_1800;
 const MODULE: (u64, u64) = (0xffff_c010_0000, 0xffff_c011_0000);
@@ -68,7 +68,7 @@ fn index_with(with_symbols: bool, with_maps: bool) -> Index {
     let prog_key = TrampolineKey::Program { id: 10, btf_id: 3 };
     let images = vec![image(ImageKind::Trampoline(kernel_key)), image(ImageKind::Trampoline(prog_key))];
     let attached = TrampolinePrograms::of(&[((1, 7), &[2]), ((5, 3), &[3, 4])], &[(10, 5)]);
-    let info = |at| Some(ProgInfoSummary { at, prog_type: None, load_time_ns: 0, uid: None });
+    let info = |at| Some(ProgInfoSummary { at, prog_type: None, load_time_ns: 0, uid: None, jited_bytes: None });
     let list: Vec<IndexedProgram> =
         (0..5).map(|at| IndexedProgram { info: info(at), ..IndexedProgram::default() }).collect();
     Index {
@@ -84,7 +84,7 @@ fn attribution(index: &Index, frames: &[u64]) -> (Charge, Vec<u32>) {
     precise(index, frames[0], frames)
 }
 
-/// Returns the attribution if the leaf is not in the chain.
+/// Returns the attribution of a sample of a precise event: its chain need not begin with the leaf.
 fn precise(index: &Index, leaf: u64, frames: &[u64]) -> (Charge, Vec<u32>) {
     let mut words = vec![context::KERNEL];
     words.extend(frames);
@@ -113,7 +113,7 @@ fn the_innermost_program_is_charged_and_outer_ones_have_it_in_total() {
     // Program 1 ran in a helper that a subprogram of program 0 had called.
     let nested = [PROG_B + 8, TRACE_CALL + 8, LOOKUP + 0x10, PROG_A_SUB + 0x10, PROG_A + 0x20, TRACE_CALL + 8];
     assert_eq!(attribution(&index, &nested), (own(1, 0), vec![1, 0]));
-    // The frame next to the program names the helper, not the leaf; its return address is one too far.
+    // The frame next to the program names the helper, not the leaf. It is a return address, so 1 must be subtracted.
     assert_eq!(attribution(&index, &[VFS_READ + 1, LOOKUP + 0x10, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 0xf));
 }
 
@@ -122,32 +122,32 @@ fn a_return_address_is_behind_the_call() {
     let index = index(true);
     // The call is the last instruction of the subprogram: the address after it belongs to no program.
     assert_eq!(attribution(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
-    // As a leaf, the same address is not the program's.
+    // The same address as a leaf does not belong to the program.
     assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
-    // An interrupt came at the first instruction.
+    // An interrupt occurred at the first instruction.
     assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
 }
 
-/// PEBS and IBS: the interrupt came some instructions after the leaf, and the chain begins there.
+/// PEBS and IBS: the interrupt occurred some instructions after the leaf, and the chain begins at the interrupt.
 #[test]
 fn a_chain_may_begin_behind_the_leaf() {
     let index = index(true);
-    // The helper had returned to the program. This frame is no return address: its first byte is the function's.
+    // The helper had returned to the program. This frame is not a return address: it is the first byte of the function.
     assert_eq!(precise(&index, LOOKUP + 4, &[PROG_A, TRACE_CALL + 8]), (helper(0, 0, LOOKUP + 4), vec![0]));
     assert_eq!(precise(&index, PROG_A_SUB + 4, &[PROG_A + 8, TRACE_CALL + 8]), (own(0, 1), vec![0]));
     // The program had called a helper.
     assert_eq!(precise(&index, PROG_B + 4, &[LOOKUP, PROG_B + 8, TRACE_CALL + 8]), (own(1, 0), vec![1]));
-    // A hook had called its program, and a trampoline its.
+    // First a hook, then a trampoline had called its program.
     assert_eq!(precise(&index, TRACE_CALL + 4, &[PROG_A, TRACE_CALL + 8]), (Charge::Entry, vec![]));
     let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: None };
     assert_eq!(precise(&index, TRAMP_KERNEL + 8, &[PROG_C, TRAMP_KERNEL + 0x10]), (entry, vec![2]));
     let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: Some(ENTER + 4) };
     assert_eq!(precise(&index, ENTER + 4, &[TRAMP_KERNEL + 8, VFS_READ]), (entry, vec![2]));
-    // Before a program ran: nothing is charged to the program.
+    // The sample is from before a program ran: nothing is charged to the program.
     assert_eq!(precise(&index, VFS_READ + 4, &[VFS_READ + 8]), (Charge::Elsewhere, vec![]));
 }
 
-/// Address of the sample in the charged program, also if another program is further out.
+/// The frame is the sample's address in the charged program, even if another program is further out in the chain.
 #[test]
 fn the_frame_is_that_of_the_function_that_is_charged() {
     let index = index(true);
@@ -160,7 +160,11 @@ fn the_frame_is_that_of_the_function_that_is_charged() {
     assert_eq!(frame(&[PROG_A_SUB + 1, PROG_A + 0x20, TRACE_CALL + 8]), Some(PROG_A_SUB + 1));
     assert_eq!(frame(&[VFS_READ, LOOKUP + 4, PROG_A + 0x20, LOOKUP + 8, PROG_B + 8]), Some(PROG_A + 0x20));
     assert_eq!(frame(&[VFS_READ]), None);
-    assert_eq!(frame(&[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ, PROG_A + 8]), None, "what runs it is charged");
+    assert_eq!(
+        frame(&[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ, PROG_A + 8]),
+        None,
+        "the caller of the program is charged"
+    );
 }
 
 #[test]
@@ -169,13 +173,13 @@ fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     let entry = |called| Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called };
     assert_eq!(attribution(&index, &[TRAMP_KERNEL + 0x20, VFS_READ + 4]), (entry(None), vec![2]));
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
-    // The trampoline calls the function that it instruments: no cost of the program.
+    // The trampoline calls the function that it instruments: this cost is not the program's.
     assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Charge::Elsewhere, vec![]));
-    // Two programs are on program 0, which is further out.
+    // Two programs are attached to program 0, which is further out in the chain.
     let shared = Charge::SharedEntry { group: 1, strangers: 0, interval: None };
     assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (shared, vec![0]));
     assert_eq!(index.hooks.groups()[1].programs, Box::from([3, 4]));
-    // The traced program itself, called by its trampoline.
+    // The sample is in the traced program, which its trampoline called.
     assert_eq!(attribution(&index, &[PROG_A + 8, TRAMP_PROG + 0x40, TRACE_CALL + 8]).0, own(0, 0));
     // A hook without a program in the chain; the same hook inside another program's helper.
     assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]), (Charge::Entry, vec![]));
@@ -189,7 +193,7 @@ fn code_that_nothing_accounts_for_is_told_where_bpf_code_can_be() {
     assert_eq!(attribution(&index, &[LOOKUP, PROG_C + 0x90]).0, Charge::UnknownCode);
     assert_eq!(attribution(&index, &[PROG_C + 0x90, PROG_A + 8]).0, helper(0, 0, PROG_C + 0x90));
     assert_eq!(attribution(&index, &[MODULE.0 + 8]).0, Charge::Elsewhere, "a module's");
-    assert_eq!(attribution(&index, &[0xffff_8000_0000]).0, Charge::Elsewhere, "where there is no BPF");
+    assert_eq!(attribution(&index, &[0xffff_8000_0000]).0, Charge::Elsewhere, "an address that cannot be BPF code");
     let without_maps = index_with(true, false);
     assert_eq!(attribution(&without_maps, &[PROG_C + 0x90]).0, Charge::Elsewhere);
 }
@@ -199,7 +203,7 @@ fn without_kernel_symbols_less_is_known_and_nothing_is_guessed() {
     let index = index(false);
     assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]).0, Charge::Elsewhere);
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Charge::Elsewhere);
-    // Calls of a trampoline on a program are for the programs on it, or else for the program itself.
+    // Functions that a trampoline on a program calls are charged to the programs attached there; without attached programs, to the program itself.
     assert_eq!(
         attribution(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0,
         Charge::SharedEntry { group: 1, strangers: 0, interval: None }
@@ -240,13 +244,13 @@ fn sums_agree_with_what_was_put_in() {
         ledger.charge(&attribution, Count { samples: 1, weight });
     }
     let count = |samples, weight| Count { samples, weight };
-    // The hook's 160 are of programs 3 and 4, which run 1 : 3.
+    // Programs 3 and 4 share the hook's weight of 160 in the ratio of their runs, 1 : 3.
     let window = Window::everything();
     let rates = vec![None, None, None, Some(1), Some(3)];
     ledger.share_entry(&HookWeights::of_rates(&index, &window, rates), &[]);
     let a = ledger.programs.get(0);
     assert_eq!((a.own, a.helper, a.entry), (count(2, 30), count(1, 40), count(0, 0)));
-    assert_eq!(a.total, count(5, 10 + 20 + 40 + 80 + 160), "each sample once, whatever its functions");
+    assert_eq!(a.total, count(5, 10 + 20 + 40 + 80 + 160), "each sample counts once, in whatever functions it is");
     assert_eq!(ledger.programs.get(1).own, count(1, 80));
     assert_eq!(ledger.entry, count(0, 0));
     assert_eq!((ledger.programs.get(3).entry, ledger.programs.get(4).entry), (count(0, 40), count(1, 120)));
@@ -261,7 +265,7 @@ fn sums_agree_with_what_was_put_in() {
     assert_eq!((twice.samples, twice.span), (count(12, 1260), Some((10, 320))));
 }
 
-/// Fields of an event are filled before its programs run, and also where there are none.
+/// The kernel fills the fields of an event before its programs run, and also if the event has no programs.
 #[test]
 fn what_fills_an_event_is_its_programs_if_it_has_some() {
     const FILL: u64 = ENTER;
@@ -274,7 +278,13 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
             symbol(SUBMIT, "perf_trace_run_bpf_submit"),
             symbol(TRACE_ITERATOR, "__traceiter_sched_waking"),
         ]);
-        let info = ProgInfoSummary { at: 0, prog_type: Some(ProgType::TRACEPOINT), load_time_ns: 0, uid: None };
+        let info = ProgInfoSummary {
+            at: 0,
+            prog_type: Some(ProgType::TRACEPOINT),
+            load_time_ns: 0,
+            uid: None,
+            jited_bytes: None,
+        };
         let program =
             IndexedProgram { id: Some(10), info: Some(info), loaded_ns: Some(2), ..IndexedProgram::default() };
         let (kind, target) = ("tracepoint".into(), target.as_bytes().to_vec());
@@ -295,24 +305,24 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill), entry);
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill[1..]), entry);
     assert_eq!(charge("perf_syscall_enter", "syscalls:sys_enter_read", &fill), entry);
-    // A sampler of the event makes the kernel fill it, too.
+    // If no BPF program is on the event, the kernel fills the fields for another user of the event.
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &fill), Charge::Elsewhere);
     assert_eq!(charge("perf_syscall_enter", "syscalls:sys_exit_read", &fill), Charge::Elsewhere);
-    // The chain identifies the event of a class.
+    // All events of a class share one function; `__traceiter_NAME` in the chain identifies the event.
     let class = "perf_trace_sched_wakeup_template";
     let through_iterator = [LOOKUP + 4, FILL + 8, TRACE_ITERATOR + 8];
     assert_eq!(charge(class, "sched:sched_waking", &through_iterator), entry);
     assert_eq!(charge(class, "sched:sched_wakeup", &through_iterator), Charge::Elsewhere);
     assert_eq!(charge(class, "sched:sched_wakeup", &fill), Charge::Elsewhere);
-    assert_eq!(charge(class, "sched:sched_wakeup", &[SUBMIT + 4, FILL + 8]), entry, "it ran a program");
-    // A function that belongs to no event, though its name begins alike.
+    assert_eq!(charge(class, "sched:sched_wakeup", &[SUBMIT + 4, FILL + 8]), entry, "the event ran a program");
+    // This function belongs to no event, although its name starts like those of events.
     assert_eq!(charge("perf_trace_add", "sched:sched_waking", &fill), Charge::Elsewhere);
-    // In the helper of a program, the sample is the program's.
+    // A sample inside a program's helper belongs to the program.
     let in_helper = [FILL + 8, PROG_A + 8];
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &in_helper), helper(0, 0, FILL + 8));
 }
 
-/// The task was at 0x40_0000 in user space: at the uprobe with that offset in a page, or at one of somebody else's.
+/// The task was at 0x40_0000 in user space: at a uprobe whose offset in its page is also 0, or else at a uprobe without a program.
 #[test]
 fn what_runs_a_uprobe_is_its_programs_where_the_task_was_at_it() {
     let symbol = |addr, name: &str| KernelSymbol { addr, len_bytes: 0x100, name: name.into() };

@@ -2,11 +2,11 @@
 
 use std::ops::Index;
 
-/// Values of the events that have one.
+/// Values of events; an event without a value has the default value.
 #[derive(Debug, Clone)]
 pub(crate) struct ByEvent<T> {
     events: Vec<Option<Box<T>>>,
-    /// Default value, of all other events.
+    /// Default value, for events without a value of their own.
     nothing: T,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct InstructionsSink<'i> {
 }
 
 impl<'i> InstructionsSink<'i> {
-    /// Makes an empty sink for the programs that are asked for.
+    /// Makes an empty sink for the requested programs.
     pub(crate) fn new(index: &'i Index, asked: Asked, events: usize) -> InstructionsSink<'i> {
         InstructionsSink { index, asked, events: ByEvent::new(events) }
     }

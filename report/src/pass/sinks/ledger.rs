@@ -12,13 +12,14 @@ use bprec_format::bprec::state::OVERFLOW_PID;
 use bprec_format::misc;
 use rustc_hash::FxHashMap;
 
-/// Charges by program, stored only for programs that have any: events and programs may be many, and few pairs of them are charged.
+/// Charges by program, stored only for programs with charges: a recording may have many events and programs, and few pairs of event and program
+/// have charges.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProgramCharges {
     /// Programs and charges, in the order of the first charge.
     list: Vec<(u32, Charges)>,
-    /// Hash table of positions in `list`: a position is at the lowest bits of its program's number, or at the next free slot. The length is a power
-    /// of two, at least twice the number of programs.
+    /// Hash table (linear probing) of positions in `list`: the slot of a position is the lowest bits of its program's number, or the next free slot.
+    /// The length is a power of two, at least twice the number of programs.
     places: Vec<u32>,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct ProgramCharges {
 const FREE: u32 = u32::MAX;
 
 impl ProgramCharges {
-    /// Charges of a program; zero if it has none.
+    /// Charges of a program; zero for a program without charges.
     pub(crate) fn get(&self, program: u32) -> Charges {
         self.position(program).map_or(Charges::default(), |at| self.list[at].1)
     }
@@ -126,7 +127,7 @@ pub(crate) struct EventLedger {
 const MAX_CPUS: u32 = 1 << 16;
 
 impl EventLedger {
-    /// Counts a sample, or several of one record, without regard to programs.
+    /// Counts a sample, or several samples of one record, in the sums that do not depend on programs.
     #[inline]
     pub(crate) fn sample(&mut self, count: Count, time_ns: Option<u64>, cpu: Option<u32>) {
         self.samples.merge(count);
@@ -144,7 +145,7 @@ impl EventLedger {
         }
     }
 
-    /// Charges a sample, or several of one record.
+    /// Charges a sample, or several samples of one record.
     pub(crate) fn charge(&mut self, attribution: &Attribution<'_>, count: Count) {
         match attribution.charge {
             Charge::Elsewhere => {}
@@ -300,7 +301,7 @@ impl Sink for LedgerSink<'_> {
 mod tests {
     use super::*;
 
-    /// Numbers that collide, wrap around, and repeat.
+    /// Keys that collide, wrap around, and repeat.
     #[test]
     fn charges_of_any_programs_are_found_again() {
         let programs: Vec<u32> = (0..300).map(|at| at * 1024 % 4099 * 77).chain([u32::MAX, u32::MAX - 1]).collect();

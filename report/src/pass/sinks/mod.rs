@@ -1,5 +1,6 @@
 //! Sinks: consumers of a pass over the samples.
 
+pub(crate) mod bill;
 pub(crate) mod by_event;
 pub(crate) mod instructions;
 pub(crate) mod ledger;
@@ -8,3 +9,4 @@ pub(crate) mod sharing;
 pub(crate) mod slowed;
 pub(crate) mod stacks;
 pub(crate) mod tree;
+pub(crate) mod user_time;

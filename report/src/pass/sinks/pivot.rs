@@ -23,7 +23,7 @@ pub(crate) enum Key {
     Entry,
     /// A function of the program.
     Function(u32),
-    /// Tasks with a name, by its number.
+    /// Tasks with a name, by the number of the name.
     Comm(u32),
     /// A thread without a known name.
     Thread(u32),
@@ -52,7 +52,7 @@ pub(crate) enum KeyBy {
     Function,
     /// Helper or kfunc that the program called.
     Helper,
-    /// Payers, by several keys at once. With `is_whole`, all samples are counted, and those in interrupts separately.
+    /// Payers, by several keys at once. With `is_whole`, samples outside BPF count too, and charged samples in interrupts get a further key.
     Payers { payers: Vec<Payer>, is_whole: bool },
     /// Intervals of one length, ns. Samples before the start count in the first interval.
     Intervals { start_ns: u64, length_ns: u64 },
@@ -79,7 +79,7 @@ pub(crate) enum ChargedRow {
 }
 
 impl ChargedRow {
-    /// Name of a row that is not a program's.
+    /// Name of a row without a program.
     pub(crate) fn name(self) -> &'static str {
         match self {
             ChargedRow::Program(_) => "",
@@ -219,7 +219,7 @@ struct EventCharges {
 pub(crate) struct Pivot<'i> {
     index: &'i Index,
     by: Arc<KeyBy>,
-    /// Finds interrupts further out in the chain, if the key needs them.
+    /// Code by address, to find interrupts further out in the chain than programs; `None` if keys do not depend on interrupts.
     codes: Option<CodeCache<'i>>,
     keys: KeyNumbers,
     events: ByEvent<EventCharges>,
@@ -237,7 +237,7 @@ pub(crate) struct PivotCell {
 /// Charges of an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventCells {
-    /// All samples by key, if asked for.
+    /// All samples by key, if requested.
     pub(crate) all: FxHashMap<u32, Count>,
     /// Cells in the order of rows, then of keys.
     pub(crate) cells: Vec<PivotCell>,
@@ -261,7 +261,7 @@ impl EventCells {
 /// Charges of a pass, with the cost of shared hooks shared out.
 #[derive(Debug)]
 pub(crate) struct Pivoted {
-    /// Keys, ascending.
+    /// Keys, ascending. Each is a list, because a sample can have several keys at once.
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) events: ByEvent<EventCells>,
 }
@@ -278,7 +278,7 @@ impl<'i> Pivot<'i> {
         let paths = (0..self.keys.keys.len() as u32).map(|key| (self.keys.path(key), key));
         let mut paths: Vec<(Vec<Key>, u32)> = paths.collect();
         paths.sort_unstable();
-        // Numbers depend on the order of samples; the order of keys does not.
+        // Renumbers the keys in their own order: the numbers so far depend on the order of samples.
         let mut numbers = vec![0; paths.len()];
         paths.iter().zip(0..).for_each(|((_, key), number)| numbers[*key as usize] = number);
         let number = |key: u32| numbers[key as usize];
@@ -501,7 +501,7 @@ mod tests {
         Index { code, ..Index::default() }
     }
 
-    /// The last frame of each is the outermost.
+    /// The last frame of each chain is the outermost.
     #[test]
     fn interrupts_further_out_than_the_program_count() {
         let index = index();
@@ -510,11 +510,11 @@ mod tests {
             (&[PROG + 8, SYSCALL + 8], false),
             (&[PROG + 8, SOFTIRQ + 8, TIMER + 8, SYSCALL + 8], true),
             (&[HELPER + 8, PROG + 8, SOFTIRQ + 8, TIMER + 8], true),
-            // An interrupt came while the program ran for a system call.
+            // An interrupt occurred while the program ran for a system call.
             (&[HELPER, TIMER + 8, PROG + 8, SYSCALL + 8], false),
-            // A program in an interrupt that came while another one ran.
+            // A program ran in an interrupt that occurred while another program ran.
             (&[PROG + 8, TIMER + 8, PROG + 0x10, SYSCALL + 8], true),
-            // A softirq on the way out of a system call is the task's own work.
+            // A softirq at the end of a system call is the task's own work.
             (&[PROG + 8, SOFTIRQ + 8, SYSCALL + 8], false),
             (&[TIMER + 8, SYSCALL], false),
         ];
@@ -526,7 +526,7 @@ mod tests {
         }
     }
 
-    /// Charges of two threads add up, whatever numbers each gave to keys.
+    /// Charges of two threads add up, even if the threads number keys differently.
     #[test]
     fn charges_of_several_threads_are_put_together() {
         let index = index();

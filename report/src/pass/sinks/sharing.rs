@@ -1,4 +1,4 @@
-//! Sharing of the cost of a hook among its programs in the ratio of their runs: no unit is added or lost.
+//! Sharing of the cost of a hook among its programs in the ratio of their runs. The shares add up to the whole.
 
 use crate::index::Index;
 use crate::index::runners::HookGroup;
@@ -14,7 +14,7 @@ pub(crate) struct Sharers {
     pub(crate) group: u32,
     /// Number of further programs that may be on the hook.
     pub(crate) strangers: u32,
-    /// Number of the interval between two readings of run statistics; `None` outside of all.
+    /// Number of the interval between two readings of run statistics; `None` outside of all intervals.
     pub(crate) interval: Option<u32>,
 }
 
@@ -37,8 +37,9 @@ impl<'i> HookWeights<'i> {
         HookWeights { index, window, rates: rates.into() }
     }
 
-    /// Returns the weights of a group's programs in an interval: their run rates in the interval or, if those are unknown or all zero, in all of the
-    /// window. If these are unknown or zero too, programs that run together get equal weights, and the weights of others are unknown.
+    /// Returns the weights of a group's programs in an interval: their run rates in the interval or, if these are unknown or all zero, in the whole
+    /// window. If the rates in the window are unknown or zero too, programs that run together get equal weights, and the weights of other programs
+    /// are unknown.
     fn of(&self, group: &HookGroup, interval: Option<u32>) -> Option<Vec<u64>> {
         let known = |rates: Option<Vec<u64>>| rates.filter(|rates| rates.iter().any(|rate| *rate > 0));
         let runs = &self.index.runs;
@@ -79,7 +80,17 @@ pub(crate) fn share_out<K: Ord>(
     weights: &HookWeights<'_>,
     give: impl FnMut(Option<u32>, &K, Count),
 ) {
-    share_by(parts, weights.index.hooks.groups(), |group, interval| weights.of(group, interval), give);
+    share_out_among(parts, weights.index.hooks.groups(), weights, give);
+}
+
+/// Splits counts as [`share_out`] does, but among the programs of `groups` instead of the groups of hooks.
+pub(crate) fn share_out_among<K: Ord>(
+    parts: Vec<(Sharers, K, Count)>,
+    groups: &[HookGroup],
+    weights: &HookWeights<'_>,
+    give: impl FnMut(Option<u32>, &K, Count),
+) {
+    share_by(parts, groups, |group, interval| weights.of(group, interval), give);
 }
 
 fn share_by<K: Ord>(
@@ -98,7 +109,7 @@ fn share_by<K: Ord>(
                 parts.iter().for_each(|(_, key, count)| give(None, key, *count));
                 continue;
             };
-            // Each further program counts like the program with the most runs: it may have had as many.
+            // The runs of strangers on this hook are unknown. Each stranger counts like the program with the most runs: it may have had as many.
             let most = ratio.iter().copied().max().unwrap_or(0);
             ratio.push(most.saturating_mul(strangers.into()));
             let whole: Count = parts.iter().map(|(.., count)| *count).sum();
@@ -118,12 +129,12 @@ fn share_by<K: Ord>(
 /// Takes the shares of a part from the remaining shares of a whole, in proportion.
 fn take(left: &mut [u64], part: u64) -> Vec<u64> {
     let taken = Owed::default().share(part, left);
-    // Rounding never exceeds the remaining share, which is a whole number not less than the exact share.
+    // The subtraction cannot overflow: the remaining share is a whole number not less than the exact share, so rounding does not exceed it.
     left.iter_mut().zip(&taken).for_each(|(left, taken)| *left -= taken);
     taken
 }
 
-/// Fractions that rounding owes to sharers: a fraction not given of one number counts with the next.
+/// Fractions that sharers have lost by rounding: they are added to the sharers' shares of the next number.
 #[derive(Debug, Default)]
 struct Owed(Vec<f64>);
 
@@ -190,8 +201,8 @@ mod tests {
         }
     }
 
-    /// Parts of several intervals, each with its own ratio: each part is given away completely, a program's share of an interval does not depend on
-    /// the cuts, and over all intervals a program gets its due.
+    /// Parts of several intervals, each with its own ratio. Every unit of a part is assigned, the share of a program in an interval does not depend
+    /// on the parts, and over all intervals each program gets its proportional share.
     #[test]
     fn parts_add_up_to_shares_and_shares_to_the_ratios() {
         let mut below = numbers(1);
@@ -241,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Many small numbers, shared 9 : 1 and then 1 : 9: at any point, each sharer has its due within two units.
+    /// Many small numbers, shared 9 : 1 and later 1 : 9: at any time, the sum of each share is within two units of its exact value.
     #[test]
     fn what_rounding_leaves_does_not_add_up() {
         let mut owed = Owed::default();
@@ -254,11 +265,11 @@ mod tests {
             given += shares[0];
             assert!((due - given as f64).abs() <= 2.0, "{due} {given}");
         }
-        // 199 units of the first hundred numbers, and 200 of the others: 179.1 and 20.
+        // The first hundred numbers are 199 units, the others 200: exact shares of 179.1 and 20.
         assert_eq!(given, 199);
     }
 
-    /// Without run counts, programs that run whenever their hook is reached share evenly; the share of others is unknown.
+    /// If a run count is unknown, programs that always run together share evenly; the shares of other programs are then unknown.
     #[test]
     fn programs_without_runs_share_what_they_all_run_at() {
         let index = Index::default();
@@ -269,10 +280,10 @@ mod tests {
             |programs: &[u32], run_together| weights.of(&HookGroup { programs: programs.into(), run_together }, None);
         assert_eq!(of(&[0, 1], false), Some(vec![150_000, 100_000]));
         assert_eq!(of(&[0, 2], true), Some(vec![150_000, 0]));
-        assert_eq!(of(&[2], false), None, "it did not run");
-        assert_eq!(of(&[0, 3], false), None, "nothing is known of one");
+        assert_eq!(of(&[2], false), None, "the program did not run");
+        assert_eq!(of(&[0, 3], false), None, "the runs of one program are unknown");
         assert_eq!(of(&[0, 3], true), Some(vec![1, 1]));
-        // 300 runs in 2 s and 100 runs in 1 s: while both are there, 3 : 2.
+        // 300 runs in 2 s and 100 runs in 1 s: while both programs are loaded, the ratio is 3 : 2.
         assert_eq!(
             [(300, 2), (100, 1)].map(|(runs, s)| per_1000_seconds(runs, s * 1_000_000_000)),
             [Some(150_000), Some(100_000)]

@@ -1,4 +1,5 @@
-//! Sampled time of programs, which corrects runs counted in windows: counting slows a load down, and samples also cover the time outside of windows.
+//! Corrects numbers of runs that were counted only while run statistics were on (windows). Counting slows programs, so they run more often
+//! outside of windows; their sampled time, which covers all of the recording, shows how much.
 
 use super::pivot::{ChargedRow, Key, KeyBy, Pivot};
 use super::sharing::HookWeights;
@@ -48,12 +49,12 @@ fn sampled(
     let selection = Selection::new(recording, index, &options).ok()?;
     let by_cpu = KeyBy::Payers { payers: vec![Payer::Cpu], is_whole: true };
     let pivot = Pivot::new(index, by_cpu, recording.events.all().len());
-    let (pivot, unreadable) = run(recording, index, &selection, pivot, |_, _| {});
-    // A recording that still goes on ends at its latest reading.
+    let (pivot, left_out) = run(recording, index, &selection, pivot, |_, _| {});
+    // A recording in progress ends at its latest reading.
     let end_ns = index.states.cost.map(|cost| cost.end_ns).or(index.runs.moments_ns().next_back())?;
     let start_ns = index.states.session.as_ref()?.start_ns;
     let length_ns = index.recorded_ns(start_ns, end_ns)? as f64;
-    if unreadable.samples > 0 {
+    if left_out.samples > 0 {
         return None;
     }
     let sampled = pivot.finish(&HookWeights::new(index, &selection.window));
@@ -69,7 +70,7 @@ fn sampled(
             continue;
         };
         let Some(key) = index.programs.list[number as usize].key().filter(|_| count.samples > 0) else { continue };
-        // Late ticks of a timer are merged.
+        // Share of the time of the CPU for which ticks arrived: the kernel merges late ticks of a timer.
         let arrived = (by_cpu[&cpu(cell.key)] as f64 / length_ns).min(1.0);
         let time = times.entry(key).or_default();
         time.samples = time.samples.saturating_add(count.samples);

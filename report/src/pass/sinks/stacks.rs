@@ -1,4 +1,4 @@
-//! Call chains, counted.
+//! Sink that counts call chains.
 
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache, KernelFrame};
@@ -12,13 +12,13 @@ use bprec_format::{CONTEXT_MAX, context, misc};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Frame of a stack, as it is counted.
+/// Frame of a counted stack, by numbers and addresses. Names are looked up after the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum StackFrame {
     /// Task, as the outermost frame: the number of its name.
     Comm(u32),
     Thread(u32),
-    /// Named code of the kernel or of a program, and the address in a program if addresses are kept, or else 0.
+    /// Code of the kernel or of a program that has a name. The number is the address in a program if addresses are kept, otherwise 0.
     Code(Code, u64),
     /// Address in the kernel or a module.
     KernelAddr(u64),
@@ -31,7 +31,7 @@ enum StackFrame {
 }
 
 impl StackFrame {
-    /// Returns true if both are the same function.
+    /// Returns true if both frames are in the same function.
     fn is_same_function(self, other: StackFrame) -> bool {
         let function = |frame| if let StackFrame::Code(code, _) = frame { StackFrame::Code(code, 0) } else { frame };
         function(self) == function(other)
@@ -47,7 +47,7 @@ pub(crate) struct KeptDetails {
     pub(crate) addresses: bool,
 }
 
-/// Number of a program, number of a function in it, and an address there.
+/// Number of a program, number of one of its functions, and an address in the function.
 pub(crate) type CodeAddress = (u32, u32, u64);
 
 /// Address space of a part of a call chain.
@@ -69,11 +69,11 @@ pub(crate) fn of(recording: &OpenRecording<'_>, index: &Index, options: &Options
 pub(crate) struct StacksSink<'i> {
     index: &'i Index,
     codes: CodeCache<'i>,
-    /// Programs of which a chain must have one, unless all are asked for.
+    /// Requested programs: a chain counts only if it contains one of these programs, unless all programs are requested.
     asked: Asked,
     /// The first event that has samples so far.
     event: Option<usize>,
-    /// Number of each stack, whose frames are outermost last. The number is an index of [`StacksSink::counts`].
+    /// Number of each stack, as an index of [`StacksSink::counts`]. The outermost frame of a stack is last.
     stacks: FxHashMap<Box<[StackFrame]>, u32>,
     counts: Vec<Count>,
     kept: KeptDetails,
@@ -137,14 +137,14 @@ impl<'i> StacksSink<'i> {
         }
     }
 
-    /// Puts the chain of a sample, innermost first, into [`StacksSink::chain`].
+    /// Writes the chain of a sample, innermost first, into [`StacksSink::chain`].
     fn walk(&mut self, sample: &SampleView<'_>) -> bprec_format::Result<()> {
         self.chain.clear();
         let (pid, time_ns) = (sample.pid_tid.0, sample.time_ns.unwrap_or(u64::MAX));
         let is_user = sample.record.misc & misc::CPUMODE_MASK == misc::USER;
         let leaf_space = if is_user { Space::User } else { Space::Kernel };
         let mut space = leaf_space;
-        // The leaf is exact; frames further out are return addresses, which are after the call.
+        // The leaf's address is exact; addresses further out are return addresses, which point behind the call.
         let mut is_exact = true;
         let mut repeats_leaf = false;
         for word in sample.callchain()?.into_iter().flat_map(|chain| chain.iter()) {
@@ -178,7 +178,7 @@ impl<'i> StacksSink<'i> {
         Ok(())
     }
 
-    /// Puts the leaf of a precise event in place of the first frames that stand for it, as [`crate::pass::frames`] does.
+    /// Replaces the first frames, which belong to the leaf of a precise event, by the leaf, as [`crate::pass::frames`] does.
     fn set_leaf(&mut self, leaf: StackFrame) {
         let is_unnamed = |frame: &StackFrame| matches!(frame, StackFrame::KernelAddr(_));
         let is_function = matches!(leaf, StackFrame::Code(..) | StackFrame::Function(..));

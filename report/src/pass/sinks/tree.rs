@@ -12,13 +12,13 @@ use rustc_hash::FxHashMap;
 /// Step of a path: the code that a tree node stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Number of a program: the root of its tree or, further in, another program that ran there and has its own tree.
+    /// Number of a program: the root of its tree or, below a root, another program that ran there and has its own tree.
     Program(u32),
     /// Trampoline, dispatcher or hook that runs the program.
     Entry,
     /// A function or an image; code without a name is [`Code::Unknown`].
     Code(Code),
-    /// Unknown programs that ran there, or their entry code.
+    /// Entry code of several or of unknown programs, or interpreted programs, inside the parent step.
     OtherPrograms,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct TreeSink<'i> {
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     program: u32,
-    /// Position after the program's outermost function.
+    /// Position in `way` after the program's outermost function.
     end: usize,
 }
 
@@ -121,8 +121,8 @@ impl<'i> TreeSink<'i> {
         Ok(())
     }
 
-    /// Adds the sample to the tree of each program in its chain: to the innermost program at the code that ran, and to the others at the place where
-    /// the next program ran. `inner` is the charged step if it is no function of a program.
+    /// Adds the sample to the tree of each program in its chain: to the innermost program at the code that ran, and to the other programs at the
+    /// place where the next inner program ran. `inner` is the charged step if it is no function of a program.
     fn add_ways(
         &mut self,
         sample: &SampleView<'_>,
@@ -155,7 +155,7 @@ impl<'i> TreeSink<'i> {
     }
 }
 
-/// Returns the program that a hook ran before tail calls led to `program`, from the frames outside of it.
+/// Returns the program that a hook ran before tail calls led to `program`, from the frames outside of `program`.
 fn origin(index: &Index, program: u32, outside: &[Step], time_ns: Option<u64>) -> Option<u32> {
     let code = |step: &Step| if let Step::Code(code) = step { Some(*code) } else { None };
     let is_kernel = |code: &Code| matches!(code, Code::Kernel { .. } | Code::Unknown);

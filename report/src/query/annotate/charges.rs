@@ -37,7 +37,7 @@ impl SiteCost {
 pub(super) struct ProgramSites {
     pub(super) cost: SiteCost,
     pub(super) entry: Count,
-    /// The program's share of hooks with several programs; not a part of `entry`.
+    /// Estimated part of the program in the entry code of hooks that run several programs; not included in `entry`.
     pub(super) entry_shared: Count,
     /// Samples by number of the function.
     pub(super) functions: FxHashMap<u32, Vec<(Site, Count)>>,
@@ -49,7 +49,7 @@ impl ProgramSites {
     }
 }
 
-/// Costs, in an event, of the programs that are asked for.
+/// Costs of the requested programs in an event.
 pub(super) struct EventCosts {
     pub(super) event: usize,
     /// All samples of the event.
@@ -91,12 +91,12 @@ pub(super) struct FunctionCosts {
     pub(super) lines: Vec<SiteCost>,
     /// Costs by machine instruction of the listing.
     pub(super) insns: Vec<SiteCost>,
-    /// Cost at addresses in no line.
+    /// Cost at addresses outside of all lines.
     pub(super) elsewhere: SiteCost,
 }
 
 impl FunctionCosts {
-    /// Adds up the costs of a function; without a listing, all cost is elsewhere.
+    /// Adds up the costs of a function. Without a listing, all cost is in `elsewhere`.
     pub(super) fn new(listing: Option<&FunctionListing<'_>>, sites: &[(Site, Count)]) -> FunctionCosts {
         let mut costs = FunctionCosts {
             all: SiteCost::default(),
@@ -120,7 +120,7 @@ impl FunctionCosts {
     }
 }
 
-/// Total cost of a program, of which the costs of its code are parts.
+/// Total cost of a program. The costs of its functions, lines and instructions are shown as parts of this total.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProgramWhole {
     pub(super) cost: SiteCost,
@@ -131,7 +131,7 @@ pub(super) struct ProgramWhole {
 }
 
 impl ProgramWhole {
-    /// Returns the part in the program's own code; `None` if samples cannot tell.
+    /// Returns `count` as a part of the program's own code; `None` if samples cannot see the program.
     pub(super) fn own(&self, count: Count) -> Option<PartOfProgram> {
         let part = PartOfProgram { count, percent: percent(count.weight, self.cost.own.weight) };
         (!self.is_blind).then_some(part)

@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 /// Number of lines shown on either side of a hot line.
 const CONTEXT: usize = 1;
 
-/// Returns, by function and line, true if the line is shown: the hottest `limit` lines with at least `percent_limit` of the weight `charged`, and
-/// their neighbours; all lines without limits.
+/// Returns a flag for each line of each function: true if the line is shown. These are the hottest `limit` lines with at least `percent_limit` per
+/// cent of the weight `charged`, and their neighbours; without both limits, all lines.
 pub(super) fn shown(
     costs: &[Vec<SiteCost>],
     charged: u64,

@@ -13,13 +13,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Reports the cost of source lines of the programs that are asked for.
+/// Reports the cost of source lines of the requested programs.
 pub(crate) fn lines(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<LinesReport> {
     let (facts, sites) = super::gather(recording, index, options)?;
     Ok(report(&facts, &sites, facts.events()))
 }
 
-/// Reports the cost of source lines of the programs that are asked for, in these events.
+/// Reports the cost of source lines of the requested programs in these events.
 pub(crate) fn report(
     facts: &Facts<'_>,
     sites: &InstructionsSink<'_>,

@@ -27,7 +27,7 @@ pub(super) struct FunctionListing<'a> {
     xlated: Option<Elements<'a, Insn>>,
     /// True if the recording has the program's BPF instructions.
     pub(super) has_xlated: bool,
-    /// Slots of the function's instructions.
+    /// Range of the function's BPF instructions, in slots of 8 bytes; `None` if unknown.
     pub(super) slots: Option<Range<u32>>,
     /// Lines in the order of BPF instructions; each slot and each machine instruction is in one line.
     pub(super) lines: Vec<ListedLine>,
@@ -77,7 +77,7 @@ pub(super) struct PairedCall {
     pub(super) target: u64,
 }
 
-/// Returns the slots of each function of a program; `None` if the recording does not determine them.
+/// Returns the slots of each function of a program; `None` if the recording does not determine the slots.
 pub(super) fn slots_of_functions(info: &ProgInfo<'_>) -> Vec<Option<Range<u32>>> {
     let functions = info.functions();
     let count = functions.len().max(1);
@@ -160,8 +160,8 @@ impl<'a> FunctionListing<'a> {
         listing
     }
 
-    /// Returns the function's entries of the line table, in order, each with the offset of its machine code. Either all have an offset or none:
-    /// offsets that do not ascend from 0 are not used.
+    /// Returns the function's entries of the line table, in order, each with the offset of its machine code. If the offsets do not start at 0 or do
+    /// not ascend, no entry has an offset.
     fn entries(&self, info: &ProgInfo<'_>, starts: &LineStarts) -> Vec<(LineInfo, Option<u32>)> {
         let Some(lines) = info.line_info() else { return Vec::new() };
         let addrs = info.jited_line_info();
@@ -205,7 +205,7 @@ impl<'a> FunctionListing<'a> {
             let slots = if all.is_empty() { 0..0 } else { info.insn_off..end };
             self.lines.push(line(Some(*info), slots, *from));
         }
-        // Machine code without lines.
+        // Without addresses in the line table, all machine code belongs to one line without an entry.
         if !self.has_addresses && (!self.insns.is_empty() || self.len_bytes.is_some()) {
             match self.lines.as_mut_slice() {
                 [only] if only.info.is_none() => only.from = Some(0),
@@ -247,7 +247,8 @@ impl<'a> FunctionListing<'a> {
         Some(ListedAt { line, insn })
     }
 
-    /// Returns an offset in the call before a return address. If the instruction before is no call, an interrupt came at the address itself.
+    /// Returns an offset within the call before a return address. If the instruction before the address is certainly no call, returns the address's
+    /// own offset: an interrupt occurred there.
     fn call_before(&self, offset: u32) -> u32 {
         let Some(before) = offset.checked_sub(1) else { return offset };
         match self.insn_at(before).map(|at| &self.insns[at]) {
@@ -262,7 +263,7 @@ impl<'a> FunctionListing<'a> {
         (offset < self.insns[at].end()).then_some(at)
     }
 
-    /// Returns the BPF instructions of a line, each with its slot and, for a wide one, its second slot.
+    /// Returns the BPF instructions of a line, each with its slot and, for a wide instruction, its second slot.
     pub(super) fn bpf(&self, line: &ListedLine) -> Vec<(u32, Insn, Option<Insn>)> {
         let Some(xlated) = &self.xlated else { return Vec::new() };
         let mut insns = Vec::new();
@@ -278,7 +279,7 @@ impl<'a> FunctionListing<'a> {
     /// Returns the proven relation of a line's BPF instructions to its machine instructions.
     pub(super) fn proof(&self, line: &ListedLine, bpf: &[(u32, Insn, Option<Insn>)], isa: Option<Isa>) -> Proof {
         const EXIT: u8 = 0x95;
-        // A function starts with a prologue. It ends with an epilogue unless an exit is its last instruction.
+        // The first line also has the prologue, and the last line an epilogue unless it ends with an exit. No BPF instruction has this machine code.
         let has_prologue = line.from.is_none_or(|from| from == 0);
         let is_last = line.insns.end == self.insns.len();
         let ends_with_exit = bpf.last().is_some_and(|(_, insn, _)| insn.code == EXIT);
@@ -288,14 +289,14 @@ impl<'a> FunctionListing<'a> {
         if bpf.len() == 1 {
             return Proof::Single;
         }
-        // On decoded architectures, each BPF instruction but a few becomes at least one machine instruction.
+        // On decoded architectures, each BPF instruction but a few becomes at least one machine instruction, so equal numbers mean one for each.
         let makes_code =
             isa.is_some_and(Isa::is_decoded) && !bpf.iter().any(|(_, insn, _)| xlated::may_be_left_out(insn));
         if makes_code && !is_last && bpf.len() == line.insns.len() { Proof::OneToOne } else { Proof::Line }
     }
 
-    /// Relates the calls of a line, if BPF and machine code have the same number and calls within the program have the right targets: they are in the
-    /// same order. `functions` has the addresses of the program's functions.
+    /// Pairs the calls among a line's BPF instructions with those in its machine code, in order. Returns none unless their numbers are equal, all
+    /// targets are known, and calls within the program have the right targets. `functions` has the addresses of the program's functions.
     pub(super) fn calls(
         &self,
         line: &ListedLine,

@@ -30,7 +30,7 @@ pub(super) enum Call {
     No,
     /// Unknown, as the code is shown as bytes.
     Unknown,
-    /// A call, to this address if the code has it.
+    /// A call, with the target address if the code shows it.
     To(Option<u64>),
 }
 
@@ -69,7 +69,7 @@ impl Isa {
         }
     }
 
-    /// Returns the text of the instruction at `addr`, whose bytes are given.
+    /// Returns the text of an instruction at `addr`, from its bytes.
     pub(super) fn text(self, bytes: &[u8], addr: u64) -> String {
         match self {
             Isa::X86_64 => text_x86_64(bytes, addr),
@@ -128,7 +128,7 @@ fn text_x86_64(bytes: &[u8], addr: u64) -> String {
 }
 
 fn decode_arm64(code: &[u8], addr: u64) -> Vec<Insn> {
-    // Known constants in registers.
+    // Constant in each register, if known.
     let mut constants = [None; 32];
     let mut insns = cut(code, |_| 4);
     for insn in &mut insns {
@@ -141,7 +141,7 @@ fn decode_arm64(code: &[u8], addr: u64) -> Vec<Insn> {
     insns
 }
 
-/// Tracks constants through an instruction, and returns its call.
+/// Updates the known constants by an instruction, and returns the call that the instruction makes.
 fn call_arm64(word: u32, addr: u64, constants: &mut [Option<u64>; 32]) -> Call {
     /// Moves of 16 bits into a 64-bit register: the other bits become ones (MOVN), zeros (MOVZ), or stay (MOVK).
     const MOVN: u32 = 0x9280_0000;
@@ -155,12 +155,12 @@ fn call_arm64(word: u32, addr: u64, constants: &mut [Option<u64>; 32]) -> Call {
         MOVK => constants[rd] = constants[rd].map(|value| value & !(0xffff << shift) | bits << shift),
         _ => {
             let before = std::mem::take(constants);
-            // BL: 26 bits, in words.
+            // BL: the lower 26 bits are the signed distance, in words of 4 bytes.
             if word >> 26 == 0b10_0101 {
                 let distance = i64::from((word << 6).cast_signed() >> 6) * 4;
                 return Call::To(Some(addr.wrapping_add_signed(distance)));
             }
-            // BLR.
+            // BLR: register `rn` has the target.
             if word & 0xffff_fc1f == 0xd63f_0000 {
                 return Call::To(before[rn]);
             }
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(Isa::X86_64.text(&code[1..6], 0xffff_ffff_c000_0001), "call 0xffffffffc0000016");
     }
 
-    /// `emit_addr_mov_i64` and `blr` as the kernel's compiler writes them, and `bl` forward and back.
+    /// `emit_addr_mov_i64` and `blr` as the kernel's JIT compiler writes them, and `bl` forward and back.
     #[test]
     fn a_call_by_register_goes_where_the_register_was_set_to() {
         let words: [u32; 7] = [
@@ -213,7 +213,7 @@ mod tests {
             0xf2a0_24ca, // movk x10, #0x126, lsl #16
             0xf2d0_000a, // movk x10, #0x8000, lsl #32
             0xd63f_0140, // blr x10
-            0xd63f_0140, // blr x10, which nobody has set since
+            0xd63f_0140, // blr x10: no instruction has set x10 since
             0x9400_0017, // bl +0x5c
             0x97ff_ffff, // bl -4
         ];

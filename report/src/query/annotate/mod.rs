@@ -1,6 +1,6 @@
 //! Annotated code of programs: source lines, BPF instructions and machine instructions, each with its cost.
 //!
-//! Everything is in the recording: the BPF instructions, the machine code, the line table and the BTF. Only the programs that are asked for are
+//! All data is in the recording: the BPF instructions, the machine code, the line table and the BTF. Only the requested programs are
 //! decoded.
 
 mod charges;
@@ -21,7 +21,6 @@ use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
     ProgTypeName, Reason,
 };
-use crate::options::glob;
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::query::by_prog::facts::{Facts, WantedFacts};
@@ -56,7 +55,7 @@ fn gather<'f>(
     Facts::gather(recording, index, options, WantedFacts::default(), sites)
 }
 
-/// Lists the programs that are asked for, in the first of these events that has samples in one of them, or else in the first event.
+/// Lists the requested programs, with their samples in the first of these events that has any, or else in the first event.
 ///
 /// # Errors
 /// Fails if `events` is empty.
@@ -86,7 +85,7 @@ pub(crate) fn of_first(
     let arch = recording.text(Feature::ARCH);
     let code = ProgramCode::new(recording, index, &numbers, arch.as_deref());
     let call_base = names::call_base(index);
-    // Programs without samples may have run all the same.
+    // A program without samples may have run all the same: `blind` has the reason why samples cannot see it.
     let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
     let (without, of_event) = (numbers.iter().filter(|number| !has_cost(number)), facts.event(event));
     let blind = without.filter_map(|number| Some((*number, facts.blind_row(&of_event, *number as usize)?))).collect();
@@ -137,7 +136,7 @@ impl<'a> ProgramCode<'a> {
         let slots = info.map(slots_of_functions).unwrap_or_default();
         let functions: Vec<Function<'a>> = info.map(|info| info.functions().collect()).unwrap_or_default();
         let starts = info.map(LineStarts::new).unwrap_or_default();
-        // The address of the interpreter is not a function of an interpreted program.
+        // For an interpreted program, the list may also have the address of the interpreter, which is no function of the program.
         let count = if program.interpreted && !functions.is_empty() { functions.len() } else { usize::MAX };
         let known = (0..).zip(&program.functions).take(count).filter(|(at, _)| wanted(*at));
         let listed = known.map(|(at, known)| {
@@ -157,7 +156,7 @@ struct Annotator<'a> {
     blind: FxHashMap<u32, Reason>,
     options: &'a AnnotateOptions,
     arch: Option<&'a str>,
-    /// Base address of calls in BPF instructions, if the recording has it.
+    /// Address of `__bpf_call_base`, to which calls in BPF instructions are relative; `None` if the recording does not have it.
     call_base: Option<u64>,
 }
 
@@ -166,7 +165,7 @@ struct ListedFunction<'a> {
     number: u32,
     listing: Option<FunctionListing<'a>>,
     costs: FunctionCosts,
-    /// Related calls, each with the BPF instruction's distance from the base of calls.
+    /// Paired calls, each with the distance from `__bpf_call_base` in the BPF instruction, if it has one.
     calls: Vec<(PairedCall, Option<i32>)>,
 }
 
@@ -179,12 +178,13 @@ impl<'a> Annotator<'a> {
         let blind = self.blind.get(&number);
         let is_blind = blind.is_some();
         let whole = ProgramWhole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
-        // Entry code may have samples although the program has none.
+        // A program that samples cannot see may have samples in its entry code. Without them, its cost is unknown.
         let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
         let entry = has_chains && charged.is_some();
+        let functions: Vec<_> = self.options.functions.iter().filter(|it| program.matches(&it.program)).collect();
         let is_wanted = |at: u32| {
             let name = program.functions.get(at as usize).map_or("", |function| function.name.as_str());
-            self.options.function.as_ref().is_none_or(|pattern| glob::matches(pattern, name))
+            functions.is_empty() || functions.iter().any(|it| it.function.as_ref().is_none_or(|it| it.matches(name)))
         };
         let listings = self.code.listings(number, is_wanted).into_iter();
         let joined: Vec<ListedFunction<'a>> =
@@ -219,7 +219,7 @@ impl<'a> Annotator<'a> {
         let helpers = calls.clone().filter_map(|(call, distance)| Some((*call, (*distance)?)));
         let base = self.call_base.or_else(|| names::call_base_of(helpers));
         let mut names = CodeNames::new(self.index, program, self.code.isa, base);
-        // A call whose target differs from its distance is related wrongly.
+        // A pair is wrong, and left out, if the base plus the distance in the BPF instruction is not the target of the machine instruction.
         let is_right = |call: &PairedCall, distance: Option<i32>| {
             base.zip(distance).is_none_or(|(base, distance)| base.wrapping_add_signed(distance.into()) == call.target)
         };
@@ -274,7 +274,7 @@ impl<'a> Annotator<'a> {
         function
     }
 
-    /// Returns why source lines, BPF instructions and machine instructions are missing, or are missing in part.
+    /// Returns the reasons why source lines, BPF instructions and machine instructions (in this order) are missing or incomplete.
     fn lacks(
         &self,
         program: &IndexedProgram,
@@ -330,7 +330,7 @@ impl<'a> Annotator<'a> {
                 Proof::OneToOne => Some(line.insns.start + nth..line.insns.start + nth + 1),
                 Proof::Line => None,
             };
-            // Without decoded instructions, the line's cost is used.
+            // Without decoded machine instructions, the only BPF instruction of a line gets the cost of the line.
             let own_cost =
                 own_insns.clone().map(|own| if listing.insns.is_empty() { costs.lines[at] } else { sum(own) });
             let call = names.calls.get(slot).map(|call| costs.insns[call.insn]);

@@ -16,7 +16,8 @@ pub(super) fn call_base(index: &Index) -> Option<u64> {
     number.and_then(|number| kernel.start(number))
 }
 
-/// Infers the base of calls from calls of helpers: machine code has their addresses, BPF instructions the distances. All calls must agree.
+/// Infers the address of `__bpf_call_base` from calls of helpers: machine code has the helper's address, the BPF instruction the distance from the
+/// base. Returns `None` without calls, or if calls disagree.
 pub(super) fn call_base_of(calls: impl Iterator<Item = (PairedCall, i32)>) -> Option<u64> {
     let mut bases = calls.map(|(call, imm)| call.target.wrapping_sub_signed(imm.into()));
     let base = bases.next()?;
@@ -30,7 +31,7 @@ pub(super) struct CodeNames<'i> {
     symbolizer: Symbolizer<'i>,
     isa: Option<Isa>,
     call_base: Option<u64>,
-    /// A time at which the program was loaded, ns.
+    /// Time as of which addresses are looked up, ns: the program was still loaded.
     time_ns: u64,
     /// Related calls by slot.
     pub(super) calls: FxHashMap<u32, PairedCall>,
@@ -82,7 +83,8 @@ impl<'i> CodeNames<'i> {
     /// Returns the target of a call by its machine code, or else by the distance in the BPF instruction.
     fn target(&self, at: u32, imm: i32, is_kfunc: bool) -> Option<u64> {
         let by_distance = || {
-            // A kfunc beyond the reach of a relative call has its BTF id in the instruction, except on x86-64.
+            // On architectures other than x86-64, the instruction may have the BTF id of a kfunc and not a distance: a relative call may not reach
+            // the kfunc.
             let has_distance = imm != 0 && (!is_kfunc || self.isa == Some(Isa::X86_64));
             self.call_base.filter(|_| has_distance).map(|base| base.wrapping_add_signed(imm.into()))
         };

@@ -40,7 +40,7 @@ const IND: u8 = 0x40;
 const MEM: u8 = 0x60;
 const MEM_SIGNED: u8 = 0x80;
 const ATOMIC: u8 = 0xc0;
-/// Speculation barrier, in place of a mode.
+/// Code of a speculation barrier: class ST with the mode bits of ATOMIC.
 const NO_SPECULATION: u8 = 0xc2;
 
 const MOV: u8 = 0xb0;
@@ -146,7 +146,7 @@ fn store(insn: &Insn) -> Option<String> {
 }
 
 fn atomic(insn: &Insn) -> Option<String> {
-    /// The old value is put into the source register.
+    /// Flag of an instruction that puts the old value into the source register.
     const FETCH: i32 = 1;
     let Insn { code, dst, src, off, imm } = *insn;
     let place = format!("({} *)(r{dst} {off:+})", size(code));
@@ -249,7 +249,8 @@ fn jump(at: u32, insn: &Insn, name: &dyn Fn(Operand) -> Option<String>) -> Optio
     Some(format!("if {register}{dst} {operator} {second} goto pc{off:+}"))
 }
 
-/// Returns the text of a call: by distance within the program, by name for a kernel function. The number is 0 if the kernel hides it.
+/// Returns the text of a call: with the distance to a function of the program, or with the name of a kernel function. `imm` is 0 if the kernel hides
+/// it.
 fn call(at: u32, insn: &Insn, name: &dyn Fn(Operand) -> Option<String>) -> String {
     let imm = insn.imm;
     if insn.is_tail_call() {
@@ -281,7 +282,8 @@ mod tests {
         text(0, &insn, Some(self::insn(0, 0, 0, 0, 1)), &|_| None)
     }
 
-    /// Forms that are in no recorded listing of bpftool, as described by the kernel's `Documentation/bpf` and its disassembler.
+    /// Forms of instructions that no recorded listing of bpftool has; the expected text follows the kernel's `Documentation/bpf` and its
+    /// disassembler.
     #[test]
     fn every_form_has_its_text() {
         for (insn, expected) in [

@@ -8,6 +8,7 @@ use crate::model::{
     Row,
 };
 use crate::options::Split;
+use crate::pass::Asked;
 use crate::{By, Options, Result};
 use bprec_format::bpf::names::{MapType, ProgType};
 use bprec_format::bprec::state::Map;
@@ -31,23 +32,38 @@ pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Opt
     Ok(Advice {
         format: "bprec advice",
         version: JSON_VERSION,
-        findings: all(&report, index),
+        findings: all(&report, index, &options),
         problems: report.problems,
     })
 }
 
-/// Applies all rules to a report whose programs are split by helper.
-pub(crate) fn all(report: &Report, index: &Index) -> Vec<EventFinding> {
+/// Applies all rules to a report whose programs are split by helper. Findings are about the requested programs alone.
+pub(crate) fn all(report: &Report, index: &Index, options: &Options) -> Vec<EventFinding> {
     let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
-    findings(report, maps_of, &index.states.maps)
+    let asked = Asked::new(&options.programs, &index.programs.list);
+    // Run statistics count runs on all CPUs and of all tasks, so they are not used with a selection of CPUs or tasks.
+    let has_runs = options.cpus.is_none() && options.comms.is_empty();
+    findings(report, maps_of, &index.states.maps, &asked, has_runs)
 }
 
-fn findings<'m>(report: &Report, maps_of: impl Fn(usize) -> &'m [u32], maps: &BTreeMap<u32, Map>) -> Vec<EventFinding> {
+fn findings<'m>(
+    report: &Report,
+    maps_of: impl Fn(usize) -> &'m [u32],
+    maps: &BTreeMap<u32, Map>,
+    asked: &Asked,
+    has_runs: bool,
+) -> Vec<EventFinding> {
     let mut found: Vec<EventFinding> = Vec::new();
-    let copies = same_program_twice(report);
-    let (alone, unread) = (no_owner(report), outputs_without_reader(report, maps_of, maps));
+    let is_asked = |at: &usize| asked.has(*at as u32);
+    let mut copies = same_program_twice(report);
+    // All requested copies but one can be unloaded, so at least two copies must be requested.
+    copies.iter_mut().for_each(|(_, programs)| programs.retain(is_asked));
+    copies.retain(|(_, programs)| programs.len() > 1);
+    let (mut alone, mut unread) = (no_owner(report), outputs_without_reader(report, maps_of, maps));
+    alone.retain(is_asked);
+    unread.iter_mut().for_each(|(_, programs)| programs.retain(is_asked));
     for (nth, event) in report.events.iter().enumerate() {
-        let costs = Costs::new(report, event, nth == 0);
+        let costs = Costs::new(report, event, has_runs && nth == 0);
         found.extend(copies.iter().filter_map(|(hooks, programs)| {
             costs.finding(programs, 1, |programs| Finding::SameProgramTwice { programs, hooks: hooks.clone() })
         }));
@@ -61,7 +77,7 @@ fn findings<'m>(report: &Report, maps_of: impl Fn(usize) -> &'m [u32], maps: &BT
     found
 }
 
-/// Returns true for a program that advice is about: recorders' programs are not.
+/// Returns true if advice may be about a program: programs of a recorder and unnamed programs are left out.
 fn is_advised(program: &Program) -> bool {
     !program.counts_others && !program.is_of_tools()
 }
@@ -93,7 +109,7 @@ impl<'r> Costs<'r> {
         })
     }
 
-    /// Returns the finding of programs that are dispensable except the `kept` costliest; `None` if no cost was measured.
+    /// Returns the finding about programs that can be unloaded, except the `kept` most expensive ones; `None` if no cost was measured.
     fn finding(
         &self,
         programs: &[usize],
@@ -125,7 +141,7 @@ fn of_line(line: &Line, part: Count) -> Cost {
     Cost { samples: part.samples, weight: part.weight, machine_percent, by_run_statistics: false }
 }
 
-/// Returns the findings about a part of each program, one for each rule.
+/// Returns the findings about parts of programs, such as lookups or entry code: one finding for each rule.
 fn parts_of_programs(costs: &Costs<'_>) -> Vec<EventFinding> {
     type Rule = fn(&Program, &Row) -> Option<(Count, String)>;
     let rules: [(Rule, u64, f64); 4] = [
@@ -165,8 +181,8 @@ fn parts_of_programs(costs: &Costs<'_>) -> Vec<EventFinding> {
     rules.iter().enumerate().filter_map(finding).collect()
 }
 
-/// Returns programs with the same tag and name on the same hooks at the same time, by position. A tail call is not a hook that runs all of its
-/// programs.
+/// Returns (hooks, programs) for programs with the same tag and name that were on the same hooks at the same time; programs are given by position. A
+/// tail call does not count as a hook: it does not run all programs of its array.
 fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     let mut copies: BTreeMap<(&str, [u8; 8], &str), Vec<usize>> = BTreeMap::new();
     for (at, program) in report.programs.iter().enumerate().filter(|(_, program)| is_advised(program)) {
@@ -190,7 +206,7 @@ fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     by_programs.into_iter().map(|(programs, hooks)| (hooks, programs)).collect()
 }
 
-/// Returns the times between which a program was certainly loaded, ns.
+/// Returns the start and end of the time in which a program was certainly loaded, ns; an unknown end is open.
 fn there_ns(program: &Program) -> (i64, i64) {
     let begins_ns = program.loaded.map_or(i64::MIN, |bound| bound.before_ns);
     (begins_ns, program.unloaded.map_or(i64::MAX, |bound| bound.after_ns))
@@ -200,7 +216,8 @@ fn there_ns(program: &Program) -> (i64, i64) {
 fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by_key(|at| times[*at]);
-    // The two latest ends of the spans up to each one: at least one of the two belongs to another span.
+    // For each span in order, the two latest ends of this span and the spans before it, each with its span. At least one of the two belongs to
+    // another span.
     let latest = order.iter().scan([None, None], |latest: &mut [Option<(i64, usize)>; 2], at| {
         let end = Some((times[*at].1, *at));
         *latest = if end > latest[0] { [end, latest[0]] } else { [latest[0], latest[1].max(end)] };
@@ -215,7 +232,7 @@ fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     meets.collect()
 }
 
-/// Returns loaded programs without a known owner, by position. Only a recorder that looked for owners can tell.
+/// Returns loaded programs without a known owner, by position. Empty if the recorder did not look for owners.
 fn no_owner(report: &Report) -> Vec<usize> {
     let is_alone = |program: &Program| {
         let is_there = program.captured && program.unloaded.is_none() && is_advised(program);
@@ -230,8 +247,9 @@ fn looked_for_holders(report: &Report) -> bool {
     report.recording.target.is_some() && !report.recording.unfinished
 }
 
-/// Returns buffers for user space, with running programs that write to them, if no process has a descriptor of any of the buffer's programs and so
-/// cannot read it. Only a recorder that looked for owners can tell. `maps_of` returns the ids of a program's maps by its position.
+/// Returns (maps, programs): ring buffers and perf buffers without a reader, and the programs that use them and ran. A buffer has a reader if a
+/// process has a descriptor of any program that uses the buffer; this is assumed for programs that were unloaded or not captured, and for programs
+/// that advice leaves out. Empty if the recorder did not look for owners. `maps_of` returns the ids of a program's maps by the program's position.
 fn outputs_without_reader<'m>(
     report: &Report,
     maps_of: impl Fn(usize) -> &'m [u32],
@@ -267,7 +285,7 @@ fn outputs_without_reader<'m>(
 /// Returns the cost of a row in the helpers that `is_meant` selects, and the first helper's name.
 fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)> {
     let meant = row.parts.iter().flatten().filter(|part| {
-        // The name without the compiler's suffixes and the module.
+        // Leaves out the compiler's suffixes and the module.
         is_meant(part.name.split(['.', ' ']).next().unwrap_or_default())
     });
     let (mut count, mut name) = (Count::default(), None);
@@ -285,7 +303,7 @@ fn hash_lookup(_: &Program, row: &Row) -> Option<(Count, String)> {
 }
 
 fn perf_event_output(_: &Program, row: &Row) -> Option<(Count, String)> {
-    // Also bpf_perf_event_output_tp and others for further program types.
+    // The prefix also matches bpf_perf_event_output_tp and the like, for further program types.
     helpers(row, |name| name.starts_with("bpf_perf_event_output"))
 }
 

@@ -7,8 +7,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{BlindedEvent, Program};
 
-/// Returns the perf events in attachments, each once, except those of the recorder's own programs, which another note reports. `names` are the
-/// recording's own events. Before Linux 6.6, links on tracepoints and probes look like links on any perf event.
+/// Returns the perf events that programs are attached to, each once per program. Programs of the recorder itself are left out, as another note
+/// reports them. `names` are the recording's own events. Before Linux 6.6, links on tracepoints and probes look like links on any perf event.
 pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[String]) -> Vec<BlindedEvent> {
     let mut found: Vec<BlindedEvent> = Vec::new();
     let mut told: FxHashSet<(usize, &[u8])> = FxHashSet::default();
@@ -26,7 +26,8 @@ pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[St
         }
         let program = &programs[position];
         let event = String::from_utf8_lossy(&attachment.target).into_owned();
-        // The recorder names its own events after the original event and the program; the kernel's names for other events do not look like that.
+        // The recorder names its own event that carries a program after the original event and the program, as in `cycles (name)`. Names of other
+        // events, which the kernel gives, do not end like this.
         let own = event.ends_with(')') && names.contains(&event);
         found.push(BlindedEvent { event, program_id: program.id, program: program.name.clone(), own, position });
     }

@@ -5,12 +5,14 @@ use super::shares::{EventWhole, percent};
 use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
 use crate::model::{Aggregated, Count, Known, LateTicks, MissingTicks, Reason};
+use bprec_format::AttrFlags;
+use bprec_format::feature::{CpuCount, Feature};
 
 /// Share of arrived timer ticks below which ticks are late.
 const LATE_PERCENT: f64 = 95.0;
-/// Least number of ticks: fewer may be missing at the ends of the recording.
+/// Least number of arrived ticks to call ticks late: with fewer, ticks missing at the ends of the recording matter too much.
 const FEW_TICKS: u64 = 100;
-/// Least number of samples in programs to tell which ticks are missing.
+/// Least number of samples in programs to determine which ticks are missing.
 const FEW_SAMPLES: u64 = 30;
 /// Time of a run below which run statistics mostly measure the reading of the clock.
 const SHORT_RUN_NS: f64 = 500.0;
@@ -27,23 +29,44 @@ impl Facts<'_> {
         self.recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
     }
 
-    /// Returns the share of timer ticks that arrived, if too few did and nothing else explains it.
+    /// Returns true if the event sampled all CPUs. Recordings of perf do not say this: perf opens an event of all CPUs once on each CPU and not
+    /// inherited, and only such an event samples the idle task.
+    fn is_system_wide(&self, event: usize) -> bool {
+        if let Some(target) = &self.recorded.target {
+            return target == SYSTEM_WIDE;
+        }
+        let opened = self.recording.event(event);
+        let online = self.recording.feature(Feature::NRCPUS).map(|count: CpuCount| count.online as usize);
+        let is_inherited = opened.attr.flags.contains(AttrFlags::INHERIT);
+        let has_idle = self.ledgers[event].idle.samples > 0 || !self.options.comms.is_empty();
+        !is_inherited && online == Some(opened.ids.len()) && has_idle
+    }
+
+    /// Returns the share of timer ticks that arrived, if too few ticks arrived and nothing else explains the missing ticks.
     pub(super) fn late_ticks(&self, event: usize, capacity_ns: u64) -> Option<LateTicks> {
-        let (options, recorded) = (self.options, &self.recorded);
+        let recorded = &self.recorded;
         let (ledger, lost) = (&self.ledgers[event], &self.index.lost);
-        let is_all = recorded.target.as_deref() == Some(SYSTEM_WIDE)
-            && options.cpus.is_none()
-            && options.comms.is_empty()
+        let excluded = [AttrFlags::EXCLUDE_USER, AttrFlags::EXCLUDE_KERNEL, AttrFlags::EXCLUDE_IDLE];
+        let flags = self.recording.event(event).attr.flags;
+        let is_all = self.is_system_wide(event)
+            && !excluded.into_iter().any(|part| flags.contains(part))
             && self.lost[event] == Some(0)
             && !lost.throttled.contains_key(&event)
             && !lost.filtered.contains_key(&event)
             && recorded.cpus_not_sampled.is_empty()
             && self.recording.kinds[event] == EventKind::Pmu
             && !self.index.aggregations.contains_key(&event);
-        let arrived_percent = percent(ledger.samples.weight, Some(capacity_ns))?;
-        let is_late = is_all && ledger.samples.samples >= FEW_TICKS && arrived_percent < LATE_PERCENT;
+        // Ticks of tasks that `--comms` leaves out count, too: the ticks of some tasks do not tell if ticks are missing.
+        let others = self.left_out.of_other_tasks.get(&event).copied().unwrap_or_default();
+        let arrived = ledger.samples + others;
+        let arrived_percent = percent(arrived.weight, Some(capacity_ns))?;
+        let is_late = is_all && arrived.samples >= FEW_TICKS && arrived_percent < LATE_PERCENT;
         is_late.then(|| {
-            let missing = self.missing_ticks(event, arrived_percent / 100.0);
+            // Run statistics count runs on all CPUs and of all tasks, so they cannot be compared with a selection of samples.
+            let missing = match self.narrowed() {
+                Some(_) => MissingTicks::Unknown,
+                None => self.missing_ticks(event, arrived_percent / 100.0),
+            };
             LateTicks { capacity_ns, arrived_percent, missing }
         })
     }
@@ -59,7 +82,7 @@ impl Facts<'_> {
         let (inside, run_ns) = sampled.fold((Count::default(), 0u64), |(inside, run_ns), (more, time_ns)| {
             (inside + more, run_ns.saturating_add(time_ns))
         });
-        // Run statistics charge the time after a tail call to the caller; samples charge it to the callee.
+        // Run statistics charge the time after a tail call to the caller, samples charge it to the callee: with tail calls, they cannot be compared.
         if inside.samples < FEW_SAMPLES || run_ns == 0 || self.common.has_tail_called {
             return MissingTicks::Unknown;
         }
@@ -73,7 +96,7 @@ impl Facts<'_> {
     pub(super) fn samples_are_whole(&self, event: usize) -> bool {
         let recorded = &self.recorded;
         let is_all = self.selection.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
-        // A late timer has fewer samples than the time needs.
+        // A late timer has too few samples: at least 90 % of the machine's time must be sampled.
         let weight = self.ledgers[event].samples.weight;
         let cpus = recorded.cpus.unwrap_or(0);
         let machine_ns = recorded.elapsed_ns.unwrap_or(0).saturating_mul(cpus.into());
@@ -89,13 +112,13 @@ impl Facts<'_> {
     pub(super) fn aggregated(&self, event: usize, whole: &EventWhole<'_>) -> Option<Aggregated> {
         let account = self.index.aggregations.get(&event)?;
         let options = self.options;
-        // A recording that was cut off or rewritten in part has fewer samples than the account.
+        // A recording that was cut off or rewritten in part has fewer samples than the recorder's account: the blind spot is then unknown.
         let ledger = &self.ledgers[event];
         let seen = Count { samples: account.samples, weight: account.period };
         let is_all =
             self.selection.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
         let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
-        // Samples at the rate of the counted ones.
+        // Estimates the number of samples of a weight, at the account's mean weight per sample.
         let samples = |weight: u64| {
             let samples = u128::from(weight) * u128::from(account.samples) / u128::from(account.period.max(1));
             u64::try_from(samples).unwrap_or(u64::MAX)

@@ -19,7 +19,7 @@ use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::sinks::ledger::{EventLedger, LedgerSink};
 use crate::pass::sinks::pivot::{Charges, KeyBy, Pivot, Pivoted};
 use crate::pass::sinks::sharing::HookWeights;
-use crate::pass::{self, Selection, Sink, Unreadable};
+use crate::pass::{self, LeftOut, Selection, Sink};
 use crate::query::counters::CounterHistory;
 use crate::query::counters::history::HistoryWalk;
 use crate::{Options, Result, Split, model};
@@ -28,10 +28,10 @@ use bprec_format::feature::{CpuCount, Feature};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Facts that a query needs beside the ledger.
+/// Facts that a query needs in addition to the ledger.
 #[derive(Default)]
 pub(crate) struct WantedFacts {
-    /// Keys of further tables of charges.
+    /// Keys of the wanted tables of charges, besides the ledger; one table for each key.
     pub(crate) pivots: Vec<KeyBy>,
     /// True if another sink needs names of tasks.
     pub(crate) comm: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Facts<'f> {
     pub(crate) history: CounterHistory,
     /// Ledgers by event.
     pub(crate) ledgers: ByEvent<EventLedger>,
-    /// Further tables in the order of [`WantedFacts::pivots`].
+    /// Wanted tables of charges, in the order of [`WantedFacts::pivots`].
     pub(crate) pivots: Vec<Pivoted>,
     /// Charges by the parts that `--by` splits each program into.
     pub(super) split: Option<Pivoted>,
@@ -58,7 +58,7 @@ pub(crate) struct Facts<'f> {
     pub(super) lost: Vec<Option<u64>>,
     /// Groups of programs, with `--by owner` and similar.
     pub(super) grouping: Option<Grouping>,
-    pub(super) unreadable: Unreadable,
+    pub(super) left_out: LeftOut,
     pub(super) zeros: Zeros,
     pub(crate) counting: Option<Counting>,
     /// Programs by number.
@@ -74,7 +74,7 @@ pub(crate) struct EventFacts<'f> {
     pub(crate) unit: Unit,
     pub(crate) has_chains: bool,
     pub(crate) late_ticks: Option<LateTicks>,
-    /// Weight of the whole machine.
+    /// Weight that stands for all CPU time of the machine.
     pub(crate) machine: Known<u64>,
     pub(super) idle: Known<Count>,
     pub(super) busy: Known<u64>,
@@ -89,7 +89,7 @@ pub(crate) struct EventFacts<'f> {
 }
 
 impl EventFacts<'_> {
-    /// Returns true if missing ticks are missing from all of the time, so that the arrived ones stand for all.
+    /// Returns true if ticks are missing in busy and idle times alike, so that the arrived ticks represent all ticks.
     pub(crate) fn is_scaled(&self) -> bool {
         self.late_ticks.is_some_and(|late| late.missing == MissingTicks::All)
     }
@@ -127,7 +127,7 @@ impl<'f> Facts<'f> {
         let pivots: Vec<Pivot<'_>> = keys.into_iter().map(|by| Pivot::new(index, by, events)).collect();
         let mut history = HistoryWalk::new(recording, index, &selection.window, wanted.intervals);
         let sinks = (sink(&selection), (pivots, ledger));
-        let ((sink, (pivots, ledger)), unreadable) =
+        let ((sink, (pivots, ledger)), left_out) =
             pass::run(recording, index, &selection, sinks, |slice, records| history.slice(slice, records));
         let history = history.finish();
         let weights = HookWeights::new(index, &selection.window);
@@ -170,7 +170,7 @@ impl<'f> Facts<'f> {
             split,
             lost: missing::lost(recording, index),
             grouping,
-            unreadable,
+            left_out,
             zeros: Zeros::default(),
             counting,
             programs: Arc::new(programs),
@@ -200,7 +200,7 @@ impl<'f> Facts<'f> {
             }
         };
         let late_ticks = capacity_ns.value().and_then(|capacity_ns| self.late_ticks(event, *capacity_ns));
-        // If ticks are missing on idle and busy CPUs alike, the arrived ones stand for all.
+        // If ticks are missing on idle and busy CPUs alike, the arrived ticks represent all ticks.
         let machine = match late_ticks {
             Some(late) if late.missing == MissingTicks::All => Known::Value(ledger.samples.weight),
             _ => capacity_ns.clone(),
@@ -265,14 +265,14 @@ impl<'f> Facts<'f> {
         if self.index.bad_records > 0 {
             problems.push(format!("{} more records could not be read", self.index.bad_records));
         }
-        if let Some((_, problem)) = &self.unreadable.first {
-            problems.push(format!("{} samples could not be read, the first: {problem}", self.unreadable.samples));
+        if let Some((_, problem)) = &self.left_out.first {
+            problems.push(format!("{} samples could not be read, the first: {problem}", self.left_out.samples));
         }
         problems
     }
 }
 
-/// Returns the start and end of the recording, ns, as the recorder says or else by the samples.
+/// Returns the start and end of the recording, ns, from the recorder's state or else from the samples.
 pub(crate) fn time_span(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -281,7 +281,7 @@ pub(crate) fn time_span(
     let told = recording.told_span();
     let first = index.start_ns().or_else(|| told.or_else(&sampled).map(|(first, _)| first)).unwrap_or(0);
     let last = index.states.cost.map(|cost| cost.end_ns).or(told.map(|(_, last)| last)).unwrap_or_else(|| {
-        // The recording was still going on when statistics were last read.
+        // The end was not recorded, but the recording lasted at least until the last sample and the last reading of run statistics.
         sampled().map(|(_, last)| last).max(index.runs.moments_ns().next_back()).unwrap_or(first)
     });
     (first, last.max(first))
@@ -328,6 +328,7 @@ fn recorded(
                 cpu: it.cpu,
                 from_ns: it.time_ns,
                 after_ns: it.time_ns.saturating_sub(start_ns),
+                until_ns: (it.until_ns > 0).then(|| it.until_ns.saturating_sub(start_ns)),
                 came_online: it.came_online,
             });
             not_sampled.collect()
@@ -352,7 +353,7 @@ fn recorded(
     }
 }
 
-/// Returns the number of CPUs that samples cover: the online ones, or else those with samples.
+/// Returns the number of CPUs that samples cover: the online CPUs or, if unknown, the CPUs with samples.
 fn cpus(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -370,6 +371,6 @@ fn cpus(
         }));
     }
     let seen = (!seen.is_empty()).then_some(seen.len() as u32);
-    // With a selection of CPUs, only these count.
+    // With a selection of CPUs, only selected CPUs with samples count.
     if options.cpus.is_some() { seen } else { online.or(seen) }
 }

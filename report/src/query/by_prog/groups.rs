@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Assignment of programs to groups, made before the pass, as inclusive samples count once per group.
+/// Assignment of programs to groups. It is made before the pass over the samples, which counts each inclusive sample once per group.
 #[derive(Debug, Default)]
 pub(super) struct Grouping {
     names: Vec<String>,
@@ -26,7 +26,7 @@ pub(super) struct Grouping {
 }
 
 impl Grouping {
-    /// Groups the programs that are asked for.
+    /// Groups the requested programs.
     pub(super) fn new(index: &Index, by: Group, asked: &Asked, options: &Options) -> Grouping {
         let has_row = |number: u32, program: &programs::IndexedProgram| match asked.is_all() {
             true => options.all || !counts_others(program, index),
@@ -60,7 +60,7 @@ impl Grouping {
 /// Returns the name of a program's group.
 fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String {
     let states = &index.states;
-    // Without a session, nobody looked for owners and attach points: they are unknown, not absent.
+    // Without a session, the recorder did not look for owners and attach points: they are unknown, not absent.
     let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
@@ -92,7 +92,7 @@ fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String 
     }
 }
 
-/// Programs of a group, and facts of them without samples.
+/// Programs of a group, and facts that do not come from samples.
 pub(super) struct Members {
     /// Positions of the programs, ascending.
     programs: Arc<[usize]>,
@@ -106,21 +106,22 @@ pub(super) struct Members {
 /// Group in an event, without shares.
 pub(super) struct Grouped {
     number: usize,
-    /// Rows of programs with samples, and of those without if they are listed.
+    /// Rows of programs with samples, and of listed programs without samples.
     pub(super) rows: Vec<ProgramRow>,
     pub(super) charges: Charges,
     /// Number of programs in the group.
     pub(super) programs: usize,
     /// Number of programs that samples cannot see.
     blind: usize,
-    /// Number of programs without samples that samples cannot see, and the first one's reason.
+    /// Number of programs without samples that samples cannot see; `why_unseen` is the reason of the first of these programs.
     pub(super) unseen: usize,
     why_unseen: Option<Reason>,
     /// True if some program of the group was active.
     pub(super) happened: bool,
 }
 
-/// Groups the rows of programs, in the order that the user asks for. Inclusive samples are those of the group. Also returns the rows without a group.
+/// Returns the groups in the requested order, and the rows without a group. An inclusive sample counts once for the whole group, not once for each
+/// program.
 pub(super) fn grouped(
     grouping: &Grouping,
     facts: &Facts<'_>,
@@ -165,8 +166,8 @@ pub(super) fn grouped(
     (groups, others)
 }
 
-/// Returns the sum of the known runs of programs, and the number of programs with known runs. Rates are of `elapsed_ns`, the selected time, on
-/// `cpus`: programs have different lifetimes, so shares of lifetimes do not add up.
+/// Returns the sum of the known runs of programs, and the number of programs with known runs. Rates are over `elapsed_ns`, the selected time, and
+/// `cpus`. Programs have different lifetimes, so rates over their lifetimes would not add up.
 fn runs<'p>(
     programs: impl Iterator<Item = &'p Program>,
     elapsed_ns: Option<u64>,
@@ -217,7 +218,7 @@ impl Grouped {
         self.rows.iter().filter(|row| row.has_samples()).count()
     }
 
-    /// Time by run statistics that samples lack, ns.
+    /// Sum of the time in the group's programs that run statistics have and samples lack, ns; `None` if no program has such time.
     pub(super) fn unsampled_ns(&self) -> Option<u64> {
         self.rows.iter().filter_map(|row| row.unsampled_ns).reduce(u64::saturating_add)
     }
@@ -277,7 +278,7 @@ mod tests {
     use super::super::rows::tests::program;
     use super::*;
 
-    /// Ten programs, one after another, each busy for all of its 10 ms of a recording of a second: a tenth of a CPU.
+    /// Ten programs run one after another, each busy for 10 ms in a recording of one second: together they take a tenth of a CPU.
     #[test]
     fn rates_are_of_the_time_that_is_looked_at() {
         const MS: u64 = 1_000_000;

@@ -10,8 +10,9 @@ use crate::model::{MissedProgram, TimeBound};
 use bprec_format::bpf::Tag;
 use rustc_hash::FxHashSet;
 
-/// Returns the lost samples of each event, as the kernel counted them or else by LOST_SAMPLES. LOST counts the same losses for all events together.
-/// If LOST_SAMPLES records do not identify their event, the losses of all events are unknown.
+/// Returns the number of lost samples of each event, from the kernel's counts or else from LOST_SAMPLES records. All losses are unknown (`None`) if a
+/// LOST_SAMPLES record does not identify its event. An event without LOST_SAMPLES records lost nothing, but this is unknown if the recording has LOST
+/// records, which count the losses of all events together.
 pub(super) fn lost(recording: &OpenRecording<'_>, index: &Index) -> Vec<Option<u64>> {
     let events = recording.events.all().len();
     if let Some(loss) = &index.states.loss
@@ -32,7 +33,7 @@ pub(super) fn lost(recording: &OpenRecording<'_>, index: &Index) -> Vec<Option<u
 }
 
 impl Facts<'_> {
-    /// Returns the side-band events with lost records, and their numbers.
+    /// Returns the side-band events with lost records, each with the number of its lost records.
     pub(super) fn side_band_lost(&self) -> Vec<(String, u64)> {
         let kinds = self.recording.kinds.iter().zip(&self.recording.names);
         let side_band =
@@ -66,8 +67,10 @@ impl Facts<'_> {
         });
         let reason = match self.recording.cut_off().map(|cut_off| &cut_off.cause) {
             Some(Cause::Recorder(_)) => "the recording was cut off before its program infos were written",
-            Some(Cause::File | Cause::Stream(_)) => "the recording was cut off before its program infos",
-            None => "no bpf_prog_info in the recording",
+            Some(Cause::File | Cause::Stream(_)) => {
+                "the recording was cut off, and the part with its program infos is missing"
+            }
+            None => "the recording has no bpf_prog_info of the program",
         };
         let more = listed.chain(announced).filter(|(id, ..)| ids.insert(*id));
         missed.extend(more.map(|(id, tag, time_ns)| MissedProgram { id, tag, time_ns, reason: reason.into() }));

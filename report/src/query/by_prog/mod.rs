@@ -1,6 +1,7 @@
 //! The report by program, made from the facts of a recording.
 
 pub(crate) mod advice;
+pub(crate) mod bill;
 mod blinded;
 mod coverage;
 pub(crate) mod facts;
@@ -12,7 +13,7 @@ pub(crate) mod payers;
 pub(crate) mod rows;
 mod sampled;
 mod sampler;
-mod shares;
+pub(crate) mod shares;
 mod traits;
 pub(crate) mod tree;
 
@@ -54,7 +55,7 @@ impl Facts<'_> {
         let mut rows_left = ROWS_WITHOUT_SAMPLES + self.programs.len();
         for event in self.events() {
             let mut made = self.event_report(event, &mut rows_left);
-            // Events without samples have the same notes, and may be thousands.
+            // Events share equal notes: there may be thousands of events without samples, all with the same notes.
             if let Some(before) = report.events.last().filter(|before| before.notes == made.notes) {
                 made.notes = Arc::clone(&before.notes);
             }
@@ -81,7 +82,7 @@ impl Facts<'_> {
         let with_row = |how| rows.iter().filter(|row| common.traits[row.program].without_samples == how).count();
         let quiet = common.quiet - with_row(WithoutSamples::Quiet);
         let left_out = common.listed - with_row(WithoutSamples::Listed);
-        // Only if all programs are asked for do rows add up to all of the time.
+        // Rows add up to all of the time only if all programs are requested.
         let unsampled_ns = rows.iter().filter(|_| self.selection.asked.is_all()).filter_map(|row| row.unsampled_ns);
         let unsampled_ns = unsampled_ns.reduce(u64::saturating_add);
         let mut chosen = match &self.grouping {
@@ -89,7 +90,7 @@ impl Facts<'_> {
             Some(grouping) => {
                 let (groups, rest) = grouped(grouping, self, &facts, rows);
                 let mut chosen = self.choose(rest, whole);
-                // Programs without a group were not asked for, or count other programs.
+                // The `rest` are programs without a group: they were not requested, or they count other programs.
                 chosen.groups = self.choose_groups(groups, &mut chosen, whole);
                 chosen
             }
@@ -107,10 +108,11 @@ impl Facts<'_> {
         };
         let mut charges_of_all = facts.charges;
         charges_of_all.entry.merge(ledger.entry);
-        // The shares of programs are estimates; their sum is exact.
+        // Only the split of this entry code between programs is an estimate. The sum of all programs is exact, so no part of it is marked as
+        // estimated.
         charges_of_all.shared_entry = Count::default();
         let mut total = whole.ledger(&charges_of_all, false);
-        // The total includes lines without columns.
+        // The total includes the interpreter, whose line has no columns.
         let all_of_it = whole.line(facts.bpf);
         (total.count, total.shares) = (all_of_it.count, all_of_it.shares);
         let without_samples = whole.kept(whole.ledger(&Charges::default(), true));
@@ -160,7 +162,7 @@ impl Facts<'_> {
         made
     }
 
-    /// Chooses the rows to show, and sums up the others.
+    /// Chooses the rows to show, and sums up the other rows.
     fn choose(&self, mut rows: Vec<ProgramRow>, whole: &EventWhole<'_>) -> Chosen {
         let (options, asked) = (self.options, &self.selection.asked);
         let mut chosen = Chosen::default();
@@ -173,7 +175,7 @@ impl Facts<'_> {
             let has_room = options.limit.is_none_or(|limit| shown < limit);
             let is_tool = program.counts_others || options.folds_tools && program.is_of_tools();
             if is_tool && asked.is_all() && !options.all {
-                // Two programs count each counted program: their sum is the cost of counting.
+                // Programs that count others (two for each counted program) and folded programs of tools get one common row.
                 chosen.counting.0 += usize::from(row.has_samples());
                 chosen.counting.1.merge(&row.charges);
                 false
@@ -196,13 +198,13 @@ impl Facts<'_> {
         Chosen { shown: rows, ..chosen }
     }
 
-    /// Returns true if a cost is below the percent limit; `is_partial`: a part of the cost is unknown.
+    /// Returns true if a cost is below the percent limit; always false if a part of the cost is unknown (`is_partial`).
     fn is_small(&self, cost: Count, is_partial: bool, whole: &EventWhole<'_>) -> bool {
         let Some(limit) = self.options.percent_limit else { return false };
         !is_partial && whole.share(cost).percent.is_some_and(|percent| percent < limit)
     }
 
-    /// Chooses the groups to show, and adds the others to the rest.
+    /// Chooses the groups to show, and adds the other groups to the rest.
     fn choose_groups(&self, groups: Vec<Grouped>, chosen: &mut Chosen, whole: &EventWhole<'_>) -> Vec<Grouped> {
         let options = self.options;
         let is_asked = !self.selection.asked.is_all();
@@ -226,7 +228,7 @@ impl Facts<'_> {
     }
 }
 
-/// Rows to show, and sums of the others: number of programs with samples, and their charges.
+/// Rows to show, and sums of the other rows as (number of programs with samples, their charges).
 #[derive(Default)]
 struct Chosen {
     shown: Vec<ProgramRow>,
@@ -236,12 +238,12 @@ struct Chosen {
     quiet: usize,
 }
 
-/// Returns the comparison of sources, for programs with exact counters.
+/// Returns rows that compare the sources of a program's time per run, for programs with exact counters.
 fn sources(rows: &[ProgramRow], programs: &[Program], basis: &Basis) -> Vec<SourceRow> {
     let compared = rows.iter().filter_map(|row| {
         let program = &programs[row.program];
         program.exact.value()?;
-        // Runs in all of the time, as samples cover all of it.
+        // Samples cover all of the time, so the runs by which their time is divided must cover it, too.
         let all_runs = program.exact_throughout().map(|exact| exact.runs);
         let all_runs = all_runs.or(program.runs.value().map(|runs| runs.count)).filter(|runs| *runs > 0);
         let total = row.charges.total;

@@ -1,4 +1,4 @@
-//! Notes beside the numbers of a report.
+//! Notes about the numbers of a report.
 
 use super::facts::Facts;
 use super::rows::ProgramRow;
@@ -9,8 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{BlindedEvent, EventReport, Exact, Known, Note, Program, Reason};
 
-/// Returns the notes about an event, whose report is complete but for them. `rows` are the shown programs, in rows or groups; `left_out` is the
-/// number of programs without a row for lack of space.
+/// Returns the notes about an event. The rest of the event's report must be complete. `rows` are the shown programs, in rows or groups; `left_out`
+/// is the number of programs without a row for lack of space.
 pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramRow], left_out: usize) -> Vec<Note> {
     let common = &facts.common;
     let has_runs = rows.iter().any(|row| facts.programs[row.program].runs.is_value())
@@ -75,7 +75,7 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
     all
 }
 
-/// Returns a note for each reason, with the programs that samples cannot see for it, each name once.
+/// Returns a note for each reason, with the programs that samples cannot see for this reason, each name once.
 fn blind<'r>(programs: impl Iterator<Item = (&'r Reason, String)>) -> Vec<Note> {
     let mut reasons: FxHashMap<String, &Reason> = FxHashMap::default();
     let mut known: FxHashSet<(String, String)> = FxHashSet::default();
@@ -108,7 +108,7 @@ fn counted(program: &Program) -> Vec<(String, &Exact)> {
         .collect()
 }
 
-/// Returns the positions of the programs on each event, by its name.
+/// Returns the positions of the programs on each of the recording's own events, by the event's name.
 pub(super) fn carried(blinded_events: &[BlindedEvent]) -> FxHashMap<String, Vec<usize>> {
     let mut carried: FxHashMap<String, Vec<usize>> = FxHashMap::default();
     for blinded in blinded_events.iter().filter(|blinded| blinded.own) {

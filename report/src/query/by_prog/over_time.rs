@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Limit on the number of intervals if no length is given.
 const INTERVALS: u64 = 60;
 
-/// Limit on the intervals over which counts between snapshots are spread.
+/// Limit on the number of intervals for which counts are reported; beyond it, counts over time are unknown.
 const COUNTED_INTERVALS_MAX: u64 = 10_000;
 
 /// Makes the report. `interval_ns` is the length of an interval; with `None`, a round number.
@@ -36,7 +36,7 @@ pub(crate) fn over_time(
     Ok(intervals.report(&facts, 0, options.limit, &facts.selection.asked))
 }
 
-/// Makes the report by program, and the costs over time of all programs, also of those that `options` leave out of the rows.
+/// Makes the report by program, and the costs over time of all programs, even of programs that `options` leave out of the rows.
 pub(crate) fn by_prog_over_time(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -80,7 +80,7 @@ impl IntervalQuery {
         WantedFacts { pivots: vec![self.key()], intervals: true, span: Some(self.span), ..WantedFacts::default() }
     }
 
-    /// Reports the charges of each interval in the selected events, from the table at this position in the facts.
+    /// Reports the charges of each interval in the selected events. `pivot` is the position of their table in the facts.
     pub(crate) fn report(&self, facts: &Facts<'_>, pivot: usize, limit: Option<usize>, asked: &Asked) -> OverTime {
         let (interval_ns, recorded) = (self.length_ns, &facts.recorded);
         let span_ns = self.span.1 - self.span.0;
@@ -175,7 +175,7 @@ struct SpreadCounts<'s> {
     interval_ns: u64,
     /// Number of intervals.
     intervals: u64,
-    /// Last interval, to which everything later belongs.
+    /// Number of the last interval; everything later belongs to it.
     last: u64,
     cpus: Option<u32>,
 }
@@ -194,7 +194,7 @@ impl IntervalPiece {
         IntervalPiece { runs: 0, time_ns: Some(0.0), events: vec![Some(0.0); events], is_estimate: false }
     }
 
-    /// Adds a number of the counted runs, with their part of the time and of the events.
+    /// Adds `runs` of the counted runs, with a proportional part of their time and events.
     fn add(&mut self, counted: &Counted, runs: u64) {
         self.runs = self.runs.saturating_add(runs);
         self.is_estimate |= counted.is_estimate;
@@ -213,7 +213,7 @@ impl IntervalPiece {
 }
 
 impl SpreadCounts<'_> {
-    /// Returns the counts of a program, from the source of its runs in the ledger.
+    /// Returns the counts of a program over time: exact counts, or run statistics if they cover more of the time.
     fn counted(&self, program: &Program) -> Known<CountedOverTime> {
         let Some(key) = program.id.zip(program.load_time_ns) else {
             return Known::Unknown(Reason::ProgramUnidentified);
@@ -279,7 +279,8 @@ impl SpreadCounts<'_> {
                 for (step, count) in steps.iter().zip(Stretch::counts(&steps)) {
                     intervals.entry(self.interval(step.span.0)).or_default().push((*step, count));
                 }
-                // Each interval has whole runs; the time of a fraction goes to the next interval with runs, or else to the last.
+                // Runs of an interval are whole numbers. If an interval has time but no whole run, its time goes to the next interval with runs, or
+                // else to the last one with runs.
                 let (mut shown, mut time_ns): (Vec<(IntervalCounted, f64)>, f64) = (Vec::new(), 0.0);
                 for (interval, steps) in intervals {
                     time_ns += steps.iter().map(|(step, _)| step.time_ns).sum::<f64>();
@@ -317,7 +318,8 @@ impl SpreadCounts<'_> {
         (time_ns.saturating_sub(self.start_ns) / self.interval_ns).min(self.last)
     }
 
-    /// Spreads counts evenly over the time between two snapshots. Returns true if that spans several intervals.
+    /// Spreads counts evenly over the time between two snapshots. Returns true if runs are spread over several intervals, so that these are
+    /// estimates.
     fn spread(&self, counted: &Counted, pieces: &mut BTreeMap<u64, IntervalPiece>, events: usize) -> bool {
         let (first, last) =
             (self.interval(counted.from_ns), self.interval(counted.to_ns.saturating_sub(1).max(counted.from_ns)));
@@ -327,7 +329,7 @@ impl SpreadCounts<'_> {
         for number in first..=last {
             let end_ns = self.start_ns.saturating_add((number + 1).saturating_mul(self.interval_ns));
             let passed = if number == last { length_ns } else { u128::from(end_ns.saturating_sub(counted.from_ns)) };
-            // The sum up to here is rounded, so that the parts add up to the whole.
+            // Rounds the sum of the runs up to the end of this interval and not the runs of the interval, so that all intervals add up to all runs.
             let runs = (u128::from(counted.runs) * passed / length_ns) as u64;
             let piece = pieces.entry(number).or_insert_with(|| IntervalPiece::empty(events));
             piece.add(counted, runs - runs_before);
@@ -392,7 +394,7 @@ mod tests {
         (pieces.map(|(number, piece)| (number, piece.runs, piece.time_ns, piece.is_estimate)).collect(), is_spread)
     }
 
-    /// Ten runs in 200 ns, of which 50, 100 and 50 ns are in three intervals: 2.5, 5 and 2.5 runs.
+    /// Ten runs in 200 ns; 50, 100 and 50 ns of this time are in three intervals: 2.5, 5 and 2.5 runs.
     #[test]
     fn what_lies_across_intervals_is_spread_and_none_is_lost() {
         let expected = vec![(0, 2, Some(16.0), true), (1, 5, Some(40.0), true), (2, 3, Some(24.0), true)];
@@ -403,12 +405,12 @@ mod tests {
     fn what_lies_within_an_interval_is_exact() {
         let expected = vec![(1, 7, Some(56.0), false), (2, 5, Some(40.0), false)];
         assert_eq!(pieces(&[(1_100, 1_140, 3), (1_140, 1_200, 4), (1_200, 1_299, 5)]), (expected, false));
-        // Before the start is in the first interval, behind the end in the last.
+        // Runs before the start belong to the first interval, runs after the end to the last.
         let (ends, _) = pieces(&[(900, 950, 3), (5_000, 6_000, 4)]);
         assert_eq!(ends, [(0, 3, Some(24.0), false), (9, 4, Some(32.0), false)]);
     }
 
-    /// In a time without runs, each part has none.
+    /// If no run was counted in a time, each part has exactly 0 runs.
     #[test]
     fn none_of_no_runs_is_no_estimate() {
         let expected = vec![(0, 0, Some(0.0), false), (1, 0, Some(0.0), false)];

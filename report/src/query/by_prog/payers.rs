@@ -24,12 +24,15 @@ struct Paid {
     count: Count,
     /// Samples in interrupts.
     in_interrupts: Count,
+    /// Estimated share of hooks with several programs.
+    shared_entry: Count,
 }
 
 impl Paid {
     fn merge(&mut self, other: Paid) {
         self.count.merge(other.count);
         self.in_interrupts.merge(other.in_interrupts);
+        self.shared_entry.merge(other.shared_entry);
     }
 }
 
@@ -60,7 +63,7 @@ pub(crate) fn payers(
     keys: &[Payer],
 ) -> Result<Payers> {
     let keys = distinct(keys);
-    // The ledger gives the totals that shares are of.
+    // The ledger is needed only for the totals by which costs are divided, so programs are not split.
     let options = Options { by: None, ..options.clone() };
     let wanted = WantedFacts { pivots: vec![key(keys.clone())], ..WantedFacts::default() };
     let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
@@ -76,7 +79,7 @@ pub(crate) fn payers(
     })
 }
 
-/// Reports the selected events, from the table at this position in the facts.
+/// Reports the payers of the selected events. `pivot` is the position of their table in the facts.
 pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
     let pivot = &facts.pivots[pivot];
     facts.events().map(|event| PayersBuilder::new(facts, pivot, event).event(event)).collect()
@@ -85,9 +88,9 @@ pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
 struct PayersBuilder<'m> {
     facts: &'m Facts<'m>,
     event: EventFacts<'m>,
-    /// Keys of each payer.
+    /// Payers, each as the keys that identify it.
     payers: Vec<&'m [Key]>,
-    /// All samples by payer.
+    /// All samples of each payer, in BPF or not.
     all: Vec<Count>,
     /// Charges of programs by payer, the costliest program first.
     charges: Vec<PayerCharges>,
@@ -95,7 +98,7 @@ struct PayersBuilder<'m> {
     has_interrupts: bool,
 }
 
-/// Charges of a program, or of another row, by payer.
+/// Charges of a program by payer; without a program, those of the row `name`.
 struct PayerCharges {
     program: Option<usize>,
     name: &'static str,
@@ -105,7 +108,7 @@ struct PayerCharges {
 
 impl<'m> PayersBuilder<'m> {
     fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> PayersBuilder<'m> {
-        // A payer's cost in interrupts has a further key.
+        // Cost in interrupts has the payer's keys followed by `Key::Interrupt`; both belong to one payer here.
         let mut payers: Vec<&[Key]> = Vec::new();
         let of_key = pivot.keys.iter().map(|keys| {
             let payer = keys.strip_suffix(&[Key::Interrupt]).unwrap_or(keys);
@@ -124,7 +127,8 @@ impl<'m> PayersBuilder<'m> {
                 let count = cell.charges.sum();
                 let is_inside = pivot.keys[cell.key as usize].last() == Some(&Key::Interrupt);
                 let in_interrupts = if is_inside { count } else { Count::default() };
-                paid.entry(of_key[cell.key as usize]).or_default().merge(Paid { count, in_interrupts });
+                let shared_entry = cell.charges.shared_entry;
+                paid.entry(of_key[cell.key as usize]).or_default().merge(Paid { count, in_interrupts, shared_entry });
             }
             let payers: Vec<(u32, Paid)> =
                 paid.into_iter().filter(|(_, paid)| paid.count != Count::default()).collect();
@@ -202,6 +206,7 @@ impl<'m> PayersBuilder<'m> {
                     name: known.map_or_else(|| charges.name.to_owned(), Program::label),
                     payer: positions.get(&payer).copied().unwrap_or_default(),
                     count,
+                    is_estimate: paid.shared_entry.weight > 0,
                     in_interrupts_percent: interrupts_percent(&paid),
                     in_interrupts: in_interrupts(paid.in_interrupts),
                     program_percent: percent(count.weight, Some(charges.sum.weight)),

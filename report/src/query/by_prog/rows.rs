@@ -58,7 +58,7 @@ fn program(
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
-    // Runs are those on all CPUs, whichever are selected.
+    // Runs are those on all CPUs, even with a selection of CPUs.
     let cpus = states.cpus_online();
     let runs = index.runs_of(known, window).map(|it| Runs {
         estimate: it.is_estimate.then(|| RunsEstimate {
@@ -77,7 +77,7 @@ fn program(
             let program = exact_program(history, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let exact = match exact {
-                // A tail call skips the entry, and so the programs that count there.
+                // A tail call skips the entry of the program, where the counting programs are attached: 0 counted runs are then unknown runs.
                 Known::Value(exact) if exact.runs == 0 && index.is_tail_called(known) => {
                     Known::Unknown(Reason::NotEntered)
                 }
@@ -137,7 +137,7 @@ fn map_memory(known: &programs::IndexedProgram, index: &Index) -> Known<u64> {
 pub(super) fn counts_others(known: &programs::IndexedProgram, index: &Index) -> bool {
     let recorder = index.states.recorder_pid();
     let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
-    // If the recorder's pid is unknown, the names tell.
+    // The name decides, too: the pid of the recorder or of the loader may be unknown.
     of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
 }
 
@@ -151,13 +151,13 @@ pub(super) struct Basis {
     pub(super) samples: Count,
     /// True for a timer, which cannot sample with interrupts off.
     pub(super) is_timer: bool,
-    /// True if a program on the event made or counted the samples: it cannot see code under the kernel's guard.
+    /// True if a program on the event made or counted the samples. Such a program cannot see code under the kernel's guard.
     pub(super) is_counted_by_programs: bool,
     /// Time over which samples were aggregated, ns, if the recorder counted them in the kernel.
     pub(super) aggregated_over_ns: Option<u64>,
     /// True if samples cover everything that ran, on all CPUs, without loss: they can be compared with other counts.
     pub(super) samples_are_whole: bool,
-    /// True if weights are ns and samples cover the same tasks and CPUs as run statistics, so that times of both add up.
+    /// True if weights are ns and samples cover the same tasks and CPUs as run statistics, so that sampled time and run time can be added.
     pub(super) adds_to_runs: bool,
 }
 
@@ -165,22 +165,22 @@ pub(super) struct Basis {
 pub(crate) struct ProgramRow {
     /// Position of the program.
     pub(super) program: usize,
-    /// Charges; rows without samples share them.
+    /// Charges to the program; rows without samples share one value.
     pub(crate) charges: Arc<Charges>,
     pub(crate) sampled_per_run: Known<SampledPerRun>,
     pub(crate) blind: Option<Reason>,
-    /// Time by run statistics that samples lack, ns, for the reason in `blind`.
+    /// Time in the program that run statistics have and samples lack, ns; `blind` has the reason.
     pub(super) unsampled_ns: Option<u64>,
     parts: Vec<(String, Charges)>,
 }
 
 impl ProgramRow {
     pub(crate) fn has_samples(&self) -> bool {
-        // A share of a hook may be less than a sample.
+        // A program's share of a hook may have weight but 0 samples, so both are compared.
         self.charges.total != Count::default() || self.charges.sum() != Count::default()
     }
 
-    /// Returns why samples cannot see the program, if only its entry code has samples.
+    /// Returns why samples cannot see the program; `None` if they can, or if a sample shows the program itself and not only its entry code.
     pub(super) fn unseen(&self) -> Option<&Reason> {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
@@ -196,8 +196,7 @@ impl ProgramRow {
         Count { weight: charged.weight.saturating_add(self.unsampled_ns.unwrap_or(0)), ..charged }
     }
 
-    /// Returns true if the program has samples or runs or, if runs are unknown, was loaded or unloaded. A program without an info is listed among the
-    /// missed.
+    /// Returns true if the program has samples, or if other facts show that it was active (`traits::happened`).
     pub(super) fn happened(&self, program: &Program) -> bool {
         self.has_samples() || happened(program)
     }
@@ -239,7 +238,7 @@ impl ProgramRow {
     }
 }
 
-/// Returns the line of a program whose entry code is inlined.
+/// Returns the line with unknown entry columns, for a program whose entry code is inlined into other code.
 fn without_entry(line: &Line) -> Line {
     let columns = line.columns.as_deref().map(|columns| {
         let unseen = || Known::Unknown(Reason::EntryInlined);
@@ -249,7 +248,7 @@ fn without_entry(line: &Line) -> Line {
 }
 
 impl Facts<'_> {
-    /// Returns true if samples show that tail calls reach some program.
+    /// Returns true if samples show that tail calls reach some program: it has samples, but it was never entered.
     pub(super) fn has_tail_calls(&self, ledger: &EventLedger) -> bool {
         let was_entered = |(number, charges): (u32, &Charges)| {
             let runs = self.programs[number as usize].runs.value();
@@ -285,7 +284,7 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the rows of programs with charges and, with `lists_without_samples`, of those listed without, in the order that the user asks for.
+/// Returns the rows of programs with charges and, with `lists_without_samples`, of listed programs without charges, in the requested order.
 pub(super) fn program_rows(
     facts: &Facts<'_>,
     event: usize,
@@ -336,8 +335,8 @@ fn sampled_per_run(
     }
 }
 
-/// Returns the time by run statistics minus the sampled time, ns, if samples cannot be taken in the program for `reason` and both times add up. Code
-/// whose samples cannot be told apart has its own line.
+/// Returns the time in the program that samples lack, ns: run statistics minus sampled time. `None` unless `reason` says that no samples can be taken
+/// in the program and the two times can be subtracted. Code whose samples exist but do not show the program is in a line of its own.
 fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis) -> Option<u64> {
     let takes_no_samples = matches!(
         reason,
@@ -395,7 +394,7 @@ impl Count {
 fn split_rows(facts: &Facts<'_>, event: usize, program: u32) -> Vec<(String, Charges)> {
     let Some(split) = &facts.split else { return Vec::new() };
     let mut parts: Vec<&PivotCell> = split.events[event].of(program).iter().collect();
-    // Keys are sorted, and break ties.
+    // Parts with equal costs are in the order of their keys.
     parts.sort_by_key(|cell| {
         let (sum, total) = (cell.charges.sum(), cell.charges.total);
         (Reverse(sum.weight), Reverse(sum.samples), Reverse(total.weight), cell.key)
@@ -456,8 +455,8 @@ fn ran_in_a_sample(charges: &Charges) -> bool {
     *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
 }
 
-/// Returns why samples of this event cannot see a program. With `tail_calls` in the recording, a program's run time may be that of programs it
-/// tail-called, which have the samples.
+/// Returns why samples of this event cannot see a program. With `tail_calls` in the recording, a program's run time may be the time of programs
+/// that it tail-called, which have the samples.
 fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, tail_calls: bool) -> Option<Reason> {
     if program.interpreted {
         return Some(Reason::Interpreted);
@@ -482,9 +481,9 @@ fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, t
     // Measured time without a single sample: the timer cannot see the program.
     let period = basis.samples.weight.checked_div(basis.samples.samples)?;
     let runs = program.runs.value()?;
-    // The lower bound, if runs are estimated.
+    // For estimated runs, the lower bound of their time counts.
     let expected = runs.time_ns.saturating_sub(runs.time_margin_ns()?).checked_div(period)?;
-    // A program loaded for less than an interval may have lost its samples to a full table or to another program at the same address.
+    // A program loaded for less than an interval of aggregation may have lost its samples to a full table or to another program at the same address.
     let was_there_for_ns = program.unloaded.map(|at| at.before_ns - program.loaded.map_or(0, |at| at.after_ns));
     let too_short = was_there_for_ns.zip(basis.aggregated_over_ns).is_some_and(|(there, over)| there < over as i64);
     let is_unsampled = !tail_calls && !too_short && !ran_in_a_sample(charges) && expected >= SURE_SAMPLES;

@@ -10,7 +10,7 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     if runs.count == 0 {
         return Known::Unknown(Reason::NoRuns);
     }
-    // Entry code is outside of a run.
+    // Runs do not include entry code, so samples in entry code are left out.
     let inside = charges.inside();
     if inside.samples == 0 {
         return Known::Unknown(Reason::NoSamples);
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use crate::model::{Count, RunsEstimate};
 
-    /// 100 samples of 50,000 cycles, a fifth of them in entry code; 2,000 runs.
+    /// 100 samples of 50,000 cycles each, a fifth of them in entry code, and 2,000 runs.
     #[test]
     fn events_per_run_have_the_margin_of_their_samples_and_runs() {
         let count = |samples| Count { samples, weight: samples * 50_000 };

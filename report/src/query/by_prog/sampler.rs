@@ -1,7 +1,7 @@
 //! Events sampled by bprec's sampling program, and its blind spot.
 //!
-//! The program cannot see code under the kernel's guard ([`IndexedProgram::is_guarded`](crate::index::programs::IndexedProgram::is_guarded)). The main events carry
-//! no program, so their samples measure the blind spot.
+//! The program cannot see code under the kernel's guard ([`IndexedProgram::is_guarded`](crate::index::programs::IndexedProgram::is_guarded)). The
+//! main events carry no program, so their samples measure the blind spot.
 
 use super::facts::Facts;
 use super::shares::percent;
@@ -44,8 +44,8 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the main event that measures the blind spot: of the same kind as the program's carrier, or else the first. An event with a program of its
-/// own is as blind.
+/// Returns the main event that measures the blind spot: an event of the same kind as the event that carries the sampling program, or else the first
+/// event. An event that carries a program itself has the same blind spot, so it is not used.
 pub(super) fn main_event(recording: &OpenRecording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
     let told = index.states.sampler.as_ref();
     let on_events = index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.ends_with(b")"));

@@ -1,18 +1,19 @@
 //! Lines: charges with their shares.
 
+use crate::index::student::NORMAL_95;
 use crate::model::{Columns, Count, Known, Line, Reason, Share, Shares, UnsampledTime};
 use crate::pass::sinks::pivot::Charges;
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-/// Totals of an event that shares are of.
+/// Totals of an event, by which costs are divided to get shares.
 #[derive(Debug, Clone)]
 pub(super) struct EventWhole<'z> {
     /// Weight of all samples.
     pub(super) samples: u64,
-    /// Weight of the whole machine.
+    /// Weight that stands for all CPU time of the machine; `None` if unknown.
     pub(super) machine: Option<u64>,
-    /// Time of all CPUs, ns, if weights are ns.
+    /// Time of all CPUs, ns; `None` if it is unknown, or if weights are not ns.
     pub(super) capacity_ns: Option<u64>,
     /// Weight of non-idle samples.
     pub(super) busy: Option<u64>,
@@ -20,23 +21,36 @@ pub(super) struct EventWhole<'z> {
     pub(super) bpf: u64,
     /// True if samples have the kernel's call chains.
     pub(super) has_chains: bool,
-    /// Shared lines without charges.
+    /// Cache of lines without charges, which all events share.
     pub(super) zeros: &'z Zeros,
 }
 
-/// Lines without charges, shared between rows, and their columns: thousands of events may have them.
+/// Cache of lines without charges, and of their columns. Rows share these lines: thousands of events may have many such rows.
 #[derive(Debug, Default)]
 pub(super) struct Zeros {
     columns: [OnceCell<Arc<Columns>>; 8],
     lines: RefCell<Vec<Arc<Line>>>,
 }
 
-/// Limit on distinct lines without charges: each share is 0 or unknown, with columns or without.
+/// Limit on the cached lines. Only few lines without charges differ: each share is 0 or unknown, and a line has columns or not.
 const MOST_ZERO_LINES: usize = 32;
 
 /// Returns a share in per cent; `None` if the whole is 0 or unknown.
 pub(super) fn percent(part: u64, whole: Option<u64>) -> Option<f64> {
     whole.filter(|whole| *whole > 0).map(|whole| part as f64 * 100.0 / whole as f64)
+}
+
+/// Returns half of the 95 % confidence interval of a share, as a part of 1: `samples` of `all` samples have some property. If none has it, returns
+/// the upper end of the interval.
+pub(crate) fn margin(samples: u64, all: u64) -> f64 {
+    if all == 0 {
+        return 0.0;
+    }
+    let (part, all) = (samples as f64 / all as f64, all as f64);
+    match samples {
+        0 => NORMAL_95 * NORMAL_95 / (all + NORMAL_95 * NORMAL_95),
+        _ => NORMAL_95 * (part * (1.0 - part) / all).max(0.0).sqrt(),
+    }
 }
 
 impl EventWhole<'_> {
@@ -61,7 +75,7 @@ impl EventWhole<'_> {
         Line { count, shares, columns: None }
     }
 
-    /// Makes a line with the columns of `charges`; `has_total`: the inclusive column is meaningful.
+    /// Makes a line with the columns of `charges`. Without `has_total`, the inclusive column is unknown.
     pub(super) fn ledger(&self, charges: &Charges, has_total: bool) -> Line {
         let made = || Arc::new(self.columns(charges, has_total));
         let columns = if *charges == Charges::default() {

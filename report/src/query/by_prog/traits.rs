@@ -16,7 +16,7 @@ pub(super) fn happened(program: &Program) -> bool {
     }
     match &program.runs {
         Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
-        // Loaded for a moment, or never entered; there may be hundreds of such programs.
+        // Programs loaded for a moment, or never entered, are not active; there may be hundreds of them.
         Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
         // Programs unloaded before the recording started do not count.
         Known::Unknown(_) | Known::Impossible(_) => {
@@ -26,10 +26,10 @@ pub(super) fn happened(program: &Program) -> bool {
     }
 }
 
-/// Place of a program in an event where it has no samples.
+/// Place of a program in the report of an event in which the program has no samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WithoutSamples {
-    /// In a row, or in its group's row.
+    /// The program has a row, or is in the row of its group.
     Listed,
     /// Among the quiet programs.
     Quiet,
@@ -44,7 +44,7 @@ pub(super) struct Traits {
     pub(super) guarded: bool,
     /// True if the program is in a program array.
     pub(super) is_tail_called: bool,
-    /// The program's hook that runs with interrupts off.
+    /// Hook of the program that runs with interrupts off, if there is one.
     pub(super) irqs_off: Option<String>,
     pub(super) without_samples: WithoutSamples,
 }
@@ -80,7 +80,8 @@ pub(super) fn traits(
     traits.collect()
 }
 
-/// Limit on rows of programs without samples in all events, beyond one for each program: thousands of events may have the same thousands of programs.
+/// Limit on the rows of programs without samples, in all events together and in addition to one row for each program: thousands of events may have
+/// the same thousands of programs.
 pub(super) const ROWS_WITHOUT_SAMPLES: usize = 1 << 14;
 
 /// Facts that all events of a report share.
@@ -96,7 +97,7 @@ pub(super) struct Common {
     pub(super) members: Vec<Members>,
     /// Event that measures the blind spot of a sampling program.
     pub(super) main_event: Option<usize>,
-    /// Positions of the programs on each event, by its name.
+    /// Positions of the programs on each of the recording's own events, by the event's name.
     pub(super) carried: FxHashMap<String, Vec<usize>>,
     /// Note on why the runs of all programs are unknown.
     pub(super) no_runs: Option<Note>,

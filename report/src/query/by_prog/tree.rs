@@ -41,7 +41,7 @@ pub(crate) fn trees(
     })
 }
 
-/// Adds the programs' shares of hooks with several programs to the trees.
+/// Adds to each program's tree the program's estimated share of hooks that run several programs.
 fn share_entries(facts: &Facts<'_>, sink: &mut TreeSink<'_>) {
     for event in facts.events() {
         let shared = facts.ledgers[event].programs.iter().map(|(program, charges)| (program, charges.shared_entry));
@@ -71,9 +71,9 @@ struct TreesBuilder<'m> {
 /// Nodes of an event with their inclusive sums.
 struct Sums<'s> {
     nodes: &'s [PathNode],
-    /// Inclusive samples charged to the tree's program, by node.
+    /// Samples of each node and the nodes below it that are charged to the tree's program.
     charged: Vec<Count>,
-    /// Inclusive samples with those of other programs, by node.
+    /// All samples of each node and the nodes below it, also those charged to other programs.
     totals: Vec<Count>,
     children: Vec<Vec<u32>>,
     /// Root node of each program.
@@ -94,7 +94,7 @@ impl<'s> Sums<'s> {
             inside: FxHashMap::default(),
         };
         let mut root_programs = Vec::with_capacity(nodes.len());
-        // A node's number is larger than the number of its parent.
+        // The parent of a node has a smaller number, so its program is known already.
         for node in nodes {
             let own_tree = |step| if let Step::Program(program) = step { Some(program) } else { None };
             let root = node.parent.map_or_else(|| own_tree(node.step), |parent| root_programs[parent as usize]);
@@ -118,7 +118,7 @@ impl<'s> Sums<'s> {
         sums
     }
 
-    /// Returns the samples in a program and inside it.
+    /// Returns the samples in a program, including those of other programs that ran inside it.
     fn total_of(&self, program: u32) -> Count {
         self.roots.get(&program).map_or(Count::default(), |root| self.totals[*root as usize])
     }
@@ -132,7 +132,8 @@ struct Making<'m> {
     nodes: Vec<TreeNode>,
 }
 
-/// Tail call chains: programs by the program that a hook ran first, and the other way round, with their samples.
+/// Tail call chains with their samples. `reached` has, for each program that a hook ran first, the programs that its tail calls led to. `from` has,
+/// for each program, the programs that a hook ran first before tail calls led to it; `None` if unknown.
 #[derive(Default)]
 struct Chains {
     reached: FxHashMap<u32, FxHashMap<u32, Count>>,
@@ -220,7 +221,7 @@ impl TreesBuilder<'_> {
         from.into_iter().map(named).collect()
     }
 
-    /// Names programs by number, those with most samples first.
+    /// Names programs by number, the programs with most samples first.
     fn others(&self, programs: Option<&FxHashMap<u32, Count>>) -> Vec<OtherProgram> {
         let mut programs: Vec<(u32, Count)> = programs.into_iter().flatten().map(|(it, count)| (*it, *count)).collect();
         programs.sort_by(|a, b| b.1.cmp_weight(a.1).then(a.0.cmp(&b.0)));
@@ -305,7 +306,7 @@ impl TreesBuilder<'_> {
         match sums.nodes[node as usize].step {
             Step::Entry => "(entry)".into(),
             Step::Program(program) => self.program_name(program).name,
-            Step::OtherPrograms => "(programs, no telling which)".into(),
+            Step::OtherPrograms => "(running programs, not known which)".into(),
             Step::Code(code) => self.index.code_name(code).unwrap_or_else(|| "[unknown]".into()),
         }
     }

@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 const MIN_STRATA: u32 = 3;
 
 /// Estimate of a value's total over all runs from the measured runs. The intervals between snapshots are the strata: the gate may measure another
-/// share of the runs in each, and a busy second with a tight gate must not count less.
+/// share of the runs in each, and a busy second must not count less because fewer of its runs were measured.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strata {
-    /// Measurements that wait for the next stratum: intervals without a measured run, or in which the counter was not on the hardware.
+    /// Sum of the intervals since the last stratum. It becomes a stratum once it has a measured run and time in which the counter was on the
+    /// hardware.
     pending: Stratum,
     /// Number of all runs in strata.
     runs: f64,
-    /// Sum over strata of the mean times the number of runs.
+    /// Sum over strata of the mean per measured run times the number of all runs.
     total: f64,
     measured: f64,
     value: f64,
@@ -41,7 +42,7 @@ impl Strata {
     /// Adds an interval.
     pub(crate) fn add(&mut self, runs: u64, measured: u64, reading: &Reading) {
         let pending = &mut self.pending;
-        // A run open at a snapshot begins in one interval and is measured in the next.
+        // A run that is open at a snapshot is in `runs` of one interval and in `measured` of the next.
         pending.runs += runs as f64;
         pending.measured += measured as f64;
         pending.value += reading.value as f64;
@@ -91,7 +92,8 @@ impl Strata {
     }
 }
 
-/// Times of measured runs. Each is weighted by the runs per measured run in its interval, as the gate measures few runs of a busy time.
+/// Times of measured runs. Each time is weighted by the runs per measured run in its interval, because the gate measures only few runs while a
+/// program runs often.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Times {
     sub_bits: u8,
@@ -110,7 +112,7 @@ impl Times {
         if measured == 0 {
             return;
         }
-        // Without a gate, all runs are measured except unfinished ones.
+        // Without a gate, all runs but unfinished ones are measured, so each counts once.
         let weight = if every > 1 { (self.pending / measured as f64).max(1.0) } else { 1.0 };
         self.pending = 0.0;
         self.sub_bits = histogram.sub_bits;
@@ -124,7 +126,7 @@ impl Times {
         self.buckets.values().sum()
     }
 
-    /// Variance of the times, if spread evenly over their bucket.
+    /// Variance of the times, as if times were spread evenly over each bucket; `None` with fewer than two measured runs.
     pub(crate) fn variance(&self) -> Option<f64> {
         let buckets = || {
             self.buckets.iter().filter_map(|(bucket, runs)| {
@@ -142,8 +144,8 @@ impl Times {
         Some(squares.sum::<f64>() / runs * (measured / (measured - 1.0)))
     }
 
-    /// Returns the first and last time of the bucket with the `per_mille` quantile of run times: the bucket beyond which less than `1000 − per_mille`
-    /// per mille of the runs are longer. `None` if fewer than one measured run would be beyond it.
+    /// Returns the least and the largest time, ns, of the bucket with the `per_mille` quantile of run times: the first bucket with fewer than `1000 −
+    /// per_mille` per mille of the runs in longer buckets. `None` if `1000 − per_mille` per mille of the measured runs are less than one run.
     pub(crate) fn percentile(&self, per_mille: u32) -> Option<(u64, u64)> {
         let rest = 1000 - per_mille.min(1000);
         if u128::from(self.measured) * u128::from(rest) < 1000 {
@@ -171,11 +173,11 @@ mod tests {
     #[test]
     fn each_interval_weighs_as_its_runs_and_not_as_its_measured_runs() {
         let mut strata = Strata::default();
-        // 100 runs of 10, all measured; then 9,900 of 20 of which one in 100 is.
+        // 100 runs of 10, all measured; then 9,900 runs of 20, one in 100 measured.
         strata.add(100, 100, &whole(1000));
         strata.add(9900, 99, &whole(1980));
         assert_eq!(strata.mean(), Some((1000.0 + 9900.0 * 20.0) / 10_000.0));
-        // An interval without a measured run goes with the next.
+        // An interval without a measured run is merged with the next interval.
         let mut strata = Strata::default();
         strata.add(50, 0, &whole(0));
         strata.add(50, 10, &whole(70));
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn errors_follow_the_number_of_measured_runs() {
-        // 10,000 runs, 100 measured, standard deviation 50: 1.984 × 50 / 10 × √0.99, as Student's of 99 degrees has it.
+        // 10,000 runs, 100 measured, standard deviation 50: 1.984 × 50 / 10 × √0.99, with Student's quantile for 99 degrees of freedom.
         let mut strata = Strata::default();
         strata.add(10_000, 100, &whole(0));
         let error = strata.error_of_variance(2500.0).unwrap();
@@ -202,7 +204,7 @@ mod tests {
         let mut all = Strata::default();
         all.add(100, 100, &whole(0));
         assert_eq!(all.error_of_variance(2500.0), Some(0.0));
-        // Three strata of 10 measured among 1000 runs: 90, 100 and 110, so residuals −10, 0 and 10.
+        // Three strata, each with 10 measured of 1000 runs, and means of 90, 100 and 110: the residuals are −10, 0 and 10.
         let mut strata = Strata::default();
         for value in [90, 100, 110] {
             strata.add(1000, 10, &whole(value));
@@ -225,13 +227,13 @@ mod tests {
         let some = times(&[(100, 990), (11_000, 10)]);
         assert_eq!(some.percentile(500), Some((96, 111)));
         assert_eq!(some.percentile(989), Some((96, 111)));
-        assert_eq!(some.percentile(990), Some((10_240, 12_287)), "one in a hundred is beyond all others");
+        assert_eq!(some.percentile(990), Some((10_240, 12_287)), "the longest 1 % of the runs");
         assert_eq!(some.percentile(999), Some((10_240, 12_287)));
-        assert_eq!(times(&[(100, 999)]).percentile(999), None, "none of 999 runs is beyond it");
+        assert_eq!(times(&[(100, 999)]).percentile(999), None, "999 runs are too few for this percentile");
         assert_eq!(Times::default().percentile(500), None);
     }
 
-    /// Three quiet intervals of 1,000 runs of 1 µs, all measured, and a busy one of 100,000 of 5 µs, of which one in 100 is.
+    /// Three quiet intervals of 1,000 runs of 1 µs, all measured, and a busy interval of 100,000 runs of 5 µs, one in 100 measured.
     #[test]
     fn times_weigh_as_the_runs_that_they_stand_for() {
         let of = |time_ns, runs| Histogram { sub_bits: 2, buckets: vec![(Histogram::bucket(time_ns, 2), runs)] };

@@ -11,7 +11,7 @@ use crate::model::{
 use bprec_format::bprec::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, Reading, RunCounts};
 use bprec_format::event_type;
 
-/// Returns the mean overhead per run: of the time, then of each event.
+/// Returns the mean overhead of counting per run: the time first, ns, then the count of each event; `None` where unknown.
 fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
     let periods = || counting.overheads.iter().zip(&track.runs_by_period).filter(|(_, runs)| **runs > 0);
     let runs: f64 = periods().map(|(_, runs)| *runs as f64).sum();
@@ -58,7 +58,7 @@ pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration
     }
 }
 
-/// Returns the positions of instructions and cycles in one group with the same modes.
+/// Returns the positions of instructions and cycles that are in one group and have the same modes, so that their ratio has a meaning.
 pub(super) fn together(events: &[CounterEvent]) -> Option<(usize, usize)> {
     // On hybrid machines, the upper half of the config has the PMU.
     let is = |event: &CounterEvent, config: u64| {
@@ -76,7 +76,7 @@ pub(super) fn together(events: &[CounterEvent]) -> Option<(usize, usize)> {
     })
 }
 
-/// Exact counts of a program: of its entry function, and of others.
+/// Exact counts of a program: of its entry function, and of other functions.
 #[derive(Debug, Default)]
 pub(crate) struct ExactProgram {
     pub(crate) entry: Option<Known<Exact>>,
@@ -244,12 +244,13 @@ fn counted(
     Known::Value(EventPerRun { per_run, total: per_run.value * sum.runs as f64, running })
 }
 
-/// Returns true if the gate skipped runs, or if more than one run in a hundred is unmeasured (some are open at a snapshot).
+/// Returns true if the gate skipped runs, or if more than one run in a hundred is unmeasured. A few unmeasured runs are normal: they were open at a
+/// snapshot.
 pub(super) fn is_estimate(counts: &RunCounts, gated: bool) -> bool {
     gated || counts.measured < counts.runs - counts.runs / 100
 }
 
-/// Subject of an anomaly.
+/// Number that an anomaly is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExactMetric {
     Runs,
@@ -260,7 +261,7 @@ pub(super) enum ExactMetric {
 /// Limit on the events of a CPU per ns: 8 GHz with 8 events per cycle.
 const MAX_EVENTS_PER_NS: u64 = 64;
 
-/// Limit on the duration of a snapshot, ns: an interrupt reads the counters of another CPU, which may be busy or emulated and so late.
+/// Allowance for the duration of a snapshot, ns. An interrupt reads the counters of another CPU, and may be late on a busy or emulated CPU.
 const SNAPSHOT_NS: u64 = 500_000;
 
 /// Returns the contradictions in counts. A snapshot takes a while, so its numbers may differ by the events counted meanwhile; such differences are
@@ -336,14 +337,18 @@ mod tests {
             readings: vec![Reading { value, enabled_ns, running_ns }, Reading { value, enabled_ns, running_ns }],
             ..RunCounts::default()
         };
-        // A tenth of a second on two CPUs.
+        // A tenth of a second on two CPUs: at most 200,000,000 ns.
         let found = |counts: &RunCounts| {
             anomalies(counts, 100_000_000, Some(2), &events).iter().map(|(metric, _)| *metric).collect::<Vec<_>>()
         };
         assert_eq!(found(&counts(200_000_000, 200_000_000, 200_000_000, 200_000_000)), []);
-        assert_eq!(found(&counts(200_300_000, 200_300_000, 200_300_000, 200_300_000)), [], "read a moment later");
+        assert_eq!(
+            found(&counts(200_300_000, 200_300_000, 200_300_000, 200_300_000)),
+            [],
+            "the counts were read slightly later"
+        );
         assert_eq!(found(&counts(0, 0, 0, 210_000_000)), [ExactMetric::Time]);
-        assert_eq!(found(&counts(210_000_000, 10, 10, 0)), [ExactMetric::Event(0)], "more ns than there were");
+        assert_eq!(found(&counts(210_000_000, 10, 10, 0)), [ExactMetric::Event(0)], "more ns than all CPUs had");
         assert_eq!(found(&counts(20_000_000_000, 10, 10, 0)), [ExactMetric::Event(0), ExactMetric::Event(1)]);
         assert_eq!(found(&counts(1, 100_000_000, 110_000_000, 0)), [ExactMetric::Event(0), ExactMetric::Event(1)]);
         assert_eq!(found(&counts(1, 210_000_000, 1, 0)), [ExactMetric::Event(0), ExactMetric::Event(1)]);

@@ -60,7 +60,7 @@ pub(crate) struct HistoryWalk<'i> {
 }
 
 impl<'i> HistoryWalk<'i> {
-    /// With `keep_intervals`, the counts between each two snapshots are kept.
+    /// Starts a walk. With `keep_intervals`, it also keeps the counts between each two successive snapshots.
     pub(crate) fn new(
         recording: &'i OpenRecording<'_>,
         index: &'i Index,
@@ -74,7 +74,7 @@ impl<'i> HistoryWalk<'i> {
         HistoryWalk { snapshots: Snapshots::new(recording, index), window, counters }
     }
 
-    /// Takes in the snapshots of a slice; slices come in order.
+    /// Adds the snapshots of a slice; slices come in order.
     pub(crate) fn slice(&mut self, slice: u32, records: &Records<'_>) {
         let (window, counters) = (self.window, &mut self.counters);
         self.snapshots.slice(slice, records, |state| counters.add(state, window));
@@ -97,7 +97,7 @@ impl CounterHistory {
         }
     }
 
-    /// Reads only the snapshots of a recording, and keeps the counts between each two.
+    /// Folds the snapshots of a recording without reading its other records, and keeps the counts between each two successive snapshots.
     pub(crate) fn of(recording: &OpenRecording<'_>, index: &Index, window: &Window) -> CounterHistory {
         let HistoryWalk { snapshots, mut counters, .. } = HistoryWalk::new(recording, index, window, true);
         snapshots.all(|state| counters.add(state, window));

@@ -14,7 +14,8 @@ use crate::model::{
 use bprec_format::bprec::state::{Missed, RunStats, Session, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Limit on unloaded programs, and on programs not captured, that are kept: the newest. A count may go on for months.
+/// Limit on the unloaded programs that are kept, and on the programs that were not captured; beyond it, the oldest are dropped. A count may go on for
+/// months.
 const MOST_ENDED: usize = 1000;
 
 /// Accumulates states in the order of time, and makes tables of counts.
@@ -32,7 +33,7 @@ pub struct StatAccumulator {
     /// Unloaded programs, the first unloaded one first.
     ended: VecDeque<ProgramKey>,
     missed: VecDeque<Missed>,
-    /// Number of unloaded or uncaptured programs that are not kept any more.
+    /// Number of unloaded or uncaptured programs that are no longer kept.
     forgotten: u64,
     /// True if programs without runs are shown.
     all: bool,
@@ -52,10 +53,10 @@ impl StatRow {
     pub fn best(&self) -> Option<&CounterRow> {
         let exact = self.exact.as_ref().and_then(Known::value);
         let shared = self.shared.as_ref().and_then(Known::value);
-        // Counters that ended early cover only a part of the time.
+        // Counters that ended early cover only a part of the time, so another source is better.
         let to_the_end = |row: &&CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
         let stats = self.stats.as_ref();
-        // Counters that started late cover only a part of the time.
+        // So do exact counters that started late, if run statistics cover more of the time.
         let throughout = |exact: &&CounterRow| stats.filter(to_the_end).is_none_or(|stats| is_as_long(exact, stats));
         exact.filter(to_the_end).filter(throughout).or(stats.filter(to_the_end)).or(shared).or(exact).or(stats)
     }
@@ -73,7 +74,7 @@ impl StatRow {
     }
 }
 
-/// Key that sorts and joins rows.
+/// Key by which rows are sorted and joined: kind, id, load time, function and CPU of the target.
 type LiveRowKey = (&'static str, u64, Option<u64>, u32, Option<u32>);
 
 fn key_of(target: &CounterTarget) -> LiveRowKey {
@@ -105,7 +106,7 @@ impl StatAccumulator {
         self.names.insert((id, load_time_ns), TargetName { name, prog_type });
     }
 
-    /// Takes in a state.
+    /// Adds a state.
     pub fn add(&mut self, state: State) {
         match state {
             State::Session(session) => {
@@ -151,7 +152,8 @@ impl StatAccumulator {
         self.runs.settle();
     }
 
-    /// Corrects runs counted in windows, without samples. Called per table, as readings are far more frequent.
+    /// Corrects runs that were counted in windows for the slowdown by counting, without the help of samples. Called once for each table: readings
+    /// come far more often.
     fn correct_runs(&mut self) {
         let run_ns = self.session.as_ref().and_then(|session| session.statistics_run_ns);
         if let Some(run_ns) = run_ns.filter(|_| self.runs.has_windows()) {
@@ -168,7 +170,7 @@ impl StatAccumulator {
         self.forget_ended();
     }
 
-    /// Forgets the programs unloaded first, if there are too many. The table of an interval still has the programs unloaded in it.
+    /// Removes the programs that were unloaded first, if too many are kept. The table of an interval still has the programs unloaded in the interval.
     fn forget_ended(&mut self) {
         let more = self.ended.len().saturating_sub(MOST_ENDED);
         if more == 0 {
@@ -319,7 +321,7 @@ impl StatAccumulator {
     }
 }
 
-/// Returns true if a row covers the time of another one, except for a little at its ends.
+/// Returns true if a row covers the time of another row, except for a little time at the ends.
 fn is_as_long(row: &CounterRow, other: &CounterRow) -> bool {
     const BETWEEN_NS: i64 = 2_000_000;
     let length_ns = other.to_ns.saturating_sub(other.from_ns);

@@ -34,7 +34,7 @@ pub(crate) type TargetKey = (u32, u64, u32);
 #[derive(Debug, Default)]
 pub(crate) struct Target {
     pub(crate) name: String,
-    /// Why the target is not counted, or no longer; empty while it is counted.
+    /// Reason why the target is not counted, or no longer counted; empty while it is counted.
     pub(crate) reason: String,
     /// True if the target was counted at some time.
     pub(crate) counted: bool,
@@ -47,11 +47,11 @@ pub(crate) struct CounterHistory {
     /// True if intervals are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
-    /// Calibrations of exact counting in order: the overhead becomes less when run statistics are switched off.
+    /// Calibrations of exact counting, in order of time. Another one follows when run statistics are switched off, because the overhead becomes less.
     pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, Target>,
-    /// Targets on one CPU, by its number.
+    /// Targets counted on one CPU, by target and CPU number.
     pub(crate) cpu_targets: BTreeMap<(TargetKey, u32), Target>,
     pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
     pub(crate) stats_off: Option<StatsOff>,
@@ -60,12 +60,12 @@ pub(crate) struct CounterHistory {
 }
 
 impl CounterHistory {
-    /// Begins a recording, or the next file of it.
+    /// Begins a recording, or the next file of a recording.
     pub(crate) fn begin(&mut self, session: &Session) {
         self.continues_at_ns = (session.part > 0).then_some(session.start_ns);
     }
 
-    /// Returns the time from which a counter counts, unless that is before the file.
+    /// Returns the time from which a counter counts; `None` if this is before the start of the file.
     fn since_in_file(&self, since_ns: u64) -> Option<u64> {
         self.continues_at_ns.is_none_or(|continues_at_ns| continues_at_ns <= since_ns).then_some(since_ns)
     }
@@ -94,7 +94,7 @@ impl CounterHistory {
         self.shared.as_ref().map(|events| counting_of(events, std::slice::from_ref(&events.calibration)))
     }
 
-    /// Takes in the end of run statistics: later readings do not change.
+    /// Keeps the first end of run statistics; readings after it no longer change.
     pub(crate) fn stats_off(&mut self, off: &StatsOff) {
         self.stats_off.get_or_insert_with(|| off.clone());
     }
@@ -112,7 +112,7 @@ impl CounterHistory {
             target.reason = it.reason.clone();
             if let Some(counts) = &it.counts {
                 target.counted = true;
-                // The recursion guard refused the counting program, not the run.
+                // A miss is a run, too: the recursion guard refused the counting program, not the counted one.
                 let runs = counts.runs.saturating_add(counts.misses.unwrap_or(0));
                 let counts = RunCounts { runs, ..counts.clone() };
                 target.track.add(snapshot.time_ns, &counts, since, period, window, self.over_time);
@@ -147,7 +147,7 @@ mod tests {
         ProgramCounters { time_ns, targets: vec![target] }
     }
 
-    /// 30 runs before the file's start belong to the file before.
+    /// 30 runs from before the start of the file belong to the previous file.
     #[test]
     fn a_file_has_what_was_counted_since_it_began() {
         for (part, expected) in [(0, 45), (1, 15)] {
@@ -158,7 +158,7 @@ mod tests {
             assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
     }
-    /// 34 runs and then 54; the recursion guard refused to count 4 and 9 of them, which ran all the same.
+    /// First 34, then 54 runs. The recursion guard refused to count 4, then 9 further runs, which the kernel executed all the same.
     #[test]
     fn runs_that_were_missed_are_runs() {
         for (part, expected) in [(0, (54, 45, 9)), (1, (20, 15, 5))] {

@@ -42,7 +42,7 @@ pub(crate) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact
     notes
 }
 
-/// Returns the notes on events that were asked for but are not counted.
+/// Returns the notes on events that were requested but are not counted.
 pub(crate) fn absent(counting: &Counting) -> Vec<Note> {
     let absent = counting.absent.iter().map(|absent| (absent.reason.clone(), absent.name.clone()));
     grouped_by(absent).into_iter().map(|(why, events)| Note::EventsNotCounted { events, why }).collect()

@@ -13,7 +13,9 @@ use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting, Exact, JSON_VERSION, Known,
     NamedReading, Note, Reason, RefusedTarget,
 };
+use crate::pass::Asked;
 use crate::{Options, Result};
+use bprec_format::bpf::Tag;
 use bprec_format::bprec::state::SharedScope;
 use bprec_format::feature::{CpuCount, Feature};
 use rustc_hash::FxHashSet;
@@ -22,6 +24,7 @@ use std::collections::BTreeSet;
 
 /// Reads the snapshots and makes the report.
 pub(crate) fn over_time(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
+    Asked::of(options, index)?;
     let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
     let history = CounterHistory::of(recording, index, &window);
     Ok(report(recording, index, options, &history, &window))
@@ -121,7 +124,7 @@ impl<'a> About<'a> {
     }
 }
 
-/// Scale of times and limits of counts.
+/// Origin of a table's times, and number of CPUs that limits its counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CounterScale {
     /// Origin of times, ns of the clock.
@@ -148,7 +151,7 @@ impl CounterScale {
         }
     }
 
-    /// Returns the row of a program's runs, rounded to `count`.
+    /// Returns the row of a program's runs; `count` is the rounded number of runs.
     pub(super) fn runs(&self, target: &CounterTarget, it: &Stretch, count: u64, ended: Option<&str>) -> CounterRow {
         let (from_ns, to_ns) = it.span;
         let values = exact_of_runs(it, count, ended, self.cpus);
@@ -239,7 +242,7 @@ impl RowsBuilder<'_> {
         let matches = |(id, load_time_ns): ProgramKey| {
             let tag = self.index.programs.by_key(id, load_time_ns).and_then(|program| program.tag);
             let name = self.name((id, load_time_ns));
-            self.options.programs.iter().any(|filter| filter.matches(Some(id), tag, name))
+            self.options.programs.iter().any(|filter| filter.matches(Some(id), tag.map(Tag), name))
         };
         self.options.programs.is_empty() || program.is_some_and(matches)
     }
@@ -293,7 +296,7 @@ impl RowsBuilder<'_> {
             .map(|row| (Reverse(row.counts.value().map_or(0, |counts| counts.measured_ns)), key(row)))
             .collect();
         order.sort();
-        // A program counts once for all sources.
+        // The sources of a program have the same key, so the program counts once.
         let mut kept: BTreeSet<RowKey> = BTreeSet::new();
         for (_, key) in order {
             if kept.len() < limit {

@@ -22,7 +22,7 @@ pub(crate) struct Counted {
     pub(crate) is_estimate: bool,
 }
 
-/// Returns the exact counts of a program; `None` without snapshots or if these contradict each other.
+/// Returns the exact counts of a program; `None` without snapshots, or if the snapshots contradict each other.
 pub(crate) fn counted(history: &CounterHistory, key: ProgramKey, cpus: Option<u32>) -> Option<Vec<Counted>> {
     let key = (key.0, key.1, 0);
     let (target, counting) = (history.targets.get(&key)?, history.counting()?);

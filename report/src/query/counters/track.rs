@@ -13,11 +13,11 @@ pub(crate) struct TrackInterval {
     pub(crate) to_ns: u64,
     /// Number of the calibration that holds for the interval.
     pub(crate) period: usize,
-    /// Counts, or why they are unknown.
+    /// Counts, or the reason why the counts are unknown.
     pub(crate) counts: Result<RunCounts, SnapshotFault>,
 }
 
-/// Snapshots of one target in the window. Memory does not grow with their number unless intervals are kept.
+/// Snapshots of one target in the window. Memory does not grow with the number of snapshots unless intervals are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     last: Option<(u64, RunCounts)>,
@@ -33,7 +33,7 @@ pub(crate) struct Track {
     /// Times of measured runs.
     pub(crate) times: Times,
     pub(crate) events: Vec<Strata>,
-    /// Runs by number of the calibration.
+    /// Number of runs under each calibration.
     pub(crate) runs_by_period: Vec<u64>,
     /// True if the gate skipped runs.
     pub(crate) gated: bool,
@@ -44,8 +44,8 @@ pub(crate) struct Track {
 }
 
 impl Track {
-    /// Adds the snapshot of `time_ns`, up to which calibration `period` holds. Counts are 0 at `since_ns`, if that is known, before the first
-    /// snapshot.
+    /// Adds the snapshot of `time_ns`. Calibration `period` holds for the interval that ends with it. The counts of the first snapshot are those
+    /// since `since_ns`, if that is known.
     pub(crate) fn add(
         &mut self,
         time_ns: u64,
@@ -88,11 +88,11 @@ impl Track {
         track
     }
 
-    /// Returns shared readings, which have no runs, as those of one run.
+    /// Returns the totals of shared counters as those of one run, because shared counters do not count per run.
     pub(crate) fn as_one_run(&self) -> Track {
         let mut track = Track::default();
         let mut one = RunCounts { runs: 1, measured: 1, every: 1, ..self.sum.clone() };
-        // While none of the target's tasks ran, the counter was not enabled and the count is 0.
+        // A reading of zeros means that none of the target's tasks ran: the counter was not enabled, and the count is 0, not unknown.
         for reading in one.readings.iter_mut().filter(|reading| **reading == Reading::default()) {
             *reading = whole(0);
         }
@@ -135,7 +135,7 @@ impl Track {
     }
 }
 
-/// Makes a reading that was counted all of the time.
+/// Makes a reading of a counter that was on the hardware all of the time.
 fn whole(value: u64) -> Reading {
     Reading { value, enabled_ns: 1, running_ns: 1 }
 }
@@ -284,15 +284,15 @@ mod tests {
         let snapshots: Vec<(u64, RunCounts)> =
             (2..=10).map(|at| (at * 100, counts(at * at, at * 10, at * 100))).collect();
         let part = |text: &str| track(&text.parse().unwrap(), &snapshots);
-        // From 0 at 100 to 9 at 300; from 64 at 800 to 100 at 1000.
+        // Runs grow from 0 (time 100) to 9 (time 300), and from 64 (time 800) to 100 (time 1000).
         assert_eq!(part("0%-35%,75%-100%").sum.runs, 9 + 36);
-        assert_eq!(part("25%-45%").sum.runs, 16 - 9, "the snapshots at 300 and 400");
+        assert_eq!(part("25%-45%").sum.runs, 16 - 9, "from the snapshot at 300 to the snapshot at 400");
         assert_eq!(part("31%-39%").span, None, "no snapshot");
     }
 
     #[test]
     fn sums_end_at_the_largest_number() {
-        // Two parts of the window in each of which nearly as much was counted as a number can say.
+        // Two parts of the window, each with a count close to the largest number.
         let most = u64::MAX - 5;
         let snapshots = [(200, counts(0, 0, 0)), (300, counts(most, most, most))];
         let again = [(800, counts(0, 0, 0)), (900, counts(most, most, most))];

@@ -13,7 +13,7 @@ use crate::index::student::Quantiles;
 pub(crate) struct Uncertain {
     /// The number.
     pub(crate) value: f64,
-    /// Mean over everything, if the number is that of a part.
+    /// Mean over the whole recording. It differs from `value` if `value` leaves out a part of the recording.
     pub(crate) mean: f64,
     /// Variance and its degrees of freedom; `None` if unknown.
     pub(crate) variance: Option<(f64, f64)>,
@@ -30,10 +30,11 @@ const BATCHES_MAX: usize = 12;
 const TOO_DEPENDENT: f64 = 0.75;
 /// Probability that a comparison misses a change that it should be able to show.
 const MISSED: f64 = 0.05;
-/// Least number of runs in an interval for its time per run.
+/// Least number of runs in an interval whose time per run is used.
 const ENOUGH: f64 = 100.0;
 
-/// Returns the ratio of two sums over intervals, each of which has a part of both; `least` is the least variance.
+/// Returns the ratio of two sums over intervals, with its uncertainty. Each interval has its parts of numerator and denominator. `value` is the ratio
+/// over the whole recording; its variance is at least `least`.
 pub(crate) fn ratio(intervals: &[(f64, f64)], value: f64, least: f64) -> Uncertain {
     let below: f64 = intervals.iter().map(|it| it.1).sum();
     if below <= 0.0 {
@@ -47,9 +48,9 @@ pub(crate) fn ratio(intervals: &[(f64, f64)], value: f64, least: f64) -> Uncerta
 }
 
 /// Returns the mean of the ratios of intervals without the highest third: a busy moment of the machine makes runs longer, never shorter. `None` with
-/// too few intervals, or if the denominators are too small.
+/// too few intervals, or if more than a tenth of the intervals have a denominator below `ENOUGH`.
 ///
-/// `mean` is the ratio over all intervals: a change has to show there, too.
+/// `mean` is the ratio over all intervals: a change must be visible there, too.
 pub(crate) fn typical(intervals: &[(f64, f64)], mean: f64) -> Option<Uncertain> {
     let ratios: Vec<f64> = intervals.iter().filter(|(_, below)| *below >= ENOUGH).map(|(a, b)| a / b).collect();
     let count = ratios.len();
@@ -61,7 +62,8 @@ pub(crate) fn typical(intervals: &[(f64, f64)], mean: f64) -> Option<Uncertain> 
     let lowest = &sorted[..count - count / 3];
     let value = lowest.iter().sum::<f64>() / lowest.len() as f64;
     let high = lowest[lowest.len() - 1];
-    // Ratios that are left out are replaced by the outermost kept one (Yuen), also in batches.
+    // For the variance, the largest ratio in the mean replaces the ratios that the mean leaves out (Yuen), so that the series stays complete for
+    // batches.
     let kept: Vec<f64> = ratios.iter().map(|ratio| ratio.min(high)).collect();
     let middle_of_kept = kept.iter().sum::<f64>() / count as f64;
     let residuals: Vec<f64> = kept.iter().map(|ratio| ratio - middle_of_kept).collect();
@@ -79,7 +81,7 @@ fn variance_of_sum(residuals: &[f64]) -> Option<(f64, f64)> {
     let squares: f64 = residuals.iter().map(|z| z * z).sum();
     let neighbours: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
     let correlation = if squares > 0.0 { neighbours / squares } else { 0.0 };
-    // The estimate from n values is too small by about (1 + 3ρ)/n.
+    // The estimated autocorrelation ρ of n values is too small by about (1 + 3ρ)/n.
     let correlation = ((correlation + 1.0 / count) / (1.0 - 3.0 / count)).max(0.0);
     if correlation > TOO_DEPENDENT {
         return None;
@@ -91,21 +93,21 @@ fn variance_of_sum(residuals: &[f64]) -> Option<(f64, f64)> {
     let length = batch as f64;
     let places = count - length;
     let by_batches = sums.map(|sum| sum * sum).sum::<f64>() * count * count / (length * places * (places + 1.0));
-    // Meketon and Schmeiser: 1.5 times the degrees of separate batches.
+    // Degrees of freedom by Meketon and Schmeiser: 1.5 times those of separate batches.
     Some((by_neighbours.max(by_batches), 1.5 * (count / length - 1.0)))
 }
 
 /// Mean of a number over the recordings of a side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Side {
-    /// Mean of the numbers.
+    /// Mean of the recordings' `value`.
     value: f64,
-    /// Mean of the means.
+    /// Mean of the recordings' `mean`.
     mean: f64,
     count: f64,
-    /// Variance of the mean from the variances within recordings, with degrees of freedom.
+    /// Variance of `value` from the variances within recordings, and its degrees of freedom; `None` if a variance is unknown.
     within: Option<(f64, f64)>,
-    /// Sum of the squared differences of recordings from the mean, relative to the mean's square.
+    /// Sum of the squared differences between the recordings' numbers and `value`, relative to the square of `value`.
     between: f64,
 }
 
@@ -130,7 +132,7 @@ impl Side {
         Some(Side { value, mean, count, within, between })
     }
 
-    /// The mean of the numbers.
+    /// Returns the mean of the recordings' `value`.
     pub(crate) fn value(&self) -> f64 {
         self.value
     }
@@ -141,8 +143,8 @@ impl Side {
         (self.value, widest(&spreads(self, None), margin))
     }
 
-    /// Returns the least number above `limit` (or the largest below it) that would nearly always be shown to be beyond it, with the same uncertainty;
-    /// `None` if there is none.
+    /// Returns the least number above `limit` (or the largest below it) that a comparison with the same uncertainty would nearly always detect as
+    /// beyond the limit; `None` if no number would be detected.
     pub(crate) fn least_shown(&self, limit: f64, is_above: bool, levels: &Levels) -> Option<f64> {
         let margin = |spread: &Spread| Some(levels.deviations(spread.degrees)? * spread.base.sqrt());
         let margin = widest(&spreads(self, None), margin)?;
@@ -153,9 +155,9 @@ impl Side {
 /// Quantiles for the distance between a number and a bound.
 #[derive(Debug, Clone)]
 pub(crate) struct Levels {
-    /// Quantile for a number whose interval lies beyond the bound.
+    /// Quantile for the interval of a number, which must not include the bound.
     pub(crate) shown: Quantiles,
-    /// Quantile for the chance that moves a number back towards the bound in one comparison of twenty.
+    /// Quantile for chance that moves a number towards the bound: it moves the number further in only one comparison of twenty (`MISSED`).
     missed: Quantiles,
 }
 
@@ -165,7 +167,7 @@ impl Levels {
         Levels { shown: Quantiles::new(error), missed: Quantiles::new(MISSED) }
     }
 
-    /// Returns the deviations between a bound and a number that is nearly always shown to be beyond it.
+    /// Returns the number of deviations between a bound and a number that is nearly always detected as beyond the bound.
     fn deviations(&self, degrees: f64) -> Option<f64> {
         Some(self.shown.of(degrees)? + self.missed.of(degrees)?)
     }
@@ -179,8 +181,9 @@ struct Spread {
     degrees: f64,
 }
 
-/// Returns the variances from intervals within recordings and, with several recordings, those from differences between recordings: the first miss all
-/// differences between recordings, the second have few values. Empty if the first are unknown.
+/// Returns the variances from intervals within recordings and, with several recordings, the variances from differences between recordings. The
+/// variances within recordings miss all differences between recordings; the variances between recordings have few values. Empty if the variances
+/// within recordings are unknown.
 fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     let sides = [Some(base), new];
     let sides = sides.iter().flatten();
@@ -197,7 +200,8 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
         let relative = sides.map(|side| side.between).sum::<f64>() / degrees;
         let of = |side: &Side| relative / side.count * side.value * side.value;
         let (base, new) = (of(base), new.map_or(0.0, of));
-        // One degree of freedom is too few: two recordings are treated like one, unless they differ by more than their intervals do.
+        // With one degree of freedom, the two recordings of a side are treated like one, unless they differ by more than their intervals explain:
+        // then their difference is the variance.
         match &mut spreads[0] {
             within if degrees < 2.0 => {
                 (within.base, within.new) = (within.base.max(base), within.new.max(new));
@@ -208,7 +212,7 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     spreads
 }
 
-/// Returns the largest margin; `None` if one is unknown or there is none.
+/// Returns the largest margin; `None` if a margin is unknown, or without spreads.
 fn widest(spreads: &[Spread], margin: impl Fn(&Spread) -> Option<f64>) -> Option<f64> {
     let margins: Option<Vec<f64>> = spreads.iter().map(margin).collect();
     margins?.into_iter().reduce(f64::max)
@@ -219,7 +223,7 @@ fn widest(spreads: &[Spread], margin: impl Fn(&Spread) -> Option<f64>) -> Option
 pub(crate) struct Pair {
     base: f64,
     new: f64,
-    /// Means over everything, of base and new.
+    /// Means over the whole recordings: of base, of new.
     means: (f64, f64),
     spreads: Vec<Spread>,
 }
@@ -236,8 +240,8 @@ impl Pair {
         Some(from > 1.0 || to < 1.0)
     }
 
-    /// Returns the confidence interval of `new / base` (Fieller's), extended to the ratio of the means over everything, where a change has to show
-    /// too. The upper end is infinite if the base may be 0; `None` if unknown.
+    /// Returns the confidence interval of `new / base` (Fieller's), extended to the ratio of the means over the whole recordings: a change must be
+    /// visible there, too. The upper end is infinite if the base may be 0; `None` if unknown.
     pub(crate) fn ratio_interval(&self, quantiles: &Quantiles) -> Option<(f64, f64)> {
         let intervals: Option<Vec<(f64, f64)>> =
             self.spreads.iter().map(|spread| self.fieller(spread, quantiles)).collect();
@@ -259,19 +263,20 @@ impl Pair {
         let root = (product * product - square * square_of_new).max(0.0).sqrt();
         Some(match () {
             () if square > 0.0 => ((product - root) / square, (product + root) / square),
-            // The base may be 0; the new number is larger.
+            // The interval of the base includes 0 and that of the new number does not, so the ratio has only a lower end.
             () if square_of_new > 0.0 => (square_of_new / (product + root), f64::INFINITY),
             () => (0.0, f64::INFINITY),
         })
     }
 
-    /// Returns the least factor above `factor` (or the largest below it) that would nearly always be shown to be beyond it, with the same
-    /// uncertainties; `None` if there is none.
+    /// Returns the least factor above `factor` (or the largest below it) that a comparison with the same uncertainties would nearly always detect
+    /// as beyond `factor`; `None` if no factor would be detected.
     pub(crate) fn least_shown(&self, factor: f64, is_above: bool, levels: &Levels) -> Option<f64> {
         let each = self.spreads.iter().map(|spread| {
             let deviations = levels.deviations(spread.degrees)?;
             let part = |variance: f64, of: f64| 1.0 - deviations * deviations * variance / (of * of);
-            // The uncertainty grows with the number.
+            // Relative variances: the uncertainty is taken to grow with the number. A new number below the base has its variance relative to the
+            // base.
             let (base, new) = (part(spread.base, self.base), part(spread.new, self.new.max(self.base)));
             // Solutions x of (x − factor)² = deviations² · (x²·variance of new + factor²·variance of base), both relative.
             let root = (1.0 - base * new).max(0.0).sqrt();

@@ -9,7 +9,7 @@ use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRa
 use crate::options::condition::{Bound, Condition, Metric, Selector};
 use crate::options::diff::Confidence;
 
-/// Number of both sides with its uncertainty.
+/// Number of a program, or of all programs, on both sides: as shown, and with the uncertainty that judgments need.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) shown: MetricDiff,
@@ -88,7 +88,7 @@ fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, levels: &L
     judgment
 }
 
-/// Values to compare with a bound: numbers, or factors of the base.
+/// Values to compare with the bound of a condition: the new number, or for a relative bound the factor from base to new.
 struct Evidence {
     interval: Option<(f64, f64)>,
     least_shown: Option<f64>,
@@ -125,7 +125,7 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
         }
         Bound::Above(_) | Bound::Below(_) => {
             let (value, margin) = new.interval(&levels.shown);
-            // Numbers with a bound are not negative.
+            // Conditions are about numbers that cannot be negative, so the interval does not go below 0.
             let interval = margin.map(|margin| ((value - margin).max(0.0), value + margin));
             Evidence { interval, least_shown: new.least_shown(limit, is_upper, levels) }
         }
@@ -138,7 +138,8 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
     })
 }
 
-/// Returns true if a number is the one that a condition names; without an event, the first event's.
+/// Returns true if `shown` has the number that a condition's metric names. A metric without an event fits the number of each event; the caller takes
+/// the first, which is that of the first event.
 fn is_of(shown: &MetricDiff, metric: &Metric) -> bool {
     match metric {
         Metric::Share => shown.metric == DiffMetric::Share,

@@ -5,7 +5,7 @@ use crate::model::{Identity, Status, has_sha256_tags};
 use bprec_format::bpf::Tag;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Matched program: for each recording of both sides, its numbers, if the program is in the recording.
+/// Program matched between the sides. `base` and `new` have the program's numbers in each recording; `None` for recordings without the program.
 #[derive(Debug)]
 pub(super) struct MatchedProgram {
     pub(super) status: Status,
@@ -34,7 +34,7 @@ impl MatchedProgram {
 }
 
 /// Returns true if tags of all these recordings are made in the same way: kernels before Linux 6.18 hash programs with SHA-1, later ones with
-/// SHA-256. `false` where a kernel is not known.
+/// SHA-256. Returns false if a kernel is unknown.
 pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recorded>) -> bool {
     let eras: Option<BTreeSet<bool>> = recordings.map(|it| has_sha256_tags(it.facts.os_release.as_deref()?)).collect();
     eras.is_some_and(|eras| eras.len() <= 1)
@@ -42,7 +42,7 @@ pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recor
 
 type SidePrograms = BTreeMap<Identity, Vec<Option<RecordedProgram>>>;
 
-/// Takes the programs out of the recordings and matches those of both sides. `has_places`: attach points distinguish programs.
+/// Moves the programs out of the recordings, and matches the programs of both sides. With `has_places`, attach points distinguish programs.
 pub(super) fn join(
     base: &mut [Recorded],
     new: &mut [Recorded],
@@ -66,7 +66,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
             None => drop(come.insert(identity, programs)),
         }
     }
-    // Unmatched programs are new or gone, unless they were renamed or moved.
+    // Programs on one side only are new or gone, unless they were renamed or moved.
     let tags_of =
         |programs: &[Option<RecordedProgram>]| Some(MatchedProgram::tags(programs)).filter(|tags| !tags.is_empty());
     if has_tags {
@@ -90,7 +90,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
     joined
 }
 
-/// Matches programs whose key is unique on both sides.
+/// Matches remaining programs by a key, if only one program of each side has the key.
 fn pair<K: Ord>(
     base: &mut SidePrograms,
     new: &mut SidePrograms,
@@ -116,7 +116,7 @@ fn pair<K: Ord>(
     }
 }
 
-/// Returns the programs of a side, for each recording.
+/// Returns the programs of a side by identity, each with its numbers in each recording; `None` for recordings without the program.
 fn side(recordings: &mut [Recorded], has_places: bool) -> SidePrograms {
     let count = recordings.len();
     let mut side: SidePrograms = BTreeMap::new();
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::query::diff::recorded::RecordedProgram;
 
-    /// Programs by name, type, place and tag.
+    /// Builds programs from name, type, attach point and tag.
     fn side_of(programs: &[(&str, &str, &str, u8)]) -> SidePrograms {
         let identity = |name: &str, prog_type: &str, place: &str| Identity {
             name: name.into(),
@@ -165,7 +165,7 @@ mod tests {
         let base = [("a", "xdp", "eth0", 1), ("b", "xdp", "eth0", 2), ("c", "tc", "eth0", 3), ("d", "tc", "x", 4)];
         let new = [("a", "xdp", "eth0", 9), ("b2", "xdp", "eth0", 2), ("c", "tc", "eth1", 3), ("e", "tc", "x", 5)];
         assert_eq!(statuses(&base, &new, true), ["a NewVersion", "b2 Renamed b", "c Moved", "d Gone", "e New"],);
-        // Without tags there are no new versions, and nothing is known by its tag.
+        // Without tags, new versions cannot be detected, and no program is matched by tag.
         assert_eq!(statuses(&base, &new, false), ["a Same", "b Gone", "b2 New", "c Moved", "d Gone", "e New"]);
         // A program that matches two others matches neither.
         let twice = [("b", "xdp", "eth0", 2), ("c", "xdp", "eth0", 2)];

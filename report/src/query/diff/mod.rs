@@ -88,6 +88,9 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
         base: base.into_iter().map(|recorded| recorded.facts).collect(),
         new: new.into_iter().map(|recorded| recorded.facts).collect(),
     };
+    if made.matched_programs == 0 && !options.programs.is_empty() {
+        return Err(Error::no_program(&options.programs, programs.iter().map(|program| &program.shown.name[..])));
+    }
     choose(&mut made, programs, options);
     notes::of_rows(&mut made);
     Ok(made)
@@ -115,7 +118,8 @@ fn common_events(base: &[Recorded], new: &[Recorded], options: &DiffOptions) -> 
     for asked in &options.events {
         if !events.iter().any(|event| event.name == *asked) {
             let known: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
-            let problem = format!("not in every recording; these are: {}", known.join(", "));
+            let problem =
+                format!("not every recording has this event; events in every recording: {}", known.join(", "));
             return Err(Error::option("--event", asked, problem));
         }
     }
@@ -132,12 +136,12 @@ struct Comparison<'c> {
 
 /// Compared program, with the numbers that order and judge it.
 struct Compared {
-    /// Row of the program; gets its metrics when chosen.
+    /// Row of the program. The metrics are added when the row is chosen.
     shown: ProgramDiff,
     metrics: Vec<Measured>,
     happened: bool,
     ids: Vec<(Option<u32>, Option<[u8; 8]>)>,
-    /// Change of the time by run statistics, ns per second and CPU, for programs that no event sees.
+    /// Change of the time by run statistics, ns per second and CPU; used if the change of the cost is unknown, as for programs that no event sees.
     run_time_change: Option<f64>,
 }
 
@@ -146,7 +150,7 @@ impl Compared {
         options.programs.is_empty()
             || options.programs.iter().any(|filter| {
                 let mut ids = self.ids.iter();
-                ids.any(|(id, tag)| filter.matches(*id, *tag, &self.shown.name))
+                ids.any(|(id, tag)| filter.matches(*id, tag.map(Tag), &self.shown.name))
                     || self.shown.previous_name.as_ref().is_some_and(|name| filter.matches(None, None, name))
             })
     }
@@ -156,7 +160,8 @@ impl Compared {
         of(found.shown.change.as_ref()?)
     }
 
-    /// Returns the change of the cost; a program on one side only changed by all of its cost.
+    /// Returns the absolute change of the cost or, if this is unknown, of the time by run statistics. For a program on one side only, this is its
+    /// whole cost.
     fn cost_change(&self) -> Option<f64> {
         let cost = self.metrics.iter().find(|measured| measured.shown.metric == DiffMetric::Cost);
         let cost = cost.and_then(|cost| {
@@ -234,7 +239,7 @@ impl Comparison<'_> {
         }
         let (base, new) = each(&|recorded, program| recorded.runs_per_second(program));
         metrics.push(self.measured(DiffMetric::RunsPerSecond, None, base, new));
-        // Both sides use the same estimator, as the trimmed mean is less than the mean.
+        // Both sides use the same one of the two means, as a trimmed mean is less than a mean.
         let is_typical = joined.recorded().filter(|program| program.ran()).all(RecordedProgram::has_typical_runs);
         let (base, new) = each(&|_, program| match is_typical {
             true => program.typical_time_per_run(),
@@ -276,7 +281,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares a number of both sides; `None` stands for a recording without it.
+    /// Compares a number on both sides. `base` and `new` have an entry for each recording; `None` for recordings without the program or the event.
     fn measured(
         &self,
         metric: DiffMetric,
@@ -305,7 +310,7 @@ impl Comparison<'_> {
         let (of_base, base) = side(base, DiffSide::Base);
         let (of_new, new) = side(new, DiffSide::New);
         let change = of_base.as_ref().zip(of_new.as_ref()).map(|(base, new)| self.change(base, new));
-        // The number of samples depends on the recording, not on the program.
+        // Numbers of samples and losses depend on the recording, not on the program, so their change is not shown.
         let change = change.filter(|_| !is_count);
         let shown = MetricDiff { metric, event: event.cloned(), base, new, change };
         Measured { shown, base: of_base, new: of_new }
@@ -331,7 +336,7 @@ fn count(number: u64) -> Uncertain {
     Uncertain { value: number as f64, mean: number as f64, variance: None }
 }
 
-/// Sorts the programs, and keeps those to show.
+/// Sorts the programs, and keeps the programs to show.
 fn choose(made: &mut Diff, mut programs: Vec<Compared>, options: &DiffOptions) {
     let largest = |a: Option<f64>, b: Option<f64>| match (a, b) {
         (Some(a), Some(b)) => b.abs().total_cmp(&a.abs()),

@@ -119,7 +119,7 @@ fn of_event(name: &str, base: &[Recorded], new: &[Recorded], notes: &mut Vec<Dif
     }
 }
 
-/// Adds the notes on the rows.
+/// Adds the notes about the rows: the number of hidden programs, and the meaning of marks.
 pub(super) fn of_rows(made: &mut Diff) {
     if made.hidden_programs > 0 {
         made.notes.push(DiffNote::HiddenPrograms { programs: made.hidden_programs });

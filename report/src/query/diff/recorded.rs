@@ -15,12 +15,13 @@ use bprec_format::feature::{Feature, SampleTime};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
-/// Number of intervals of a recording without snapshots of run statistics.
+/// Number of intervals into which a recording is cut if it has too few snapshots of run statistics.
 const INTERVALS: u64 = 32;
-/// Least number of snapshots that are used as intervals.
+/// Least number of snapshots of run statistics; with fewer, their times are not used as ends of intervals.
 const FEW_SNAPSHOTS: usize = 10;
 
-/// Limit on the numbers of a kind, of all programs in all events, beyond those of one event. Each number is an estimate with its series.
+/// Limit on pairs of a program and an event in a recording, without `--event`: with many programs, fewer events are compared, but at least one. The
+/// numbers of a pair are estimated from a series over all intervals.
 const PAIRS: usize = 1 << 13;
 /// Limit on the events compared without `--event`, so that time and memory stay linear in the input.
 const EVENTS: usize = 1 << 10;
@@ -28,7 +29,7 @@ const EVENTS: usize = 1 << 10;
 /// Selection of events to compare, if a recording has too many.
 #[derive(Debug, Default)]
 pub(super) struct EventsCompared {
-    /// Names of the compared events; `None` without a limit.
+    /// Names of the compared events; `None` as long as no recording has too many.
     events: Option<Vec<String>>,
     /// Number of events left out.
     pub(super) left_out: usize,
@@ -71,7 +72,7 @@ pub(super) struct Recorded {
     pub(super) is_cut_off: bool,
     /// True if the recording has attach points.
     pub(super) has_places: bool,
-    /// Why the runs of all programs are unknown.
+    /// Reason if the runs of all programs are unknown.
     pub(super) no_runs: Option<String>,
     pub(super) in_windows: bool,
     pub(super) events: Vec<RecordedEvent>,
@@ -105,7 +106,7 @@ pub(super) struct ChargedOverTime {
     intervals: Vec<u64>,
 }
 
-/// Numbers of a program, or of several with one identity.
+/// Numbers of a program, or of several programs with one identity.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedProgram {
     pub(super) programs: usize,
@@ -247,7 +248,8 @@ impl RecordedEvent {
         })
     }
 
-    /// Returns the least variance of a sum of weights: samples come by chance, and no sample counts as one.
+    /// Returns the least variance of a sum of weights: the number of samples varies by chance, with a variance equal to the number. Without samples,
+    /// the variance is that of one sample.
     fn least(&self, charged: &ChargedOverTime) -> f64 {
         let of = if charged.count.samples > 0 { charged.count } else { self.samples };
         let mean = of.weight as f64 / of.samples.max(1) as f64;
@@ -261,12 +263,12 @@ impl RecordedProgram {
         &self.events[event].charged
     }
 
-    /// Returns true if the runs allow a typical time per run.
+    /// Returns true if the runs allow a trimmed mean of the time per run: enough intervals with enough runs.
     pub(super) fn has_typical_runs(&self) -> bool {
         self.runs.value().is_some_and(|ran| typical(&ran.pairs(), 0.0).is_some())
     }
 
-    /// Returns the time per run in a typical interval, ns.
+    /// Returns the time per run in a typical interval, ns: the trimmed mean, or the mean if no trimmed mean is possible.
     pub(super) fn typical_time_per_run(&self) -> Known<Uncertain> {
         self.time_of_runs(|intervals, mean| typical(intervals, mean).unwrap_or_else(|| ratio(intervals, mean, 0.0)))
     }
@@ -346,7 +348,7 @@ impl Ran {
     fn and(mut self, other: Ran) -> Ran {
         self.count = self.count.saturating_add(other.count);
         self.time_ns = self.time_ns.saturating_add(other.time_ns);
-        // Without intervals of one program, the sum has none.
+        // If the programs have different numbers of intervals (one may have none), the sum has none.
         if self.intervals.len() == other.intervals.len() {
             for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
                 *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
@@ -359,7 +361,7 @@ impl Ran {
 }
 
 impl ChargedOverTime {
-    /// Returns the weights by interval, followed by zeros without end.
+    /// Returns the weights by interval, then endless zeros: `intervals` may be empty.
     fn weights(&self) -> impl Iterator<Item = f64> {
         self.intervals.iter().map(|weight| *weight as f64).chain(std::iter::repeat(0.0))
     }
@@ -386,7 +388,7 @@ struct SideBuilder<'m> {
 }
 
 impl SideBuilder<'_> {
-    /// Returns the programs by identity, without those that count other programs.
+    /// Returns the programs by identity, without programs that count other programs.
     fn programs(&self) -> Vec<(Identity, RecordedProgram)> {
         let of = self.facts.programs.iter().enumerate().filter(|(_, program)| !program.counts_others);
         let mut programs: Vec<(Identity, RecordedProgram)> =
@@ -397,7 +399,7 @@ impl SideBuilder<'_> {
 
     fn program(&self, at: usize, program: &Program) -> RecordedProgram {
         let known = program.id.zip(program.load_time_ns).zip(self.runs);
-        // A program that is not loaded does not run.
+        // An interval in which the program was not loaded has no runs.
         let intervals = known.map_or_else(Vec::new, |(key, runs)| {
             let intervals = (1..runs.cuts().len() as u32).map(|it| runs.in_interval(key, it - 1).into_value());
             intervals.map(|it| it.map_or((0.0, 0.0), |it| (it.runs, it.time_ns))).collect()
@@ -425,7 +427,7 @@ impl SideBuilder<'_> {
             intervals: self.series(cells, count),
         };
         let inside = match &row.sampled_per_run {
-            // Without samples, the number is 0.
+            // No samples in runs mean 0 events, not an unknown number.
             Known::Value(_) | Known::Unknown(Reason::NoSamples) if event.has_chains => {
                 Known::Value(charged(Charges::inside))
             }
@@ -452,7 +454,7 @@ impl SideBuilder<'_> {
         let (facts, recorded) = (self.facts, &self.facts.recorded);
         let elapsed = recorded.elapsed_ns.zip(recorded.cpus).filter(|(ns, cpus)| *ns > 0 && *cpus > 0);
         let elapsed_ns = elapsed.map(|(ns, cpus)| ns as f64 * f64::from(cpus));
-        // If ticks are missing from all of the time, the arrived ones are the machine's time, as in the table.
+        // If ticks are missing from all of the time, the arrived ticks stand for the machine's time, as in the report by program.
         let ticked_ns = event.machine.value().filter(|ns| event.is_scaled() && **ns > 0).map(|ns| *ns as f64);
         let cells = &facts.pivots[0].events[number].cells;
         RecordedEvent {
@@ -499,7 +501,7 @@ fn span(recording: &OpenRecording<'_>, index: &Index) -> Option<(u64, u64)> {
     from_ns.zip(to_ns).filter(|(from_ns, to_ns)| from_ns < to_ns)
 }
 
-/// Returns moments that cut a time into equal intervals.
+/// Returns the ends of `INTERVALS` equal intervals of a time; empty without a time.
 fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
     let Some((from_ns, to_ns)) = span else { return Vec::new() };
     let length = u128::from(to_ns - from_ns);
@@ -508,7 +510,7 @@ fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
 
 #[cfg(test)]
 impl RecordedProgram {
-    /// Makes a program of which only the tag is known.
+    /// Adds a program with only a known tag.
     pub(super) fn with_tag(tag: Tag) -> RecordedProgram {
         RecordedProgram {
             programs: 1,

@@ -44,7 +44,7 @@ pub(crate) enum EntryValue<'a> {
     Map(u32),
 }
 
-/// StackTraceFrame of a stack trace.
+/// Frame of a stack trace.
 pub(crate) enum StackTraceFrame {
     /// Address, with the function and the distance from its start, if known.
     Address { addr: u64, symbol: Option<(String, u64)> },
@@ -120,7 +120,7 @@ impl MapsReport<'_> {
         // Markers, which are no addresses, precede kernel and user frames.
         let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
-            // All but the first are return addresses, whose call may be the last instruction of its function.
+            // All addresses but the first are return addresses. A call may be the last instruction of its function, so the caller is looked up.
             .map(|(at, addr)| StackTraceFrame::Address { addr, symbol: self.symbol(addr, at > 0, contents.time_ns()) })
             .collect()
     }

@@ -3,13 +3,14 @@
 mod entries;
 mod names;
 
-use crate::ProgFilter;
 use crate::index::Index;
 use crate::index::map_contents::Contents;
 use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::Header;
-use crate::options::{Paint, glob};
+use crate::options::Paint;
+use crate::{MapFilter, ProgFilter};
+use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::MapType;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
@@ -17,8 +18,6 @@ use bprec_format::bprec::state;
 use bprec_format::feature::Feature;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
-use std::str::FromStr;
 
 pub(crate) use entries::{EntryValue, MapEntry, StackTraceFrame};
 
@@ -33,36 +32,10 @@ pub struct MapsOptions {
     pub limit: Option<usize>,
     /// True for one JSON document instead of text.
     pub json: bool,
-    /// Header of the recording to include in that document.
+    /// Header of the recording to include in the JSON document.
     pub header: Option<Header>,
-    /// True if text has colours.
+    /// Colours of the text, if any.
     pub paint: Paint,
-}
-
-/// Selection of maps by id or by a pattern for the name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MapFilter {
-    /// Id of a map.
-    Id(u32),
-    /// Pattern for a name: `*`, `?`, `[a-z]`.
-    Name(String),
-}
-
-impl FromStr for MapFilter {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<MapFilter, Infallible> {
-        Ok(text.parse().map_or_else(|_| MapFilter::Name(text.to_owned()), MapFilter::Id))
-    }
-}
-
-impl MapFilter {
-    fn matches(&self, id: u32, name: &str) -> bool {
-        match self {
-            MapFilter::Id(wanted) => *wanted == id,
-            MapFilter::Name(pattern) => glob::matches(pattern, name),
-        }
-    }
 }
 
 /// Program that uses maps.
@@ -80,7 +53,7 @@ pub(crate) struct User<'a> {
 #[derive(Debug, Default)]
 struct Uses<'a> {
     users: Vec<User<'a>>,
-    /// Map and position of the user, ascending and distinct.
+    /// Pairs of a map's id and the position of a user, ascending and distinct.
     uses: Vec<(u32, u32)>,
 }
 
@@ -95,13 +68,13 @@ impl<'a> Uses<'a> {
                 let (id, load_time_ns) = (info.id().unwrap_or(0), info.load_time_ns().unwrap_or(0));
                 let name = index.programs.by_key(id, load_time_ns).map_or("", |known| known.name());
                 let tag = info.tag().map(|tag| tag.0);
-                let is_asked = programs.iter().any(|filter| filter.matches(Some(id), tag, name));
+                let is_asked = programs.iter().any(|filter| filter.matches(Some(id), tag.map(Tag), name));
                 uses.extend(maps.iter().map(|map| (map, users.len() as u32)));
                 let btf_id = info.btf_id().filter(|id| *id != 0);
                 users.push(User { id, load_time_ns, name, btf_id, is_asked });
             }
         }
-        // Distinct programs in the order of listing.
+        // Keeps each program once, in the order in which users are listed.
         let mut order: Vec<u32> = (0..users.len() as u32).collect();
         order.sort_by_key(|at| &users[*at as usize]);
         let is_same = |a: &User<'_>, b: &User<'_>| (a.id, a.load_time_ns, a.name) == (b.id, b.load_time_ns, b.name);
@@ -165,7 +138,7 @@ impl Map<'_> {
 
 /// Maps to show, and the programs and maps that their values refer to.
 pub(crate) struct MapsReport<'a> {
-    /// Ids of the maps, ascending: there may be many with nothing but an id.
+    /// Ids of the maps to show, ascending. The recording may have nothing but the id of a map.
     pub(crate) ids: Vec<u32>,
     /// Number of maps in the recording.
     pub(crate) recorded: usize,
@@ -265,7 +238,8 @@ impl<'a> MapsReport<'a> {
     }
 }
 
-/// Returns the types of a map or, if it has none, those in a `____btf_map_` struct of a program that uses it, if their sizes fit.
+/// Returns the types of a map. For a map without types, returns the types in a `____btf_map_` struct of a program that uses the map, if the sizes
+/// fit.
 fn types<'a>(about: &state::Map, btf: &'a BTreeMap<u32, Btf<'a>>, programs: &BTreeSet<u32>) -> Option<Types<'a>> {
     if about.btf_key_type_id != 0 || about.btf_value_type_id != 0 {
         let (key, value) = (about.btf_key_type_id, about.btf_value_type_id);

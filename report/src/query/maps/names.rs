@@ -35,7 +35,7 @@ impl<'a> Declared<'a> {
         String::from_utf8_lossy(name.unwrap_or(&about.name)).into_owned()
     }
 
-    /// Returns the declarations whose name starts with the map's name and whose type and sizes match.
+    /// Returns the declarations with the type and sizes of the map and a name that starts with the map's name.
     fn fitting(&self, btf: u32, about: &state::Map) -> impl Iterator<Item = &DeclaredMap<'a>> {
         let maps = self.by_btf.get(&btf).map(Vec::as_slice).unwrap_or_default();
         let from = maps.partition_point(|map| map.name < about.name.as_slice());
@@ -49,7 +49,7 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// Returns the name that all maps have, if it is the same.
+/// Returns the name of the maps, if all maps have the same name.
 fn only_one<'d>(maps: impl Iterator<Item = &'d DeclaredMap<'d>>) -> Option<&'d [u8]> {
     let names: BTreeSet<&[u8]> = maps.map(|map| map.name).collect();
     names.first().copied().filter(|_| names.len() == 1)
@@ -89,7 +89,11 @@ mod tests {
         assert_eq!(name(&[process, protocol]), cut, "two fit");
         assert_eq!(name(&[(process.0, 2, 8, 64)]), cut, "another type");
         assert_eq!(name(&[process, (protocol.0, 1, 16, 64)]), "requests_by_process", "another size");
-        assert_eq!(name(&[process, (protocol.0, 1, 8, 65)]), "requests_by_process", "another number of entries");
+        assert_eq!(
+            name(&[process, (protocol.0, 1, 8, 65)]),
+            "requests_by_process",
+            "the map has another number of entries"
+        );
         assert_eq!(name(&[(process.0, 1, 8, 1)]), "requests_by_process", "the loader chose the number of entries");
         assert_eq!(name(&[(b"requests_by_pro", 1, 8, 64)]), cut);
         assert_eq!(name(&[]), cut);

@@ -54,9 +54,9 @@ fn x86_64(addr: u64, code: &mut [u8], shift: &Shift) {
     }
 }
 
-/// New values of an instruction's immediate and displacement, each with its byte position.
+/// Returns the new bytes of an instruction's immediate and of its displacement, each with its byte position; `None` for a field that stays.
 fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) -> [Option<(usize, Vec<u8>)>; 2] {
-    /// Distance to a `target` that shifts differently from the instruction.
+    /// Returns the new distance to a `target` that shifts differently from the instruction.
     fn distance(insn: &Instruction, target: u64, shift: &Shift) -> Vec<u8> {
         let distance = target.wrapping_sub(insn.next_ip());
         let moved = distance.wrapping_add(shift.by(target)).wrapping_sub(shift.by(insn.ip()));
@@ -70,7 +70,7 @@ fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) ->
             (OpKind::Immediate64, 8) if Shift::is_kernel(insn.immediate64()) => {
                 shift.of(insn.immediate64()).to_le_bytes().to_vec()
             }
-            // The immediate is sign-extended, and the shifted address may have other upper bits.
+            // The instruction sign-extends the immediate, so upper bits of the shifted address may be lost.
             (OpKind::Immediate32to64, 4) if Shift::is_kernel(insn.immediate(operand as u32)) => {
                 (shift.of(insn.immediate(operand as u32)) as u32).to_le_bytes().to_vec()
             }
@@ -120,7 +120,7 @@ impl WideMove {
     }
 }
 
-/// Shifts addresses that code loads 16 bits at a time, and 64-bit literals after the code.
+/// Shifts addresses in arm64 code: those that instructions load 16 bits at a time, and 64-bit literals after the code.
 fn arm64(_addr: u64, code: &mut [u8], shift: &Shift) {
     let words = code.as_chunks_mut::<4>().0;
     let mut at = 0;
@@ -239,6 +239,6 @@ mod tests {
         let before = code.clone();
         bpf_instructions(&mut code, Endian::Little, &shift);
         assert_eq!(code[..16], wide(1, shift.of(TEXT)));
-        assert_eq!(code[16..], before[16..], "ids of maps and small numbers stay");
+        assert_eq!(code[16..], before[16..], "ids of maps and small numbers are kept");
     }
 }

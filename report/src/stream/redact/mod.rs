@@ -41,7 +41,7 @@ impl std::str::FromStr for Redact {
         match text {
             "" => Ok(Redact::Machine),
             "+progs" => Ok(Redact::MachineAndPrograms),
-            _ => Err("expected nothing more, or +progs"),
+            _ => Err("expected no value, or +progs"),
         }
     }
 }
@@ -114,7 +114,7 @@ impl Redactor {
         if !is_output(attr) {
             removed = removed.with(SampleType::RAW);
         }
-        // Larger config values may be pointers of the recorder, to the name of a function or a file.
+        // A config value from this number on may be a pointer of the recorder, to the name of a function or a file.
         const POINTERS: u64 = 1 << 40;
         let config = |number| match attr.kind {
             event_type::BREAKPOINT => self.shift.of(number),

@@ -70,7 +70,7 @@ const ADDRESS_DIGITS: usize = 9;
 pub(super) struct Names {
     numbers: FxHashMap<(SecretKind, Vec<u8>), u32>,
     counts: FxHashMap<SecretKind, u32>,
-    /// Randomly keyed hash, so that build ids cannot be found by trial.
+    /// Hash with a random key for build ids and tags, so that nobody can check a guessed original.
     keyed: std::hash::RandomState,
 }
 
@@ -102,7 +102,8 @@ impl Names {
         if path == b"/" { path.to_vec() } else { self.replace(SecretKind::Cgroup, path) }
     }
 
-    /// Redacts a program name. The kernel stores a truncated name in one place and the full name in another.
+    /// Redacts a program name. The kernel stores a truncated name in one place and the full name in another; only the truncated part counts, so that
+    /// both get the same replacement.
     pub(super) fn program(&mut self, name: &[u8]) -> Vec<u8> {
         const KERNEL_NAME_BYTES: usize = 15;
         // Reports recognize the recorder's own programs by this prefix.
@@ -112,7 +113,7 @@ impl Names {
         self.replace(SecretKind::Program, &name[..name.len().min(KERNEL_NAME_BYTES)])
     }
 
-    /// Replaces a tag by one of the same length.
+    /// Replaces a tag by another tag of the same length.
     pub(super) fn tag(&self, tag: [u8; 8]) -> [u8; 8] {
         self.keyed.hash_one(tag).to_be_bytes()
     }
@@ -151,7 +152,7 @@ impl Names {
         }
     }
 
-    /// Replaces a build id by one of the same length.
+    /// Replaces a build id by another build id of the same length.
     pub(super) fn build_id(&self, id: &[u8]) -> Vec<u8> {
         let words = (0..).flat_map(|part: u32| self.keyed.hash_one((id, part)).to_le_bytes());
         words.take(id.len()).collect()
@@ -188,7 +189,7 @@ impl Names {
     }
 }
 
-/// Event name with shifted addresses; `None` if the name may contain other data.
+/// Returns the event name with shifted addresses; `None` if the name may contain other data.
 fn event(name: &str, shift: &Shift) -> Option<String> {
     let Some((pmu, rest)) = name.split_once('/') else {
         return name.bytes().all(|byte| byte.is_ascii_graphic()).then(|| moved(name, shift));

@@ -23,7 +23,7 @@ const NAME_BYTES: usize = 16;
 /// Offset of `btf_id` in `struct bpf_prog_info`.
 const BTF_ID_AT: usize = 128;
 
-/// BTF strings that line information of programs refers to.
+/// Offsets of the BTF strings that the programs' line information refers to: file names, and texts of lines.
 #[derive(Default)]
 struct Lines {
     files: BTreeSet<u32>,
@@ -31,7 +31,7 @@ struct Lines {
 }
 
 impl Redactor {
-    /// Sections about programs. `machine` is the recording's architecture, as uname names it.
+    /// Returns the redacted sections about programs: infos and BTF. `machine` is the recording's architecture, as uname names it.
     pub(super) fn programs(
         &mut self,
         sections: &[FeatureSection<'_>],
@@ -39,7 +39,7 @@ impl Redactor {
         machine: &str,
     ) -> [(Feature, Vec<u8>); 2] {
         let of = |feature| sections.iter().filter(move |section| section.feature == feature && section.is_whole);
-        // Parsed twice: the parsed form may take many times the size of the section.
+        // Parsed anew for each use and not kept: the parsed form may take many times the size of the section.
         let infos = || {
             of(Feature::BPF_PROG_INFO)
                 .filter_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian).ok())
@@ -86,7 +86,8 @@ impl Redactor {
         sections
     }
 
-    /// Copies BTF with only the strings that types or program lines use as names. Returns the new string offset of each file name, too.
+    /// Copies BTF with only those strings that types or program lines use; file names are redacted. Also returns the new string offset of each file
+    /// name, by the old offset.
     fn types(&mut self, blob: &[u8], lines: &Lines) -> Option<(Vec<u8>, BTreeMap<u32, u32>)> {
         let btf = Btf::parse(blob).ok()?;
         let files: Vec<Vec<u8>> =
@@ -110,7 +111,7 @@ impl Redactor {
                 cut.push((addr, function));
                 rest = behind;
             }
-            // Code outside functions has no known address.
+            // Machine code is removed if not all of it can be redacted: code outside functions has no known address.
             if !rest.is_empty() || !code::machine_code(machine, &mut cut, &self.shift) {
                 arrays[Array::JitedInsns as usize] = None;
             }
@@ -176,7 +177,8 @@ impl Redactor {
         ProgInfoBuf { endian, ..ProgInfoBuf::new(info, arrays) }
     }
 
-    /// Redacts a kernel symbol. The symbol of a program's function includes the tag. `bpf_prog_run_xdp` is a kernel function.
+    /// Redacts a kernel symbol. The symbol of a program's function is `bpf_prog_`, the tag in hexadecimal digits, and the name. Other symbols stay,
+    /// such as that of the kernel function `bpf_prog_run_xdp`.
     pub(super) fn symbol(&mut self, symbol: &[u8]) -> Vec<u8> {
         const TAG_DIGITS: usize = 16;
         let parts = symbol.strip_prefix(b"bpf_prog_").and_then(|rest| rest.split_at_checked(TAG_DIGITS));

@@ -13,11 +13,11 @@ use super::names::{SecretKind, is_identifier};
 use crate::input::event_kind::EventKind;
 
 /// Reason for leaving out a record.
-pub(super) const REMOVED: &str = "of a kind with arbitrary contents: not redacted";
-const UNREADABLE: &str = "not readable, and so not redacted";
+pub(super) const REMOVED: &str = "bprec cannot redact records with arbitrary contents";
+const UNREADABLE: &str = "bprec cannot redact records that it cannot read";
 
 impl Redactor {
-    /// Appends a redacted record. `event` is the event of the record, `layout` the layout of its samples.
+    /// Appends a redacted record. `event` is the event of the record, `layout` the layout of the event's redacted samples.
     ///
     /// # Errors
     /// Returns the reason for leaving out the record.
@@ -104,7 +104,7 @@ impl Redactor {
         if in_kernel { self.names.kernel_mapping(name) } else { self.names.mapping(name) }
     }
 
-    /// File offset of a mapping. For kernel code and anonymous memory the offset is an address.
+    /// Redacts the file offset of a mapping. For kernel code and anonymous memory, the offset is an address.
     fn page_offset(&self, offset: u64, name: &[u8]) -> u64 {
         let is_memory = name.starts_with(b"[") || name == b"//anon";
         if is_memory { self.shift.of(offset) } else { self.shift.of_kernel(offset) }
@@ -195,7 +195,7 @@ impl Redactor {
             branches: branches.as_ref().map(|(branches, words)| branches.with_words(Words::new(words, endian))),
             ..fields
         };
-        // The trailer of a sample is part of the sample's fields.
+        // The trailer of a sample is part of the sample's fields, so the trailer given here is empty.
         let written =
             write_record(out, record.kind, record.misc, layout, &SampleId::default(), |w| fields.encode(layout, w));
         written.map_err(|_| UNREADABLE)

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use bprec_format::CONTEXT_MAX;
 
-/// End of user space without randomization, and of 32-bit user space.
+/// End of the lowest region: 32-bit user space, and programs loaded without address randomization.
 const LOW_END: u64 = 1 << 32;
 /// Start of the kernel's half.
 const KERNEL: u64 = 1 << 63;
@@ -45,7 +45,7 @@ impl Shift {
             user: draw(1, 1 << 40, 1 << 46, PAGE_BYTES),
             kernel: draw(2, 1 << 30, 1 << 44, HUGE_PAGE_BYTES).wrapping_neg(),
             text: text.wrapping_neg(),
-            // Relative calls reach the kernel text only within 2 GiB.
+            // Modules move with the kernel text: their relative calls reach it only within 2 GiB.
             modules: draw(4, 0, 512 << 20, 4096).wrapping_sub(text),
         }
     }
@@ -55,7 +55,7 @@ impl Shift {
         addr.wrapping_add(self.by(addr))
     }
 
-    /// Offset of an address.
+    /// Returns the offset by which an address is shifted.
     pub(super) fn by(&self, addr: u64) -> u64 {
         match addr {
             ..4096 | CONTEXT_MAX.. => 0,
@@ -73,7 +73,7 @@ impl Shift {
         if number >= KERNEL { self.of(number) } else { number }
     }
 
-    /// Returns true if the value of a number in code is a kernel address.
+    /// Returns true if a number in code is a kernel address.
     pub(super) fn is_kernel(number: u64) -> bool {
         (0xff00_0000_0000_0000..X86_MODULES.end).contains(&number)
     }
@@ -98,7 +98,7 @@ mod tests {
             }
             let ends = regions.map(|region| (shift.of(region.start), shift.of(region.end - 1)));
             assert!(ends[..2].is_sorted_by(|a, b| a.1 < b.0) && ends[2..].is_sorted_by(|a, b| a.1 < b.0), "{ends:x?}");
-            // A call reaches 2 GiB in either direction.
+            // The target of a call is at most 2 GiB away.
             assert!(shift.of(X86_MODULES.start) - shift.of(X86_TEXT.start) < 1 << 31);
             assert_eq!([0, 1, u64::MAX, CONTEXT_MAX].map(|number| shift.of(number)), [0, 1, u64::MAX, CONTEXT_MAX]);
         }

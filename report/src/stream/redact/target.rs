@@ -43,7 +43,7 @@ enum Form {
 }
 
 impl Form {
-    /// Form of a kind; `None` for unknown kinds.
+    /// Returns the form of the target text of a kind of attachment; `None` for unknown kinds.
     fn of(kind: &str) -> Option<Form> {
         Some(match kind {
             "tracepoint" | "raw_tracepoint" => Form::Tracepoint,

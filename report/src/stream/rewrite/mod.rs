@@ -1,7 +1,8 @@
 //! Rewriting of any recording into a canonical file: truncated recordings repaired, streams and directories merged, compressed records unpacked,
 //! samples selected.
 
-mod selection;
+mod repair;
+pub(in crate::stream) mod selection;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,15 +12,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bprec_format::feature::{Feature, SampleTime, SectionContent as _};
-use bprec_format::rewrite::{Care, Fate, Rewriter};
+use bprec_format::rewrite::{Fate, Rewriter};
 use bprec_format::{Events, FeatureSection, Metadata, Record, RecordType, Writer};
 
 use crate::input::event_kind::EventKind;
-use crate::input::source::{Arrival, Source, Visitor};
+use crate::input::source::{Arrival, Care, Source, Visitor};
 use crate::input::spool::Spool;
 use crate::stream::redact::{Redact, Redactor};
 use crate::{CpuList, Error, Input, ProgFilter, Progress, Result, TimeRange};
 
+use repair::Repair;
 use selection::{KeptReadings, RecordSelection, Sieve};
 
 /// Buffer size for writing, bytes.
@@ -30,7 +32,7 @@ const WRITE_BYTES: usize = 256 << 10;
 pub struct RewriteOptions {
     /// True to drop inconsistent records, so that every perf opens the result.
     pub repair: bool,
-    /// Samples of these CPUs only. Other records stay, as do states of the recorder, which are samples of its own event.
+    /// CPUs whose samples stay; `None` for all. Other records stay, as do states of the recorder, which are samples of its own event.
     pub cpus: Option<CpuList>,
     /// Selected time.
     pub time: TimeRange,
@@ -49,8 +51,6 @@ pub struct RewriteSummary {
     pub samples: u64,
     /// Samples outside the selection.
     pub filtered: u64,
-    /// Number of the recording's programs that the selection matches; `None` without a selection of programs.
-    pub matched_programs: Option<usize>,
     /// Records left out, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
     /// Defects of the input, in words.
@@ -115,7 +115,7 @@ fn copy(
     let selection = RecordSelection::new(source, options)?;
     let care = if options.repair { Care::Repair } else { Care::Keep };
     let mut copy = Copy {
-        care,
+        repair: options.repair.then(Repair::default),
         selection: selection.as_ref(),
         redactor,
         redacted: Vec::new(),
@@ -128,13 +128,13 @@ fn copy(
     };
     let problems = source.for_each(care, &mut copy)?;
     let mut summary = copy.summary;
-    summary.matched_programs = selection.as_ref().and_then(RecordSelection::matched_programs);
     summary.problems.extend(problems);
     Ok(summary)
 }
 
 struct Copy<'o, W> {
-    care: Care,
+    /// Repair, which drops records that perf would reject; `None` keeps all that can be read.
+    repair: Option<Repair>,
     /// Selection of records; `None` keeps all.
     selection: Option<&'o RecordSelection>,
     redactor: Option<&'o mut Redactor>,
@@ -202,11 +202,11 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             Some(redactor) if !arrival.is_description => {
                 self.redacted.clear();
                 match redact(redactor, record, events, kind, rewriter.events(), &mut self.redacted) {
-                    Ok(record) => rewriter.record(&record, false, &mut self.buffer),
+                    Ok(record) => write(rewriter, &mut self.repair, &record, false, &mut self.buffer),
                     Err(reason) => Fate::Dropped(reason),
                 }
             }
-            _ => rewriter.record(record, arrival.is_description, &mut self.buffer),
+            _ => write(rewriter, &mut self.repair, record, arrival.is_description, &mut self.buffer),
         };
         match fate {
             Fate::Kept => {
@@ -228,20 +228,29 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
         }
         let Some(Begun { rewriter, .. }) = self.begun.take() else { return Ok(()) };
         if rewriter.data_bytes() == 0 {
-            let source = bprec_format::Error::other(0, "records", "not one that can be kept");
+            let source = bprec_format::Error::other(0, "records", "the recording has no record that can be kept");
             return Err(Error::Format { path: self.path.clone(), source });
         }
         let known = rewriter.events().all().len();
         if known < metadata.attrs().len() {
             let late = metadata.attrs().len() - known;
-            self.summary.problems.push(format!("{late} events became known after the first records: left out"));
+            self.summary.problems.push(format!(
+                "{late} events are left out, because the recording describes them only after its first records"
+            ));
         }
-        let unfit = rewriter.unfit_features(metadata);
-        let left_out = unfit.iter().map(|(feature, error)| format!("feature {feature} is damaged, left out: {error}"));
+        let unfit = self.repair.as_ref().map(|repair| repair.unfit_features(metadata)).unwrap_or_default();
+        let left_out = unfit
+            .iter()
+            .map(|(feature, error)| format!("feature section {feature} is left out, because it is damaged: {error}"));
         self.summary.problems.extend(left_out);
         let span = self.span_section(metadata);
-        let header = match &mut self.redactor {
-            Some(redactor) => rewriter.finish(&redactor.sections(metadata), span.as_slice(), &mut self.buffer),
+        let redacted = self.redactor.as_mut().map(|redactor| redactor.sections(metadata));
+        let metadata = redacted.as_ref().unwrap_or(metadata);
+        let header = match &self.repair {
+            Some(repair) => {
+                let features = repair.features(&rewriter, metadata, span.as_slice());
+                rewriter.finish_with(features, &mut self.buffer)
+            }
             None => rewriter.finish(metadata, span.as_slice(), &mut self.buffer),
         };
         self.write_out()?;
@@ -252,7 +261,25 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 }
 
-/// Redacts a record into `out`. `kind` is the kind of the sample's event, for samples.
+/// Appends a record to `out`, unless a repair drops it, or its content is elsewhere in a file (`Fate::Moved`).
+fn write(
+    rewriter: &mut Rewriter,
+    repair: &mut Option<Repair>,
+    record: &Record<'_>,
+    is_description: bool,
+    out: &mut Vec<u8>,
+) -> Fate {
+    if let Some(repair) = repair
+        && !is_description
+        && !record.kind.is_compressed()
+        && let Some(reason) = repair.unfit(rewriter.events(), record)
+    {
+        return Fate::Dropped(reason);
+    }
+    rewriter.record(record, is_description, out)
+}
+
+/// Redacts a record into `out`. `kind` is the kind of the record's event, given for samples only.
 ///
 /// # Errors
 /// Returns the reason for leaving out the record.
@@ -266,18 +293,21 @@ fn redact<'r>(
 ) -> std::result::Result<Record<'r>, &'static str> {
     let index = events.index_of(record);
     let pair = index.and_then(|index| events.all().get(index).zip(new_events.all().get(index)));
-    let (event, new_event) = pair.ok_or("of an event that is not known: not redacted")?;
+    let (event, new_event) = pair.ok_or("bprec cannot redact records of unknown events")?;
     redactor.record(record, event, kind.unwrap_or(EventKind::Other), &new_event.layout, out)?;
-    Record::parse_alone(out, record.offset, new_events.endian()).map_err(|_| "not redacted")
+    Record::parse_alone(out, record.offset, new_events.endian())
+        .map_err(|_| "bprec cannot redact records that redaction would make invalid")
 }
 
 impl<W: Write + Seek> Copy<'_, W> {
     fn begin(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         let failed = |source| Error::Format { path: self.path.clone(), source };
         let events = Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?;
-        let rewriter = match &mut self.redactor {
-            Some(redactor) => Rewriter::begin(&redactor.events(metadata), self.care, &mut self.buffer),
-            None => Rewriter::begin(metadata, self.care, &mut self.buffer),
+        let redacted = self.redactor.as_mut().map(|redactor| redactor.events(metadata));
+        let metadata = redacted.as_ref().unwrap_or(metadata);
+        let rewriter = match self.repair {
+            Some(_) => Rewriter::begin_smallest(metadata, &mut self.buffer),
+            None => Rewriter::begin(metadata, &mut self.buffer),
         };
         self.begun = Some(Begun {
             rewriter: rewriter.map_err(failed)?,
@@ -289,7 +319,7 @@ impl<W: Write + Seek> Copy<'_, W> {
         Ok(())
     }
 
-    /// Times of the first and the last sample, if the recording has this section and samples were selected.
+    /// Returns a section with the times of the first and the last selected sample, if the recording has this section.
     fn span_section(&self, metadata: &Metadata<'_>) -> Option<FeatureSection<'static>> {
         let (first_ns, last_ns) = self.span?;
         metadata.feature(Feature::SAMPLE_TIME).next()?;

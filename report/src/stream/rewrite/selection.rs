@@ -10,25 +10,25 @@ use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
 use crate::pass::attribution::Attributor;
 use crate::pass::readings::{Counter, Readings};
-use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
+use crate::{CpuList, Error, Input, Result, RewriteOptions, Source, TimeRange};
 
 /// Selection resolved for one recording.
-pub(super) struct RecordSelection {
+pub(in crate::stream) struct RecordSelection {
     window: Window,
     cpus: Option<CpuList>,
     programs: Option<ChosenPrograms>,
 }
 
-/// Selected programs, with the attribution that finds their samples.
+/// Selected programs, with the index by which samples are attributed to programs.
 struct ChosenPrograms {
     index: Index,
-    /// Selected, by program number.
+    /// True for selected programs, by program number.
     asked: Vec<bool>,
 }
 
 impl RecordSelection {
     /// Resolves `options`; `None` if everything is selected. Percentages and programs require reading the whole recording first.
-    pub(super) fn new(source: &mut Source, options: &RewriteOptions) -> Result<Option<RecordSelection>> {
+    pub(in crate::stream) fn new(source: &mut Source, options: &RewriteOptions) -> Result<Option<RecordSelection>> {
         if options.cpus.is_none() && options.time == TimeRange::All && options.programs.is_empty() {
             return Ok(None);
         }
@@ -36,25 +36,21 @@ impl RecordSelection {
         let programs = if options.programs.is_empty() { None } else { Some(look(source.whole()?, options)?) };
         Ok(Some(RecordSelection { window, cpus: options.cpus.clone(), programs }))
     }
-
-    /// Number of the recording's programs that the selection matches; `None` without a selection of programs.
-    pub(super) fn matched_programs(&self) -> Option<usize> {
-        let chosen = self.programs.as_ref()?;
-        Some(chosen.asked.iter().filter(|asked| **asked).count())
-    }
 }
 
 fn look(input: &Input, options: &RewriteOptions) -> Result<ChosenPrograms> {
     let index = OpenRecording::open_with_events(input).map(|recording| Index::build(&recording, Wanted::default()));
     let index = input.checked(index)?;
-    let is_asked = |filter: &ProgFilter, known: &IndexedProgram| filter.matches(known.id, known.tag, known.name());
     let known = index.programs.list.iter();
-    let asked = known.map(|known| options.programs.iter().any(|filter| is_asked(filter, known))).collect();
+    let asked: Vec<bool> = known.map(|known| options.programs.iter().any(|filter| known.matches(filter))).collect();
+    if !asked.contains(&true) {
+        return Err(Error::no_program(&options.programs, index.programs.list.iter().map(IndexedProgram::name)));
+    }
     Ok(ChosenPrograms { index, asked })
 }
 
-/// Decides sample by sample.
-pub(super) struct Sieve<'s> {
+/// Filter that decides for each sample if the sample stays.
+pub(in crate::stream) struct Sieve<'s> {
     selection: &'s RecordSelection,
     attributor: Option<Attributor<'s>>,
     /// Kinds by event.
@@ -62,16 +58,20 @@ pub(super) struct Sieve<'s> {
 }
 
 impl<'s> Sieve<'s> {
-    /// Sieve for a recording with these events.
-    pub(super) fn new(selection: &'s RecordSelection, events: &Events, metadata: &Metadata<'_>) -> Sieve<'s> {
+    /// Makes the filter for a recording with these events.
+    pub(in crate::stream) fn new(
+        selection: &'s RecordSelection,
+        events: &Events,
+        metadata: &Metadata<'_>,
+    ) -> Sieve<'s> {
         let kinds = EventKind::of_all(events, &metadata.event_names());
         let attributor = selection.programs.as_ref().map(|chosen| Attributor::new(&chosen.index));
         Sieve { selection, attributor, kinds }
     }
 
-    /// Returns true if a sample stays, and its time if it was selected. States of the recorder, which are samples of its own event, always stay:
-    /// other samples depend on them.
-    pub(super) fn keeps(&mut self, record: &Record<'_>, events: &Events) -> (bool, Option<u64>) {
+    /// Returns true if a sample stays, and the time of the sample if it is selected. States of the recorder, which are samples of its own event,
+    /// always stay without being selected: other samples depend on them.
+    pub(in crate::stream) fn keeps(&mut self, record: &Record<'_>, events: &Events) -> (bool, Option<u64>) {
         let Some(index) = events.index_of(record) else { return (false, None) };
         if self.kinds.get(index) == Some(&EventKind::State) {
             return (true, None);
@@ -83,6 +83,13 @@ impl<'s> Sieve<'s> {
         }
     }
 
+    /// Returns true if a sample is of a selected program; states of the recorder are of none.
+    pub(in crate::stream) fn is_of_programs(&mut self, record: &Record<'_>, events: &Events) -> bool {
+        let index = events.index_of(record).filter(|index| self.kinds.get(*index) != Some(&EventKind::State));
+        let sample = |index: usize| events.all().get(index)?.layout.sample(record.body(), record.offset).ok();
+        index.is_some_and(|index| sample(index).is_some_and(|sample| self.is_in_program(record, &sample, index)))
+    }
+
     fn selects(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
         let RecordSelection { window, cpus, .. } = self.selection;
         (window.whole || sample.time_ns().is_some_and(|time| window.contains(time)))
@@ -90,7 +97,7 @@ impl<'s> Sieve<'s> {
             && self.is_in_program(record, sample, event)
     }
 
-    /// Returns true if a selected program is in the sample's kernel call chain, or if all programs are selected.
+    /// Returns true if a selected program, or the code that runs it, is in the sample's kernel call chain, or if all programs are selected.
     fn is_in_program(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
         let (Some(attributor), Some(chosen)) = (&mut self.attributor, &self.selection.programs) else { return true };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
@@ -98,23 +105,24 @@ impl<'s> Sieve<'s> {
         let kind = self.kinds.get(event).copied().unwrap_or(EventKind::Other);
         let chain = kind.callchain(sample, record.offset).ok().flatten();
         let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
-        // The shared cost of a program depends on samples of its sharers.
+        // Programs that share the hook count, too: a program's share of the hook's cost depends on the samples of all sharers.
         let mut programs = attribution.programs().iter().chain(attribution.sharers());
         programs.any(|program| chosen.asked[*program as usize])
     }
 }
 
-/// Adjusts counter values read by samples after removal of others: each kept value is the previous kept value plus the growth since the preceding
-/// sample of the input. Readers then compute the same growth as in the whole recording.
+/// Adjusts counter values read by samples after removal of other samples: each kept value is the previous kept value plus the growth since the
+/// preceding sample of the input. Readers then compute the same growth as in the whole recording.
 #[derive(Default)]
-pub(super) struct KeptReadings {
+pub(in crate::stream) struct KeptReadings {
     readings: Readings,
     kept: FxHashMap<Counter, u64>,
 }
 
 impl KeptReadings {
-    /// Returns the sample with adjusted values; `None` without counters, or if they cannot be read. Removed samples must be passed, too.
-    pub(super) fn replace(&mut self, record: &Record<'_>, events: &Events, keeps: bool) -> Option<Vec<u8>> {
+    /// Returns the sample with adjusted values; `None` without counters, or if they cannot be read. Removed samples must be passed, too, with `keeps`
+    /// false.
+    pub(in crate::stream) fn replace(&mut self, record: &Record<'_>, events: &Events, keeps: bool) -> Option<Vec<u8>> {
         let index = events.index_of(record)?;
         let event = &events.all()[index];
         if !event.attr.sample_type.contains(SampleType::READ) {
@@ -123,7 +131,7 @@ impl KeptReadings {
         let sample = event.layout.sample(record.body(), record.offset).ok()?;
         let (fields, offsets) = (sample.decode().ok()?, sample.read_value_offsets().ok()?);
         let mut grown = Vec::new();
-        // Inconsistent values stay; readers report them.
+        // Errors are ignored: inconsistent values stay, and readers report them.
         let _ =
             self.readings.each(events, index, &fields, record.offset, |it| grown.push((it.nr, it.counter, it.grown)));
         if !keeps {

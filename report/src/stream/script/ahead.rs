@@ -10,7 +10,7 @@ use crate::input::event_kind::EventKind;
 use crate::input::recording::OpenRecording;
 use crate::input::scan::Scanner;
 
-/// Function names in a recording. Errors are ignored here: printing reports them.
+/// Returns the function names that states of a recording have. Errors are ignored here: printing reports them.
 pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
     let mut symbols = SymbolsAhead::default();
     let Ok(recording) = OpenRecording::open(input) else { return symbols };
@@ -35,7 +35,7 @@ pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
     symbols
 }
 
-/// Payload of a sample, if its event carries states.
+/// Returns the state that a sample carries, if its event carries states.
 fn state(recording: &OpenRecording<'_>, record: &Record<'_>) -> Option<State> {
     let event = recording.events.index_of(record).filter(|event| recording.kinds[*event] == EventKind::State)?;
     let layout = &recording.event(event).layout;

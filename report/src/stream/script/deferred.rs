@@ -55,8 +55,8 @@ impl Deferred {
         Some(oldest)
     }
 
-    /// Removes the samples of a thread; true marks samples that wait for this cookie. A thread has one deferred chain at a time, so chains of other
-    /// cookies will not come.
+    /// Removes and returns all waiting samples of a thread. The flag is true for samples that wait for the chain with this cookie. The others wait in
+    /// vain: a thread has one deferred chain at a time, so chains with other cookies will not come.
     pub(super) fn take(&mut self, tid: u32, cookie: u64) -> Vec<(Waiting, bool)> {
         let places = self.of_thread.remove(&tid).unwrap_or_default();
         let samples = places.iter().filter_map(|place| self.waiting.remove(place));
@@ -71,13 +71,13 @@ impl Deferred {
     }
 }
 
-/// Cookie of a deferred user chain at the end of a chain.
+/// Returns the cookie at the end of a chain whose user part is deferred.
 pub(super) fn cookie(chain: Callchain<'_>) -> Option<u64> {
     let marker = chain.len().checked_sub(2)?;
     if chain.get(marker) == Some(context::USER_DEFERRED) { chain.get(marker + 1) } else { None }
 }
 
-/// Call chain completed with its user part.
+/// Returns the words of a call chain, with the user part in place of the marker and the cookie, in the recording's byte order.
 pub(super) fn merged(chain: Callchain<'_>, user: Callchain<'_>, endian: Endian) -> Vec<u8> {
     let kernel = chain.iter().take(chain.len().saturating_sub(2));
     kernel.chain(user.iter()).flat_map(|word| endian.bytes_u64(word)).collect()

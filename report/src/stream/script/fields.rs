@@ -6,7 +6,7 @@ use crate::{Error, Result};
 
 /// A field, by its name in `-F`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names describe the fields")]
 pub enum Field {
     Comm,
     Tid,
@@ -70,9 +70,9 @@ pub struct Fields {
 }
 
 impl Default for Fields {
-    /// `comm,tid,cpu,time,period,event,trace,ip,sym,symoff,dso,bpf-output`, of which a line has what its event records. As
-    /// with perf, tracepoints have neither period nor place, and events by number, such as those of memory accesses, also
-    /// have `addr,weight`.
+    /// Returns the default fields: `comm,tid,cpu,time,period,event,trace,ip,sym,symoff,dso,bpf-output`. Fields that an event does not record are not
+    /// printed. As in perf, tracepoints do not have `period` and, unless call chains are recorded, `ip,sym,symoff,dso`. Raw events, such as events of
+    /// memory accesses, also have `addr,weight`.
     fn default() -> Fields {
         let mut fields = Fields { bits: 0, named: 0, listed: false, removed: 0 };
         for (_, field) in Field::NAMES {
@@ -108,10 +108,10 @@ impl Fields {
             };
             let Some((_, field)) = Field::NAMES.into_iter().find(|(known, _)| *known == name) else {
                 let known: Vec<&str> = Field::NAMES.iter().map(|(name, _)| *name).collect();
-                return Err(Error::option("-F", part, format!("no such field; there are {}", known.join(","))));
+                return Err(Error::option("-F", part, format!("no such field; the fields are {}", known.join(","))));
             };
             if sign.is_some() != relative {
-                return Err(Error::option("-F", text, "fields are either listed, or added with + and removed with -"));
+                return Err(Error::option("-F", text, "give either a list of fields, or only changes with + and -"));
             }
             if sign == Some('-') {
                 fields.bits &= !bit(field);
@@ -124,7 +124,7 @@ impl Fields {
         Ok(fields)
     }
 
-    /// Fields printed for an event.
+    /// Returns the fields printed for an event. Without a full list, they depend on the event's type.
     pub(crate) fn of_event(self, attr: &EventAttr) -> Fields {
         let mut bits = self.bits;
         if self.listed {

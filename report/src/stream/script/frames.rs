@@ -7,7 +7,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use super::text::{PADDING_BYTES, Text};
 use crate::input::cache::prefetch;
 
-/// Number of cached frames as a power of two, by hash of the address.
+/// Number of cache slots, as a power of two. A hash of address and address space selects the slot.
 const KEPT_BITS: u32 = 16;
 /// Limit on cached text, bytes; beyond it, the cache is cleared.
 const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -15,7 +15,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Cache of the texts of frames.
 pub(super) struct FrameTexts {
     kept: Box<[CachedText]>,
-    /// Distinct texts, since many addresses share one. Padded at the end.
+    /// Distinct texts one after another, since many addresses have the same text. Padded at the end, as copying reads beyond a text.
     texts: Vec<u8>,
     /// Text numbers by hash of the text.
     numbers: FxHashMap<u64, u32>,
@@ -101,7 +101,7 @@ impl FrameTexts {
             self.places.clear();
         }
         self.texts.truncate(self.texts.len() - PADDING_BYTES);
-        // Both fit into 32 bits: the limit does, and a text consists of names from records of limited size.
+        // Start and length fit into 32 bits: `TEXT_BYTES_MAX` limits the start, and the length of a text is that of names in records of limited size.
         let place = (self.texts.len() as u32, text.len() as u32);
         self.texts.extend_from_slice(text);
         self.texts.extend_from_slice(&[0; PADDING_BYTES]);

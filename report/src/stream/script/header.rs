@@ -183,7 +183,7 @@ fn feature(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<S
         }),
         Feature::GROUP_DESC => read(recording, section, |GroupDesc(groups)| {
             let group = |group: &bprec_format::feature::EventGroup<'_>| {
-                // The members include the leader. Only existing events are listed, whatever the section's count.
+                // The members include the leader. Only existing events are listed, even if the section's count is larger.
                 let names = recording.names.iter().skip(group.leader_index as usize).take(group.members as usize);
                 let names: Vec<&str> = names.map(String::as_str).collect();
                 format!("group: {}{{{}}}", text(group.name), names.join(","))
@@ -234,7 +234,11 @@ fn feature(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<S
         Feature::CLOCK_DATA => read(recording, section, |clock: ClockData| {
             vec![
                 format!("clockid: {}", clock.clockid),
-                format!("reference time: {} s at {} s of it", seconds(clock.wall_clock_ns), seconds(clock.clockid_ns)),
+                format!(
+                    "reference time: {} s at {} s of this clock",
+                    seconds(clock.wall_clock_ns),
+                    seconds(clock.clockid_ns)
+                ),
             ]
         }),
         Feature::HYBRID_TOPOLOGY => read(recording, section, |HybridTopology(pmus)| {
@@ -263,7 +267,7 @@ fn feature(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<S
     }
 }
 
-/// Prints a section with `write`; reports a section that cannot be read.
+/// Returns the lines that `print` makes of a section, or a line about a section that cannot be read.
 fn read<'s, T: SectionContent<'s>>(
     recording: &OpenRecording<'_>,
     section: &'s FeatureSection<'_>,
@@ -331,7 +335,7 @@ fn programs(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<
         .collect()
 }
 
-/// A line for a program with one function, otherwise a line per function.
+/// Returns one line for a program with one function, or else a line for each function.
 fn program(info: &ProgInfo<'_>, btf: &BTreeMap<u32, Btf<'_>>) -> Vec<String> {
     let id = info.id().map_or("?".into(), |id| id.to_string());
     let functions: Vec<String> = info

@@ -24,11 +24,13 @@ use super::text::{Name, Text, dotted};
 /// Text of an unknown name.
 const UNKNOWN: &[u8] = b"[unknown]";
 
-/// Limit on the text of a tracepoint's fields: a fixed part plus an amount per byte of raw data. A one-byte number takes five bytes in an array.
+/// Limit on the text of a tracepoint's fields, bytes: a fixed part plus an amount per byte of raw data. In an array, a one-byte number takes five
+/// bytes of text.
 const TRACE_FIXED_BYTES: usize = 4 << 10;
 const TRACE_BYTES_PER_BYTE: usize = 16;
 
-/// Limit on the text of a call chain, bytes, beyond which no frame begins: more than [`super::MAX_STACK`] frames with the longest printed names.
+/// Limit on the text of a call chain, bytes; beyond it, no further frame is printed. More than [`super::MAX_STACK`] frames with the longest printed
+/// names fit.
 const FRAMES_BYTES: usize = 2 << 20;
 
 /// Layout of lines.
@@ -51,7 +53,7 @@ pub(crate) struct Stamp<'a> {
     pub(crate) has_chain: bool,
 }
 
-/// A sample of one event: a READ group makes one per member.
+/// A sample of one event. A READ group gives one line per member.
 pub(crate) struct PrintedLine<'a> {
     pub(crate) attr: &'a EventAttr,
     pub(crate) plan: &'a LinePlan,
@@ -156,7 +158,7 @@ impl Style {
         style.event_sample(out, (tasks, texts), line);
     }
 
-    /// Appends a sample with these fields, whatever its event.
+    /// Appends a sample with these fields, for any event.
     fn event_sample(&self, out: &mut Text, (tasks, texts): (&StreamTasks, &mut FrameTexts), line: &PrintedLine<'_>) {
         let has = |field| self.fields.has(field);
         let fields = line.fields;
@@ -186,7 +188,7 @@ impl Style {
             self.number(out, Field::Addr, fields.addr, |out, addr| write!(out, "{addr:>16x}"));
         }
         if has(Field::Weight) {
-            // The first of three weights in one word is the `weight` field.
+            // If one word holds three weights, the first (the lower 32 bits) is printed.
             let is_struct = line.attr.sample_type.contains(SampleType::WEIGHT_STRUCT);
             let weight = fields.weight.map(|weight| if is_struct { weight & u64::from(u32::MAX) } else { weight });
             self.number(out, Field::Weight, weight, |out, weight| write!(out, "{weight:>16}"));
@@ -248,7 +250,8 @@ impl Style {
         let mut is_cookie = false;
         for (at, ip) in chain.iter().enumerate() {
             if ip >= CONTEXT_MAX {
-                // A user chain that is no valid stack is unreliable; perf prints none of it.
+                // A word among the markers that is no marker shows that the user chain is no valid stack and unreliable. As perf does, nothing of the
+                // chain is printed.
                 if at < self.max_stack && !is_context(ip) {
                     out.truncate(start);
                     return;
@@ -275,7 +278,7 @@ impl Style {
         }
     }
 
-    /// Appends a placeholder for a missing deferred user chain.
+    /// Appends the cookie of a deferred user chain in place of the missing chain.
     fn cookie(&self, out: &mut Text, cookie: u64) {
         if self.fields.has(Field::Ip) {
             out.push_address(cookie);
@@ -322,7 +325,7 @@ impl Style {
         }
     }
 
-    /// Appends the code at an address.
+    /// Appends symbol and file of the code at an address.
     fn place(&self, out: &mut Text, tasks: &StreamTasks, pid: u32, ip: u64, kernel: bool) {
         let has = |field| self.fields.has(field);
         let place = tasks.place(pid, ip, kernel);

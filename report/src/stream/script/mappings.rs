@@ -110,7 +110,7 @@ fn priority(addr: u64) -> u32 {
     (z ^ z >> 31) as u32
 }
 
-/// Splits a tree into the nodes before an address and the others.
+/// Splits a tree into the nodes before an address and the other nodes.
 fn split(tree: MapTree, addr: u64) -> (MapTree, MapTree) {
     let Some(mut top) = tree else { return (None, None) };
     let node = Arc::make_mut(&mut top);
@@ -127,7 +127,7 @@ fn split(tree: MapTree, addr: u64) -> (MapTree, MapTree) {
     }
 }
 
-/// Joins two trees; all addresses of the first are below those of the second.
+/// Joins two trees; all addresses of the first tree are below the addresses of the second tree.
 fn merge(first: MapTree, second: MapTree) -> MapTree {
     let (mut first, mut second) = match (first, second) {
         (Some(first), Some(second)) => (first, second),
@@ -162,7 +162,7 @@ mod tests {
         TaskMapping { start, end, pgoff, name: Arc::from(&b"file"[..]), file: None }
     }
 
-    /// Compares with a byte array that stores the last mapping of each byte.
+    /// Compares with an array that stores the latest mapping of each byte.
     #[test]
     fn an_address_is_what_was_mapped_there_last() {
         const END: usize = 300;
@@ -173,7 +173,7 @@ mod tests {
         };
         for _ in 0..200 {
             let (mut mappings, mut bytes) = (Mappings::default(), [None; END]);
-            // Shared snapshots do not change afterwards.
+            // Shared snapshots do not change when more mappings are added.
             let mut shared = Vec::new();
             for number in 0..60 {
                 let start = below(END as u64 - 40);

@@ -20,13 +20,13 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bprec_format::rewrite::Care;
 use bprec_format::{Events, Metadata, RecordType, TimeOrder};
 
 use crate::index::stream_symbols::{SectionSymbols, SymbolsAhead};
-use crate::input::source::{Arrival, Source, Visitor};
+use crate::input::source::{Arrival, Care, Source, Visitor};
 use crate::input::{MAX_THREADS, threads_there_are};
-use crate::{CpuList, Error, Result, TimeRange};
+use crate::stream::rewrite::selection::{RecordSelection, Sieve};
+use crate::{CpuList, Error, ProgFilter, Result, RewriteOptions, TimeRange};
 
 pub use fields::{Field, Fields};
 pub use header::header;
@@ -45,7 +45,7 @@ const WRITE_BYTES: usize = 64 << 10;
 const SHARED_BYTES: usize = 1 << 20;
 /// Approximate number of records per batch.
 const BATCH_RECORDS: usize = 4096;
-/// Limit on updates of event names from a stream.
+/// Limit on updates of event names from a stream; later names are ignored.
 const RENAMES_MAX: u32 = 1000;
 
 /// Options of [`script`].
@@ -71,6 +71,8 @@ pub struct ScriptOptions {
     pub pids: Vec<u32>,
     /// Selected threads; empty selects all.
     pub tids: Vec<u32>,
+    /// Selected programs, as [`crate::RewriteOptions::programs`].
+    pub programs: Vec<ProgFilter>,
     /// Selected task names (patterns); empty selects all.
     pub comms: Vec<String>,
     /// Selected time.
@@ -111,8 +113,10 @@ pub struct ScriptSummary {
 pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write) -> Result<ScriptSummary> {
     let path = source.path().to_owned();
     let window = super::window(source, &options.time)?;
+    let of_programs = RewriteOptions { programs: options.programs.clone(), ..RewriteOptions::default() };
+    let selection = RecordSelection::new(source, &of_programs)?;
     let lasting = source.lasting();
-    // A thread pays off from this size on.
+    // Number of threads that pay off: one for each `SHARED_BYTES` of a single file, the maximum for a recording in several parts.
     let worth = lasting
         .map_or(1, |input| if input.parts().is_empty() { input.bytes().len() / SHARED_BYTES } else { MAX_THREADS });
     let threads = threads_there_are().min(worth);
@@ -129,6 +133,8 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         let printers = team.map_or_else(|| Printers::Alone(Box::new(Printer::new(options, window))), Printers::Team);
         let mut script = Script {
             options,
+            selection: selection.as_ref(),
+            sieve: None,
             order: TimeOrder::default(),
             printers,
             out,
@@ -146,7 +152,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         let problems = source.for_each(Care::Keep, &mut script)?;
         script.summary(problems)
     });
-    // Threads may read the mapped input until this point.
+    // Threads read the mapped input until this point, so only now it is certain that all of it could be read.
     match source.lasting() {
         Some(input) => input.checked(summary),
         None => summary,
@@ -161,6 +167,9 @@ enum Printers<'scope, 'a, 'o> {
 
 struct Script<'scope, 'a, 'o> {
     options: &'o ScriptOptions,
+    /// Selection by program, if any, and its sieve once the events are known.
+    selection: Option<&'o RecordSelection>,
+    sieve: Option<Sieve<'o>>,
     order: TimeOrder<'a>,
     printers: Printers<'scope, 'a, 'o>,
     out: &'o mut dyn Write,
@@ -201,7 +210,7 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
             return Ok(ControlFlow::Continue(()));
         }
         if !record.kind.is_kernel() {
-            // Records of tools keep their place in the file.
+            // Records of tools are not sorted by time, but keep their place in the file.
             if self.options.show.shows(record.kind) {
                 self.order.pass(record, None, arrival.mapped);
             }
@@ -212,6 +221,11 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
             self.unknown += 1;
             return Ok(ControlFlow::Continue(()));
         };
+        if let Some(sieve) = self.sieve.as_mut().filter(|_| record.kind == RecordType::SAMPLE)
+            && !sieve.is_of_programs(record, events)
+        {
+            return Ok(ControlFlow::Continue(()));
+        }
         match events.sort_key_ns(event, record) {
             Some(time_ns) => {
                 self.order.push(time_ns, record, Some(index), arrival.mapped);
@@ -242,14 +256,14 @@ impl Script<'_, '_, '_> {
         if self.events.is_some() && self.revision == metadata.revision() {
             return Ok(());
         }
-        // Records that are ready keep the old names.
+        // Records that are ready before the change are printed with the old names.
         self.submit()?;
         self.revision = metadata.revision();
         let failed = |source| Error::Format { path: self.path.clone(), source };
         match &mut self.events {
             None => self.events = Some(Arc::new(Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?)),
             Some(events) => {
-                // Batches in progress share the events, and a change would copy all events.
+                // Batches in progress share the events, and a change would copy all events. After many changes, each change waits for the batches.
                 if self.renames == RENAMES_MAX
                     && let Printers::Team(team) = &mut self.printers
                 {
@@ -260,6 +274,8 @@ impl Script<'_, '_, '_> {
                 }
             }
         }
+        let sieve = self.selection.zip(self.events.as_deref());
+        self.sieve = sieve.map(|(selection, events)| Sieve::new(selection, events, metadata));
         if self.renames < RENAMES_MAX {
             self.renames += 1;
             let sections = metadata.sections().len();

@@ -29,7 +29,7 @@ pub(super) struct Naming {
 }
 
 impl Naming {
-    /// Reads the names of the sections, except code.
+    /// Reads the names from the sections; `code` has the names of code already.
     pub(super) fn new(metadata: &Metadata<'_>, code: Arc<SectionSymbols>) -> Naming {
         let names = metadata.event_names();
         let arch = metadata.feature(Feature::ARCH).next();
@@ -48,7 +48,7 @@ impl Naming {
     }
 }
 
-/// Tracepoint formats by event; events may share one.
+/// Returns the format of each event that is a tracepoint; events may share a format.
 fn formats(metadata: &Metadata<'_>) -> Vec<Option<Arc<TracepointFormat>>> {
     let id = |attr: &EventAttr| (attr.kind == event_type::TRACEPOINT).then_some(attr.config);
     let mut formats: FxHashMap<u64, Option<Arc<TracepointFormat>>> =

@@ -18,24 +18,25 @@ use super::text::Text;
 use super::{MAX_STACK, ScriptOptions, sampled, side};
 use crate::input::event_kind::EventKind;
 use crate::input::window::Window;
-use crate::options::glob::Patterns;
 use crate::pass::readings::Readings;
+use bprec_format::Glob;
 
 /// Number of records per block, the unit that threads share work in.
 pub(super) const BLOCK_RECORDS: usize = 512;
-/// Limit on the text of a record, bytes, beyond which no line begins: each of its counters has a line with the whole call chain.
+/// Limit on the text of a record, bytes; beyond it, no further line is printed. A record has a line for each of its counters, with the whole call
+/// chain.
 const RECORD_TEXT_BYTES: usize = 1 << 19;
 
 /// Receiver of text, which keeps the buffer small.
 pub(super) trait TextSink {
-    /// Called after each record: takes the text if there is much.
+    /// Takes the text if it is long; called after each record.
     fn take_much(&mut self, text: &mut Text);
 
     /// Marks the current end of the text as the end of a block.
     fn end_block(&mut self, _text: &Text) {}
 }
 
-/// Records in order, with the events and names known at their turn.
+/// Records in order, with the events and the names that hold for them.
 pub(super) struct Batch<'a> {
     pub(super) events: Arc<Events>,
     pub(super) naming: Arc<Naming>,
@@ -45,7 +46,7 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Returns true if the text depends on earlier samples, so that one thread must print all.
+    /// Returns true if the text depends on earlier samples, so that a single thread must print everything.
     pub(super) fn is_sequential(&self) -> bool {
         self.events.all().iter().any(|event| {
             event.attr.sample_type.contains(SampleType::READ) || event.attr.flags.contains(AttrFlags::DEFER_CALLCHAIN)
@@ -91,7 +92,8 @@ impl Printed {
     }
 }
 
-/// Call chain whose user part comes from the processor's call stack (`PERF_SAMPLE_BRANCH_CALL_STACK`), which replaces the kernel's unwinding.
+/// Returns the call chain with the processor's call stack (`PERF_SAMPLE_BRANCH_CALL_STACK`) in place of the user part that the kernel unwound; `None`
+/// if the event does not record that call stack.
 fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian) -> Option<Vec<u8>> {
     const CALL_STACK: u64 = 1 << 11;
     let (chain, branches) = (fields.callchain?, fields.branches.as_ref()?);
@@ -107,11 +109,11 @@ fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian
 
 /// Prints records in the order of their submission.
 ///
-/// Printers can share work: each receives all records and updates its names, but prints only its own blocks.
+/// Printers can share work: each printer receives all records and updates its names, but prints only its own blocks.
 pub(super) struct Printer<'o> {
     options: &'o ScriptOptions,
     window: &'o Window,
-    comms: Patterns,
+    comms: Vec<Glob>,
     style: Style,
     /// Printed text that the sink has not taken yet.
     pub(super) text: Text,
@@ -120,7 +122,7 @@ pub(super) struct Printer<'o> {
     frames: FrameTexts,
     deferred: Deferred,
     readings: Readings,
-    /// By event: counter growth of the last sample.
+    /// Buffer for the counters of a sample: position of the event, and growth since the previous sample.
     growth: Vec<(usize, u64)>,
     /// Number of submitted records.
     number: u64,
@@ -139,7 +141,7 @@ impl<'o> Printer<'o> {
         Printer {
             options,
             window,
-            comms: Patterns::new(&options.comms),
+            comms: options.comms.iter().map(|pattern| Glob::new(pattern)).collect(),
             style,
             text: Text::default(),
             naming: Arc::default(),
@@ -153,7 +155,7 @@ impl<'o> Printer<'o> {
         }
     }
 
-    /// Prints the own blocks of a batch, and updates names from all of it.
+    /// Prints the printer's own blocks of a batch, and updates names from the whole batch.
     pub(super) fn batch(&mut self, batch: &Batch<'_>, share: WorkShare, sink: &mut dyn TextSink) {
         self.name(&batch.naming);
         let events = &batch.events;
@@ -189,7 +191,7 @@ impl<'o> Printer<'o> {
         Printed { forgot: self.tasks.has_forgotten(), ..self.printed }
     }
 
-    /// Prints a record if it is selected and own, and updates names.
+    /// Prints a record if it is selected and in a block of this printer, and updates names.
     fn record(&mut self, events: &Events, index: usize, record: &Record<'_>, is_own: bool, sink: &mut dyn TextSink) {
         let Some(event) = events.all().get(index) else { return };
         let done = match record.kind {
@@ -318,14 +320,14 @@ impl<'o> Printer<'o> {
             return self.readings(events, index, record, &fields);
         }
         if self.is_wanted(&fields) {
-            // Samples have no period field if the period is constant.
+            // If the period is constant, samples have no period field, and the period is in the event's attributes.
             let always = || (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
             self.sample_line(events, index, record, &fields, fields.period.or_else(always));
         }
         Ok(())
     }
 
-    /// Prints a line per counter that grew since the previous sample, selected or not.
+    /// Prints a line per counter that grew since the previous sample, even if the previous sample was not selected.
     fn readings(
         &mut self,
         events: &Events,
@@ -339,7 +341,7 @@ impl<'o> Printer<'o> {
             let start = self.text.len();
             for (member, period) in &growth {
                 if self.text.len() - start > RECORD_TEXT_BYTES {
-                    self.text.push_str("# and lines of more counters with the same call chain\n");
+                    self.text.push_str("# lines of further counters, with the same call chain, are left out\n");
                     break;
                 }
                 self.sample_line(events, *member, record, fields, Some(*period));
@@ -387,7 +389,8 @@ impl<'o> Printer<'o> {
             && (self.window.whole || is_in_time())
             && (options.comms.is_empty() || {
                 let comm = self.tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
-                self.comms.matches(&String::from_utf8_lossy(&comm))
+                let comm = String::from_utf8_lossy(&comm);
+                self.comms.iter().any(|pattern| pattern.matches(&comm))
             })
     }
 }

@@ -7,7 +7,7 @@ use bprec_format::bprec::sampler::{Parts, SamplerPayload};
 
 use super::text::{Plain, Text};
 
-/// Sample with the payload's values in the corresponding sample fields.
+/// Returns the sample with the payload's values in place of its own, where the payload has them.
 pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &SamplerPayload<'a>) -> SampleFields<'a> {
     SampleFields {
         period: payload.period.or(fields.period),

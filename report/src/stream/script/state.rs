@@ -68,7 +68,11 @@ fn write(out: &mut Text, state: &State) -> Result {
         }
         State::CpuNotSampled(it) => {
             let how = if it.came_online { "came online" } else { "went offline" };
-            write!(out, "CPU not sampled: {} {how} by {} ns", it.cpu, it.time_ns)
+            write!(out, "CPU not sampled: {} {how} by {} ns", it.cpu, it.time_ns)?;
+            match it.until_ns {
+                0 => Ok(()),
+                until_ns => write!(out, ", sampled again from {until_ns} ns on"),
+            }
         }
         State::BootClock(it) => {
             write!(out, "boot clock: {} ns more than this clock from {} ns on", it.to_boottime_ns, it.time_ns)
@@ -94,6 +98,14 @@ fn write(out: &mut Text, state: &State) -> Result {
         State::KernelSymbols(symbols) => {
             write!(out, "kernel symbols:")?;
             each(out, symbols, |out, symbol| write!(out, " {:x} {}", symbol.addr, Plain(&symbol.name)))
+        }
+        State::PodContainers(pods) => {
+            write!(out, "containers of pods:")?;
+            each(out, pods, |out, it| {
+                let [id, namespace, pod, container] =
+                    [&it.id, &it.namespace, &it.pod, &it.container].map(|it| text(it));
+                write!(out, " {id} is {namespace}/{pod}/{container}")
+            })
         }
         State::CounterEvents(it) => {
             write!(out, "counter events:")?;
@@ -140,7 +152,7 @@ fn write(out: &mut Text, state: &State) -> Result {
                 "aggregation at {} ns: event {} samples {} period {}",
                 it.time_ns, it.event_id, it.samples, it.period
             )?;
-            write!(out, ", {} samples without room", it.overflow_samples)?;
+            write!(out, ", {} samples without a free entry", it.overflow_samples)?;
             it.counted.map_or(Ok(()), |counted| write!(out, ", event counted {counted}"))
         }
         State::Recording(it) => {
@@ -152,7 +164,7 @@ fn write(out: &mut Text, state: &State) -> Result {
             each(out, &it.functions, |out, function| write!(out, " {:x} {}", function.offset, Plain(&function.name)))
         }
         State::UserSymbols(it) => {
-            write!(out, "user symbols: {} of {} places named in {} ns", it.named, it.addresses, it.took_ns)?;
+            write!(out, "user symbols: {} of {} addresses named in {} ns", it.named, it.addresses, it.took_ns)?;
             reason(out, &it.cut)
         }
         State::StatsOff(it) => {

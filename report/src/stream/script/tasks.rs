@@ -13,7 +13,7 @@ use crate::index::symbols::Found;
 
 use super::mappings::{Mappings, TaskMapping};
 
-/// Limit on tasks. A machine has at most 4 Mi pids, and an endless stream meets them all.
+/// Limit on tasks; beyond it, all are forgotten. A machine has at most 4 Mi pids, and an endless stream meets them all.
 const TASKS_MAX: usize = 1 << 17;
 /// Limit on mappings per process.
 const MAPS_MAX: usize = 1 << 15;
@@ -59,7 +59,7 @@ impl StreamTasks {
     /// Updates names from a record.
     pub(crate) fn learn(&mut self, record: &Record<'_>, payload: &Payload<'_>) {
         match payload {
-            // The idle task has a fixed name and never starts. Tasks of other pid namespaces also appear as 0.
+            // Only the first name of task 0 counts. The idle task has a fixed name and never starts; tasks of other pid namespaces also appear as 0.
             Payload::Comm(comm) if comm.tid == 0 && self.comms.contains_key(&0) => {}
             Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => {
@@ -103,7 +103,8 @@ impl StreamTasks {
         }
     }
 
-    /// Version of the address space of an address. While it is unchanged, so is the code at its addresses, unless sections add names.
+    /// Returns the version of the address space that an address belongs to. The same address and version mean the same code, unless sections add
+    /// names.
     pub(crate) fn space(&self, pid: u32, kernel: bool) -> u32 {
         if kernel { self.kernel_version } else { self.spaces.get(&pid).map_or(0, |space| space.version) }
     }
@@ -139,7 +140,7 @@ impl StreamTasks {
         }
         let pid = if kernel { KERNEL_PID } else { pid };
         let map = self.spaces.get(&pid).and_then(|space| space.maps.before(ip));
-        // Kernel code extends beyond its text mapping: initial code, per-CPU entry code.
+        // The kernel's mapping covers only its main text. Initial code and per-CPU entry code are beyond the end, so the end does not count.
         let covers = |map: &TaskMapping| ip < map.end || kernel && &*map.name == KERNEL_NAME;
         let map = map.filter(|map| covers(map));
         let dso = map.map(|map| &*map.name);
@@ -166,7 +167,7 @@ impl StreamTasks {
         self.make_room();
         let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let pid = if kernel { KERNEL_PID } else { pid };
-        // The kernel mapping's name ends in the symbol that relocation is measured by.
+        // The name of the kernel's mapping ends in the symbol by which relocation is measured; this end is cut off.
         let name = if name.starts_with(KERNEL_NAME) { KERNEL_NAME } else { name };
         let version = self.next_version();
         if kernel {
@@ -181,7 +182,7 @@ impl StreamTasks {
         space.maps.insert(TaskMapping { start: addr, end: addr.saturating_add(len), pgoff, name: name.into(), file });
     }
 
-    /// Versions repeat after four billion changes; no cached text lives so long.
+    /// Returns a new version. Versions repeat after four billion changes; no cached text lives so long.
     fn next_version(&mut self) -> u32 {
         self.newest_version = (self.newest_version + 1) % u32::MAX;
         self.newest_version

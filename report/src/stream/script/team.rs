@@ -35,13 +35,13 @@ struct Piece {
     ends: Vec<usize>,
 }
 
-/// Hands pieces of text over.
+/// Hands pieces of text over to the thread that writes them.
 struct Pieces {
     finished: SyncSender<Piece>,
-    /// Written pieces, whose memory is reused.
+    /// Written pieces that come back, so that their memory is reused.
     spare: Receiver<Piece>,
     ends: Vec<usize>,
-    /// True if the receiver has gone.
+    /// True if the receiver was dropped.
     is_over: bool,
 }
 
@@ -71,7 +71,7 @@ struct Member<'scope, 'a> {
     jobs: SyncSender<Job<'a>>,
     done: Receiver<Piece>,
     spare: Sender<Piece>,
-    /// Current piece, with the written bytes and blocks.
+    /// Current piece, and the numbers of its written bytes and blocks.
     piece: Piece,
     written: usize,
     blocks: usize,
@@ -112,7 +112,7 @@ pub(super) struct Team<'scope, 'a> {
 }
 
 impl<'scope, 'a> Team<'scope, 'a> {
-    /// Starts up to `count` threads; `None` if no thread starts.
+    /// Starts up to `threads` threads, one printer each; `None` if no thread starts.
     pub(super) fn start<'o: 'scope>(
         scope: &'scope Scope<'scope, '_>,
         threads: usize,
@@ -122,7 +122,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
         'a: 'scope,
     {
         let members = (0..threads).map_while(|_| {
-            // Capacity for all batches in progress, so that no sender waits.
+            // One job more than the limit on batches fits, so that sending a job never blocks.
             let (jobs, todo) = sync_channel(BATCHES + 1);
             let (finished, done) = sync_channel(PIECES);
             let (spare, empty) = channel();
@@ -135,7 +135,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
         (!members.is_empty()).then(|| Team { members, under_way: VecDeque::new() })
     }
 
-    /// Submits a batch. Writes out the text of an earlier one.
+    /// Submits a batch. If too many are in progress, first writes out the text of the oldest one.
     ///
     /// # Errors
     /// Fails if the output cannot be written.
@@ -171,7 +171,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
     /// Fails if the output cannot be written.
     pub(super) fn finish(mut self, events: Option<Arc<Events>>, out: &mut dyn Write) -> Result<Printed> {
         self.wait(out)?;
-        // Only the first printer has waiting samples.
+        // Only the first printer has waiting samples: it alone prints batches with deferred chains.
         if let Some(events) = events
             && let Some(first) = self.members.first_mut()
             && first.jobs.send(Job::End(events)).is_ok()
@@ -204,7 +204,7 @@ fn work(mut printer: Printer<'_>, todo: &Receiver<Job<'_>>, mut pieces: Pieces) 
                 pieces.end_block(&printer.text);
             }
         }
-        // Piece with the end of the last block; threads without a block have no end.
+        // Hands over the piece with the end of the last block; a thread that printed no block has nothing to hand over.
         if !pieces.ends.is_empty() {
             pieces.hand_over(&mut printer.text);
         }

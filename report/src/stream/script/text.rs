@@ -4,14 +4,14 @@ use std::fmt;
 
 use crate::model::text::{is_plain, is_steering, printable};
 
-/// Limit on the printed bytes of a name. Names repeat in many lines, and kernel names are shorter, except some paths.
+/// Limit on the printed bytes of a name; longer names are cut. Names repeat in many lines, and kernel names are shorter, except some paths.
 const NAME_BYTES: usize = 1 << 10;
-/// Limit on names with anything but printable ASCII, which are slower to print.
+/// Limit on the printed bytes of a name with anything but printable ASCII: such names are slower to print.
 const ESCAPED_NAME_BYTES: usize = 1 << 9;
 /// Block size of [`Text::push_padded`], bytes.
 pub(crate) const PADDING_BYTES: usize = 64;
 
-/// A text under construction. Written values are escaped, whatever their source; only [`Text::push`] and [`Text::push_str`], which take literals of
+/// A text under construction. Values from all sources are escaped; only [`Text::push`] and [`Text::push_str`], which take literals of
 /// this program, can end a line.
 ///
 /// Names are bytes and [`Plain`] produces UTF-8, so that no text is validated twice.
@@ -40,8 +40,8 @@ impl Text {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// Appends the first `len` bytes of a buffer that has at least [`PADDING_BYTES`] more: short texts, the common case, are copied by a few
-    /// instructions.
+    /// Appends the first `len` bytes of `padded`, which has at least [`PADDING_BYTES`] further bytes: short texts, the common case, are copied by a
+    /// few instructions.
     #[inline]
     pub(crate) fn push_padded(&mut self, padded: &[u8], len: usize) {
         match padded.first_chunk::<PADDING_BYTES>() {
@@ -108,7 +108,7 @@ fn address(addr: u64) -> [u8; 16] {
     text
 }
 
-/// Eight hexadecimal digits at once, a byte each; letters are offset afterwards.
+/// Converts all eight hexadecimal digits at once, one in each byte; the bytes of letters are corrected at the end.
 #[inline]
 fn digits(number: u32) -> [u8; 8] {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -136,7 +136,7 @@ impl fmt::Display for Plain<'_> {
 
 /// Text as [`Plain`] prints it, cut with `…` at `most_bytes`.
 fn escaped(bytes: &[u8], most_bytes: usize) -> String {
-    // Each byte yields at least one byte of text. A character cut at the end is not shown.
+    // Each byte yields at least one byte of text, so a prefix is enough. A character that the prefix cuts off is not shown.
     let bytes = bytes.get(..most_bytes.saturating_add(4)).unwrap_or(bytes);
     let mut text = String::with_capacity((4 * bytes.len()).min(most_bytes.saturating_add(8)));
     for chunk in bytes.utf8_chunks() {
@@ -169,7 +169,7 @@ fn push_escaped(text: &mut String, bytes: &[u8]) {
 
 /// Replacement for a name that is too long or needs escaping; `None` if the name is printed unchanged.
 fn changed(name: &[u8]) -> Option<String> {
-    // Names may be long and occur in many lines.
+    // Only the printed part is checked: names may be long and occur in many lines.
     match is_plain(&name[..name.len().min(NAME_BYTES)]) {
         true if name.len() <= NAME_BYTES => None,
         true => Some(escaped(name, NAME_BYTES)),
@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(text.as_bytes(), (shown + "…").as_bytes());
         }
         assert_eq!(Name(&[b'a'; 1024]).to_string(), "a".repeat(1024));
-        // Forgetting to say that a name is one changes nothing.
+        // A name that is written without `Name` is escaped, too.
         let mut text = Text::default();
         text.line(format_args!("{}\n{:>3}é", "a\u{1b}[0m\u{202e}", '\r'));
         assert_eq!(std::str::from_utf8(text.as_bytes()), Ok("a\\u{1b}[0m\\u{202e}\\u{a}  \\u{d}é\n"));

@@ -5,63 +5,67 @@ use super::spark::{SparkColumn, spark};
 use crate::index::student::NORMAL_95;
 use crate::model::text::{UNKNOWN, decimal, estimated, fixed, grouped};
 use crate::model::{
-    Columns, EventReport, Exact, History, Known, PERCENTILES, Program, Reason, Report, Row, Runs, RunsEstimate, Share,
-    Shares,
+    Columns, EventReport, Exact, History, Known, Line, PERCENTILES, Program, Reason, Report, Row, Runs, RunsEstimate,
+    Share, Shares, UnsampledTime,
 };
 use crate::options::{By, Group, TableColumns};
 use crate::view::cells::{self, NOTHING, estimate, joined, moment, number, of_machine, percent};
 use crate::view::columns::{LineColumn, LineColumns};
 use crate::view::grid::Column;
 
-/// Form of runs in a table.
+/// Unit of runs in a table: the tables of a recording and of an interval differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) enum Rates {
-    /// Number of runs.
+    /// Number of runs, for a recording.
     Count,
-    /// Runs per second, beside a column of map memory.
+    /// Runs per second, for an interval; the table also has a column of map memory.
     PerSecond,
 }
 
 /// Name of the column of time by run statistics.
 pub(super) const STATISTICS: &str = "STATS%";
 
-/// Name of the column of the joint cost of a program and the programs that it leads to.
+/// Name of the column of the cost of a program with the programs that it tail-calls or triggers.
 pub(super) const INCLUSIVE: &str = "TOTAL%";
 
 /// Name of the column of code that runs programs.
 pub(super) const ENTRY: &str = "ENTRY%";
 
-/// Drop order of columns that differ between intervals and recordings: an interval has few samples, and all runs.
+/// Drop orders of the columns that stay longer in one kind of table. An interval has few samples but counts all runs, so its table keeps the columns
+/// of runs longer than the table of a recording.
 struct Orders {
     kind: u8,
     machine: u8,
     inclusive: u8,
     runs: u8,
     statistics: u8,
+    owner: u8,
 }
 
 impl Orders {
     fn of(rates: Rates) -> Orders {
         match rates {
-            Rates::Count => Orders { kind: 3, machine: 1, inclusive: 4, runs: 5, statistics: 9 },
-            Rates::PerSecond => Orders { kind: 18, machine: 4, inclusive: 17, runs: 3, statistics: 1 },
+            Rates::Count => Orders { kind: 4, machine: 1, inclusive: 6, runs: 5, statistics: 9, owner: 3 },
+            Rates::PerSecond => Orders { kind: 18, machine: 4, inclusive: 17, runs: 3, statistics: 1, owner: 6 },
         }
     }
 }
 
-/// Drop order of a program's history: after the type, before the rate of runs.
+/// Drop order of the column of earlier intervals, which is dropped after the type and before the rate of runs.
 const HISTORY_ORDER: u8 = 4;
 
 /// Optional columns.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Extra<'r> {
+    /// Highest cost of a row, %, if rows have bars.
+    pub(super) highest_cost: Option<f64>,
     /// Samples over time.
     pub(super) spark: Option<&'r SparkColumn<'r>>,
     /// Time in programs in earlier intervals.
     pub(super) history: Option<&'r History>,
 }
 
-/// Selects a column of the ledger.
+/// Selects the share of one column (self, helper, entry, inclusive) from the columns of a line.
 type PartOf = fn(&Columns) -> &Known<Share>;
 
 /// Columns in order. Columns with the highest drop order go first: program, cost and owner stay longest.
@@ -84,9 +88,13 @@ pub(super) fn fields<'r>(
         ],
         Some(By::Split(_)) | None => ["ID", "PROGRAM"],
     };
-    let order = Orders::of(rates);
+    let mut order = Orders::of(rates);
+    // Without a share of the machine, TOTAL% is the only column that tells who costs most: it stays as long as %MACHINE would.
+    if rates == Rates::Count && event.is_some_and(|it| !it.machine.is_value()) {
+        order.inclusive = order.machine;
+    }
     let share = |name: &str, order| Column::number(name).droppable(order).nothing(NOTHING);
-    let few = if rates == Rates::PerSecond { Few::AtMost } else { Few::AsTheyAre };
+    let few = Few::of(rates);
     let has_exact = report.counting.is_some();
     let exact_of = move |line: &LedgerEntry<'r>| line.head().filter(|_| has_exact).and_then(Program::exact_throughout);
     let mut fields = vec![
@@ -116,12 +124,12 @@ pub(super) fn fields<'r>(
     ];
     let shares: [(&str, &str, Column, PartOf); 4] = [
         ("self", "SELF%", share("SELF%", 11).says("in its own code"), |it| &it.own),
-        ("helper", "HELPER%", share("HELPER%", 12).says("in kernel code it called"), |it| &it.helper),
-        ("entry", ENTRY, share(ENTRY, 13).says("in code that runs it"), |it| &it.entry),
+        ("helper", "HELPER%", share("HELPER%", 12).says("in kernel code that the program called"), |it| &it.helper),
+        ("entry", ENTRY, share(ENTRY, 13).says("in code that runs the program"), |it| &it.entry),
         (
             "inclusive",
             INCLUSIVE,
-            share(INCLUSIVE, order.inclusive).says("in it and in programs that it tail-calls or triggers"),
+            share(INCLUSIVE, order.inclusive).says("in the program and in programs that it tail-calls or triggers"),
             |it| &it.inclusive,
         ),
     ];
@@ -140,19 +148,24 @@ pub(super) fn fields<'r>(
             fields.push(F::csv("entry_shared_weight", move |l| Some(count(l, shared)?.weight)));
         }
     }
-    fields.extend([
-        F::csv("machine_percent", |l| l.shares.machine)
-            .and_text(share("%MACHINE", order.machine).share().says("of all CPUs' time"), move |l| {
-                if let Some(unsampled) = l.unseen() {
-                    let sampled = l.line.map_or(Some(0.0), |line| line.shares.machine);
-                    let both = sampled.zip(unsampled.machine_percent).map(|(sampled, unsampled)| sampled + unsampled);
-                    return estimate(both);
-                }
-                l.machine.clone().unwrap_or_else(|| {
-                    l.of_line(|it| few.share(it.shares.machine, it.count.samples, |it| machine(l.event, it)))
-                })
+    fields.extend([F::csv("machine_percent", |l| l.shares.machine)
+        .and_text(share("%MACHINE", order.machine).share().says("of all CPUs' time"), move |l| {
+            if let Some(unsampled) = l.unseen() {
+                return estimate(cost_percent(l.event, l.line, Some(unsampled)));
+            }
+            l.machine.clone().unwrap_or_else(|| {
+                l.of_line(|it| few.share(it.shares.machine, it.count.samples, |it| machine(l.event, it)))
             })
-            .ahead(5),
+        })
+        .ahead(5)]);
+    fields.extend(extra.highest_cost.map(|highest| {
+        F::text(Column::text("COST").droppable(12), move |l| {
+            let percent = cost_percent(l.event, l.line, l.unsampled);
+            bar(percent.filter(|_| l.is_row()), highest)
+        })
+        .ahead(5)
+    }));
+    fields.extend([
         F::csv("busy_percent", |l| l.shares.busy)
             .and_text(share("%BUSY", 15).says("of non-idle time"), move |l| sampled(l, few, |it| it.busy))
             .ahead(5),
@@ -176,13 +189,17 @@ pub(super) fn fields<'r>(
         F::csv("run_time_ns", |l| l.run_time_ns).and_text(
             share(STATISTICS, order.statistics)
                 .share()
-                .says("of the machine, time in it by the kernel's run statistics"),
+                .says("time in the program by the kernel's run statistics, of the machine"),
             |l| l.summed(l.of_runs(|runs| percent(runs.machine_percent))),
         ),
     ]);
     fields.extend(extra.history.map(|history| {
         F::text(Column::text("STATS% BEFORE").droppable(HISTORY_ORDER), |l| {
-            l.head().map_or_else(String::new, |program| spark(history.of(program)))
+            l.head().map_or_else(String::new, |program| {
+                let shares = history.of(program);
+                let older = shares.len().saturating_sub(History::LENGTH);
+                spark(shares.skip(older))
+            })
         })
     }));
     fields.push(F::csv("misses", |l| l.misses).and_text(
@@ -217,13 +234,16 @@ pub(super) fn fields<'r>(
         F::csv("attached", |l| Some(l.head()?.attachments.join(" "))).and_text(
             Column::text("ATTACHED TO").droppable(7).cut_to(20),
             move |l| {
-                // An interval drops the type before the attach points.
-                l.head().map_or_else(String::new, |it| cells::attachments(it, rates == Rates::Count))
+                // In a table of an interval, TYPE is dropped before the attach points, so these keep their kind.
+                let Some(program) = l.head() else { return String::new() };
+                let prog_type = program.prog_type.filter(|_| rates == Rates::Count).map(|it| it.to_string());
+                cells::attachments(&program.attachments, prog_type.as_deref())
             },
         ),
-        F::csv("owner", |l| Some(l.head()?.holders())).and_text(Column::text("OWNER").droppable(6).cut_to(16), |l| {
-            l.head().map_or_else(String::new, cells::holders)
-        }),
+        F::csv("owner", |l| Some(l.head()?.holders()))
+            .and_text(Column::text("OWNER").droppable(order.owner).cut_to(16), |l| {
+                l.head().map_or_else(String::new, cells::holders)
+            }),
         F::csv("programs", |l| l.programs),
     ]);
     fields.extend(extra.spark.map(|spark| {
@@ -283,7 +303,8 @@ fn without_modifiers(name: &str) -> &str {
     }
 }
 
-/// Returns true if events per run are estimated from samples: run statistics measure time better, exact counters everything.
+/// Returns true if events per run are estimated from samples. For timer events, run statistics give better times per run; with exact counters, all
+/// events per run are counted.
 fn shows_per_run(report: &Report, event: &EventReport) -> bool {
     !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
 }
@@ -307,18 +328,49 @@ pub(super) fn count(runs: &Runs, rates: Rates) -> String {
     }
 }
 
-/// Runs per second of an estimate.
+/// Runs per second, with the margin of the estimated number of runs.
 fn per_second(runs: &Runs, estimate: &RunsEstimate) -> String {
     let Some(rate) = runs.per_second else { return UNKNOWN.into() };
     let scale = if runs.count > 0 { rate / runs.count as f64 } else { 0.0 };
     estimated(rate.round() as u64, estimate.count_margin.map(|margin| (margin as f64 * scale).ceil() as u64))
 }
 
+/// Cost of a line, %, plus the time that samples cannot see. The base is the machine, or all samples if the machine's capacity is unknown.
+pub(super) fn cost_percent(
+    event: Option<&EventReport>,
+    line: Option<&Line>,
+    unsampled: Option<&UnsampledTime>,
+) -> Option<f64> {
+    let sampled = line.map_or(Some(0.0), |line| event?.percent(line.count));
+    // Time by run statistics has a share of the machine only, so the sum is unknown if the machine's capacity is unknown.
+    let unsampled = unsampled.map_or(Some(0.0), |unsampled| event?.machine.value().and(unsampled.machine_percent));
+    sampled.zip(unsampled).map(|(sampled, unsampled)| sampled + unsampled)
+}
+
+/// Bar of a cost; the highest cost has all cells.
+fn bar(percent: Option<f64>, highest: f64) -> String {
+    const CELLS: f64 = 10.0;
+    let cells = percent.filter(|_| highest > 0.0).map_or(0.0, |percent| percent * CELLS / highest);
+    "▆".repeat(cells.clamp(0.0, CELLS).round() as usize)
+}
+
+/// Cost of a program: the cell of `%MACHINE`, or the share of all samples if the machine's capacity is unknown.
+pub(in crate::view) fn cost(event: &EventReport, row: &Row, rates: Rates) -> String {
+    let line = row.line.as_deref();
+    if let Some(unsampled) = &row.unsampled {
+        return estimate(cost_percent(Some(event), line, Some(unsampled)));
+    }
+    line.map_or_else(
+        || UNKNOWN.into(),
+        |line| Few::of(rates).share(event.percent(line.count), line.count.samples, |share| machine(Some(event), share)),
+    )
+}
+
 fn machine(event: Option<&EventReport>, share: Option<f64>) -> String {
     of_machine(share, event.is_some_and(EventReport::is_scaled))
 }
 
-/// Share of sampled time.
+/// Cell of a share of sampled time; unknown for rows with time that samples cannot see.
 fn sampled(entry: &LedgerEntry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) -> String {
     match entry.unseen() {
         Some(_) => UNKNOWN.into(),
@@ -326,7 +378,7 @@ fn sampled(entry: &LedgerEntry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) ->
     }
 }
 
-/// A column of the ledger.
+/// Cell of the share that `of` selects; `≈` if it includes shared entry code.
 fn part(event: Option<&EventReport>, columns: &Columns, of: PartOf, few: Few) -> String {
     let cell = match of(columns) {
         Known::Value(share) => {
@@ -339,19 +391,24 @@ fn part(event: Option<&EventReport>, columns: &Columns, of: PartOf, few: Few) ->
     if is_shared && cell.starts_with(|c: char| c.is_ascii_digit()) { format!("≈{cell}") } else { cell }
 }
 
-/// Form of a share with few samples.
+/// Form of shares with few samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Few {
-    /// Printed like any share: the table shows the number of samples.
+    /// Printed like any share, because the table also shows the number of samples.
     AsTheyAre,
-    /// Printed as `≤` and the upper confidence bound.
+    /// Printed as `≤` and the upper confidence bound, because the table has no number of samples.
     AtMost,
 }
 
-/// With fewer samples than this, chance alone makes a share two thirds larger or smaller, or more.
+/// Limit below which a share has few samples: its 95 % margin is then about two thirds of the share, or more.
 const FEW_SAMPLES: u64 = 10;
 
 impl Few {
+    /// Returns the form of shares in a table. `Rates::PerSecond` is the table of an interval, which does not show the number of samples.
+    fn of(rates: Rates) -> Few {
+        if rates == Rates::PerSecond { Few::AtMost } else { Few::AsTheyAre }
+    }
+
     fn share(self, share: Option<f64>, samples: u64, show: impl Fn(Option<f64>) -> String) -> String {
         let is_few = self == Few::AtMost && (1..FEW_SAMPLES).contains(&samples);
         match share.filter(|_| is_few) {
@@ -396,7 +453,7 @@ mod tests {
         assert_eq!(documented, declared);
     }
 
-    /// Exact bounds of a Poisson distribution's mean at 97.5 %: of 1 sample 5.572, of 2 7.225, of 9 17.085.
+    /// Exact upper bounds at 97.5 % for the mean of a Poisson distribution: 5.572 for 1 sample, 7.225 for 2, 17.085 for 9.
     #[test]
     fn a_share_of_few_samples_may_be_as_large_as_chance_has_it() {
         for (samples, most) in [(1, 5.572), (2, 7.225), (9, 17.085)] {

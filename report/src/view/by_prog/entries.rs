@@ -78,13 +78,13 @@ impl<'r> LedgerEntry<'r> {
         LedgerEntry { samples: count.map(|it| it.samples), weight: count.map(|it| it.weight), ..self }
     }
 
-    /// Line with charged samples and shares.
+    /// Sets the charged samples and the shares.
     fn sum(self, line: Option<&'r Line>) -> LedgerEntry<'r> {
         let shares = line.map(|line| line.shares).unwrap_or_default();
         LedgerEntry { line, shares, ..self.count(line.map(|line| line.count)) }
     }
 
-    /// Line with charged samples and shares by column.
+    /// Sets the charged samples, the shares, and the columns self, helper, entry and inclusive.
     fn ledger(self, line: Option<&'r Line>) -> LedgerEntry<'r> {
         LedgerEntry { columns: line.and_then(|line| line.columns.as_deref()), ..self.sum(line) }
     }
@@ -99,17 +99,17 @@ impl<'r> LedgerEntry<'r> {
         }
     }
 
-    /// Line with only a share of the machine, and samples if known.
+    /// Replaces the charged samples of tables with the text of a share of the machine; the number of samples stays.
     fn unplaced(self, machine: String) -> LedgerEntry<'r> {
         LedgerEntry { line: None, machine: Some(machine), ..self }
     }
 
-    /// Program, for the main row of a program.
+    /// Program of a program's main row; `None` for its parts and for all other lines.
     pub(super) fn head(&self) -> Option<&'r Program> {
         self.program.filter(|_| self.row.is_some())
     }
 
-    /// Returns true for rows of programs and groups; other lines have no unknown values.
+    /// Returns true for rows of programs and groups. In other lines, a missing value is an empty cell, not an unknown value.
     pub(super) fn is_row(&self) -> bool {
         self.row.is_some() || self.group.is_some()
     }
@@ -130,13 +130,13 @@ impl<'r> LedgerEntry<'r> {
         }
     }
 
-    /// Marks a sum that lacks programs with unknown runs.
+    /// Marks a group's sum with `≥` if the runs of some of its programs are unknown.
     pub(super) fn summed(&self, cell: String) -> String {
         let is_part = self.group.is_some_and(|group| group.programs_with_runs < group.programs.len());
         if is_part && cell != UNKNOWN { format!("≥{cell}") } else { cell }
     }
 
-    /// Time that samples cannot see: included in the share of the machine; the other shares are unknown.
+    /// Time of a row that samples cannot see. The share of the machine includes this time; the other shares of the row are unknown.
     pub(super) fn unseen(&self) -> Option<&'r UnsampledTime> {
         self.unsampled.filter(|_| self.is_row())
     }
@@ -209,7 +209,7 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
     };
     if let Some(statistics) = report.recording.cost.and_then(|cost| cost.run_statistics) {
         let StatisticsCost { time_ns, cpu_percent, machine_percent, .. } = statistics;
-        // Smaller values would print as 0.00.
+        // A smaller cost would print as 0.00, so tables leave out the line.
         let tells = cpu_percent.is_some_and(|percent| percent >= 0.005);
         let line = below("run_statistics", "[cost of counting runs]", tells, estimate(machine_percent));
         lines.push(LedgerEntry { is_share: true, run_time_ns: Some(time_ns), ..line });
@@ -232,7 +232,7 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
         }
     }
     if let Some(aggregated) = &event.aggregated {
-        // Both may be BPF or idle time: unknown.
+        // Samples of the overflow and of the blind spot may be of BPF or of idle time, so these lines have no other shares.
         let (overflow, machine) = (aggregated.overflow, percent(aggregated.overflow_machine_percent));
         lines.push(below("overflow", "[overflow]", overflow.samples > 0, machine).count(Some(overflow)));
         let machine = percent(aggregated.blind_spot_machine_percent);

@@ -5,7 +5,7 @@ mod entries;
 mod opening;
 mod spark;
 
-pub(super) use columns::Rates;
+pub(super) use columns::{Rates, cost};
 pub(super) use opening::measured;
 pub(super) use spark::{Lifetime, Scale, fitting_bars, intervals, weights};
 
@@ -29,27 +29,28 @@ use std::io;
 use std::rc::Rc;
 
 /// Legend of exact counters.
-const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly, at the run";
+const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly in runs";
 
-/// Mark of groups whose programs do not all have run statistics.
-const PARTIAL_RUNS: &str = "≥: a sum that lacks programs with unknown runs";
+/// Meaning of the mark `≥` of groups in which some programs have no run statistics.
+const PARTIAL_RUNS: &str = "≥: the sum does not include programs with unknown runs";
 
-/// Meaning of rates of groups, whose programs have lifetimes of their own.
-const GROUP_RATES: &str = "STATS%, RUNS/S: of all the time shown, also where its programs were there for a part of it";
+/// Note on rates of groups: the programs of a group may be loaded at different times.
+const GROUP_RATES: &str = "STATS% and RUNS/S are averages over all the time shown, even for programs that were loaded for \
+                           only a part of it";
 
-/// Mark of shared entry.
-const SHARED_ENTRY: &str = "≈ENTRY%: includes a share, by runs, of code that runs several programs";
+/// Meaning of the mark `≈` of shared entry code.
+const SHARED_ENTRY: &str = "≈ENTRY%: includes a share of code that runs several programs, estimated from their runs";
 
-/// Rows whose cells are kept in memory at a time.
+/// Number of rows whose cells are in memory at a time.
 const ROWS_AT_ONCE: usize = 1 << 10;
 
 /// Heading of the comparison of sources.
-const SOURCES: &str = "the same by source: exact counters, the kernel's run statistics, samples";
+const SOURCES: &str = "the same numbers by source: exact counters, the kernel's run statistics, samples";
 
-/// Spark lines take one of this many columns of a table's width.
+/// Spark lines take 1/`SPARK_PART` of a table's width.
 const SPARK_PART: usize = 4;
 
-/// The view in a style; an error for an unknown column.
+/// Returns the view in a style; fails if a requested column does not exist.
 pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option<&'r OverTime>) -> Result<View<'r>> {
     let mut view = View::default();
     let mut of_recording = closing(report);
@@ -58,7 +59,12 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
             let scale = Scale::new(it, interval_ns, fitting_bars(style.text.width / SPARK_PART));
             SparkColumn::new(report, event, it, scale)
         });
-        let table = ProgTable { spark, ..ProgTable::new(report, event, Rates::Count, None) };
+        let costs = event
+            .rows
+            .iter()
+            .filter_map(|row| columns::cost_percent(Some(event), row.line.as_deref(), row.unsampled.as_ref()));
+        let highest_cost = style.bars.then(|| costs.fold(0.0, f64::max));
+        let table = ProgTable { spark, highest_cost, ..ProgTable::new(report, event, Rates::Count, None) };
         if index > 0 {
             view.push(Block::Blank);
         }
@@ -126,15 +132,17 @@ struct ProgTable<'r> {
     history: Option<&'r History>,
     /// Spark column, if requested.
     spark: Option<SparkColumn<'r>>,
+    /// Highest cost of a row, %, if rows have bars.
+    highest_cost: Option<f64>,
 }
 
 impl<'r> ProgTable<'r> {
     fn new(report: &'r Report, event: &'r EventReport, rates: Rates, history: Option<&'r History>) -> ProgTable<'r> {
-        ProgTable { report, event, rates, history, spark: None }
+        ProgTable { report, event, rates, history, spark: None, highest_cost: None }
     }
 
     fn fields(&self) -> LineColumns<'_, LedgerEntry<'_>> {
-        let extra = Extra { spark: self.spark.as_ref(), history: self.history };
+        let extra = Extra { highest_cost: self.highest_cost, spark: self.spark.as_ref(), history: self.history };
         fields(self.report, Some(self.event), self.rates, extra)
     }
 
@@ -144,7 +152,7 @@ impl<'r> ProgTable<'r> {
         sheet_of(&self.fields(), &lines)
     }
 
-    /// Part `nth` of the rows; the last part has the totals. Parts limit memory: cells are larger than the report.
+    /// Part `nth` of the rows; the last part has the totals. The table is made in parts because all cells need more memory than the report.
     fn part(&self, nth: usize) -> Option<Sheet> {
         let mut programs = self.event.rows.chunks(ROWS_AT_ONCE);
         let lines = if nth == programs.len() {
@@ -247,7 +255,9 @@ impl<'r> ProgTable<'r> {
         };
         let but = match by_statistics.is_empty() {
             true => String::new(),
-            false => format!(", but of these programs by the kernel's run statistics: {}", listed(&by_statistics)),
+            false => {
+                format!(", but for these programs taken from the kernel's run statistics: {}", listed(&by_statistics))
+            }
         };
         Some(format!("{exactly} counted exactly{but}; {rates}{STATISTICS} and MISSES are the kernel's run statistics"))
     }
@@ -258,7 +268,7 @@ fn sheet_of<'r>(fields: &LineColumns<'_, LedgerEntry<'r>>, lines: &[LedgerEntry<
     fields.sheet(of(EntryPlacement::Row), of(EntryPlacement::Total))
 }
 
-/// Applies the selection of columns.
+/// Applies the user's selection of columns; fails if a selected column does not exist.
 fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
     let mut names: Vec<String> = sheet.columns.iter().map(|column| column.name().to_owned()).collect();
     let fitting = |sheet: Sheet| if style.inclusive { sheet } else { sheet.without_column(INCLUSIVE) };
@@ -271,11 +281,11 @@ fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
         if !names.iter().any(|name| name == TableColumns::SPARK) {
             names.push(TableColumns::SPARK.to_owned());
         }
-        Error::option("--columns", unknown, format!("no such column; there are {}", names.join(", ")))
+        Error::option("--columns", unknown, format!("no such column; the columns are {}", names.join(", ")))
     })
 }
 
-/// Limit on programs without capture that a note names.
+/// Limit on uncaptured programs that a note names.
 const MISSED_NAMED: usize = 3;
 
 /// Text about a program that was not captured.
@@ -348,7 +358,7 @@ mod tests {
         assert_eq!(worst_first(Vec::new(), false), Vec::<String>::new());
     }
 
-    /// Tables of all fixtures at common widths, by the name columns that each shows.
+    /// In the tables of all fixtures, no column of names gets narrower as the screen gets wider, and all lines fit the screen.
     #[test]
     fn names_get_no_shorter_as_the_screen_gets_wider() {
         let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");

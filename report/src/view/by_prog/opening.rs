@@ -13,7 +13,11 @@ pub(in crate::view) fn measured(recording: &Recording, event: &str) -> String {
             recording.selected.iter().map(|(from, to)| format!("{} s to {} s", seconds(*from), seconds(*to)));
         let selected = selected.collect::<Vec<_>>().join(", ");
         let length = format!("{} s", seconds(i64::try_from(ns).unwrap_or(i64::MAX)));
-        parts.push(if selected.is_empty() { length } else { format!("{length} (from {selected} after its start)") });
+        parts.push(if selected.is_empty() {
+            length
+        } else {
+            format!("{length} (from {selected} after the start of the recording)")
+        });
     }
     if let Some(cpus) = recording.cpus {
         parts.push(format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }));
@@ -43,24 +47,37 @@ pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static
         Some(sampler) => bpf_sampler(sampler),
         None => Vec::from_iter(recording.event_note.clone()),
     };
-    notes.extend(recording.cpus_not_sampled.iter().map(|it| {
-        let after = it.after_ns as f64 / 1e9;
-        match it.came_online {
-            true => format!("CPU {} came online after {after:.1} s and was not sampled: its load is in no row", it.cpu),
-            false => format!(
-                "CPU {} went offline after {after:.1} s and was not sampled from then on, even if it came back",
-                it.cpu
-            ),
-        }
-    }));
+    notes.extend(cpus_not_sampled(recording));
     if recording.statistics_of_others {
-        notes.push("another tool had the kernel's run statistics on: all BPF programs took longer for that".to_owned());
+        notes
+            .push("another tool had switched on the kernel's run statistics, which slowed all BPF programs".to_owned());
     }
     // A note if counts come from another source than requested.
     notes.extend(recording.counters_note.clone());
     blocks.extend(notes.into_iter().map(note));
     blocks.push(Block::Gap);
     blocks
+}
+
+/// Notes on CPUs that were not sampled. CPUs with the same gap share a note, because a suspend concerns many CPUs.
+fn cpus_not_sampled(recording: &Recording) -> Vec<String> {
+    let mut gaps: Vec<(String, Vec<String>)> = Vec::new();
+    for it in &recording.cpus_not_sampled {
+        let after_s = it.after_ns as f64 / 1e9;
+        let gap = match (it.came_online, it.until_ns) {
+            (true, _) => format!("came online after {after_s:.1} s and was not sampled: its load is in no row"),
+            (false, None) => format!("went offline after {after_s:.1} s and was not sampled from then on"),
+            (false, Some(until_ns)) => format!(
+                "was offline or suspended, and not sampled from {after_s:.1} s to {:.1} s",
+                until_ns as f64 / 1e9
+            ),
+        };
+        match gaps.iter_mut().find(|(known, _)| *known == gap) {
+            Some((_, cpus)) => cpus.push(it.cpu.to_string()),
+            None => gaps.push((gap, vec![it.cpu.to_string()])),
+        }
+    }
+    gaps.into_iter().map(|(gap, cpus)| format!("CPU {} {gap}", cpus.join(", "))).collect()
 }
 
 /// Reasons why samples of this event are missing, if any are.
@@ -93,15 +110,22 @@ fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
             let failed = match sampler.failed {
                 None | Some(0) => String::new(),
                 Some(failed) => {
-                    format!(", {} refused (errno {})", grouped(failed), sampler.last_errno.unwrap_or_default())
+                    format!(
+                        ", {} refused by the kernel (errno {})",
+                        grouped(failed),
+                        sampler.last_errno.unwrap_or_default()
+                    )
                 }
             };
             let (runs, written, full) = (grouped(runs), grouped(written), grouped(full));
-            format!("{runs} runs, {written} written, {full} lost to full rings{failed}")
+            format!("{runs} runs, {written} samples written, {full} lost because the ring was full{failed}")
         }
         _ => format!("losses are {UNKNOWN}"),
     };
-    lines.push(format!("made by a BPF program on an event of its own, {carrier}{}: {fate}", rate.unwrap_or_default()));
+    lines.push(format!(
+        "a BPF program took these samples on an event of its own, {carrier}{}: {fate}",
+        rate.unwrap_or_default()
+    ));
     lines.push(match &sampler.blind_spot {
         Some(blind) => format!(
             "blind spot: {} of {} main samples ({} %) fall into kprobe/tracepoint/perf_event programs, which the sampler \
@@ -110,7 +134,8 @@ fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
             grouped(blind.of.samples),
             percent(blind.percent)
         ),
-        None => "blind spot: kprobe/tracepoint/perf_event programs; its size is unknown without main samples"
+        None => "blind spot: the sampler cannot see kprobe/tracepoint/perf_event programs; how many samples this hides is \
+                 unknown without main samples"
             .into(),
     });
     lines

@@ -4,7 +4,7 @@ use crate::model::text::UNKNOWN;
 use crate::model::{EventOverTime, EventReport, IntervalCount, Program, Report, Row, RowOverTime, TimeBound};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Bars from nothing to the maximum.
+/// Bars from zero to the maximum.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Bar of a time in which the program was not loaded.
 const ABSENT: char = '·';
@@ -31,7 +31,7 @@ pub(in crate::view) struct Scale {
 pub(in crate::view) type Lifetime = (Option<TimeBound>, Option<TimeBound>);
 
 impl Scale {
-    /// Scale for lines of at most `most_bars` bars: a bar covers several intervals if there are more.
+    /// Scale for lines of at most `most_bars` bars. If there are more intervals than bars, each bar covers several intervals.
     pub(in crate::view) fn new(event: &EventOverTime, interval_ns: u64, most_bars: usize) -> Scale {
         let last = intervals(event).saturating_sub(1);
         let intervals_per_bar = last / (most_bars.max(1) as u64) + 1;
@@ -43,7 +43,7 @@ impl Scale {
         length(self.bar_ns)
     }
 
-    /// Bars of a row, scaled to the row's maximum; `heights` are interval numbers with their values.
+    /// Bars of a row, scaled to the row's maximum. `heights` are (interval number, value).
     pub(in crate::view) fn line(
         self,
         heights: impl Iterator<Item = (u64, u64)>,
@@ -76,12 +76,12 @@ pub(in crate::view) fn intervals(event: &EventOverTime) -> u64 {
     ends.max().map_or(0, |last| last + 1)
 }
 
-/// Sample weights by interval.
+/// Returns (interval number, weight of the samples) for each interval.
 pub(in crate::view) fn weights(intervals: &[IntervalCount]) -> impl Iterator<Item = (u64, u64)> {
     intervals.iter().map(|interval| (interval.interval, interval.count.weight))
 }
 
-/// Bars of a list of values, scaled to their maximum. Unknown values get a mark of their own.
+/// Bars of a list of values, scaled to their maximum. A missing value is shown as `·`.
 pub(super) fn spark(values: impl Iterator<Item = Option<f64>> + Clone) -> String {
     let most = values.clone().flatten().fold(0.0, f64::max);
     let bar = |value: Option<f64>| match value {
@@ -108,7 +108,7 @@ pub(super) struct SparkColumn<'r> {
     by_program: FxHashMap<usize, &'r RowOverTime>,
     /// Programs with rows of their own, or in groups with rows.
     shown: FxHashSet<usize>,
-    /// True if programs that count others share a row.
+    /// True if the table has a common row for the programs that count other programs.
     has_counting_row: bool,
 }
 
@@ -144,12 +144,12 @@ impl<'r> SparkColumn<'r> {
         self.line(programs.iter().filter_map(|program| self.by_program.get(program).copied()), (None, None))
     }
 
-    /// Bars of programs that count others.
+    /// Bars of the common row of programs that count other programs.
     pub(super) fn counting(&self) -> String {
         self.line(self.unshown().filter(|row| self.is_counting(row)), (None, None))
     }
 
-    /// Bars of programs without a row.
+    /// Bars of the common row of all other programs without a row of their own.
     pub(super) fn others(&self) -> String {
         self.line(self.unshown().filter(|row| !self.is_counting(row)), (None, None))
     }
@@ -168,7 +168,7 @@ impl<'r> SparkColumn<'r> {
     pub(super) fn note(&self) -> String {
         let length = self.scale.bar_length();
         format!(
-            "SPARK: samples over time, {length} a bar, up to the most of each row; {ABSENT}: the program was not there"
+            "SPARK: samples over time, {length} per bar, scaled to the highest bar of each row; {ABSENT}: the program was not loaded"
         )
     }
 

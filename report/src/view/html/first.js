@@ -1,4 +1,4 @@
-// The first screen: what BPF costs, who pays, why. All texts and shares come with the data; here they get places, lengths and colours.
+// First screen: the cost of BPF, the payers and the reasons. All texts and shares come with the data; the script sets positions and colours.
 const first = data.first;
 const svg = (tag, attributes = {}, ...children) => {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -7,7 +7,7 @@ const svg = (tag, attributes = {}, ...children) => {
   return element;
 };
 
-// One colour is one program in every panel: hue by owner, shade by program. With one owner alone each program has its hue.
+// A program has the same colour in every panel: hue by owner, shade by program. With a single owner, each program has its own hue.
 const HUES = [[255, 122, 107], [240, 169, 58], [169, 139, 255], [62, 196, 176], [98, 168, 255], [124, 197, 106], [240, 139, 192]];
 const colours = (() => {
   const owners = new Set(first.programs.map((row) => row.owner).filter(Boolean));
@@ -27,14 +27,15 @@ const dot = (program) => {
   return element;
 };
 
-// What is chosen is in the URL, so that a finding is a link.
-const chosen = { program: null, payer: null, time: null };
+// The selection is stored in the URL, so that a link opens the page with the same selection.
+const chosen = { program: null, payer: null, time: null, function: null };
 let hovered = null;
 const costliest = Math.max(0, first.programs.findIndex((row) => row.key !== ""));
 const flowOf = new Map(first.flows.map(([program, payer, percent]) => [`${program} ${payer}`, percent]));
 function readUrl() {
   const asked = new URLSearchParams(location.hash.slice(1));
   const at = (list, name) => { const found = list.findIndex((it) => (it.key || it.name) === name); return found < 0 ? null : found; };
+  chosen.function = asked.get("function");
   chosen.program = at(first.programs, asked.get("program"));
   chosen.payer = at(first.payers, asked.get("payer"));
   const time = (asked.get("time") ?? "").split("-").map(Number);
@@ -46,6 +47,7 @@ function choose(change) {
   if (chosen.program !== null) asked.set("program", first.programs[chosen.program].key || first.programs[chosen.program].name);
   if (chosen.payer !== null) asked.set("payer", first.payers[chosen.payer].name);
   if (chosen.time !== null) asked.set("time", chosen.time.join("-"));
+  if (chosen.function !== null) asked.set("function", chosen.function);
   const hash = asked.toString();
   history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
   drawChosen();
@@ -60,7 +62,7 @@ function dim() {
     element.classList.toggle("dim", isOff);
   }
 }
-// Sets what an element is of, which a pointer over it shows and a click chooses.
+// Connects an element with its program and payer: a pointer over the element highlights them, a click selects them.
 function marks(element, { program = null, payer = null }) {
   if (program !== null) element.dataset.p = program;
   if (payer !== null) element.dataset.y = payer;
@@ -81,7 +83,7 @@ $("claims").append(
   )),
 );
 
-// The machine as one bar, and its part for BPF below it in full width.
+// Draws the machine as one bar, and below it the part of BPF in full width.
 (() => {
   const part = (name, percent, text, attributes = {}) => {
     const element = make("div", { class: "part", title: `${name} ${text}`, ...attributes });
@@ -114,7 +116,7 @@ const series = first.programs.map((row) => {
   return of;
 });
 const sums = series.reduce((sum, of) => sum.map((it, at) => it + of[at]), new Array(intervals).fill(0));
-// A remainder of an interval has too few samples to set the scale.
+// A last interval of less than half the usual length has too few samples to set the scale.
 const highest = Math.max(...sums.filter((_, at) => at === 0 || lengthOf(at) > first.interval_s / 2), 1e-9);
 const step = [1, 2, 5, 10].map((it) => it * 10 ** Math.floor(Math.log10(highest / 2))).find((it) => highest / it <= 4) ?? highest;
 const LEFT = 34, HEIGHT = 74;
@@ -276,7 +278,7 @@ function drawWhy() {
   if (row === undefined) return;
   $("why").style.setProperty("--c", colours[program]);
   $("why-name").replaceChildren(dot(program), make("b", {}, row.name));
-  // As wide as its part of the program; what a node called begins where the node does.
+  // The width of a box is its part of the program; a called function starts at the left edge of its caller.
   const nodes = [{ depth: 0, kind: "function", name: row.name, percent: 100, text: `${row.text} %` }, ...row.tree];
   const begins = [0];
   let depth = 0;
@@ -297,14 +299,14 @@ function drawWhy() {
   $("hot-file").textContent = hottest ? hottest.file : "Source";
   $("hot-about").textContent = hottest ? "hottest lines, % of the program" : row.is_folded ? "several programs" : "no source lines with samples in this recording";
   const most = hottest ? hottest.percent : 1;
-  const lines = row.lines.slice().sort((a, b) => (a.file === b.file ? a.line - b.line : a.file === hottest.file ? -1 : b.file === hottest.file ? 1 : a.file < b.file ? -1 : 1));
+  const lines = row.lines.filter((it) => it === hottest || it.percent >= 0.5).sort((a, b) => (a.file === b.file ? a.line - b.line : a.file === hottest.file ? -1 : b.file === hottest.file ? 1 : a.file < b.file ? -1 : 1));
   $("hot").replaceChildren(...lines.map((it) => {
     const heat = make("s");
     heat.style.width = `${(50 * it.percent) / most}px`;
     const place = it.file === hottest.file ? String(it.line) : `${it.file}:${it.line}`;
     return make("tr", {}, make("td", { class: "number" }, it.text), make("td", {}, heat), make("td", { class: "number line", title: `${it.file}:${it.line}` }, place), make("td", { class: "source", title: it.source }, it.source));
   }));
-  $("advice").replaceChildren(...row.advice.slice(0, 2).map((it) => make("p", { class: "tip" }, it)));
+  $("advice").replaceChildren(...row.advice.slice(0, 2).map(([remedy, text]) => make("p", { class: "tip", title: text }, make("b", {}, remedy), `: ${text}`)));
 }
 
 $("trust").append(...first.trust.map(({ text, lacks }) => make("span", { class: lacks ? "lacks" : "" }, text)));
@@ -316,6 +318,9 @@ function drawChosen() {
   $("time-to").value = +to.toFixed(3);
   $("time-all").hidden = chosen.time === null;
   $("costs-about").textContent = chosen.time === null ? "" : `% of ${$("time-from").value} s to ${$("time-to").value} s; payers are of all the time`;
+  for (const element of document.querySelectorAll(".all-time")) {
+    element.textContent = chosen.time === null ? "" : "of all the time, not of the selected part";
+  }
   drawTime();
   drawRows();
   drawRibbons();

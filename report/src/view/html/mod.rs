@@ -1,23 +1,25 @@
 //! A self-contained HTML page: the answer on one screen, then all tables, a flame graph of all samples and the code.
 
 mod code;
-mod overview;
 mod tables;
 
 pub use tables::{PageTable, TablesPage};
 
 use super::blocks::comments;
+use super::first_screen::{self, FirstScreen, ScreenRow};
 use super::grid::Sheet;
 use super::payers::{self, Repeated};
 use super::{UNBOUNDED, by_prog, json, lines};
 use crate::model::text::printable;
 use crate::model::{FrameKind, Page, StackTree, Unit};
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use std::io::{self, Write};
 
 const STYLE: &str = include_str!("page.css");
 const BODY: &str = include_str!("page.html");
-const SCRIPT: &str = concat!(include_str!("first.js"), include_str!("page.js"));
+const SCRIPT: &str = concat!(include_str!("first.js"), include_str!("page.js"), include_str!("flame.js"));
 /// Script of sortable tables, placed before the script of each page.
 const TABLES: &str = include_str!("tables.js");
 
@@ -28,7 +30,7 @@ const MAX_NODES: usize = 60_000;
 #[derive(Serialize)]
 struct PageData<'p> {
     title: String,
-    first: overview::First,
+    first: FirstScreen,
     facts: Vec<String>,
     notes: Vec<String>,
     /// `ns` or `events`.
@@ -85,9 +87,9 @@ pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The table of programs, for browsers without scripts.
-fn without_script(first: &overview::First) -> String {
+fn without_script(first: &FirstScreen) -> String {
     let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let row = |row: &overview::PageRow| {
+    let row = |row: &ScreenRow| {
         let cells =
             [&row.name, &row.about, &row.text, &row.runs, &row.time].map(|cell| format!("<td>{}</td>", escaped(cell)));
         format!("<tr>{}</tr>\n", cells.concat())
@@ -102,26 +104,7 @@ fn without_script(first: &overview::First) -> String {
     )
 }
 
-/// Writes JSON into a `<script>` element and escapes the end of the element.
-struct InElement<'w>(&'w mut dyn Write);
-
-impl Write for InElement<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for (number, part) in bytes.split(|byte| *byte == b'<').enumerate() {
-            if number > 0 {
-                self.0.write_all(b"\\u003c")?;
-            }
-            self.0.write_all(part)?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-/// Writes a page with the common script and `script`, which reads `data`.
+/// Writes a page with the common script and `script`, which reads `data`: JSON, deflated, in base64.
 fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(
         b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -133,12 +116,25 @@ fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write
     out.write_all(STYLE.as_bytes())?;
     out.write_all(b"</style>\n</head>\n<body>\n")?;
     out.write_all(body.as_bytes())?;
-    out.write_all(b"<script type=\"application/json\" id=\"data\">")?;
-    json::line(data, &mut InElement(out))?;
-    out.write_all(b"</script>\n<script>\n")?;
+    let mut deflated = DeflateEncoder::new(Vec::new(), Compression::default());
+    json::line(data, &mut deflated)?;
+    out.write_all(b"<script type=\"text/plain\" id=\"data\">")?;
+    out.write_all(base64(&deflated.finish()?).as_bytes())?;
+    out.write_all(b"</script>\n<script type=\"module\">\n")?;
     out.write_all(TABLES.as_bytes())?;
     out.write_all(script.as_bytes())?;
     out.write_all(b"</script>\n</body>\n</html>\n")
+}
+
+/// Base64 (RFC 4648) without the padding at its end, which browsers do not need.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = bytes.chunks(3).flat_map(|chunk| {
+        let of = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = of(0) << 16 | of(1) << 8 | of(2);
+        (0..=chunk.len()).map(move |digit| char::from(DIGITS[(bits >> (18 - 6 * digit)) as usize & 63]))
+    });
+    digits.collect()
 }
 
 fn data<'p>(page: &Page, tree: &'p StackTree) -> PageData<'p> {
@@ -152,7 +148,7 @@ fn data<'p>(page: &Page, tree: &'p StackTree) -> PageData<'p> {
     let key = |program: usize| text(&report.programs[program].label_with_id());
     PageData {
         title: title.join(" · "),
-        first: event.map(|event| overview::first(page, event, key)).unwrap_or_default(),
+        first: event.map(|event| first_screen::of_page(page, event, key)).unwrap_or_default(),
         facts: event.map(|event| comments(&by_prog::above(report, event), UNBOUNDED)).unwrap_or_default(),
         notes: comments(&by_prog::notes(report, event), UNBOUNDED),
         unit: match page.stacks.unit {
@@ -194,4 +190,18 @@ fn frames(page: &Page) -> Vec<PageFrame> {
     // Frame of nodes that `StackTree` folds.
     let small = PageFrame { name: "(less)".to_owned(), kind: "small", program: None };
     frames.chain([small]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn code_of_the_page_has_at_most_60_kb() {
+        let mut page = Vec::new();
+        document(BODY, &(), SCRIPT, &mut page).unwrap();
+        assert!(page.len() <= 60_000, "{} bytes", page.len());
+    }
 }

@@ -1,4 +1,4 @@
-// A page of tables alone: a section for each, in their order.
+// Page with tables only: one section per table, in order.
 data.tables.forEach((table, at) => {
   const [id, title, filter] = [`table-${at}`, `title-${at}`, `filter-${at}`];
   $("sections").append(make("a", { href: `#${title}` }, table.title));
@@ -10,7 +10,8 @@ data.tables.forEach((table, at) => {
     make("div", { class: "bar" }, make("label", {}, "Filter ", input), matches),
     make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${table.title}` }, make("table", { id })),
   ));
-  const draw = drawnTable(id, table.table, { filter: () => input.value });
+  const draw = tableDrawer(id, table.table, { filter: () => input.value });
+  draw();
   input.addEventListener("input", () => { matches.textContent = draw(); });
 });
 document.documentElement.dataset.ready = "yes";

@@ -1,6 +1,4 @@
-"use strict";
-// What every page has: its facts, light or dark, and tables that sort and filter. All numbers of tables come as text, and nothing is computed.
-const data = JSON.parse(document.getElementById("data").textContent);
+// Common script of all pages: reading the data, facts, light or dark colours, and tables that sort and filter. All numbers in tables come as text.
 const $ = (id) => document.getElementById(id);
 const make = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
@@ -8,11 +6,27 @@ const make = (tag, attributes = {}, ...children) => {
   element.append(...children);
   return element;
 };
+
+// Returns the inflated data. A browser that cannot inflate shows the table for browsers without scripts, and the script ends here.
+async function readData() {
+  if (!("DecompressionStream" in globalThis)) {
+    const plain = document.querySelector("noscript")?.textContent ?? "";
+    document.body.innerHTML = `<h1>bprec</h1><p>This browser is too old for the page: it lacks DecompressionStream.</p>${plain}`;
+    return new Promise(() => {});
+  }
+  const packed = atob($("data").textContent), bytes = new Uint8Array(packed.length);
+  for (let at = 0; at < bytes.length; at++) bytes[at] = packed.charCodeAt(at);
+  const stream = new DecompressionStream("deflate-raw"), writer = stream.writable.getWriter();
+  writer.write(bytes);
+  writer.close();
+  return new Response(stream.readable).json();
+}
+const data = await readData();
 document.title = data.title;
 $("title").textContent = data.title;
 const list = (id, lines) => $(id).append(...lines.map((line) => make("li", {}, line)));
 list("facts", data.facts);
-// As the system is, until the reader chooses.
+// The page follows the system's colour scheme until the reader chooses.
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let isChosen = false;
 const setScheme = (isDark) => document.documentElement.classList.toggle("dark", isDark);
@@ -23,14 +37,14 @@ $("scheme").addEventListener("click", () => {
   setScheme(!document.documentElement.classList.contains("dark"));
 });
 
-// "≈1,234±5%" sorts as 1234, what is not known behind everything.
+// "≈1,234±5%" sorts as 1234; unknown values sort last.
 const sortKey = (text) => {
   const number = parseFloat(text.replace(/[≈≥≤,]/g, ""));
   return Number.isNaN(number) ? -Infinity : number;
 };
 
-// Draws a table whose columns sort. What `filter` and `hidden` say is shown; `fill(cell, row, column)` may put more than text into one.
-function drawnTable(id, sheet, { filter = () => "", hidden = new Set(), fill = () => false } = {}) {
+// Returns a function that draws a table with sortable columns. `filter` limits the rows, `hidden` the columns; `fill` can put elements into a cell instead of text.
+function tableDrawer(id, sheet, { filter = () => "", hidden = new Set(), fill = () => false } = {}) {
   const { columns, rows, totals } = sheet;
   let sort = null;
   let isDescending = true;
@@ -69,6 +83,5 @@ function drawnTable(id, sheet, { filter = () => "", hidden = new Set(), fill = (
     );
     return wanted ? `${order.length} of ${rows.length} rows` : "";
   };
-  draw();
   return draw;
 }

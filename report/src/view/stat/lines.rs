@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Event `at` as the fraction `part` per `whole`, if both events are in one group.
+/// Ratio of the event `part` to the event `whole`. `None` unless event number `at` is `part` and its group also has `whole`.
 pub(super) fn together(exact: &Exact, counting: &Counting, at: usize, part: &str, whole: &str) -> Option<f64> {
     let events = &counting.events;
     if events[at].name != part {
@@ -34,6 +34,14 @@ struct Value {
     metric: Option<String>,
     metric_unit: &'static str,
     source: &'static str,
+}
+
+/// Writes the line of field names for [`csv`], separated by commas.
+pub(super) fn names(over_time: bool, per_cpu: bool, out: &mut Screen<'_>) -> io::Result<()> {
+    let before = [("time", over_time), ("cpu", per_cpu)].into_iter().filter(|(_, is_there)| *is_there);
+    let names = ["value", "unit", "event", "running_ns", "running_percent", "metric", "metric_unit", "source"];
+    let names = before.map(|(name, _)| name).chain(names).chain(["kind", "id", "function", "name"]);
+    out.values(names.map(str::to_owned), ",")
 }
 
 /// CSV lines, one per value. The first fields are in the positions of `perf stat -x`.
@@ -92,7 +100,7 @@ fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
 
 fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<Value> {
     let source = best.source.name();
-    // Counting that ended early should have continued until now.
+    // If counting ended early, `percent` is the counted share of the time until now.
     let given_up = best.counts.value().is_some_and(|counts| counts.values.ended.is_some());
     let until_ns = if given_up { snapshot.to_ns.max(best.to_ns) } else { best.to_ns };
     let (counted_ns, all_ns) = (best.to_ns.saturating_sub(best.from_ns), until_ns.saturating_sub(best.from_ns));

@@ -1,4 +1,4 @@
-//! Live counters: table, CSV lines or JSON lines.
+//! Live counters: table, Markdown, CSV lines or JSON lines.
 
 mod lines;
 mod text;
@@ -11,13 +11,17 @@ use crate::view::screen::Screen;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Form of counters.
+/// Output format of counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatFormat {
     /// A table for people.
     Text(TextStyle),
+    /// A Markdown table.
+    Markdown,
     /// A line per value, with this field separator.
     Csv(String),
+    /// A line of field names, then a line per value, with commas.
+    NamedCsv,
     /// One JSON object per line.
     Json,
 }
@@ -66,7 +70,8 @@ impl StatWriter {
             StatFormat::Text(TextStyle { width, paint }) => {
                 text::end(snapshot, self.per_cpu, command_time, &mut Screen::painted(out, *paint), *width)?;
             }
-            StatFormat::Csv(_) => {}
+            StatFormat::Markdown => text::notes(snapshot, self.per_cpu).write_markdown(&mut Screen::new(out))?,
+            StatFormat::Csv(_) | StatFormat::NamedCsv => {}
             StatFormat::Json => lines::json_end(snapshot, command_time, out)?,
         }
         Ok(())
@@ -78,8 +83,16 @@ impl StatWriter {
             StatFormat::Text(TextStyle { width, paint }) => {
                 self.text(snapshot, first, &mut Screen::painted(out, paint), width)
             }
+            StatFormat::Markdown => self.markdown(snapshot, first, &mut Screen::new(out)),
             StatFormat::Csv(separator) => {
                 lines::csv(snapshot, &separator, self.over_time, self.per_cpu, &mut Screen::new(out))
+            }
+            StatFormat::NamedCsv => {
+                let out = &mut Screen::new(out);
+                if first {
+                    lines::names(self.over_time, self.per_cpu, out)?;
+                }
+                lines::csv(snapshot, ",", self.over_time, self.per_cpu, out)
             }
             StatFormat::Json => lines::json(snapshot, first, out),
         }

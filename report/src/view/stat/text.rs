@@ -4,10 +4,10 @@ use super::StatWriter;
 use super::lines::together;
 use crate::model::text::{UNKNOWN, fit, grouped};
 use crate::model::{CountedEvent, CounterRow, CounterSource, Counting, Exact, Known, PERCENTILES, StatSnapshot, Unit};
-use crate::view::blocks::View;
+use crate::view::blocks::{Block, View};
 use crate::view::cells::{self, IMPOSSIBLE, measured, number, turns};
 use crate::view::counters::cpu_percent;
-use crate::view::grid::{Column, Grid};
+use crate::view::grid::{Column, Grid, Sheet};
 use crate::view::screen::Screen;
 use std::io;
 use std::time::Duration;
@@ -29,15 +29,7 @@ impl StatWriter {
                 writeln!(out, "# {}", fit(note, width.saturating_sub(2)))?;
             }
         }
-        let time = match (self.over_time, snapshot.is_total) {
-            (false, _) => String::new(),
-            (true, false) => format!("{:.3}", snapshot.to_ns as f64 / 1e9),
-            (true, true) => "total".to_owned(),
-        };
-        let (columns, rows) = match &snapshot.shared {
-            Some(counting) => targets(snapshot, counting, &time),
-            None => programs(snapshot, &time, self.per_cpu),
-        };
+        let (columns, rows) = self.table(snapshot);
         let grid = self.grid.get_or_insert_with(|| Grid::new(columns));
         let changed = grid.fit(&rows);
         let layout = grid.layout(width);
@@ -53,6 +45,32 @@ impl StatWriter {
         }
         self.since_names += rows.len();
         rows.iter().try_for_each(|row| out.line(&layout.line(row)))
+    }
+
+    pub(super) fn markdown(&self, snapshot: &StatSnapshot, first: bool, out: &mut Screen<'_>) -> io::Result<()> {
+        let mut view = View::default();
+        if first {
+            view.0.push(Block::Heading(snapshot.target.clone()));
+        }
+        let (columns, rows) = self.table(snapshot);
+        view.0.push(match rows.is_empty() {
+            true => Block::Text("no program ran".to_owned()),
+            false => Block::Table(Sheet { columns, rows, totals: Vec::new() }),
+        });
+        view.write_markdown(out)
+    }
+
+    /// Columns and rows of a snapshot.
+    fn table(&self, snapshot: &StatSnapshot) -> (Vec<Column>, Vec<Vec<String>>) {
+        let time = match (self.over_time, snapshot.is_total) {
+            (false, _) => String::new(),
+            (true, false) => format!("{:.3}", snapshot.to_ns as f64 / 1e9),
+            (true, true) => "total".to_owned(),
+        };
+        match &snapshot.shared {
+            Some(counting) => targets(snapshot, counting, &time),
+            None => programs(snapshot, &time, self.per_cpu),
+        }
     }
 }
 
@@ -152,7 +170,7 @@ fn targets(snapshot: &StatSnapshot, counting: &Counting, time: &str) -> (Vec<Col
     (columns, rows)
 }
 
-/// Cells of a value: value, unit, rate, reference, share of the time that the event was counted.
+/// Cells of a value: value, unit, rate, unit of the rate, and share of the time in which the event was counted.
 fn value_cells(
     row: Option<&CounterRow>,
     counting: &Counting,
@@ -201,6 +219,17 @@ fn rounded(value: f64) -> String {
     if value >= 100.0 { grouped(value.round() as u64) } else { format!("{value:.1}") }
 }
 
+/// Notes below the counts.
+pub(super) fn notes(snapshot: &StatSnapshot, per_cpu: bool) -> View<'static> {
+    let mut notes: Vec<String> = snapshot.notes.iter().map(|note| note.to_string()).collect();
+    if per_cpu && snapshot.shared.is_none() && snapshot.exact.is_none() {
+        notes.push("the kernel's run statistics cover all CPUs together: only exact counters are per CPU".into());
+    }
+    let mut view = View::default();
+    view.notes(notes);
+    view
+}
+
 /// Notes and elapsed time at the end.
 pub(super) fn end(
     snapshot: &StatSnapshot,
@@ -209,13 +238,7 @@ pub(super) fn end(
     out: &mut Screen<'_>,
     width: usize,
 ) -> io::Result<()> {
-    let mut notes: Vec<String> = snapshot.notes.iter().map(|note| note.to_string()).collect();
-    if per_cpu && snapshot.shared.is_none() && snapshot.exact.is_none() {
-        notes.push("the kernel's run statistics cover all CPUs together: only exact counters are per CPU".into());
-    }
-    let mut view = View::default();
-    view.notes(notes);
-    view.write(out, width)?;
+    notes(snapshot, per_cpu).write(out, width)?;
     let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
     let programs = snapshot
         .rows
@@ -224,7 +247,7 @@ pub(super) fn end(
     let costs: Vec<f64> = programs
         .filter_map(|row| row.best()?.counts.value()?.cpu_percent.map(|percent| (row, percent)))
         .map(|(row, percent)| {
-            // Time that the target existed.
+            // `cpu_percent` refers to the time of the row, which may be shorter than the elapsed time.
             let span = row.best().map_or(0.0, |row| row.to_ns.saturating_sub(row.from_ns) as f64 / 1e9);
             percent / 100.0 * span
         })

@@ -27,12 +27,16 @@ impl<'a> Definition<'a> {
         let (Some(map_type), Some(key_bytes), Some(value_bytes), Some(max_entries)) =
             (field(0), field(4), field(8), field(12))
         else {
-            return Err(format!("map {} is defined by {} bytes; it takes {REQUIRED_BYTES}", shown(), bytes.len()));
+            return Err(format!(
+                "the definition of map {} has only {} bytes; a definition has {REQUIRED_BYTES} bytes or more",
+                shown(),
+                bytes.len()
+            ));
         };
         if bytes.get(KNOWN_BYTES..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0)) {
             return Err(format!(
-                "the definition of map {} goes on behind map_flags, which means something to another loader only (a pin, a \
-                 map in the map); define the map in SEC(\".maps\")",
+                "the definition of map {} uses fields after map_flags (for a pin or an inner map) that bprec does not \
+                 understand; define the map in SEC(\".maps\")",
                 shown()
             ));
         }
@@ -51,7 +55,7 @@ mod tests {
         bytes[0] = 1;
         assert!(Definition::read(b"m", 0, &bytes).is_ok());
         bytes[24] = 2;
-        assert!(Definition::read(b"m", 0, &bytes).unwrap_err().contains("map m goes on behind map_flags"));
-        assert!(Definition::read(b"m", 0, &bytes[..12]).unwrap_err().contains("12 bytes; it takes 16"));
+        assert!(Definition::read(b"m", 0, &bytes).unwrap_err().contains("map m uses fields after map_flags"));
+        assert!(Definition::read(b"m", 0, &bytes[..12]).unwrap_err().contains("12 bytes; a definition has 16"));
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn describe(definitions: &[Definition<'_>], section_bytes: usize, old
         }
         _ => Types { types: Vec::new(), count: 0, strings: vec![0] },
     };
-    // A compiler describes either all variables of the section or none.
+    // If BTF describes the section, it describes all variables of the section: a compiler describes either all variables or none.
     let section = btf.as_ref().and_then(|btf| btf.find(Kind::DATASEC, b"maps"));
     let int = new.int();
     let mut variables = Vec::new();
@@ -56,14 +56,15 @@ pub(super) fn describe(definitions: &[Definition<'_>], section_bytes: usize, old
     Some(new.encode())
 }
 
-/// Returns a part of a BTF blob. The header has the part's offset from the end of the header at `at`, followed by its length.
+/// Returns a part of a BTF blob: the types or the strings. At offset `at`, the header has the part's offset from the end of the header, and then its
+/// length.
 fn part(blob: &[u8], at: usize) -> Option<&[u8]> {
     let header_bytes = Endian::NATIVE.u32_at(blob, 4)? as usize;
     let start = header_bytes.checked_add(Endian::NATIVE.u32_at(blob, at)? as usize)?;
     blob.get(start..start.checked_add(Endian::NATIVE.u32_at(blob, at + 4)? as usize)?)
 }
 
-/// Offset of a type's record in the types.
+/// Returns the offset of a type's record in the types, bytes.
 fn record_start(btf: &Btf<'_>, id: u32) -> usize {
     btf.types().take_while(|it| it.id() < id).map(|it| RECORD_BYTES + it.raw().1.len()).sum()
 }

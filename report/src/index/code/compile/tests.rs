@@ -21,17 +21,17 @@ fn an_address_has_different_owners_at_different_times() {
     ]);
     assert_eq!(find(&map, 0x1000, 0), Some(function(1)));
     assert_eq!(find(&map, 0x107f, 10 * S - 1), Some(function(1)));
-    assert_eq!(find(&map, 0x1080, 9 * S), None, "behind the first, before the second");
+    assert_eq!(find(&map, 0x1080, 9 * S), None, "after the end of program 1, before the load of program 2");
     assert_eq!(find(&map, 0x10c0, 12 * S), Some(function(2)));
     assert_eq!(find(&map, 0xfff, 12 * S), None);
-    assert_eq!(find(&map, 0x1040, 11 * S), Some(function(1)), "unloaded but not freed yet");
-    assert_eq!(find(&map, 0x1040, 12 * S), Some(function(2)), "the new one goes before the freed one");
-    assert_eq!(find(&map, 0x2000, 4 * S), None, "not loaded yet");
+    assert_eq!(find(&map, 0x1040, 11 * S), Some(function(1)), "program 1 was unloaded but may not be freed yet");
+    assert_eq!(find(&map, 0x1040, 12 * S), Some(function(2)), "the new program has priority over the freed program");
+    assert_eq!(find(&map, 0x2000, 4 * S), None, "program 3 is not loaded yet");
     assert_eq!(find(&map, 0x2000, 5 * S - 1000), Some(function(3)), "within the skew of two clocks");
     assert_eq!(find(&map, 0x2000, 17 * S), None, "long gone");
 }
 
-/// Compiled cells have the same code as a search, for each address and time.
+/// Compiled cells give the same code as a search, for each address and time.
 #[test]
 fn cells_have_the_answers_of_the_search() {
     let known = Range { announced: false, ..range(0x1000, 0x80, 0, u64::MAX, function(9)) };
@@ -55,7 +55,7 @@ fn cells_have_the_answers_of_the_search() {
     }
 }
 
-/// The search, which skips versions, finds the same code as a search of all versions.
+/// A search skips some of the ranges with one start. It finds the same code as a search of all of them.
 #[test]
 fn versions_of_an_address_are_found_among_many() {
     let mut state = 1u64;
@@ -100,7 +100,7 @@ fn a_claim_of_a_page_ends_at_the_next_start_that_is_there() {
     ]);
     assert_eq!(find(&map, 0x41ff, S), Some(Code::Image(0)));
     assert_eq!(find(&map, 0x4200, S), Some(function(1)));
-    assert_eq!(find(&map, 0x4240, S), None, "behind the function; the image's claim was cut off before it");
+    assert_eq!(find(&map, 0x4240, S), None, "after the function; the range of the image was cut off before it");
     assert_eq!(find(&map, 0x4400, S), Some(Code::Image(1)));
     assert_eq!(find(&map, 0x5100, S), Some(Code::Image(1)));
     assert_eq!(find(&map, 0x4210, 20 * S), Some(Code::Image(0)), "the function is gone");
@@ -115,7 +115,7 @@ fn what_is_announced_goes_before_what_is_only_known() {
     assert_eq!(find(&map, 0x1010, 3 * S), Some(function(9)));
 }
 
-/// A search takes as many steps among a million versions as among a few hundred, even if some ranges stay loaded.
+/// A search takes as many steps among a hundred thousand ranges with one start as among a few hundred, even if some ranges stay loaded.
 #[test]
 fn reloads_at_one_address_do_not_add_up() {
     const RELOADS: u64 = 100_000;
@@ -126,7 +126,7 @@ fn reloads_at_one_address_do_not_add_up() {
     for n in [0, 1, 100, RELOADS / 2, RELOADS - 1] {
         let (loaded_ns, gone_ns) = ((2 * n + 1) * S, (2 * n + 2) * S);
         assert_eq!(find(&map, 0x1010, loaded_ns), Some(function(n as u32 + 1)));
-        assert_eq!(find(&map, 0x1010, gone_ns + S / 2), Some(function(0)), "what was there at some time");
+        assert_eq!(find(&map, 0x1010, gone_ns + S / 2), Some(function(0)), "the program that is loaded at all times");
         assert!(overlaps.newest_first(0, gone_ns + S / 2, u64::MAX).count() <= 3 * MAX_VERSIONS);
     }
 }
@@ -153,14 +153,14 @@ fn compiled(ranges: impl IntoIterator<Item = Range>) -> Compiled {
     map
 }
 
-/// A hundred programs per second on three pages, one at a time on each.
+/// A hundred programs per second on three pages; each is loaded for 10 ms.
 #[test]
 fn addresses_that_are_reused_for_long_have_all_their_programs() {
     const PROGRAMS: u64 = 6_000;
     let start = |n: u64| 0x1000 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 3072 * 4;
     let of_program = |n: u64| range(start(n), 150, (n + 1) * S / 100, (n + 2) * S / 100, function(n as u32));
     let map = Compiled::new((0..PROGRAMS).map(of_program).collect());
-    assert!(map.rest.is_some(), "as many as that are searched");
+    assert!(map.rest.is_some(), "the other ranges are searched");
     for n in 0..PROGRAMS {
         for (offset, time_ns) in [(0, (n + 1) * S / 100), (149, (n + 2) * S / 100 - 1)] {
             let (code, moments) = map.at(start(n) + offset, time_ns);

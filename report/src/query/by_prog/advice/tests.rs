@@ -18,7 +18,7 @@ fn report() -> Report {
 }
 
 fn found(report: &Report) -> Vec<EventFinding> {
-    findings(report, |_| &[], &BTreeMap::new())
+    findings(report, |_| &[], &BTreeMap::new(), &Asked::default(), true)
 }
 
 fn codes(report: &Report) -> Vec<&'static str> {
@@ -46,7 +46,7 @@ fn copies_on_one_hook_are_found() {
     let (hooks, programs) = copies[0].clone();
     assert_eq!((programs.len(), hooks[0].as_str()), (2, "tracepoint:raw_syscalls:sys_enter"));
     assert!(programs.iter().all(|at| report.programs[*at].name == "account_syscall_enter"), "{programs:?}");
-    // All but the costliest can be saved, by their samples.
+    // The advice says that all copies except the most expensive one can be saved; their cost is from samples.
     let event = report.events[0].name.clone();
     let row = |at: usize| report.events[0].rows.iter().find(|row| row.program == at).unwrap();
     let cost = |at: usize| row(at).line.as_ref().unwrap().count.weight;
@@ -58,7 +58,7 @@ fn copies_on_one_hook_are_found() {
     let costs: Vec<u64> = of.iter().map(|at| cost(*at)).collect();
     assert_eq!((found.cost.weight, found.saves.weight), (costs[0] + costs[1], costs[1]));
     assert!(costs[0] >= costs[1] && costs[1] > 0 && found.saves.machine_percent.unwrap() > 0.0, "{found:?}");
-    // Other code under the same name is not the same program, nor is one that came when the other one had gone.
+    // Programs are different if their code differs, or if one was loaded after the unload of the other.
     let [first, second] = [programs[0], programs[1]];
     let tag = programs_of(&mut report)[first].tag.replace(bprec_format::bpf::Tag([1; 8]));
     assert_eq!(same_program_twice(&report).len(), 1);
@@ -134,11 +134,11 @@ fn buffers_that_nobody_reads_are_found() {
     }
     report.events.truncate(1);
     let maps_of = |at: usize| -> &[u32] { if at == 0 { &[7] } else { &[] } };
-    let measured = findings(&report, maps_of, &maps);
+    let measured = findings(&report, maps_of, &maps, &Asked::default(), true);
     assert_eq!((measured.len(), measured[0].saves.weight, measured[0].saves.by_run_statistics), (1, 100, true));
     assert_eq!(found(&report, [&[9], &[]]).len(), 1);
-    assert_eq!(found(&report, [&[8], &[]]), [], "anybody may read a hash map later");
-    assert_eq!(found(&report, [&[10], &[]]), [], "what it is is not known");
+    assert_eq!(found(&report, [&[8], &[]]), [], "any process may read a hash map later");
+    assert_eq!(found(&report, [&[10], &[]]), [], "the type of the map is unknown");
     let other = silent();
     for change in [
         (|report: &mut Report, other: &Report| programs_of(report)[0].owners = other.programs[0].owners.clone())
@@ -160,7 +160,7 @@ fn buffers_that_nobody_reads_are_found() {
     assert_eq!(found(&report, [&[7], &[7]]), []);
 }
 
-/// Gives the first row a helper with so many of its samples, all of equal weight.
+/// Gives the first row a helper with `samples` of its `of` samples, all of equal weight.
 fn with_helper(name: &str, samples: u64, of: u64) -> Report {
     let mut report = silent();
     let row = &mut report.events[0].rows[0];

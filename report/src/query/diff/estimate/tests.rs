@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// A generator of numbers that are the same in every run (splitmix64).
+/// Pseudo-random numbers that are the same in every run (splitmix64).
 pub(in crate::query::diff) struct Numbers(pub(in crate::query::diff) u64);
 
 impl Numbers {
@@ -19,7 +19,7 @@ impl Numbers {
         (self.next() % bound as u64) as usize
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     pub(in crate::query::diff) fn part(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -29,7 +29,7 @@ impl Numbers {
         (0..12).map(|_| self.part()).sum::<f64>() - 6.0
     }
 
-    /// Number drawn, with this mean, from a binomial distribution of a thousand that is as good as Poisson's.
+    /// Draws from a binomial distribution of a thousand trials with this mean, which is close to a Poisson distribution.
     fn poisson(&mut self, mean: f64) -> f64 {
         (0..1_000).filter(|_| self.part() < mean / 1_000.0).count() as f64
     }
@@ -46,12 +46,12 @@ pub(in crate::query::diff) fn side(recordings: &[Series]) -> Side {
     Side::of(&recordings.iter().map(of).collect::<Vec<_>>()).unwrap()
 }
 
-/// At 99.9 %, both sides.
+/// Quantiles of two-sided intervals at 99.9 %.
 fn quantiles() -> Quantiles {
     Quantiles::new(0.0005)
 }
 
-/// Number of pairs of sides out of `pairs` that are told apart, and number of pairs that cannot be judged.
+/// Draws `pairs` pairs of sides. Returns the number of pairs with a significant difference, and the number that cannot be judged.
 fn told_apart(pairs: usize, mut pair: impl FnMut() -> (Side, Side)) -> (usize, usize) {
     let quantiles = quantiles();
     let (mut apart, mut unknown) = (0, 0);
@@ -65,12 +65,12 @@ fn told_apart(pairs: usize, mut pair: impl FnMut() -> (Side, Side)) -> (usize, u
     (apart, unknown)
 }
 
-/// Recordings that the estimator was chosen with.
+/// Recordings that were used to choose the estimator.
 pub(in crate::query::diff) const CHOSEN_BY: &str = include_str!("../../../../tests/diff/steady.tsv");
-/// Recordings of a busier machine that the estimator was checked with afterwards.
+/// Recordings of a busier machine, used to check the estimator afterwards.
 pub(in crate::query::diff) const FRESH: &str = include_str!("../../../../tests/diff/steady-busy.tsv");
 
-/// The recorded intervals of a load, time in runs and runs, by recording.
+/// Returns the recorded intervals of a load (time in runs, number of runs) by recording.
 pub(in crate::query::diff) fn recorded(pool: &str, load: &str) -> Vec<Series> {
     let mut recordings: Vec<Series> = Vec::new();
     for line in pool.lines().filter(|line| !line.starts_with('#')).skip(1) {
@@ -85,7 +85,7 @@ pub(in crate::query::diff) fn recorded(pool: &str, load: &str) -> Vec<Series> {
     recordings
 }
 
-/// Half a minute out of blocks of neighbours, from anywhere in any recording.
+/// Makes a series of half a minute from blocks of neighbouring intervals, at random places in the recordings.
 pub(in crate::query::diff) fn half_minute(recordings: &[Series], block: usize, numbers: &mut Numbers) -> Series {
     let mut series = Series::new();
     while series.len() < 30 {
@@ -100,8 +100,8 @@ pub(in crate::query::diff) fn scaled(series: Series, factor: f64) -> Series {
     series.into_iter().map(|(time, runs)| (time * factor, runs)).collect()
 }
 
-/// For a pool of recordings and half minutes made of blocks of intervals: number of pairs of equal loads that are told apart, and number of pairs
-/// where one load takes 5 % longer.
+/// Compares half minutes made of blocks of intervals from a pool. Returns the number of pairs of equal loads with a significant difference, and the
+/// number of significant pairs among those in which one load takes 5 % longer.
 fn resampled(pool: &str, load: &str, block: usize) -> (usize, usize) {
     let recordings = recorded(pool, load);
     let mut numbers = Numbers(block as u64 + 7);
@@ -120,8 +120,8 @@ fn resampled(pool: &str, load: &str, block: usize) -> (usize, usize) {
 
 const RESAMPLED: usize = 2_000;
 
-/// Real noise, from a machine with other builds: a load is told apart from itself at most twice in a thousand times, and a load that takes 5 % longer
-/// nearly always. Recordings of one load differ by up to 2 %: the longer the blocks, the more half minutes differ so, which their intervals cannot
+/// Real noise, from a machine that also ran builds: a load differs significantly from itself in at most two of a thousand pairs, and from a load that
+/// takes 5 % longer in nearly all. Recordings of one load differ by up to 2 %. Half minutes made of longer blocks differ by more than their intervals
 /// show (docs/diff.md).
 #[test]
 fn real_intervals_resampled() {
@@ -133,8 +133,8 @@ fn real_intervals_resampled() {
     }
 }
 
-/// The figures of docs/diff.md for recordings that had no part in choosing the estimator. So busy a machine hides more of 5 %, and is not taken
-/// for a change.
+/// The figures of docs/diff.md for recordings that were not used to choose the estimator. On this busy machine, more changes of 5 % stay hidden, and
+/// noise is still not taken for a change.
 #[test]
 fn fresh_intervals_resampled() {
     for (block, least_caught) in [(2, 1_850), (3, 1_700), (5, 1_450)] {
@@ -148,8 +148,8 @@ fn fresh_intervals_resampled() {
     }
 }
 
-/// The two loads, of which the second takes 4.5 % longer by all that was recorded; and half minutes as they were recorded, of which each is
-/// held against each.
+/// Two loads: over all recordings, the second takes 4.5 % longer. Also compares each recorded half minute of a load with all other half minutes of
+/// the same load.
 #[test]
 fn real_loads_told_apart() {
     let (a, b) = (recorded(CHOSEN_BY, "a"), recorded(CHOSEN_BY, "b"));
@@ -185,7 +185,7 @@ fn real_loads_told_apart() {
     assert!(beyond == 0 && slower * 100 >= pairs * 90, "{beyond} {slower} of {pairs}");
 }
 
-/// Each interval depends on the one before by so much, and goes up and down by `deviation`.
+/// Makes a series with this autocorrelation between neighbouring intervals (`dependence`) and this standard deviation.
 pub(in crate::query::diff) fn dependent(
     length: usize,
     dependence: f64,
@@ -215,7 +215,7 @@ fn made_up_intervals_that_depend_on_each_other() {
         (side(&[base]), side(&[scaled(dependent(30, 0.0, 0.02, &mut numbers), 1.05)]))
     });
     assert!(caught >= 950, "{caught}");
-    // A series that hardly changes from one interval to the next has too little information about the time after.
+    // If a series hardly changes from one interval to the next, it has too little information about the following time.
     let (_, unknown) = told_apart(200, || {
         let mut draw = || side(&[dependent(30, 0.98, 0.02, &mut numbers)]);
         (draw(), draw())
@@ -223,7 +223,7 @@ fn made_up_intervals_that_depend_on_each_other() {
     assert!(unknown > 150, "{unknown}");
 }
 
-/// Samples by chance, and by chance at a rate that goes up and down by chance as well.
+/// Random samples, at a constant rate and at a rate that varies at random.
 #[test]
 fn made_up_samples() {
     for (mean, spread) in [(0.2, 0.0), (2.0, 0.0), (20.0, 0.0), (20.0, 0.5)] {
@@ -246,7 +246,7 @@ fn made_up_samples() {
     }
 }
 
-/// Recordings of a side that differ from each other by more than what is inside of them says.
+/// Recordings of one side that differ from each other by more than the variance within them implies.
 #[test]
 fn made_up_recordings_that_differ() {
     for count in [2, 3, 5] {
@@ -267,26 +267,26 @@ fn made_up_recordings_that_differ() {
     }
 }
 
-/// Numbers that can be worked out by hand.
+/// Numbers that can be computed by hand.
 #[test]
 fn intervals_of_ratios_are_fiellers() {
-    // Means 100 and 110, each with a deviation of 1, known for sure: t is that of the normal distribution, nearly.
+    // Means 100 and 110, each with a deviation of 1 and many degrees of freedom: t is close to the normal quantile.
     let exact = |value: f64| Side::of(&[Uncertain { value, mean: value, variance: Some((1.0, 1e6)) }]).unwrap();
     let pair = Pair::new(&exact(100.0), &exact(110.0));
     let quantiles = Quantiles::new(0.025);
     let t = quantiles.of(200.0).unwrap();
     let (from, to) = pair.ratio_interval(&quantiles).unwrap();
     for ratio in [from, to] {
-        // At both ends the difference is just as large as its margin.
+        // At both ends of the interval, the difference equals its margin.
         let over = (110.0 - ratio * 100.0).abs() - t * (1.0 + ratio * ratio).sqrt();
         assert!(over.abs() < 1e-9, "{ratio}: {over}");
     }
     assert!(from < 1.1 && 1.1 < to);
     assert_eq!(pair.is_significant(&quantiles), Some(true));
-    // 1 ± 1.97 may be 0: at the only end the difference is just as large as its margin.
+    // 1 ± 1.97 includes 0, so the interval has only one end, where the difference equals its margin.
     let (from, to) = Pair::new(&exact(1.0), &exact(3.0)).ratio_interval(&quantiles).unwrap();
     assert!(to == f64::INFINITY && ((3.0 - from) - t * (1.0 + from * from).sqrt()).abs() < 1e-9, "{from}…{to}");
-    // Both may be 0.
+    // Both values may be 0.
     assert_eq!(Pair::new(&exact(1.0), &exact(1.0)).ratio_interval(&quantiles), Some((0.0, f64::INFINITY)));
     let counted = |value: f64| Side::of(&[Uncertain { value, mean: value, variance: Some((0.0, 20.0)) }]).unwrap();
     for (base, new, expected) in [(0.0, 0.0, 1.0), (3.0, 3.0, 1.0), (2.0, 3.0, 1.5), (0.0, 3.0, f64::INFINITY)] {
@@ -297,19 +297,19 @@ fn intervals_of_ratios_are_fiellers() {
     assert_eq!(Pair::new(&exact(1.0), &unknown).is_significant(&quantiles), None);
 }
 
-/// The interval holds the ratio of all runs as well as that of typical ones.
+/// The interval contains the ratio of all runs and the ratio of typical runs.
 #[test]
 fn intervals_hold_the_ratio_of_means() {
     let of = |value: f64, mean: f64| Side::of(&[Uncertain { value, mean, variance: Some((1.0, 1e6)) }]).unwrap();
     let quantiles = quantiles();
     let (from, to) = Pair::new(&of(100.0, 100.0), &of(110.0, 130.0)).ratio_interval(&quantiles).unwrap();
     assert!(1.0 < from && to == 1.3, "{from}…{to}");
-    // More by typical runs, less by all: neither is shown.
+    // The ratio of typical runs is above 1, the ratio of all runs below 1: no change is shown.
     let other_way = Pair::new(&of(100.0, 100.0), &of(110.0, 95.0));
     assert_eq!(other_way.is_significant(&quantiles), Some(false));
 }
 
-/// A number that is said to be shown is shown in 19 of 20 comparisons; one with half of its distance to the bound is not.
+/// A change of the smallest detectable size is detected in 19 of 20 comparisons; a change that exceeds the bound by only half as much is not.
 #[test]
 fn what_a_comparison_could_have_shown_is_shown() {
     let levels = Levels::new(0.001);
@@ -338,15 +338,15 @@ fn what_a_comparison_could_have_shown_is_shown() {
     assert_eq!(Pair::new(&exact, &exact).least_shown(1.02, true, &levels), Some(1.02));
 }
 
-/// Series of eight intervals, or of ones that hardly have runs, have no typical interval; a busy moment is no part of
-/// one.
+/// Series with too few intervals, or with too few runs in them, have no typical interval. Busy moments are left out of a
+/// typical interval.
 #[test]
 fn a_typical_interval_has_no_busy_moment() {
     let even: Series = (0..20).map(|at| (1_000.0 * f64::from(100 + at % 2), 1_000.0)).collect();
     let mut busy = even.clone();
     (busy[3].0, busy[11].0) = (900_000.0, 700_000.0);
     let of = |series: &Series| typical(series, value(series)).map(|it| it.value);
-    // Lowest 14 of 20: ten of 100, four of 101.
+    // The lowest 14 of 20 values: ten times 100 and four times 101.
     let expected = 1_404.0 / 14.0;
     assert!((of(&even).unwrap() - expected).abs() < 1e-9);
     assert!((of(&busy).unwrap() - expected).abs() < 0.2 && value(&busy) > 150.0, "{:?}", of(&busy));

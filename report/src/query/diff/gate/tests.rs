@@ -51,10 +51,10 @@ fn the_bound_is_the_null_hypothesis_of_both_words() {
     for (condition, expected) in [
         ("prog:p time/run +0%", "fail"),
         ("prog:p time/run +5%", "fail"),
-        // More by 3 and 1; chance explains 4.6.
+        // The change exceeds these bounds by 3 and 1 points; chance explains 4.6.
         ("prog:p time/run +7%", "undecided"),
         ("prog:p time/run +9%", "undecided"),
-        // And less by 2 and 5, of 4.8.
+        // The change is below these bounds by 2 and 5 points; chance explains 4.8.
         ("prog:p time/run +12%", "undecided"),
         ("prog:p time/run +15%", "ok"),
         ("prog:p time/run -5%", "ok"),
@@ -76,7 +76,7 @@ fn the_bound_is_the_null_hypothesis_of_both_words() {
     assert_eq!((judged[0].interval, judged[0].least_shown), (None, None));
 }
 
-/// 478.3 and 1,273.7 ns, of a few intervals that differ wildly.
+/// 478.3 and 1,273.7 ns, estimated from a few intervals with very different values.
 #[test]
 fn a_measured_change_that_may_be_none_is_undecided() {
     let side = |value: f64, deviation: f64| {
@@ -87,11 +87,11 @@ fn a_measured_change_that_may_be_none_is_undecided() {
     assert_eq!(judged[0].verdict, Verdict::Undecided { reason: Reason::NotShown });
     let PossibleRange { from, to } = judged[0].interval.unwrap();
     assert!((-190.0..-160.0).contains(&from) && (500.0..540.0).contains(&to.unwrap()), "{from}…{to:?}");
-    // Numbers that vary so much show nothing, however much larger they are.
+    // Numbers with such a variance show no change of any size.
     assert_eq!(judged[0].least_shown, None);
 }
 
-/// A judgment by levels that are made once.
+/// Judges with levels that are computed once for all tests.
 fn judged_by(levels: &Levels, condition: &str, measured: &Measured) -> Judgment {
     let metrics = std::slice::from_ref(measured);
     let candidate = Candidate { label: Some("p".into()), name: "p", prog_type: "xdp", owners: &[], metrics };
@@ -120,7 +120,7 @@ fn words_agree_with_their_intervals() {
             let (from, to) = judgment.interval.map_or((f64::NEG_INFINITY, f64::INFINITY), |interval| {
                 (interval.from, interval.to.unwrap_or(f64::INFINITY))
             });
-            // Per cent of factors are off by what rounding does.
+            // Percentages are computed from factors, with rounding errors.
             let (beyond, within) = if limit < 0.0 { (limit - to, from - limit) } else { (from - limit, limit - to) };
             let word = judgment.verdict.code();
             assert_eq!(word == "fail", beyond > 1e-9, "{bound}: {judgment:?}");
@@ -132,7 +132,7 @@ fn words_agree_with_their_intervals() {
     assert!(words.len() == 3 && words.values().all(|times| *times > 300), "{words:?}");
 }
 
-/// Makes a recording by chance.
+/// Draws a random recording.
 type Draw<'d> = &'d dyn Fn(&mut Numbers) -> Series;
 
 /// Recordings of one steady load do not differ, and a load slower than the bound allows does not pass. The allowed error is one in 1,000: of 500
@@ -170,7 +170,7 @@ fn chance_is_no_verdict() {
     }
 }
 
-/// With t = 3.5 a single judgment is certain; one of a hundred needs 99.999 %: t = 4.5.
+/// With t = 3.5, a single judgment is certain enough; with a hundred judgments, each needs 99.999 %: t = 4.5.
 #[test]
 fn many_programs_have_to_be_surer_each() {
     let program = || measured(100.0, 100.0 + 3.5 * 2f64.sqrt(), 1.0);

@@ -1,0 +1,34 @@
+//! Work on many files by several threads.
+
+use anyhow::{Result, anyhow};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Applies a function to each item. Returns the results in the order of the items. The default for `threads` is one per CPU.
+///
+/// # Errors
+/// Fails if the function panics.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    threads: Option<u32>,
+    work: impl Fn(&T) -> R + Sync,
+) -> Result<Vec<R>> {
+    let cpus = || std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = threads.map_or_else(cpus, |threads| threads as usize).min(items.len());
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        items.get(at).map(|item| (at, work(item)))
+    };
+    let mut done = Vec::with_capacity(items.len());
+    std::thread::scope(|scope| {
+        let all = || std::iter::from_fn(take).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(all)).collect();
+        for thread in threads {
+            done.extend(thread.join().map_err(|_| anyhow!("a thread that reads files failed"))?);
+        }
+        Ok::<(), anyhow::Error>(())
+    })?;
+    done.sort_by_key(|(at, _)| *at);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
+}

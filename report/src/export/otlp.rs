@@ -1,0 +1,369 @@
+//! Profiles of the OpenTelemetry protocol, `v1development`: a `ProfilesData` message. Field numbers are those of the published format.
+//!
+//! Tables are shared by all profiles; the first entry of each is empty, and number 0 refers to it.
+
+use crate::model::text::printable;
+use crate::model::{Count, FrameKind, Profile, Recording, StackLabel, Stacks, Unit};
+use prost::Message;
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::io::{self, Write};
+
+#[derive(Clone, PartialEq, Message)]
+struct ProfilesData {
+    #[prost(message, repeated, tag = "1")]
+    resource_profiles: Vec<ResourceProfiles>,
+    #[prost(message, optional, tag = "2")]
+    dictionary: Option<Dictionary>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResourceProfiles {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scope_profiles: Vec<ScopeProfiles>,
+}
+
+/// The machine.
+#[derive(Clone, PartialEq, Message)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<ResourceAttribute>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResourceAttribute {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScopeProfiles {
+    #[prost(message, optional, tag = "1")]
+    scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    profiles: Vec<OtlpProfile>,
+}
+
+/// The program that made the profiles.
+#[derive(Clone, PartialEq, Message)]
+struct Scope {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OtlpProfile {
+    #[prost(message, optional, tag = "1")]
+    sample_type: Option<OtlpValueType>,
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<OtlpSample>,
+    #[prost(fixed64, tag = "3")]
+    time_unix_nano: u64,
+    #[prost(uint64, tag = "4")]
+    duration_nano: u64,
+    #[prost(message, optional, tag = "5")]
+    period_type: Option<OtlpValueType>,
+    #[prost(int64, tag = "6")]
+    period: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct OtlpValueType {
+    #[prost(int32, tag = "1")]
+    type_strindex: i32,
+    #[prost(int32, tag = "2")]
+    unit_strindex: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OtlpSample {
+    #[prost(int32, tag = "1")]
+    stack_index: i32,
+    #[prost(int32, repeated, tag = "2")]
+    attribute_indices: Vec<i32>,
+    #[prost(int64, repeated, tag = "4")]
+    values: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Dictionary {
+    #[prost(message, repeated, tag = "1")]
+    mapping_table: Vec<OtlpMapping>,
+    #[prost(message, repeated, tag = "2")]
+    location_table: Vec<OtlpLocation>,
+    #[prost(message, repeated, tag = "3")]
+    function_table: Vec<OtlpFunction>,
+    #[prost(message, repeated, tag = "4")]
+    link_table: Vec<OtlpLink>,
+    #[prost(string, repeated, tag = "5")]
+    string_table: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    attribute_table: Vec<Attribute>,
+    #[prost(message, repeated, tag = "7")]
+    stack_table: Vec<OtlpStack>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+struct OtlpMapping {
+    #[prost(int32, tag = "4")]
+    filename_strindex: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OtlpLocation {
+    #[prost(int32, tag = "1")]
+    mapping_index: i32,
+    #[prost(message, repeated, tag = "3")]
+    lines: Vec<OtlpLine>,
+    #[prost(int32, repeated, tag = "4")]
+    attribute_indices: Vec<i32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct OtlpLine {
+    #[prost(int32, tag = "1")]
+    function_index: i32,
+    #[prost(int64, tag = "2")]
+    line: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+struct OtlpFunction {
+    #[prost(int32, tag = "1")]
+    name_strindex: i32,
+    #[prost(int32, tag = "2")]
+    system_name_strindex: i32,
+    #[prost(int32, tag = "3")]
+    filename_strindex: i32,
+    #[prost(int64, tag = "4")]
+    start_line: i64,
+}
+
+/// A trace that a sample belongs to. Recordings have no traces: the table has the empty entry alone.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct OtlpLink {}
+
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+struct Attribute {
+    #[prost(int32, tag = "1")]
+    key_strindex: i32,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+struct AnyValue {
+    #[prost(oneof = "Value", tags = "1, 3")]
+    value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, prost::Oneof)]
+enum Value {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(int64, tag = "3")]
+    Number(i64),
+}
+
+impl AnyValue {
+    fn text(text: &str) -> Option<AnyValue> {
+        Some(AnyValue { value: Some(Value::Text(printable(text).into_owned())) })
+    }
+
+    fn number(number: i64) -> Option<AnyValue> {
+        Some(AnyValue { value: Some(Value::Number(number)) })
+    }
+}
+
+/// Call chain: locations, innermost first.
+#[derive(Clone, PartialEq, Message)]
+struct OtlpStack {
+    #[prost(int32, repeated, tag = "1")]
+    location_indices: Vec<i32>,
+}
+
+/// Distinct rows of a table. The first row is empty.
+struct Table<T> {
+    numbers: FxHashMap<T, i32>,
+    rows: Vec<T>,
+}
+
+impl<T: Clone + Default + Eq + Hash> Table<T> {
+    fn new() -> Table<T> {
+        Table { numbers: FxHashMap::from_iter([(T::default(), 0)]), rows: vec![T::default()] }
+    }
+
+    fn number(&mut self, row: T) -> i32 {
+        match self.numbers.entry(row) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                self.rows.push(new.key().clone());
+                *new.insert(number_of_last(&self.rows))
+            }
+        }
+    }
+}
+
+/// Position of the last row. A recording has fewer distinct names and frames than an i32 can number.
+fn number_of_last<T>(rows: &[T]) -> i32 {
+    i32::try_from(rows.len() - 1).unwrap_or(i32::MAX)
+}
+
+struct Tables {
+    texts: Table<String>,
+    mappings: Table<OtlpMapping>,
+    functions: Table<OtlpFunction>,
+    attributes: Table<Attribute>,
+}
+
+impl Tables {
+    fn text(&mut self, text: &str) -> i32 {
+        self.texts.number(printable(text).into_owned())
+    }
+
+    fn attribute(&mut self, key: &str, value: Option<AnyValue>) -> i32 {
+        let key_strindex = self.text(key);
+        self.attributes.number(Attribute { key_strindex, value })
+    }
+
+    fn value_type(&mut self, name: &str, unit: &str) -> OtlpValueType {
+        OtlpValueType { type_strindex: self.text(name), unit_strindex: self.text(unit) }
+    }
+}
+
+pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(&message(profile).encode_to_vec())
+}
+
+fn message(profile: &Profile) -> ProfilesData {
+    let (stacks, recording) = (&profile.samples.stacks, &profile.report.recording);
+    let mut tables =
+        Tables { texts: Table::new(), mappings: Table::new(), functions: Table::new(), attributes: Table::new() };
+    let location_table = locations(stacks, &mut tables);
+    let owners = owners(profile, &mut tables);
+    let mut stack_table = vec![OtlpStack::default()];
+    let mut samples = Vec::new();
+    for stack in &stacks.stacks {
+        let location_indices = stack.frames.iter().rev().map(|frame| *frame as i32 + 1).collect();
+        stack_table.push(OtlpStack { location_indices });
+        let mut attribute_indices: Vec<i32> =
+            stacks.labels(stack).into_iter().map(|label| attribute_of(label, &mut tables)).collect();
+        attribute_indices.extend(stacks.innermost_program(stack).and_then(|frame| owners[frame as usize]));
+        let stack_index = number_of_last(&stack_table);
+        samples.push((OtlpSample { stack_index, attribute_indices, values: Vec::new() }, stack.count));
+    }
+
+    let unit = match stacks.unit {
+        Unit::Nanoseconds => "nanoseconds",
+        Unit::Events => "count",
+    };
+    let as_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let weights = tables.value_type(&stacks.event, unit);
+    let counts = tables.value_type("samples", "count");
+    let profile_of = |sample_type, value: fn(&Count) -> u64| OtlpProfile {
+        sample_type: Some(sample_type),
+        samples: samples
+            .iter()
+            .map(|(sample, count)| OtlpSample { values: vec![as_i64(value(count))], ..sample.clone() })
+            .collect(),
+        time_unix_nano: recording.start_unix_ns.unwrap_or(0),
+        duration_nano: recording.elapsed_ns.unwrap_or(0),
+        period_type: Some(weights),
+        period: as_i64(stacks.mean_weight()),
+    };
+    let profiles = vec![profile_of(weights, |count| count.weight), profile_of(counts, |count| count.samples)];
+    let scope = Scope { name: "bprec".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    ProfilesData {
+        resource_profiles: vec![ResourceProfiles {
+            resource: Some(resource(recording)),
+            scope_profiles: vec![ScopeProfiles { scope: Some(scope), profiles }],
+        }],
+        dictionary: Some(Dictionary {
+            mapping_table: tables.mappings.rows,
+            location_table,
+            function_table: tables.functions.rows,
+            link_table: vec![OtlpLink::default()],
+            string_table: tables.texts.rows,
+            attribute_table: tables.attributes.rows,
+            stack_table,
+        }),
+    }
+}
+
+/// Converts the frames, in their order, after the empty location.
+fn locations(stacks: &Stacks, tables: &mut Tables) -> Vec<OtlpLocation> {
+    let mut locations = vec![OtlpLocation::default()];
+    for frame in &stacks.frames {
+        let file = tables.text(frame.kind.file().unwrap_or_default());
+        let source = frame.source.as_ref();
+        let function = OtlpFunction {
+            name_strindex: tables.text(&frame.label()),
+            system_name_strindex: tables.text(&frame.name),
+            filename_strindex: source.map_or(file, |source| tables.text(&source.file)),
+            start_line: source.map_or(0, |source| source.function_line.into()),
+        };
+        let line = OtlpLine {
+            function_index: tables.functions.number(function),
+            line: source.map_or(0, |source| source.line.into()),
+        };
+        let frame_type = match &frame.kind {
+            FrameKind::Task => None,
+            FrameKind::User { .. } => Some("native"),
+            FrameKind::Kernel => Some("kernel"),
+            FrameKind::Program { .. } | FrameKind::Image => Some("bpf"),
+        };
+        let attribute = frame_type.map(|kind| tables.attribute("profile.frame.type", AnyValue::text(kind)));
+        locations.push(OtlpLocation {
+            mapping_index: tables.mappings.number(OtlpMapping { filename_strindex: file }),
+            lines: vec![line],
+            attribute_indices: attribute.into_iter().collect(),
+        });
+    }
+    locations
+}
+
+fn attribute_of(label: StackLabel<'_>, tables: &mut Tables) -> i32 {
+    let (key, value) = match label {
+        StackLabel::Comm(name) => ("thread.name", AnyValue::text(name)),
+        StackLabel::ProgramName(name) => ("bpf.program.name", AnyValue::text(name)),
+        StackLabel::ProgramId(id) => ("bpf.program.id", AnyValue::number(id.into())),
+        StackLabel::ProgramType(prog_type) => ("bpf.program.type", AnyValue::text(&prog_type.to_string())),
+        StackLabel::ProgramTag(tag) => ("bpf.program.tag", AnyValue::text(&tag.to_string())),
+    };
+    tables.attribute(key, value)
+}
+
+/// Returns for each frame the number of the attribute with the holders of its program; `None` without a program or holders.
+fn owners(profile: &Profile, tables: &mut Tables) -> Vec<Option<i32>> {
+    let programs = profile.report.programs.iter();
+    let holders: FxHashMap<String, String> =
+        programs.map(|program| (program.label_with_id(), program.holders())).collect();
+    let frames = profile.samples.stacks.frames.iter();
+    let attributes = frames.map(|frame| {
+        let holders = holders.get(&frame.program_label()?).filter(|holders| !holders.is_empty())?;
+        Some(tables.attribute("bpf.program.owner", AnyValue::text(holders)))
+    });
+    attributes.collect()
+}
+
+fn resource(recording: &Recording) -> Resource {
+    let known = [
+        ("host.name", recording.hostname.as_deref()),
+        ("host.arch", recording.arch.as_deref()),
+        ("host.cpu.model.name", recording.cpu_model.as_deref()),
+        ("os.type", Some("linux")),
+        ("os.version", recording.os_release.as_deref()),
+    ];
+    let attributes = known.into_iter().filter_map(|(key, text)| {
+        let value = AnyValue::text(text?);
+        Some(ResourceAttribute { key: key.to_owned(), value })
+    });
+    Resource { attributes: attributes.collect() }
+}

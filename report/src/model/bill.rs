@@ -1,0 +1,207 @@
+//! Bills: the CPU time that each owner of BPF programs costs the machine.
+
+use super::{Count, Known, Note, Program, Recording, Unit};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Cost of each owner of BPF programs: the document of `bprec report --bill --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Bill {
+    /// Name of the document's format: `bprec bill`.
+    pub format: &'static str,
+    /// Version of the document's format: [`super::JSON_VERSION`].
+    pub version: u32,
+    /// The machine and the recording.
+    #[serde(skip)]
+    pub recording: Recording,
+    /// Pattern that selects owners; `null` for all owners.
+    pub owner: Option<String>,
+    /// Every program of the recording, by id and load time.
+    #[serde(skip)]
+    pub programs: Arc<Vec<Program>>,
+    /// Selected events.
+    pub events: Vec<EventBill>,
+    /// Problems in reading the recording, in words.
+    pub problems: Vec<String>,
+    /// Notes on the recording as a whole.
+    pub notes: Vec<Note>,
+}
+
+/// Bills of an event.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct EventBill {
+    /// Name of the event.
+    pub name: String,
+    /// Unit of the weights.
+    pub unit: Unit,
+    /// All samples of the selection.
+    pub samples: Count,
+    /// Capacity of all CPUs, in the unit of the weight.
+    pub machine: Known<u64>,
+    /// True if shares of the machine are scaled up because timer ticks are missing in idle and in busy time.
+    #[serde(skip)]
+    pub is_scaled: bool,
+    /// Owners, the largest cost first.
+    pub owners: Vec<OwnerBill>,
+    /// Owners that `--bill OWNER` or `--limit` removes from the list.
+    pub others: Option<Box<OtherOwners>>,
+    /// Work for BPF whose owner is unknown.
+    pub unattributed: BillParts,
+    /// Sum of the owners, the others and the unattributed work.
+    pub total: BillParts,
+}
+
+/// Kind of an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnerKind {
+    /// A container or a pod.
+    Container,
+    /// A systemd service.
+    Unit,
+    /// Processes that hold programs, and processes that these started.
+    Process,
+    /// A directory of the BPF file system; no process holds the programs.
+    Pins,
+    /// Neither a process nor a pin holds the programs: their attachments do.
+    Attachments,
+    /// The recording does not name the holder.
+    Unknown,
+}
+
+/// Bill of an owner.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct OwnerBill {
+    /// Name of the owner: processes as `comm/pid`, a container, a unit, or a directory of pins.
+    pub name: String,
+    /// Kind of the owner.
+    pub kind: OwnerKind,
+    /// Processes that hold the programs.
+    pub pids: Vec<u32>,
+    /// Cost by part.
+    #[serde(flatten)]
+    pub parts: BillParts,
+    /// Programs of the owner, the largest cost first.
+    pub programs: Vec<ProgramBill>,
+    /// Number of the owner's programs that `programs` does not list: they have no samples, and there would be too many rows.
+    pub programs_without_row: usize,
+    /// Memory of the maps of the owner's programs, each map once, bytes.
+    pub map_bytes: Known<u64>,
+    /// Machine code of the owner's programs, bytes.
+    pub jit_bytes: Known<u64>,
+}
+
+impl OwnerBill {
+    /// Number of the owner's programs.
+    pub fn program_count(&self) -> usize {
+        self.programs.len() + self.programs_without_row
+    }
+}
+
+/// Bill of a program.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct ProgramBill {
+    /// Position in [`Bill::programs`].
+    #[serde(skip)]
+    pub program: usize,
+    /// Id of the program.
+    pub id: Option<u32>,
+    /// Name of the program.
+    pub name: String,
+    /// Cost by part.
+    #[serde(flatten)]
+    pub parts: BillParts,
+}
+
+/// Owners outside of the list.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct OtherOwners {
+    /// Number of owners.
+    pub owners: usize,
+    /// Cost by part.
+    #[serde(flatten)]
+    pub parts: BillParts,
+}
+
+/// Cost by part. Each sample is in exactly one part.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct BillParts {
+    /// Samples of all parts.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Share of the capacity of all CPUs, %.
+    pub machine_percent: Option<f64>,
+    /// Half of the 95 % confidence interval of `machine_percent`, in % of the machine; takes only the number of samples into account.
+    pub margin_percent: Option<f64>,
+    /// CPU time, in thousandths of one CPU.
+    pub millicpus: Option<f64>,
+    /// Share of the event's total, %: of all owners and the unattributed work.
+    pub bill_percent: Option<f64>,
+    /// The owner's programs in tasks of others.
+    pub in_others: InOthers,
+    /// Tasks of the owner, with the programs that ran in them.
+    pub own_tasks: OwnTasks,
+    /// Work outside of programs that the owner's programs cause in tasks of others.
+    pub causes: BillCauses,
+    /// Samples in these parts that several owners may have caused: the owners share them in the ratio of the runs of their programs.
+    pub shared: BillShare,
+}
+
+/// Programs in tasks of others.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct InOthers {
+    /// Sum of the parts.
+    #[serde(flatten)]
+    pub sum: BillShare,
+    /// Samples in the programs' own code.
+    #[serde(rename = "self")]
+    pub own: BillShare,
+    /// Samples in kernel code that the programs called.
+    pub helper: BillShare,
+    /// Samples in kernel code that runs the programs.
+    pub entry: BillShare,
+}
+
+/// Tasks of an owner.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct OwnTasks {
+    /// Sum of the parts.
+    #[serde(flatten)]
+    pub sum: BillShare,
+    /// Samples in the system call `bpf()`: reads and updates of maps, loads of programs and so on.
+    pub bpf_calls: BillShare,
+    /// Samples in the owner's own programs.
+    pub programs: BillShare,
+}
+
+/// Work that programs cause outside of themselves.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct BillCauses {
+    /// Sum of the parts.
+    #[serde(flatten)]
+    pub sum: BillShare,
+    /// Wake-ups of the consumers of ring buffers and perf event buffers.
+    pub wakeups: BillShare,
+    /// Traps, single steps and returns of user probes.
+    pub user_probes: BillShare,
+    /// Code between kernel probes or tracepoints and programs.
+    pub kernel_hooks: BillShare,
+    /// Deferred frees of maps and programs.
+    pub frees: BillShare,
+}
+
+/// Samples and their share of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct BillShare {
+    /// Samples.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Share of the capacity of all CPUs, %.
+    pub machine_percent: Option<f64>,
+}
+
+/// The JSON schema of [`Bill`].
+pub fn bill_schema() -> schemars::Schema {
+    super::schema_of::<Bill>()
+}

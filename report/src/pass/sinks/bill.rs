@@ -1,0 +1,399 @@
+//! The bill: samples that owners of programs cause, by owner and part. Each sample is in at most one part of one owner.
+
+use super::by_event::ByEvent;
+use super::sharing::{HookWeights, Sharers, share_out_among};
+use crate::index::Index;
+use crate::index::causes::{BpfCause, causes};
+use crate::index::code::CodeCache;
+use crate::index::owners::Owners;
+use crate::index::runners::{HookGroup, Runner};
+use crate::model::Count;
+use crate::pass::attribution::{Attribution, Charge, ChargeColumn, user_ip};
+use crate::pass::frames::kernel_frames;
+use crate::pass::{SampleView, Sink};
+use bprec_format::bpf::names::MapType;
+use bprec_format::bprec::state::Attachment;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Part of a bill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum BillPart {
+    /// The owner's programs in tasks of others: their own code.
+    OwnCode,
+    /// The owner's programs in tasks of others: code that they called.
+    Helper,
+    /// The owner's programs in tasks of others: code that runs them.
+    Entry,
+    /// Wake-ups of consumers of the owner's buffers.
+    Wakeup,
+    /// Traps, single steps and returns of user probes.
+    UserProbe,
+    /// Code between kernel probes or tracepoints and programs.
+    KernelHook,
+    /// Deferred frees of maps and programs.
+    Free,
+    /// The owner's tasks, outside of `bpf()` and of the owner's programs.
+    Tasks,
+    /// System calls `bpf()` of the owner's tasks.
+    BpfCall,
+    /// The owner's programs in the owner's tasks.
+    ProgramInTasks,
+}
+
+impl BillPart {
+    /// Number of parts.
+    pub(crate) const COUNT: usize = BillPart::ProgramInTasks as usize + 1;
+
+    /// Part for the same work in the owner's own tasks.
+    fn in_own_tasks(self) -> BillPart {
+        match self {
+            BillPart::OwnCode | BillPart::Helper | BillPart::Entry | BillPart::ProgramInTasks => {
+                BillPart::ProgramInTasks
+            }
+            _ => BillPart::Tasks,
+        }
+    }
+
+    fn of_cause(cause: BpfCause) -> BillPart {
+        match cause {
+            BpfCause::RingBufferWakeup | BpfCause::PerfBufferWakeup => BillPart::Wakeup,
+            BpfCause::UserProbe | BpfCause::UserException => BillPart::UserProbe,
+            BpfCause::KernelProbe | BpfCause::Tracepoint | BpfCause::SystemCall => BillPart::KernelHook,
+            BpfCause::Free => BillPart::Free,
+            BpfCause::BpfCall => BillPart::BpfCall,
+        }
+    }
+}
+
+/// Key of a line: owner and program, if known, and the part.
+pub(crate) type BillKey = (Option<u32>, Option<u32>, BillPart);
+
+/// Samples of a line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Billed {
+    pub(crate) count: Count,
+    /// Part of `count`: shares of work that several owners may have caused.
+    pub(crate) shared: Count,
+}
+
+/// Key of samples to be shared: their part, and the owner of the task that they were taken in.
+type SharedKey = (BillPart, Option<u32>);
+
+/// Lines of an event.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventBillLines {
+    pub(crate) lines: FxHashMap<BillKey, Billed>,
+    /// Samples of hooks with several programs, until they are shared out.
+    hooks: FxHashMap<(Sharers, SharedKey), Count>,
+    /// Samples of wake-ups, until they are shared out among the programs that fill buffers.
+    wakeups: FxHashMap<(Sharers, SharedKey), Count>,
+}
+
+impl EventBillLines {
+    fn add(&mut self, line: BillKey, count: Count) {
+        self.lines.entry(line).or_default().count.merge(count);
+    }
+
+    fn share_hooks(&mut self, owners: &Owners, groups: &[HookGroup], weights: &HookWeights<'_>) {
+        let shared = std::mem::take(&mut self.hooks);
+        self.share(shared, owners, groups, weights);
+    }
+
+    fn share_wakeups(&mut self, owners: &Owners, fillers: &[HookGroup], weights: &HookWeights<'_>) {
+        let shared = std::mem::take(&mut self.wakeups);
+        self.share(shared, owners, fillers, weights);
+    }
+
+    /// Shares samples out among the programs of groups.
+    fn share(
+        &mut self,
+        shared: FxHashMap<(Sharers, SharedKey), Count>,
+        owners: &Owners,
+        groups: &[HookGroup],
+        weights: &HookWeights<'_>,
+    ) {
+        let parts = shared.into_iter().map(|((sharers, key), count)| {
+            let group = &groups[sharers.group as usize];
+            let mut of_group = group.programs.iter().map(|program| owners.number_of(*program));
+            let first = of_group.next().flatten();
+            // If all programs have one owner, the share of each program does not matter to the owner.
+            let sole = first.filter(|first| sharers.strangers == 0 && of_group.all(|owner| owner == Some(*first)));
+            (sharers, (key, sole), count)
+        });
+        share_out_among(parts.collect(), groups, weights, |program, ((part, task_owner), sole), share| {
+            let owner = program.and_then(|program| owners.number_of(program)).or(*sole);
+            let part = if owner.is_some() && owner == *task_owner { part.in_own_tasks() } else { *part };
+            let billed = self.lines.entry((owner, program, part)).or_default();
+            billed.count.merge(share);
+            if sole.is_none() {
+                billed.shared.merge(share);
+            }
+        });
+    }
+}
+
+/// Facts that all threads of a pass share.
+#[derive(Debug)]
+struct BillFacts {
+    owners: Arc<Owners>,
+    /// Causes by number of a kernel function.
+    causes: FxHashMap<u32, BpfCause>,
+    /// Programs that can fill ring buffers, and programs that can fill perf event buffers: they have a map of this type.
+    fillers: [HookGroup; 2],
+    /// File name and offset of each user probe.
+    probed: Vec<(String, u64)>,
+}
+
+/// Adds up samples by owner and part.
+#[derive(Debug)]
+pub(crate) struct BillSink<'i> {
+    index: &'i Index,
+    facts: Arc<BillFacts>,
+    codes: CodeCache<'i>,
+    /// Buffer for the kernel functions of the current sample, innermost first.
+    functions: Vec<u32>,
+    events: ByEvent<EventBillLines>,
+}
+
+/// Limit on the length of an instruction, of any architecture.
+const MAX_INSTRUCTION_BYTES: u64 = 15;
+/// Name of the mapping in which the kernel steps over probed instructions and catches returns.
+const UPROBES_MAPPING: &str = "[uprobes]";
+
+/// Returns the file name and the offset of a user probe.
+fn probed(attachment: &Attachment) -> Option<(String, u64)> {
+    let target = String::from_utf8_lossy(&attachment.target);
+    let (path, offset) = target.rsplit_once("+0x").filter(|_| attachment.kind.starts_with("uprobe"))?;
+    Some((path.rsplit('/').next()?.to_owned(), u64::from_str_radix(offset, 16).ok()?))
+}
+
+impl<'i> BillSink<'i> {
+    pub(crate) fn new(index: &'i Index, owners: Arc<Owners>, events: usize) -> BillSink<'i> {
+        let fillers = [MapType::RINGBUF, MapType::PERF_EVENT_ARRAY].map(|map_type| {
+            let is_filled = |id: &u32| index.states.maps.get(id).is_some_and(|map| MapType(map.map_type) == map_type);
+            let programs =
+                index.programs.list.iter().zip(0..).filter(|(program, _)| program.map_ids.iter().any(is_filled));
+            HookGroup { programs: programs.map(|(_, number)| number).collect(), run_together: false }
+        });
+        let probed = index.states.attachments.iter().filter_map(probed).collect();
+        let facts = Arc::new(BillFacts { owners, causes: causes(&index.code.kernel), fillers, probed });
+        BillSink::with(index, facts, events)
+    }
+
+    fn with(index: &'i Index, facts: Arc<BillFacts>, events: usize) -> BillSink<'i> {
+        let codes = CodeCache::for_sink(&index.code);
+        BillSink { index, facts, codes, functions: Vec::new(), events: ByEvent::new(events) }
+    }
+
+    /// Returns the lines of each event, with all shared costs shared out.
+    pub(crate) fn finish(mut self, weights: &HookWeights<'_>) -> ByEvent<EventBillLines> {
+        let (owners, fillers) = (&self.facts.owners, &self.facts.fillers);
+        for event in self.events.iter_mut() {
+            event.share_hooks(owners, self.index.hooks.groups(), weights);
+            event.share_wakeups(owners, fillers, weights);
+        }
+        self.events
+    }
+
+    /// Returns the owner of the task that a sample was taken in.
+    fn task_owner(&self, sample: &SampleView<'_>) -> bprec_format::Result<Option<u32>> {
+        let owners = &self.facts.owners;
+        if owners.has_workloads()
+            && let Some(cgroup) = sample.cgroup()?
+            && let Some(owner) = self.index.workloads().of_cgroup(cgroup).and_then(|it| owners.of_workload(it))
+            && sample.pid_tid.0 != 0
+        {
+            return Ok(Some(owner));
+        }
+        Ok(owners.of_process(sample.pid_tid.0, sample.time_ns.unwrap_or(u64::MAX)))
+    }
+
+    /// Returns the cause of a sample outside of programs, and the address in user space, or the offset in its file, that identifies a user probe, if
+    /// known. Leaves the kernel functions of the sample's call chain in [`BillSink::functions`].
+    fn cause(&mut self, sample: &SampleView<'_>) -> bprec_format::Result<Option<(BpfCause, Option<u64>)>> {
+        self.functions.clear();
+        let time_ns = sample.time_ns.unwrap_or(u64::MAX);
+        let Some(leaf) = sample.kernel_ip else {
+            let ip = sample.ip().filter(|_| self.index.hooks.has_user_probes(time_ns));
+            return Ok(ip.and_then(|ip| self.user_probe(sample.pid_tid.0, ip, time_ns)));
+        };
+        let chain = sample.callchain()?;
+        let mut found = None;
+        let mut is_leaf = true;
+        let mut exception = None;
+        for frame in kernel_frames(self.index, leaf, &chain, time_ns) {
+            let function = self.codes.of_frame(frame, time_ns).kernel_function();
+            let cause = function.and_then(|function| self.facts.causes.get(&function).copied());
+            self.functions.extend(function);
+            exception = cause.filter(|cause| *cause == BpfCause::UserException);
+            let counts = match cause {
+                Some(BpfCause::Tracepoint | BpfCause::SystemCall) => is_leaf,
+                Some(BpfCause::UserException) | None => false,
+                Some(_) => true,
+            };
+            found = found.or(cause.filter(|_| counts));
+            is_leaf = false;
+        }
+        // Only the outermost frame shows that the exception came from user mode.
+        Ok(found.or(exception).map(|cause| (cause, user_ip(&chain))))
+    }
+
+    /// Returns the cause of a sample in user mode, and the offset of the probe in its file if known; `None` if no user probe is the cause. After
+    /// the trap of a probe, the CPU takes pending interrupts at the probed instruction or at the next one.
+    fn user_probe(&self, pid: u32, ip: u64, time_ns: u64) -> Option<(BpfCause, Option<u64>)> {
+        let (file, mapped) = self.index.user.find(pid, ip, time_ns)?;
+        let path = self.index.user.path(file);
+        if path == UPROBES_MAPPING {
+            return Some((BpfCause::UserProbe, None));
+        }
+        let is_behind = |probe: &u64| (*probe..=probe.saturating_add(MAX_INSTRUCTION_BYTES)).contains(&mapped.offset());
+        let mut probes = self.facts.probed.iter().filter(|(name, _)| path.rsplit('/').next() == Some(name));
+        let (_, probe) = probes.find(|(_, probe)| is_behind(probe))?;
+        Some((BpfCause::UserProbe, Some(*probe)))
+    }
+
+    /// Bills a sample outside of programs.
+    fn elsewhere(&mut self, sample: &SampleView<'_>, task_owner: Option<u32>) -> bprec_format::Result<()> {
+        let cause = self.cause(sample)?;
+        let time_ns = sample.time_ns.unwrap_or(u64::MAX);
+        let (runner, part) = match cause {
+            None => (None, BillPart::Tasks),
+            Some((BpfCause::BpfCall, _)) => (None, BillPart::BpfCall),
+            Some((BpfCause::Free, _)) => (Some(Runner::Unknown), BillPart::Free),
+            Some((cause @ (BpfCause::RingBufferWakeup | BpfCause::PerfBufferWakeup), _)) => {
+                let group = u32::from(cause == BpfCause::PerfBufferWakeup);
+                let has_fillers = !self.facts.fillers[group as usize].programs.is_empty();
+                let runner = if has_fillers { Runner::Several { group, strangers: 0 } } else { Runner::Unknown };
+                // Events of perf also wake readers: if no program fills perf buffers, the wake-up has no BPF cause.
+                (Some(runner).filter(|_| has_fillers || cause == BpfCause::RingBufferWakeup), BillPart::Wakeup)
+            }
+            Some((cause, user_ip)) => {
+                let hook = self.index.hooks.of_cause(cause, self.functions.iter().copied(), user_ip, time_ns);
+                (hook.map(|hook| self.index.hooks.runner(hook, time_ns)), BillPart::of_cause(cause))
+            }
+        };
+        let event = self.events.of(sample.event);
+        match (runner, task_owner) {
+            (None, None) => {}
+            (None | Some(Runner::Unknown), Some(owner)) => {
+                let part = if part == BillPart::BpfCall { part } else { BillPart::Tasks };
+                event.add((Some(owner), None, part), sample.count);
+            }
+            (Some(Runner::Unknown), None) => event.add((None, None, part), sample.count),
+            (Some(Runner::One(program)), _) => self.bill(sample, program, part, task_owner),
+            (Some(Runner::Several { group, strangers }), _) => {
+                let sharers = Sharers { group, strangers, interval: self.index.runs.interval(time_ns) };
+                let shared = if part == BillPart::Wakeup { &mut event.wakeups } else { &mut event.hooks };
+                shared.entry((sharers, (part, task_owner))).or_default().merge(sample.count);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bills a sample to the owner of a program.
+    fn bill(&mut self, sample: &SampleView<'_>, program: u32, part: BillPart, task_owner: Option<u32>) {
+        let owner = self.facts.owners.number_of(program);
+        let part = if owner.is_some() && owner == task_owner { part.in_own_tasks() } else { part };
+        self.events.of(sample.event).add((owner, Some(program), part), sample.count);
+    }
+}
+
+impl Sink for BillSink<'_> {
+    fn fork(&self) -> Self {
+        BillSink::with(self.index, Arc::clone(&self.facts), self.events.len())
+    }
+
+    fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
+        let task_owner = self.task_owner(sample)?;
+        match attribution.charge {
+            Charge::Elsewhere | Charge::UnknownCode => return self.elsewhere(sample, task_owner),
+            Charge::Program { program, column, .. } => {
+                let part = match column {
+                    ChargeColumn::Own => BillPart::OwnCode,
+                    ChargeColumn::Helper => BillPart::Helper,
+                    ChargeColumn::Entry => BillPart::Entry,
+                };
+                self.bill(sample, program, part, task_owner);
+            }
+            Charge::SharedEntry { group, strangers, interval } => {
+                let key = (Sharers { group, strangers, interval }, (BillPart::Entry, task_owner));
+                self.events.of(sample.event).hooks.entry(key).or_default().merge(sample.count);
+            }
+            Charge::Entry => self.events.of(sample.event).add((None, None, BillPart::Entry), sample.count),
+            Charge::Interpreted => self.events.of(sample.event).add((None, None, BillPart::OwnCode), sample.count),
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.events.merge(other.events, |mine, theirs| {
+            theirs.lines.into_iter().for_each(|(line, billed)| mine.add(line, billed.count));
+            for (mine, theirs) in [(&mut mine.hooks, theirs.hooks), (&mut mine.wakeups, theirs.wakeups)] {
+                theirs.into_iter().for_each(|(key, count)| mine.entry(key).or_default().merge(count));
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::window::Window;
+
+    fn count(samples: u64) -> Count {
+        Count { samples, weight: samples * 10 }
+    }
+
+    /// Programs 0 and 1 have the owner 0, program 2 has the owner 1. Run counts of programs 0 and 2 are known.
+    fn shared(programs: &[u32], strangers: u32, task_owner: Option<u32>) -> Vec<(BillKey, Billed)> {
+        let (index, window) = (Index::default(), Window::everything());
+        let weights = HookWeights::of_rates(&index, &window, vec![Some(300), None, Some(100)]);
+        let groups = [HookGroup { programs: programs.into(), run_together: false }];
+        let mut event = EventBillLines::default();
+        let sharers = Sharers { group: 0, strangers, interval: None };
+        event.wakeups.insert((sharers, (BillPart::Wakeup, task_owner)), count(8));
+        event.share_wakeups(&Owners::of_programs(vec![0, 0, 1]), &groups, &weights);
+        let mut lines: Vec<(BillKey, Billed)> = event.lines.into_iter().collect();
+        lines.sort_by_key(|(key, _)| *key);
+        lines
+    }
+
+    #[test]
+    fn work_of_several_owners_is_shared_by_runs_and_marked() {
+        let both = |samples| Billed { count: count(samples), shared: count(samples) };
+        let expected =
+            vec![((Some(0), Some(0), BillPart::Wakeup), both(6)), ((Some(1), Some(2), BillPart::Wakeup), both(2))];
+        assert_eq!(shared(&[0, 2], 0, None), expected);
+        let own = vec![((Some(0), Some(0), BillPart::Wakeup), both(6)), ((Some(1), Some(2), BillPart::Tasks), both(2))];
+        assert_eq!(shared(&[0, 2], 0, Some(1)), own, "the sample is in a task of owner 1");
+        assert_eq!(
+            shared(&[1, 2], 0, None),
+            [((None, None, BillPart::Wakeup), both(8))],
+            "runs of program 1 are unknown"
+        );
+    }
+
+    #[test]
+    fn work_of_one_owner_is_not_an_estimate() {
+        let sole = Billed { count: count(8), shared: Count::default() };
+        assert_eq!(
+            shared(&[0, 1], 0, None),
+            [((Some(0), None, BillPart::Wakeup), sole)],
+            "no run counts are needed if one owner has all programs"
+        );
+        assert_eq!(shared(&[0], 0, Some(0)), [((Some(0), Some(0), BillPart::Tasks), sole)]);
+        let unknown = Billed { count: count(4), shared: count(4) };
+        let expected = vec![((None, None, BillPart::Wakeup), unknown), ((Some(0), Some(0), BillPart::Wakeup), unknown)];
+        assert_eq!(shared(&[0], 1, None), expected, "another program may be on the hook");
+    }
+
+    #[test]
+    fn probes_are_found_by_file_and_offset() {
+        let attachment =
+            |kind: &str, target: &str| Attachment { kind: kind.into(), target: target.into(), ..Attachment::default() };
+        assert_eq!(probed(&attachment("uprobe", "/usr/lib/libc.so.6+0x1f0")), Some(("libc.so.6".into(), 0x1f0)));
+        assert_eq!(probed(&attachment("kprobe", "vfs_read+0x10")), None);
+        assert_eq!(probed(&attachment("uprobe", "/usr/lib/libc.so.6")), None);
+    }
+}

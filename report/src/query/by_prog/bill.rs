@@ -1,0 +1,271 @@
+//! Bills of owners.
+
+use super::facts::{EventFacts, Facts, WantedFacts};
+use super::shares::{margin, percent};
+use crate::index::Index;
+use crate::index::owners::{BpfOwner, Owners};
+use crate::input::recording::OpenRecording;
+use crate::model::{
+    Bill, BillCauses, BillParts, BillShare, Count, EventBill, InOthers, JSON_VERSION, Known, OtherOwners, OwnTasks,
+    OwnerBill, Program, ProgramBill, Reason,
+};
+use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
+use crate::pass::sinks::sharing::HookWeights;
+use crate::{Options, Result};
+use bprec_format::Glob;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Limit on the rows of owners and programs without samples, in all events.
+const ROWS_WITHOUT_SAMPLES: usize = 1 << 10;
+
+/// Makes the bills of the owners whose name matches the pattern `owner`, or of all owners without a pattern.
+pub(crate) fn bill(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+    owner: Option<&str>,
+) -> Result<Bill> {
+    let options = Options { by: None, ..options.clone() };
+    let owners = Arc::new(Owners::new(index));
+    let events = recording.events.all().len();
+    let (facts, sink) = Facts::gather(recording, index, &options, WantedFacts::default(), |_| {
+        BillSink::new(index, Arc::clone(&owners), events)
+    })?;
+    let mut lines = sink.finish(&HookWeights::new(index, &facts.selection.window));
+    let mut programs = vec![Vec::new(); owners.list.len()];
+    for program in 0..facts.programs.len() as u32 {
+        owners.number_of(program).into_iter().for_each(|owner| programs[owner as usize].push(program));
+    }
+    let asked = owner.map(Glob::new);
+    let is_asked = |owner: &BpfOwner| asked.as_ref().is_none_or(|pattern| is_named(pattern, &owner.name));
+    let of_asked = owners.list.iter().zip(&programs).filter(|(owner, _)| is_asked(owner));
+    let rows: usize = of_asked.map(|(_, programs)| 1 + programs.len()).sum();
+    let builder = BillBuilder { facts: &facts, owners: &owners, programs, asked };
+    // If no event has samples, the first event gets an empty bill.
+    let has_samples = |event: &usize| facts.event(*event).ledger.samples.samples > 0;
+    let mut with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
+    with_samples.extend(facts.events().next().filter(|_| with_samples.is_empty()));
+    let mut rows_left = ROWS_WITHOUT_SAMPLES;
+    let events = with_samples.into_iter().map(|event| {
+        let lists_without_samples = rows <= rows_left;
+        rows_left -= if lists_without_samples { rows } else { 0 };
+        // Taking the lines frees them after each event: a recording may have thousands of events.
+        builder.event(event, std::mem::take(lines.of(event)), lists_without_samples)
+    });
+    Ok(Bill {
+        format: "bprec bill",
+        version: JSON_VERSION,
+        recording: facts.recorded.clone(),
+        owner: owner.map(str::to_owned),
+        events: events.collect(),
+        programs: Arc::clone(&facts.programs),
+        problems: facts.problems(),
+        notes: facts.notes(),
+    })
+}
+
+/// Sums of samples by part of a bill.
+#[derive(Debug, Clone, Copy, Default)]
+struct PartSums([Billed; BillPart::COUNT]);
+
+impl PartSums {
+    fn add(&mut self, part: BillPart, billed: Billed) {
+        let sum = &mut self.0[part as usize];
+        sum.count.merge(billed.count);
+        sum.shared.merge(billed.shared);
+    }
+
+    fn merge(&mut self, other: &PartSums) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            mine.count.merge(theirs.count);
+            mine.shared.merge(theirs.shared);
+        }
+    }
+
+    fn of(&self, parts: &[BillPart]) -> Count {
+        parts.iter().map(|part| self.0[*part as usize].count).sum()
+    }
+
+    fn all(&self) -> Count {
+        self.0.iter().map(|billed| billed.count).sum()
+    }
+
+    fn shared(&self) -> Count {
+        self.0.iter().map(|billed| billed.shared).sum()
+    }
+}
+
+struct BillBuilder<'b> {
+    facts: &'b Facts<'b>,
+    owners: &'b Owners,
+    /// Programs of each owner.
+    programs: Vec<Vec<u32>>,
+    /// Pattern of the names of owners, if any.
+    asked: Option<Glob>,
+}
+
+impl BillBuilder<'_> {
+    /// Makes the bill of an event. Without `lists_without_samples`, owners and programs without samples are only counted.
+    fn event(&self, number: usize, lines: EventBillLines, lists_without_samples: bool) -> EventBill {
+        let event = self.facts.event(number);
+        let mut of_owners = vec![PartSums::default(); self.owners.list.len()];
+        let mut of_programs: BTreeMap<u32, PartSums> = BTreeMap::new();
+        let (mut unattributed, mut total) = (PartSums::default(), PartSums::default());
+        for ((owner, program, part), billed) in &lines.lines {
+            total.add(*part, *billed);
+            match owner {
+                Some(owner) => of_owners[*owner as usize].add(*part, *billed),
+                None => unattributed.add(*part, *billed),
+            }
+            if let Some(program) = program {
+                of_programs.entry(*program).or_default().add(*part, *billed);
+            }
+        }
+        drop(lines);
+        let shares = BillShares { event: &event, cpus: self.facts.recorded.cpus, total: total.all() };
+        let mut costs: Vec<(&BpfOwner, u32, PartSums)> = self
+            .owners
+            .list
+            .iter()
+            .zip(0..)
+            .zip(of_owners)
+            .map(|((owner, number), sums)| (owner, number, sums))
+            .collect();
+        costs.sort_by(|(a, _, x), (b, _, y)| y.all().cmp_weight(x.all()).then_with(|| a.name.cmp(&b.name)));
+        let (mut owners, mut others, mut others_sums) = (Vec::new(), 0, PartSums::default());
+        for (owner, number, sums) in costs {
+            let is_asked = self.asked.as_ref().is_none_or(|pattern| is_named(pattern, &owner.name));
+            let has_room = self.facts.options.limit.is_none_or(|limit| owners.len() < limit);
+            if is_asked && has_room && (lists_without_samples || sums.all().samples > 0) {
+                owners.push(self.owner(owner, number, &sums, &of_programs, &shares, lists_without_samples));
+            } else {
+                others += 1;
+                others_sums.merge(&sums);
+            }
+        }
+        EventBill {
+            name: self.facts.recording.names[number].clone(),
+            unit: event.unit,
+            samples: event.ledger.samples,
+            machine: event.machine.clone(),
+            is_scaled: event.is_scaled(),
+            owners,
+            others: (others > 0).then(|| Box::new(OtherOwners { owners: others, parts: shares.parts(&others_sums) })),
+            unattributed: shares.parts(&unattributed),
+            total: shares.parts(&total),
+        }
+    }
+
+    fn owner(
+        &self,
+        owner: &BpfOwner,
+        number: u32,
+        sums: &PartSums,
+        of_programs: &BTreeMap<u32, PartSums>,
+        shares: &BillShares<'_>,
+        lists_without_samples: bool,
+    ) -> OwnerBill {
+        let programs = &self.programs[number as usize];
+        let sums_of = |program: u32| of_programs.get(&program).copied().unwrap_or_default();
+        // Sums are large values, so only the numbers of the programs are moved while sorting.
+        let mut listed = programs.clone();
+        listed.retain(|program| lists_without_samples || of_programs.contains_key(program));
+        listed.sort_by(|a, b| sums_of(*b).all().cmp_weight(sums_of(*a).all()).then(a.cmp(b)));
+        let costs = listed.into_iter().map(|program| {
+            let known = &self.facts.programs[program as usize];
+            ProgramBill {
+                program: program as usize,
+                id: known.id,
+                name: Program::label(known),
+                parts: shares.parts(&sums_of(program)),
+            }
+        });
+        let costs: Vec<ProgramBill> = costs.collect();
+        OwnerBill {
+            name: owner.name.clone(),
+            kind: owner.kind,
+            pids: owner.pids.clone(),
+            parts: shares.parts(sums),
+            programs_without_row: programs.len() - costs.len(),
+            programs: costs,
+            map_bytes: self.map_bytes(programs),
+            jit_bytes: self.jit_bytes(programs),
+        }
+    }
+
+    /// Returns the memory of the maps of programs, each map once.
+    fn map_bytes(&self, programs: &[u32]) -> Known<u64> {
+        let list = &self.facts.index.programs.list;
+        let known: Vec<_> = programs.iter().map(|program| &list[*program as usize]).collect();
+        if known.iter().any(|program| program.info.is_none()) {
+            return Known::Unknown(Reason::NoProgInfo);
+        }
+        let maps: BTreeSet<u32> = known.iter().flat_map(|program| program.map_ids.iter().copied()).collect();
+        let bytes = |map: &u32| self.facts.index.states.maps.get(map)?.memlock_bytes;
+        let sum = maps.iter().map(bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
+        Known::or_unknown(sum, Reason::NoMapMemory)
+    }
+
+    /// Returns the machine code of programs.
+    fn jit_bytes(&self, programs: &[u32]) -> Known<u64> {
+        let list = &self.facts.index.programs.list;
+        let bytes = |program: &u32| list[*program as usize].info?.jited_bytes.map(u64::from);
+        let sum = programs.iter().map(bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
+        Known::or_unknown(sum, Reason::NoProgInfo)
+    }
+}
+
+/// Returns true if a pattern matches the name of an owner or of one of its holders, with or without the process id.
+fn is_named(pattern: &Glob, name: &str) -> bool {
+    let holders = name.split(", ");
+    let names = holders.flat_map(|holder| [Some(holder), holder.rsplit_once('/').map(|(comm, _)| comm)]);
+    pattern.matches(name) || names.flatten().any(|name| pattern.matches(name))
+}
+
+/// Totals of an event, by which costs are divided to get shares.
+struct BillShares<'e> {
+    event: &'e EventFacts<'e>,
+    cpus: Option<u32>,
+    total: Count,
+}
+
+impl BillShares<'_> {
+    fn share(&self, count: Count) -> BillShare {
+        BillShare { count, machine_percent: percent(count.weight, self.event.machine.value().copied()) }
+    }
+
+    fn parts(&self, sums: &PartSums) -> BillParts {
+        use BillPart::{BpfCall, Entry, Free, Helper, KernelHook, OwnCode, ProgramInTasks, Tasks, UserProbe, Wakeup};
+        let of = |parts: &[BillPart]| self.share(sums.of(parts));
+        let (count, samples) = (sums.all(), self.event.ledger.samples);
+        let machine_percent = self.share(count).machine_percent;
+        let all_percent = self.share(samples).machine_percent;
+        BillParts {
+            count,
+            machine_percent,
+            margin_percent: all_percent.map(|all| margin(count.samples, samples.samples) * all),
+            millicpus: machine_percent.zip(self.cpus).map(|(percent, cpus)| percent * f64::from(cpus) * 10.0),
+            bill_percent: percent(count.weight, Some(self.total.weight)),
+            in_others: InOthers {
+                sum: of(&[OwnCode, Helper, Entry]),
+                own: of(&[OwnCode]),
+                helper: of(&[Helper]),
+                entry: of(&[Entry]),
+            },
+            own_tasks: OwnTasks {
+                sum: of(&[Tasks, BpfCall, ProgramInTasks]),
+                bpf_calls: of(&[BpfCall]),
+                programs: of(&[ProgramInTasks]),
+            },
+            causes: BillCauses {
+                sum: of(&[Wakeup, UserProbe, KernelHook, Free]),
+                wakeups: of(&[Wakeup]),
+                user_probes: of(&[UserProbe]),
+                kernel_hooks: of(&[KernelHook]),
+                frees: of(&[Free]),
+            },
+            shared: self.share(sums.shared()),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Bills: owners of BPF programs, and the CPU time that each owner costs, by part.
+
+use super::blocks::{Block, View};
+use super::by_prog::measured;
+use super::cells::{memory, of_machine, percent};
+use super::columns::{LineColumn, LineColumns};
+use super::grid::{Column, Sheet};
+use super::screen::Screen;
+use crate::model::text::{UNKNOWN, counted, fixed, grouped};
+use crate::model::{Bill, BillParts, BillShare, EventBill, OwnerBill, OwnerKind};
+use std::borrow::Cow;
+use std::io;
+
+/// Legend: parts of a bill.
+const LEGEND: &str = "shares are of all CPUs' time. OTHERS%: the owner's programs in tasks of others; OWN%: the owner's tasks, with BPF()% in the system \
+    call bpf() and PROGS% in the owner's programs; WAKE%: wake-ups of the consumers of its buffers; UPROBE%: traps, single steps and returns of user probes; \
+    HOOK%: code between kernel probes or tracepoints and programs; FREE%: deferred frees of maps and programs. Each sample is in one part of one owner";
+/// Note about shares.
+const SHARED: &str = "≈: includes samples that several owners may have caused, split between them by the runs of their \
+                      programs";
+
+pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
+    let mut view = View::default();
+    view.series(&report.events, |nth, event| {
+        let samples = counted(event.samples.samples, "sample");
+        let total = &event.total;
+        let fact = format!(
+            "{samples} · {} for BPF ({} % of the machine)",
+            grouped(total.count.samples),
+            of_machine(total.machine_percent, event.is_scaled)
+        );
+        let blocks = [
+            Block::Fact(measured(&report.recording, &event.name)),
+            Block::Fact(fact),
+            Block::Gap,
+            Block::Table(owners(event)),
+        ];
+        let has_programs = report.owner.is_some() && !event.owners.is_empty();
+        let programs = has_programs.then(|| [Block::Gap, Block::Table(programs(event))]);
+        (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).chain(programs.into_iter().flatten()).collect()
+    });
+    if report.events.is_empty() {
+        view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
+    }
+    let is_shared = report.events.iter().flat_map(|event| &event.owners).any(|owner| is_shared(&owner.parts));
+    let shared = is_shared.then(|| SHARED.to_owned());
+    view.notes([LEGEND.to_owned()].into_iter().chain(shared).chain(report.problems.iter().cloned()));
+    view
+}
+
+fn is_shared(parts: &BillParts) -> bool {
+    parts.shared.count.weight > 0
+}
+
+/// A line: owner, program of an owner, or sum.
+struct BillLine<'r> {
+    event: &'r EventBill,
+    kind: &'static str,
+    name: Cow<'r, str>,
+    owner: Option<&'r OwnerBill>,
+    /// Id of the program, in a line of a program.
+    id: Option<u32>,
+    parts: &'r BillParts,
+}
+
+impl<'r> BillLine<'r> {
+    fn of_owner(event: &'r EventBill, owner: &'r OwnerBill) -> BillLine<'r> {
+        BillLine {
+            event,
+            kind: "owner",
+            name: owner.name.as_str().into(),
+            owner: Some(owner),
+            id: None,
+            parts: &owner.parts,
+        }
+    }
+
+    fn sum(event: &'r EventBill, kind: &'static str, name: Cow<'r, str>, parts: &'r BillParts) -> BillLine<'r> {
+        BillLine { event, kind, name, owner: None, id: None, parts }
+    }
+
+    /// Owner of the line, if the line is of kind `owner`.
+    fn head(&self) -> Option<&'r OwnerBill> {
+        self.owner.filter(|_| self.kind == "owner")
+    }
+}
+
+fn owner_lines(event: &EventBill) -> impl Iterator<Item = BillLine<'_>> {
+    let others = event.others.as_ref().map(|others| {
+        let name = format!("({})", counted(others.owners as u64, "more owner"));
+        BillLine::sum(event, "others", name.into(), &others.parts)
+    });
+    let unattributed = BillLine::sum(event, "unattributed", "[unattributed]".into(), &event.unattributed);
+    event.owners.iter().map(|owner| BillLine::of_owner(event, owner)).chain(others).chain([unattributed])
+}
+
+fn program_lines(event: &EventBill) -> impl Iterator<Item = BillLine<'_>> {
+    event.owners.iter().flat_map(move |owner| {
+        owner.programs.iter().map(move |program| BillLine {
+            event,
+            kind: "program",
+            name: program.name.as_str().into(),
+            owner: Some(owner),
+            id: program.id,
+            parts: &program.parts,
+        })
+    })
+}
+
+fn total(event: &EventBill) -> BillLine<'_> {
+    BillLine::sum(event, "total", "TOTAL".into(), &event.total)
+}
+
+/// Name of a kind of owner in CSV, as in JSON.
+fn kind(kind: OwnerKind) -> &'static str {
+    match kind {
+        OwnerKind::Container => "container",
+        OwnerKind::Unit => "unit",
+        OwnerKind::Process => "process",
+        OwnerKind::Pins => "pins",
+        OwnerKind::Attachments => "attachments",
+        OwnerKind::Unknown => "unknown",
+    }
+}
+
+/// A part of the bill: name in CSV, column, and its value.
+type PartColumn = (&'static str, Column, fn(&BillParts) -> BillShare);
+
+fn part_columns() -> [PartColumn; 11] {
+    let share = |name: &'static str, order: u8| Column::number(name).share().droppable(order).nothing("0.00");
+    [
+        ("in_others", share("OTHERS%", 0).always(), |it| it.in_others.sum),
+        ("self", share("SELF%", 5), |it| it.in_others.own),
+        ("helper", share("HELPER%", 5), |it| it.in_others.helper),
+        ("entry", share("ENTRY%", 5), |it| it.in_others.entry),
+        ("own_tasks", share("OWN%", 0).always(), |it| it.own_tasks.sum),
+        ("bpf_calls", share("BPF()%", 4), |it| it.own_tasks.bpf_calls),
+        ("own_programs", share("PROGS%", 4), |it| it.own_tasks.programs),
+        ("wakeups", share("WAKE%", 3), |it| it.causes.wakeups),
+        ("user_probes", share("UPROBE%", 3), |it| it.causes.user_probes),
+        ("kernel_hooks", share("HOOK%", 3), |it| it.causes.kernel_hooks),
+        ("frees", share("FREE%", 3), |it| it.causes.frees),
+    ]
+}
+
+/// Columns of a table whose first column has this name.
+fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
+    type F<'r> = LineColumn<'r, BillLine<'r>>;
+    let of_owner = |cell: fn(&OwnerBill) -> String| move |it: &BillLine<'r>| it.head().map(cell).unwrap_or_default();
+    let mut fields: Vec<F<'r>> = vec![
+        F::csv("event", |it| Some(it.event.name.clone())),
+        F::csv("kind", |it| Some(it.kind)),
+        F::csv("owner", |it| Some(it.owner.map_or_else(|| it.name.to_string(), |owner| owner.name.clone()))),
+        F::csv("owner_kind", |it| Some(kind(it.owner?.kind))),
+        F::csv("program", |it| (it.kind == "program").then(|| it.name.to_string()))
+            .and_text(Column::text(first).always().cut_to(20), |it| it.name.to_string()),
+        F::csv("id", |it| it.id)
+            .and_text(Column::number("ID"), |it| it.id.map(|id| id.to_string()).unwrap_or_default()),
+        F::csv("samples", |it| Some(it.parts.count.samples))
+            .and_text(Column::number("SAMPLES").droppable(6), |it| grouped(it.parts.count.samples)),
+        F::csv("weight", |it| Some(it.parts.count.weight)),
+        F::csv("machine_percent", |it| it.parts.machine_percent)
+            .and_text(Column::number("%MACHINE").share().always(), |it| {
+                of_machine(it.parts.machine_percent, it.event.is_scaled || is_shared(it.parts))
+            }),
+        F::csv("margin_percent", |it| it.parts.margin_percent)
+            .and_text(Column::number("±").always(), |it| percent(it.parts.margin_percent)),
+        F::csv("millicpus", |it| it.parts.millicpus).and_text(Column::number("mCPU").droppable(1), |it| {
+            it.parts.millicpus.map_or_else(|| UNKNOWN.into(), |millicpus| fixed(millicpus, 1))
+        }),
+        F::csv("bill_percent", |it| it.parts.bill_percent),
+        F::csv("shared_weight", |it| Some(it.parts.shared.count.weight)),
+    ];
+    for (name, column, part) in part_columns() {
+        fields.push(F::csv(format!("{name}_samples"), move |it| Some(part(it.parts).count.samples)));
+        let weight = F::csv(format!("{name}_weight"), move |it| Some(part(it.parts).count.weight));
+        fields.push(weight.and_text(column, move |it| percent(part(it.parts).machine_percent)));
+    }
+    fields.extend([
+        F::csv("programs", |it| Some(it.head()?.program_count()))
+            .and_text(Column::number("PROGRAMS").droppable(2), of_owner(|owner| grouped(owner.program_count() as u64))),
+        F::csv("map_bytes", |it| it.head()?.map_bytes.value().copied()).and_text(
+            Column::number("MAP MEM").droppable(2),
+            of_owner(|owner| memory(owner.map_bytes.value().copied())),
+        ),
+        F::csv("jit_bytes", |it| it.head()?.jit_bytes.value().copied()).and_text(
+            Column::number("JIT MEM").droppable(2),
+            of_owner(|owner| memory(owner.jit_bytes.value().copied())),
+        ),
+    ]);
+    LineColumns::new(fields)
+}
+
+/// Table of an event's owners.
+fn owners(event: &EventBill) -> Sheet {
+    let rows: Vec<BillLine<'_>> = owner_lines(event).collect();
+    fields("OWNER").sheet(&rows, &[total(event)])
+}
+
+/// Table of the programs of an event's owners.
+fn programs(event: &EventBill) -> Sheet {
+    let rows: Vec<BillLine<'_>> = program_lines(event).collect();
+    fields("PROGRAM").sheet(&rows, &[])
+}
+
+pub(super) fn csv(report: &Bill, out: &mut Screen<'_>) -> io::Result<()> {
+    let lines =
+        report.events.iter().flat_map(|event| owner_lines(event).chain(program_lines(event)).chain([total(event)]));
+    fields("OWNER").write_csv(lines, out)
+}

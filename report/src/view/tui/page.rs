@@ -1,0 +1,112 @@
+//! A page of the screen: its model, its rows, and the selected row.
+
+use crate::view::{FirstScreen, Listing, ListingRow};
+use ratatui::widgets::TableState;
+
+use super::model::{Model, ProgramKey, View};
+use super::palette::{Hue, Palette};
+
+/// Entry of the navigation stack: a view of one program, or of all.
+pub(super) struct Page {
+    pub(super) view: View,
+    pub(super) program: Option<(ProgramKey, String)>,
+    pub(super) model: Option<Model>,
+    /// Contents of the first page, and the colours of its rows.
+    pub(super) first: Option<(FirstScreen, Vec<Hue>)>,
+    /// Lines of the other pages, and the width in columns that they are made for.
+    pub(super) listing: Option<(usize, Listing)>,
+    /// Selected row and scroll position.
+    pub(super) state: TableState,
+    /// Frames to which the flame graph is zoomed.
+    pub(super) below: Vec<String>,
+    /// Column of the selected box of the flame graph.
+    pub(super) column: usize,
+}
+
+impl Page {
+    pub(super) fn new(view: View, program: Option<(ProgramKey, String)>, model: Option<Model>) -> Page {
+        let state = TableState::default();
+        Page { view, program, model, first: None, listing: None, state, below: Vec::new(), column: 0 }
+    }
+
+    /// Number of rows.
+    pub(super) fn len(&self) -> usize {
+        match &self.first {
+            Some((screen, _)) => screen.programs.len(),
+            None => self.rows().len(),
+        }
+    }
+
+    pub(super) fn chosen(&self) -> usize {
+        self.state.selected().unwrap_or(0)
+    }
+
+    pub(super) fn rows(&self) -> &[ListingRow] {
+        self.listing.as_ref().map_or(&[], |(_, listing)| &listing.rows)
+    }
+
+    /// Box of a row at the selected column, or the nearest box.
+    pub(super) fn chosen_box(&self, row: usize) -> Option<usize> {
+        let boxes = &self.rows().get(row)?.boxes;
+        let distance = |at: usize| {
+            let columns = &boxes[at].columns;
+            columns.start.saturating_sub(self.column).max((self.column + 1).saturating_sub(columns.end))
+        };
+        (0..boxes.len()).min_by_key(|at| distance(*at))
+    }
+
+    /// Shows an event of the model on a page of programs.
+    pub(super) fn show_event(&mut self, event: usize, palette: &mut Palette) {
+        self.listing = None;
+        let screen = self.model.as_ref().filter(|_| self.view == View::Programs);
+        self.first = screen.and_then(|model| model.first_screen(event)).map(|screen| {
+            let hues = palette.hues(&screen.programs);
+            (screen, hues)
+        });
+    }
+
+    /// Row of the hottest function or line.
+    pub(super) fn hottest_row(&self) -> Option<usize> {
+        let program = self.program.as_ref().map(|(key, _)| *key);
+        let item = self.model.as_ref()?.hottest(self.view, program)?;
+        self.rows().iter().position(|row| row.item == Some(item))
+    }
+
+    /// Row of a program on a page of programs.
+    pub(super) fn row_of(&self, key: ProgramKey, event: usize) -> Option<usize> {
+        let model = self.model.as_ref()?;
+        let Some((screen, _)) = &self.first else { return model.row_of(key, event) };
+        let is_it = |item: usize| model.program(item).is_some_and(|(program, _)| program == key);
+        screen.programs.iter().position(|row| row.program.is_some_and(is_it))
+    }
+
+    /// Selects a row, and in a flame graph the box above or below the selected one.
+    pub(super) fn go(&mut self, row: usize) {
+        let row = row.min(self.len().saturating_sub(1));
+        self.state.select(Some(row));
+        let Some(at) = self.chosen_box(row) else { return };
+        let columns = &self.rows()[row].boxes[at].columns;
+        self.column = self.column.clamp(columns.start, columns.end - 1);
+    }
+
+    /// Selects the next or the previous box of the row.
+    pub(super) fn go_beside(&mut self, is_back: bool) {
+        let Some(at) = self.chosen_box(self.chosen()) else { return };
+        let boxes = &self.rows()[self.chosen()].boxes;
+        let to = if is_back { at.saturating_sub(1) } else { (at + 1).min(boxes.len() - 1) };
+        self.column = boxes[to].columns.start;
+    }
+
+    /// Frames of the selected box, outermost first.
+    pub(super) fn chosen_frames(&self) -> Option<Vec<String>> {
+        (0..=self.chosen()).map(|row| self.rows().get(row)?.boxes.get(self.chosen_box(row)?)?.frame.clone()).collect()
+    }
+
+    /// Item of the selected row.
+    pub(super) fn item(&self) -> Option<usize> {
+        if let Some((screen, _)) = &self.first {
+            return screen.programs.get(self.chosen())?.program;
+        }
+        self.listing.as_ref()?.1.rows.get(self.chosen())?.item
+    }
+}

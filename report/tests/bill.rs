@@ -1,0 +1,149 @@
+//! Bills of owners add up to the samples and to the ledger, in every output and for every recording.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+mod support;
+
+use bprec_report::model::{BillParts, Count, EventBill, EventReport};
+use bprec_report::{Document, Input, Options, Session};
+use serde_json::Value;
+use support::fixtures;
+
+/// Parts of a bill that do not overlap.
+fn parts(of: &BillParts) -> Vec<Count> {
+    let (others, own, causes) = (&of.in_others, &of.own_tasks, &of.causes);
+    [
+        others.own,
+        others.helper,
+        others.entry,
+        own.sum,
+        causes.wakeups,
+        causes.user_probes,
+        causes.kernel_hooks,
+        causes.frees,
+    ]
+    .map(|share| share.count)
+    .to_vec()
+}
+
+fn lines(event: &EventBill) -> impl Iterator<Item = &BillParts> {
+    event
+        .owners
+        .iter()
+        .map(|owner| &owner.parts)
+        .chain(event.others.iter().map(|others| &others.parts))
+        .chain([&event.unattributed])
+}
+
+fn check(event: &EventBill, ledger: &EventReport, at: &str) {
+    let sum = |of: fn(&BillParts) -> Count| lines(event).map(of).sum::<Count>();
+    assert_eq!(event.total.count, sum(|it| it.count), "{at}");
+    for line in lines(event).chain([&event.total]) {
+        assert_eq!(line.count, parts(line).into_iter().sum(), "{at}");
+        assert!(
+            line.own_tasks.bpf_calls.count.samples + line.own_tasks.programs.count.samples
+                <= line.own_tasks.sum.count.samples
+        );
+        assert!(line.shared.count.weight <= line.count.weight, "{at}");
+        assert_eq!(line.margin_percent.is_some(), line.machine_percent.is_some(), "{at}");
+    }
+    for (nth, total) in parts(&event.total).into_iter().enumerate() {
+        assert_eq!(total, lines(event).map(|line| parts(line)[nth]).sum(), "{at}: part {nth}");
+    }
+    assert!(event.total.count.samples <= event.samples.samples, "{at}");
+    // The costs of programs, in tasks of their owners and in tasks of others, are the total of the ledger.
+    let of_programs = event.total.in_others.sum.count + event.total.own_tasks.programs.count;
+    assert_eq!(of_programs, ledger.total.count, "{at}");
+    for owner in &event.owners {
+        let programs: Count = owner.programs.iter().map(|program| program.parts.count).sum();
+        assert!(programs.weight <= owner.parts.count.weight, "{at}: {}", owner.name);
+        let in_others: Count = owner.programs.iter().map(|program| program.parts.in_others.sum.count).sum();
+        assert!(in_others.weight <= owner.parts.in_others.sum.count.weight, "{at}: {}", owner.name);
+        // An owner without samples has a bill of 0 with a margin.
+        if owner.parts.count == Count::default() && event.machine.value().is_some() && event.samples.samples > 0 {
+            assert_eq!(owner.parts.machine_percent, Some(0.0), "{at}: {}", owner.name);
+            assert!(owner.parts.margin_percent.unwrap() > 0.0, "{at}: {}", owner.name);
+        }
+    }
+}
+
+#[test]
+fn bills_add_up_to_the_total() {
+    let (mut owners, mut idle, mut own) = (0, 0, 0);
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let ledger = session.by_prog(&Options::default()).unwrap();
+        for (options, owner) in [
+            (Options::default(), None),
+            (Options { limit: Some(1), ..Options::default() }, None),
+            (Options::default(), Some("bprec-load*")),
+            (Options::default(), Some("nobody")),
+        ] {
+            let bill = session.bill(&options, owner).unwrap();
+            assert_eq!(bill.events.len(), ledger.events.len());
+            for (event, of_ledger) in bill.events.iter().zip(&ledger.events) {
+                let at = format!("{} {} {owner:?}", path.display(), event.name);
+                check(event, of_ledger, &at);
+                owners += event.owners.len();
+                idle += event.owners.iter().filter(|owner| owner.parts.count == Count::default()).count();
+                own += event.total.own_tasks.sum.count.samples;
+                assert!(owner != Some("nobody") || event.owners.is_empty(), "{at}");
+            }
+        }
+    }
+    assert!(
+        owners > 50 && idle > 10 && own > 500,
+        "{owners} owners, {idle} without cost, {own} samples in their tasks"
+    );
+}
+
+#[test]
+fn outputs_of_a_bill_say_the_same() {
+    let mut compared = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let [one, three] = [1, 3].map(|threads| {
+            let options = Options { threads: Some(threads), ..Options::default() };
+            session.bill(&options, None).unwrap()
+        });
+        assert_eq!(one, three, "{}", path.display());
+        let text = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            write(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let csv = text(&|out| one.write_csv(out).unwrap());
+        let json: Value = serde_json::from_str(&text(&|out| one.write_json(out).unwrap())).unwrap();
+        let table = text(&|out| one.write_table(out, usize::MAX).unwrap());
+        let markdown = text(&|out| one.write_markdown(out).unwrap());
+        let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<&str>>());
+        let head = rows.next().unwrap();
+        let column = |name: &str| head.iter().position(|it| *it == name).unwrap();
+        let totals: Vec<Vec<&str>> = rows.filter(|row| row[column("kind")] == "total").collect();
+        assert_eq!(totals.len(), one.events.len(), "{}", path.display());
+        for ((event, total), of_json) in one.events.iter().zip(totals).zip(json["events"].as_array().unwrap()) {
+            let weight = event.total.count.weight.to_string();
+            assert_eq!(total[column("weight")], weight, "{}", path.display());
+            assert_eq!(of_json["total"]["weight"].to_string(), weight, "{}", path.display());
+            for part in ["self", "helper", "entry"] {
+                let of_csv = total[column(&format!("{part}_weight"))];
+                assert_eq!(of_json["total"]["in_others"][part]["weight"].to_string(), of_csv);
+            }
+            for (part, name) in
+                [("wakeups", "wakeups"), ("user_probes", "user_probes"), ("kernel_hooks", "kernel_hooks")]
+            {
+                let of_csv = total[column(&format!("{name}_weight"))];
+                assert_eq!(of_json["total"]["causes"][part]["weight"].to_string(), of_csv);
+            }
+            for owner in &event.owners {
+                let begin: String = owner.name.chars().take(8).collect();
+                assert!(table.lines().any(|line| line.starts_with(&begin)), "{}: {table}", owner.name);
+            }
+            compared += 1;
+        }
+        assert_eq!(table.matches("\nTOTAL ").count(), one.events.len(), "{table}");
+        assert_eq!(markdown.matches("\n| TOTAL |").count(), one.events.len(), "{markdown}");
+    }
+    assert!(compared > 10, "{compared}");
+}

@@ -1,0 +1,122 @@
+//! The bill of an agent, compared with the CPU time that its victims and its process take. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::support::{Running, Scratch, measured, report, root, signal};
+use bprec_fixtures::agent::{Agent, AgentPart, VICTIM, Victim};
+use bprec_fixtures::stop_when_signalled;
+use serde_json::Value;
+
+/// Operations of each victim.
+const OPERATIONS: u64 = 60_000;
+/// Pairs of runs, with and without the agent; their results are added.
+const PAIRS: usize = 2;
+/// Limit on the relative deviation of the bill from the measured difference, beyond chance: the agent also evicts data of its victims from the
+/// caches.
+const MAX_DEVIATION: f64 = 0.15;
+
+/// An agent in a separate process.
+struct AgentProcess {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl AgentProcess {
+    fn start() -> AgentProcess {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "bill::agent_serves", "--nocapture", "--test-threads=1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut agent = AgentProcess { child, output };
+        agent.line("ready");
+        agent
+    }
+
+    /// The rest of the next line that starts with `word`.
+    fn line(&mut self, word: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the agent ended before it printed {word}");
+            // The test harness prints lines, too.
+            if let Some(rest) = line.trim().strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// Ends the agent; returns its CPU time since it was ready, ns.
+    fn stop(mut self) -> u64 {
+        signal(&self.child, "-TERM");
+        let served = self.line("served");
+        self.child.wait().unwrap();
+        served.parse().unwrap()
+    }
+}
+
+/// Body of [`AgentProcess`].
+#[test]
+#[ignore = "run by another test"]
+fn agent_serves() {
+    stop_when_signalled();
+    let agent = Agent::start(&AgentPart::NAMES.map(|(_, part)| part)).unwrap();
+    println!("\nready");
+    let (cpu_ns, _) = agent.serve().unwrap();
+    println!("\nserved {cpu_ns}");
+}
+
+fn victims_ns() -> u64 {
+    Victim::NAMES.iter().map(|(_, victim)| victim.run(OPERATIONS).unwrap()).sum()
+}
+
+fn weight(value: &Value) -> f64 {
+    value["weight"].as_f64().unwrap_or_else(|| panic!("no weight: {value:#}"))
+}
+
+#[test]
+fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
+    if !root("the_bill_of_an_agent_is_what_its_victims_and_its_process_take") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let record = || Running::record(&path, &["-c", "500000", "-e", "cpu-clock", "--counters", "off"]);
+    measured(|| {
+        let (mut saved_ns, mut billed_ns, mut samples) = (0.0, 0.0, 0.0);
+        for _ in 0..PAIRS {
+            // Both runs are recorded, so the cost of recording cancels out.
+            let recording = record();
+            let without_ns = victims_ns();
+            recording.end();
+            let agent = AgentProcess::start();
+            let pid = agent.child.id();
+            let recording = record();
+            let with_ns = victims_ns();
+            recording.end();
+            let agent_ns = agent.stop();
+            saved_ns += with_ns as f64 + agent_ns as f64 - without_ns as f64;
+
+            // Selects the measured tasks: the agent's tracepoint also adds cost to all other tasks.
+            let tasks = format!("{VICTIM},live*,bill::*");
+            let bill = report(&path, &["--bill", "--comms", &tasks]);
+            let owners = bill["events"][0]["owners"].as_array().unwrap();
+            let is_agent = |owner: &&Value| owner["pids"].as_array().unwrap().contains(&pid.into());
+            let owner = owners.iter().find(is_agent).ok_or("the bill lacks the agent")?;
+            billed_ns += weight(owner);
+            samples += owner["samples"].as_f64().unwrap();
+            let parts = [&owner["in_others"]["self"], &owner["causes"]["user_probes"], &owner["own_tasks"]];
+            assert!(parts.iter().all(|part| weight(part) > 0.0), "{owner:#}");
+        }
+        let chance = 5.0 / f64::sqrt(samples);
+        let deviation = billed_ns / saved_ns - 1.0;
+        println!("billed {billed_ns} ns, saved without the agent {saved_ns} ns, by {samples} samples");
+        match deviation.abs() <= MAX_DEVIATION + chance {
+            true => Ok(()),
+            false => Err(format!("the bill is {billed_ns} ns, the difference {saved_ns} ns, by {samples} samples")),
+        }
+    });
+}

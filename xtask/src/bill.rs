@@ -1,0 +1,167 @@
+//! Compares the bill of an agent with the CPU time that the machine saves without the agent.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::{command, target_directory};
+
+/// Operations of each victim.
+const OPERATIONS: u64 = 500_000;
+/// Sampling period in ns of CPU time.
+const PERIOD_NS: &str = "1000000";
+/// Parts of each agent: first all parts, then combinations that each show the cost of one part.
+const AGENTS: [&str; 4] = ["uprobe,tracepoint,ring", "uprobe", "tracepoint", "tracepoint,ring"];
+/// Task names of the victims and of the agent.
+const MEASURED_TASKS: &str = "victim,bprec-load";
+/// Largest deviation of a bill from the measured difference, in per cent.
+const MAX_DEVIATION: f64 = 10.0;
+
+/// Programs of the experiment.
+struct Programs<'p> {
+    bprec: &'p str,
+    load: &'p str,
+}
+
+/// CPU time of one run, ns.
+struct Run {
+    /// Victims and agent together, by the clock of their processes.
+    measured_ns: u64,
+    /// Bill of the agent; 0 without an agent.
+    billed: Billed,
+}
+
+/// Bill of the agent, ns.
+#[derive(Default)]
+struct Billed {
+    sum_ns: u64,
+    in_others_ns: u64,
+    own_ns: u64,
+    causes_ns: u64,
+}
+
+/// Runs `pairs` alternating pairs with and without each agent, and prints a table.
+pub(crate) fn run(bprec: &str, load: &str, pairs: &str) -> Result<()> {
+    let pairs: usize = pairs.parse().with_context(|| format!("{pairs} is not a number of pairs"))?;
+    let programs = Programs { bprec, load };
+    println!(
+        "| agent | pair | measured, ms | billed, ms | deviation, % | in others, ms | own tasks, ms | causes, ms |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for parts in AGENTS {
+        let mut near = 0;
+        for pair in 1..=pairs {
+            // Alternates which run comes first, so that a drift of the machine cancels out.
+            let (with, without) = match pair % 2 {
+                0 => (programs.run(Some(parts))?, programs.run(None)?),
+                _ => {
+                    let without = programs.run(None)?;
+                    (programs.run(Some(parts))?, without)
+                }
+            };
+            let measured_ns = with.measured_ns as f64 - without.measured_ns as f64;
+            let deviation = (with.billed.sum_ns as f64 / measured_ns - 1.0) * 100.0;
+            near += usize::from(deviation.abs() <= MAX_DEVIATION);
+            let ms = |ns: f64| format!("{:.1}", ns / 1e6);
+            let cells = [
+                parts.to_owned(),
+                pair.to_string(),
+                ms(measured_ns),
+                ms(with.billed.sum_ns as f64),
+                format!("{deviation:+.1}"),
+                ms(with.billed.in_others_ns as f64),
+                ms(with.billed.own_ns as f64),
+                ms(with.billed.causes_ns as f64),
+            ];
+            println!("| {} |", cells.join(" | "));
+        }
+        println!("| {parts} | within {MAX_DEVIATION} %: {near} of {pairs} | | | | | | |");
+    }
+    Ok(())
+}
+
+impl Programs<'_> {
+    /// Records the victims, beside an agent with these parts or alone.
+    fn run(&self, parts: Option<&str>) -> Result<Run> {
+        let agent = parts.map(|parts| Agent::start(self.load, parts)).transpose()?;
+        let directory = target_directory();
+        std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+        let path = directory.join(format!("bill-{}.data", std::process::id()));
+        // Both runs of a pair are recorded, so that the cost of recording cancels out.
+        let mut record = Command::new(self.bprec);
+        record.args(["record", "-q", "-a", "--counters", "off", "-e", "cpu-clock", "-c", PERIOD_NS, "-o"]).arg(&path);
+        record.args(["--", self.load, "victims", "--count", &OPERATIONS.to_string()]);
+        let victims_ns = field(&command::output(&mut record)?, "done", "cpu_ns")?;
+        let run = match agent {
+            None => Run { measured_ns: victims_ns, billed: Billed::default() },
+            Some(agent) => {
+                let pid = agent.child.id();
+                let agent_ns = agent.stop()?;
+                Run { measured_ns: victims_ns + agent_ns, billed: self.bill(&path, pid)? }
+            }
+        };
+        std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        Ok(run)
+    }
+
+    /// Returns the bill of the process `pid`.
+    fn bill(&self, path: &Path, pid: u32) -> Result<Billed> {
+        let mut report = Command::new(self.bprec);
+        // Selects the measured tasks: the tracepoint also costs all other tasks, which are not measured.
+        report.args(["report", "--bill", "--json", "--comms", MEASURED_TASKS, "-i"]).arg(path);
+        let bill: Value = serde_json::from_str(&command::output(&mut report)?).context("read the bill")?;
+        let owners = bill["events"][0]["owners"].as_array().context("the bill has no owners")?;
+        let is_agent = |owner: &&Value| owner["pids"].as_array().is_some_and(|pids| pids.contains(&pid.into()));
+        let owner =
+            owners.iter().find(is_agent).with_context(|| format!("the bill has no owner with process {pid}"))?;
+        let weight = |value: &Value| value["weight"].as_u64().context("the bill has no weight");
+        Ok(Billed {
+            sum_ns: weight(owner)?,
+            in_others_ns: weight(&owner["in_others"])?,
+            own_ns: weight(&owner["own_tasks"])?,
+            causes_ns: weight(&owner["causes"])?,
+        })
+    }
+}
+
+/// A running agent.
+struct Agent {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Agent {
+    fn start(load: &str, parts: &str) -> Result<Agent> {
+        let mut command = Command::new(load);
+        command.args(["agent", "--parts", parts]).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("run {command:?}"))?;
+        let mut output = BufReader::new(child.stdout.take().context("the agent has no output")?);
+        let mut line = String::new();
+        while line.trim() != "ready" {
+            line.clear();
+            if output.read_line(&mut line)? == 0 {
+                bail!("the agent ended: {}", child.wait()?);
+            }
+        }
+        Ok(Agent { child, output })
+    }
+
+    /// Ends the agent; returns the CPU time of the agent since it was ready, ns.
+    fn stop(mut self) -> Result<u64> {
+        command::run(Command::new("kill").arg(self.child.id().to_string()))?;
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).context("read the agent's output")?;
+        self.child.wait().context("wait for the agent")?;
+        field(&rest, "done", "cpu_ns")
+    }
+}
+
+/// Returns the number `name=` in the line that starts with `word`.
+fn field(output: &str, word: &str, name: &str) -> Result<u64> {
+    let line = output.lines().find(|line| line.split(' ').next() == Some(word));
+    let value = line.and_then(|line| line.split(' ').find_map(|it| it.strip_prefix(name)?.strip_prefix('=')));
+    value.and_then(|value| value.parse().ok()).with_context(|| format!("no {name} of {word} in {output:?}"))
+}
