@@ -124,7 +124,8 @@ fn draw_all(into: &Path) -> Result<()> {
 
 /// Runs `bprec report --tui` in tmux; returns the screen with its escape sequences.
 fn captured(bprec: &Path, columns: usize, rows: usize) -> Result<String> {
-    let socket = std::path::absolute(target_directory().join("picture.tmux"))?;
+    // Each screen has a server of its own: the server of the screen before may still be ending, and it would take the new session with it.
+    let socket = std::path::absolute(target_directory().join(format!("picture-{columns}.tmux")))?;
     let tmux = |arguments: &[&str]| {
         let mut tmux = Command::new("tmux");
         tmux.args(["-f", "/dev/null", "-S"]).arg(&socket).args(arguments).env_remove("TMUX").env("LC_ALL", "C.UTF-8");
