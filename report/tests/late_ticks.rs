@@ -8,7 +8,7 @@ use bprec_format::{
     SampleType, event_type, misc, software,
 };
 use bprec_report::model::{LateTicks, MissingTicks};
-use bprec_report::{Input, Options, by_prog};
+use bprec_report::{Document, Input, Options, Session, by_prog};
 
 const TICK_NS: u64 = 1_000_000;
 /// Every tenth tick arrives.
@@ -61,6 +61,26 @@ fn recordings_of_perf_have_late_ticks() {
         let late = late(&input, &options).unwrap();
         assert_eq!((late.capacity_ns, late.missing), (cpus * of_each_cpu, MissingTicks::Unknown));
         assert!((late.arrived_percent - percent).abs() < 1e-9, "{}", late.arrived_percent);
+    }
+}
+
+/// Reports with shares of the machine say that these may be too low.
+#[test]
+fn bills_and_payers_say_that_ticks_are_missing() {
+    let input = recording(AttrFlags::default(), 2, 0);
+    let ticks = late(&input, &Options::default());
+    assert!(ticks.is_some());
+    let session = Session::open(&input).unwrap();
+    let (bill, payers) =
+        (session.bill(&Options::default(), None).unwrap(), session.payers(&Options::default(), &[]).unwrap());
+    assert_eq!(bill.events.iter().map(|event| event.late_ticks).collect::<Vec<_>>(), [ticks]);
+    assert_eq!(payers.events.iter().map(|event| event.late_ticks).collect::<Vec<_>>(), [ticks]);
+    let (mut of_bill, mut of_payers) = (Vec::new(), Vec::new());
+    bill.write_table(&mut of_bill, usize::MAX).unwrap();
+    payers.write_table(&mut of_payers, usize::MAX).unwrap();
+    for shown in [of_bill, of_payers] {
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(shown.contains("only 10 % of the sampling timer's ticks arrived"), "{shown}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Payers: tasks, processes, cgroups, containers and CPUs that run programs, and the cost of the programs to each payer.
 
-use super::{Count, Known, Note, Program, Recording, Unit};
+use super::{Count, Known, LateTicks, Note, Program, Recording, Unit};
 use crate::options::Payer;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
@@ -39,9 +39,9 @@ pub struct EventPayers {
     pub samples: Count,
     /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// True if shares of the machine are scaled up because timer ticks are missing in idle and in busy time.
-    #[serde(skip)]
-    pub is_scaled: bool,
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_ticks: Option<LateTicks>,
     /// Payers, the largest cost first; payers that occur only in [`EventPayers::others`] come last.
     pub payers: Vec<PayerRow>,
     /// Cost of each program to each payer: the costliest program first, and its largest payer first.

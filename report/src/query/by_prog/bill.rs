@@ -149,7 +149,7 @@ impl BillBuilder<'_> {
             unit: event.unit,
             samples: event.ledger.samples,
             machine: event.machine.clone(),
-            is_scaled: event.is_scaled(),
+            late_ticks: event.late_ticks,
             owners,
             others: (others > 0).then(|| Box::new(OtherOwners { owners: others, parts: shares.parts(&others_sums) })),
             unattributed: shares.parts(&unattributed),

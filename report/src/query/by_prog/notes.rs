@@ -7,7 +7,7 @@ use bprec_format::bprec::state::UserSymbols;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::model::{BlindedEvent, EventReport, Exact, Known, Note, Program, Reason};
+use crate::model::{BlindedEvent, EventReport, Exact, Known, LateTicks, Note, Program, Reason};
 
 /// Returns the notes about an event. The rest of the event's report must be complete. `rows` are the shown programs, in rows or groups; `left_out`
 /// is the number of programs without a row for lack of space.
@@ -52,9 +52,7 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
             all.push(Note::Overflow { entries: aggregated.entries });
         }
     }
-    if let Some(late) = &event.late_ticks {
-        all.push(Note::LateTicks { arrived_percent: late.arrived_percent, missing: late.missing });
-    }
+    all.extend(event.late_ticks.map(LateTicks::note));
     if event.unsampled.is_some() {
         all.push(Note::UnsampledTime);
     }
