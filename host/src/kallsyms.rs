@@ -213,7 +213,7 @@ impl Kallsyms {
     /// Functions that contain `addresses`, sorted by address, without duplicates. Addresses outside of all functions
     /// are left out.
     ///
-    /// A function ends where the next symbol starts. If a function has several names, the first global name in the file is chosen, else the first name.
+    /// A function ends where the next symbol starts. Of several names, the first global name in the file is chosen, else the first name.
     pub fn functions_at(&self, addresses: &[u64]) -> Vec<Function> {
         let mut wanted = addresses.to_vec();
         wanted.sort_unstable();

@@ -68,7 +68,7 @@ impl Search {
         Search { functions: vec![None; count], labels: vec![None; count], next: vec![u64::MAX; count + 1], addrs }
     }
 
-    /// Searches a symbol table until its end, or until `is_over` returns true. `None` if the string table is missing or the symbol table is too large.
+    /// Searches a symbol table to its end, or until `is_over` returns true. `None` if the string table is missing or the symbol table is too large.
     pub(super) fn table<S: ReadAt>(&mut self, elf: &Elf<S>, table: &Section, is_over: &dyn Fn() -> bool) -> Option<()> {
         let strings = elf.sections.get(table.link as usize)?;
         if table.bytes > TABLE_MAX_BYTES {

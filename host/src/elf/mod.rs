@@ -1,7 +1,7 @@
 //! ELF files: build ids, and functions at file offsets.
 //!
-//! ELF files are not trusted. They are read, never mapped: access to a mapped file that was truncated raises SIGBUS. Tables and decompressed data have
-//! size limits, and the caller can end a search at any time.
+//! ELF files are not trusted. They are read, never mapped: access to a mapped file that was truncated raises SIGBUS. Tables and decompressed data
+//! have size limits, and the caller can end a search at any time.
 
 mod bytes;
 mod debug;

@@ -17,8 +17,8 @@ use super::Needs;
 
 /// Allows the calls of every reader and those in `needs`. Calls that an earlier filter refuses stay refused.
 pub(super) fn allow_only(needs: Needs) -> Result<()> {
-    // `clone3` must fail with ENOSYS, not EPERM. This separate filter refuses it, and the filter below allows it: if several filters refuse a call, the
-    // newest chooses the error.
+    // `clone3` must fail with ENOSYS, not EPERM. This separate filter refuses it, and the filter below allows it: if several filters refuse a call,
+    // the newest chooses the error.
     if needs.confining {
         let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         apply(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
