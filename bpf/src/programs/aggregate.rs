@@ -68,12 +68,12 @@ pub struct Aggregator {
     chain: Vec<u64>,
 }
 
-/// Parts of the user stack that distinguish samples, in addition to thread, CPU, cgroup and kernel call chain.
+/// Data of the user stack that separates samples, in addition to thread, CPU, cgroup and kernel call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserDetail {
-    /// True for user call chains.
+    /// True if user call chains separate samples.
     pub chains: bool,
-    /// True for addresses of samples in user mode. Without addresses and chains, [`Stack::ip`] of these samples is 0.
+    /// True if instruction pointers in user mode separate samples. If both fields are false, [`Stack::ip`] of samples in user mode is 0.
     pub addresses: bool,
 }
 
@@ -101,13 +101,13 @@ pub struct Stack<'a> {
 /// Sample counts of one CPU since the program was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerCpuStats {
-    /// Number of all samples.
+    /// Count of all samples, including the samples that did not fit into the table.
     pub samples: u64,
     /// Sum of the periods of these samples.
     pub period: u64,
-    /// Number of samples that did not fit into the table.
+    /// Count of samples that did not fit into the table.
     pub overflow_samples: u64,
-    /// Sum of the periods of these samples.
+    /// Sum of the periods of the samples that did not fit.
     pub overflow_period: u64,
 }
 

@@ -21,7 +21,7 @@ pub(super) const SAMPLER: &str = "bprec_sampler";
 /// Iterator that lists the references of programs.
 pub(super) const REFS: &str = "bprec_refs";
 
-/// Returns true for the names of programs, of any process, that count other programs or measure the cost of counting.
+/// Returns true for the names of programs, of any recorder, that count other programs or calibrate this counting.
 pub fn counts_others(name: &[u8]) -> bool {
     is_one_of(name, &[ENTER, LEAVE, SESSION, EMPTY])
 }

@@ -65,7 +65,7 @@ pub struct Targets {
     pub cgroup_levels: u32,
 }
 
-/// New tasks that are charged to the account of the task that creates them.
+/// Tasks that are charged to the account of the task that creates them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inherit {
     /// No new tasks.
@@ -77,7 +77,7 @@ pub enum Inherit {
 }
 
 impl Follower {
-    /// Loads a follower of at most [`FOLLOWED_MAX`] leaders and attaches it after them. It charges nothing before [`Follower::enable`].
+    /// Loads a follower of at most [`FOLLOWED_MAX`] leaders and attaches its programs after theirs. It charges nothing before [`Follower::enable`].
     ///
     /// # Errors
     /// Fails if the kernel refuses the programs: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
@@ -128,7 +128,7 @@ impl Follower {
         }
     }
 
-    /// Charges the time slice in progress on `cpu`, up to the leaders' last reading. Returns false if the CPU is offline.
+    /// Charges the time slice in progress on `cpu`, up to the last readings of the leaders. Returns false if the CPU is offline.
     ///
     /// # Errors
     /// Fails if the kernel refuses the run.
@@ -182,7 +182,7 @@ impl Follower {
         }
     }
 
-    /// Number of new tasks that are not charged because the map of tasks was full.
+    /// Count of new tasks that are not charged, because the map of tasks was full.
     pub fn no_room(&self) -> u64 {
         self.control.get(NO_ROOM)
     }

@@ -45,7 +45,7 @@ pub struct UserProgram {
 pub struct OutputMap {
     /// Name of the map.
     pub name: String,
-    /// Number of entries, each for one event. A program usually outputs through the entry of the current CPU.
+    /// Count of entries, each for one event. A program usually outputs through the entry of the current CPU.
     pub entries: u32,
 }
 
