@@ -21,8 +21,8 @@ pub struct Process {
 impl Process {
     /// Identity of the process with this id; `None` if the process has ended.
     ///
-    /// The cgroup is that of the unified hierarchy. If the process is in the root of that hierarchy, or the hierarchy is not in use, the longest path in
-    /// another hierarchy is used. The path is empty if `/proc/PID/cgroup` cannot be read.
+    /// The cgroup is that of the unified hierarchy. If the process is in the root of that hierarchy, or the hierarchy is not in use, the longest
+    /// path in another hierarchy is used. The path is empty if `/proc/PID/cgroup` cannot be read.
     pub fn of(pid: u32) -> Option<Process> {
         let directory = format!("/proc/{pid}");
         let read = |name: &str| fs::read(Path::new(&directory).join(name)).ok();

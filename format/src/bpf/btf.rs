@@ -136,8 +136,8 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// Size in bytes of a value of the type. `None` for types without a size (`void`, functions, forward declarations), for chains of references that are
-    /// too long, and if the size exceeds 64 bits.
+    /// Size in bytes of a value of the type. `None` for types without a size (`void`, functions, forward declarations), for chains of references
+    /// that are too long, and if the size exceeds 64 bits.
     pub fn size_of(&self, id: u32) -> Option<u64> {
         let mut found = self.resolve(id)?;
         let mut count = 1u64;
@@ -170,8 +170,8 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// Variables named `bpf_metadata_*` in the `value` of a map, as (name without this prefix, [text of the value](Self::value_text)). `datasec_id` is
-    /// the value type of the map, a DATASEC.
+    /// Variables named `bpf_metadata_*` in the `value` of a map, as (name without this prefix, [text of the value](Self::value_text)). `datasec_id`
+    /// is the value type of the map, a DATASEC.
     pub fn metadata(&self, datasec_id: u32, value: &[u8]) -> Vec<(&'a [u8], String)> {
         self.variables(datasec_id)
             .filter_map(|variable| {
@@ -183,8 +183,8 @@ impl<'a> Btf<'a> {
             .collect()
     }
 
-    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct.
-    /// The kernel cuts map names to 15 characters. A map name of that length also matches a longer struct name, if exactly one struct name starts with it.
+    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct. The kernel cuts map names to
+    /// 15 characters. A map name of that length also matches a longer struct name, if exactly one struct name starts with it.
     pub fn annotated_map_types(&self, map: &[u8]) -> Option<(u32, u32)> {
         const KERNEL_NAME_BYTES: usize = 15;
         let name = [b"____btf_map_", map].concat();

@@ -94,8 +94,9 @@ impl Confined {
         Confined { needs, writable, said }
     }
 
-    /// Drops access to files; returns the active mechanisms as text. If `needs_files` is true, the temporary directory and the directory of the output
-    /// stay accessible, for temporary files and for naming the output. If it is false, the calls that open files and all capabilities are dropped, too.
+    /// Drops access to files; returns the active mechanisms as text. If `needs_files` is true, the temporary directory and the directory of the
+    /// output stay accessible, for temporary files and for naming the output. If it is false, the calls that open files and all capabilities are
+    /// dropped, too.
     pub fn seal(self, needs_files: bool) -> String {
         let Confined { needs, writable, mut said } = self;
         let stays = if needs_files { &writable[..] } else { &[] };

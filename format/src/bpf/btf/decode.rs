@@ -28,7 +28,8 @@ struct Decoder<'b, 'a> {
 const NUMBER_CHARS: usize = 4;
 
 impl<'a> Decoder<'_, 'a> {
-    /// Charges characters to be printed; returns false if the limit was already used up. Each call charges at least one character, so that any loop ends.
+    /// Charges characters to be printed; returns false if the limit was already used up. Each call charges at least one character, so that any loop
+    /// ends.
     fn spend(&mut self, chars: usize) -> bool {
         let has_room = self.chars_left > 0;
         self.chars_left = self.chars_left.saturating_sub(chars.max(1));
@@ -116,8 +117,8 @@ impl<'a> Decoder<'_, 'a> {
         })
     }
 
-    /// Text in a `char` array. If the bytes before the first NUL are valid text, the text ends at that NUL, because buffers often hold old bytes after
-    /// it. Otherwise, all bytes are shown, without the NULs at the end.
+    /// Text in a `char` array. If the bytes before the first NUL are valid text, the text ends at that NUL, because buffers often hold old bytes
+    /// after it. Otherwise, all bytes are shown, without the NULs at the end.
     fn text(&mut self, bytes: &[u8]) -> Value<'a> {
         let first = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let is_text = std::str::from_utf8(first)
@@ -199,8 +200,8 @@ fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
     if negative { Value::Negative(signed) } else { Value::Unsigned(value) }
 }
 
-/// Extracts a bit field of `bits` bits; `None` if it is empty, wider than 64 bits, or not within `bytes`. Offsets count from the least significant bit
-/// on little-endian machines, and from the most significant bit on big-endian machines.
+/// Extracts a bit field of `bits` bits; `None` if it is empty, wider than 64 bits, or not within `bytes`. Offsets count from the least significant
+/// bit on little-endian machines, and from the most significant bit on big-endian machines.
 fn bit_field(endian: Endian, bytes: &[u8], member_offset: u32, int_offset: u32, bits: u32) -> Option<u128> {
     if bits == 0 || bits > 64 {
         return None;

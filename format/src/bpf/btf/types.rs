@@ -167,8 +167,8 @@ impl<'a> Type<'a> {
         self.kind().has_size().then_some(self.size_or_type)
     }
 
-    /// Id of the type that the record refers to (0 is `void`), such as the pointee of a PTR, the prototype of a FUNC or the return type of a FUNC_PROTO.
-    /// `None` if records of this kind refer to no type.
+    /// Id of the type that the record refers to (0 is `void`), such as the pointee of a PTR, the prototype of a FUNC or the return type of a
+    /// FUNC_PROTO. `None` if records of this kind refer to no type.
     pub fn target(&self) -> Option<u32> {
         self.kind().has_target().then_some(self.size_or_type)
     }
