@@ -1,4 +1,4 @@
-//! Errors in bytes, with their offset.
+//! Errors in the bytes of an input, with their offset.
 
 /// A structural error in a recording: its place, the structure being read, and the problem.
 ///
@@ -14,7 +14,7 @@ pub struct Error {
     pub offset: u64,
     /// The field or structure being read, in the format's own terms ("attr.size", "bpf_prog_info 3").
     pub what: &'static str,
-    /// Expected and found values.
+    /// Problem, with the expected and the found value.
     pub problem: Problem,
 }
 
