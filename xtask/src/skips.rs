@@ -106,7 +106,8 @@ fn kind(reason: &str) -> Option<&'static str> {
     KINDS.iter().find(|(_, texts)| texts.iter().any(|text| reason.contains(text))).map(|(kind, _)| *kind)
 }
 
-/// Returns the faults of a run: skips without a line in the list and without a reason in [`KINDS`], and lines of the list whose test ran.
+/// Returns the faults of a run: skips with neither a line in the list nor a reason in [`KINDS`], skips for a reason that `required` excludes, and
+/// lines of the list for tests that ran.
 ///
 /// The lack of a line is `always`, `withheld` (guests), `chance` (the test may run), or the name of a facility such as `pmu`. This machine
 /// either skips all tests that lack the same facility, or runs all of them.

@@ -10,7 +10,7 @@ use bprec_fixtures::{Fixture, Loaded};
 
 use crate::Result;
 
-/// Number of test runs between two checks of the request to stop.
+/// Test runs between two checks of the request to stop.
 const AT_A_TIME: u32 = 100;
 
 /// Threads that run one program of an object.
@@ -54,7 +54,7 @@ impl Load {
         self.held.store(held, Ordering::Relaxed);
     }
 
-    /// Number of runs so far.
+    /// Count of runs so far.
     pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Ordering::Relaxed)
     }

@@ -99,9 +99,8 @@ const X86: Guest = Guest {
     recordings: &[],
 };
 
-/// Tests that do not depend on the kernel, and run only on this machine: the code between the rings and the file, and the start and
-/// end of a recording. The tests of a load's ledger also are in this list: they compare times, and run in the guest that counts
-/// instructions.
+/// Tests that run only on this machine because they do not depend on the kernel: the code between the rings and the file, and the start and end of a
+/// recording. The list also has the tests of a load's ledger: they compare times, so they run in the guest that counts instructions.
 const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-advice",
     "bprec-annotate",
