@@ -56,9 +56,9 @@ pub struct AuxtraceError<'a> {
     pub code: u32,
     /// CPU.
     pub cpu: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// Address of the error.
     pub ip: u64,
