@@ -38,7 +38,7 @@ pub enum Error {
     /// The arrays in the info of an object kept growing: in each attempt they were larger than the kernel had announced a moment before.
     #[error("bpf(BPF_OBJ_GET_INFO_BY_FD) {object}: the arrays in its info kept growing while bprec read them")]
     Grew {
-        /// Program or BTF blob that has the arrays.
+        /// Program or BTF blob that the info is about.
         object: Object,
     },
     /// The answer of the kernel differs from what its interface promises.
@@ -66,7 +66,7 @@ pub enum Error {
     UserObject {
         /// Path of the object file.
         path: PathBuf,
-        /// Name of the program, the refusal, and the end of the verifier's log if the verifier rejects it.
+        /// Explanation for the user. If the verifier rejects a program: the program's name and the end of the verifier's log.
         problem: String,
     },
     /// The kernel refused to let bprec trace a program.
@@ -127,7 +127,7 @@ impl Error {
         move |source| Error::Load { program, source, log: String::new() }
     }
 
-    /// Error of bprec's own program `program`, which cannot be used.
+    /// Error about bprec's own program `program`, which cannot be used.
     pub(crate) fn own_program(program: &'static str, problem: impl Into<String>) -> Error {
         Error::Answer { call: "bprec's BPF program", object: Object::Named(program), problem: problem.into() }
     }

@@ -9,11 +9,11 @@
 //! [`Aggregator`] have bprec's programs on perf events, [`Profiler`] has the programs at entry and exit of other programs, and [`Leader`] and
 //! [`Follower`] have the programs at context switches.
 //!
-//! This crate must not know what a perf event measures (an event is only a descriptor to which a program is attached), nor output files, nor reports:
-//! it returns types of `bprec-format`. Only the module `sys` contains `unsafe`.
+//! The meaning of perf events, output files and reports are out of this crate's scope: a perf event is only a descriptor to which a program is
+//! attached, and the crate returns types of `bprec-format`. Only the module `sys` contains `unsafe`.
 //!
 //! `sys` makes system calls, `inspect` queries objects of other tools, and `programs` has bprec's own programs. Each of these modules uses only the
-//! ones named before it.
+//! modules named before it.
 #![deny(unsafe_code)]
 
 mod access;

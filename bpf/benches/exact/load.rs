@@ -23,7 +23,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Runs `program` of [`Fixture::COUNTED`] in this number of threads, without pause or with a pause after each [`AT_A_TIME`] runs.
+    /// Runs `program` of [`Fixture::COUNTED`] in `threads` threads, without pause or with a pause after each [`AT_A_TIME`] runs.
     pub(crate) fn start(program: &'static str, threads: usize, pause: Option<Duration>) -> Result<Load> {
         let loaded = Arc::new(Fixture::COUNTED.open()?.load()?);
         let (quit, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

@@ -205,8 +205,7 @@ fn map_ids(program: &ProgSnapshot) -> Vec<u32> {
     program.info.view().map_ids().map(|ids| ids.iter().collect()).unwrap_or_default()
 }
 
-/// Returns the `bpf_metadata_*` variables of a map. `None` if the map is not a section of constants (an array with one entry) with BTF, has no such
-/// variable, or cannot be read.
+/// Returns the `bpf_metadata_*` variables of a map. `None` if the map is not a `.rodata` section with BTF, has no such variable, or cannot be read.
 fn metadata(map: &Map, btfs: &BtfCache) -> Option<Metadata> {
     let about = map.about();
     let is_section = about.map_type == MapType::ARRAY.0 && about.key_bytes == 4 && about.max_entries == 1;

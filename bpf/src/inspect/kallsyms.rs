@@ -55,7 +55,7 @@ impl Kallsyms {
         self.bpf_symbols(|name| name.starts_with(b"bpf_prog_"))
     }
 
-    /// Functions that contain `addresses`, by address, each once. Addresses outside of all functions are left out.
+    /// Functions that contain `addresses`, in the order of their addresses, each once. Addresses outside of all functions are left out.
     pub fn functions_at(&self, addresses: &[u64]) -> Vec<KernelSymbol> {
         let functions = self.0.functions_at(addresses).into_iter();
         functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()

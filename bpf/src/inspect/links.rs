@@ -17,7 +17,7 @@ use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 /// Attachments by links, and the links that could not be read.
 #[derive(Debug, Default)]
 pub struct Links {
-    /// One for each program and attach point.
+    /// Attachment for each pair of program and attach point.
     pub attachments: Vec<Attachment>,
     /// Objects that could not be read, each with the reason.
     pub problems: Vec<String>,
@@ -162,7 +162,7 @@ impl Info {
         }
     }
 
-    /// Functions of a `tracing_multi` link; the list may be cut.
+    /// Functions of a `tracing_multi` link, up to the limit of [`sys::link_info`].
     fn multi_targets(&self) -> impl Iterator<Item = Target> + '_ {
         let object_id = self.u32(TracingMulti::BTF_OBJ_ID).unwrap_or(0);
         self.arrays.types.iter().map(move |type_id| Target::Kernel(object_id, *type_id))

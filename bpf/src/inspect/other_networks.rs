@@ -81,7 +81,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
         match looked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Ok(network)) => found.push(network),
             Ok(Err(problem)) => {
-                // The kernel refuses all namespaces for the same reason, so this reason is reported once.
+                // If the kernel refuses to enter one namespace, it refuses all of them, for the same reason. The reason is reported once.
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }

@@ -6,7 +6,7 @@ pub(super) const LEAVE: &str = "bprec_leave";
 pub(super) const SESSION: &str = "bprec_session";
 /// Empty program, on which the cost of counting is measured.
 pub(super) const EMPTY: &str = "bprec_gauge";
-/// Reads an event at each context switch. perf's leaders have the same name, and perf's followers attach to it by this name.
+/// Reads an event at each context switch. perf's leaders have the same name, and perf's followers attach to a leader by this name.
 pub(super) const LEADER: &str = "on_switch";
 /// Charges the counts of leaders to tasks and cgroups. The first name is for processors that keep the order of stores to other CPUs.
 pub(super) const FOLLOW: &str =

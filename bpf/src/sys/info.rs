@@ -198,7 +198,7 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
     Err(Error::Grew { object: Object::Prog(id) })
 }
 
-/// Reads a program's info without its arrays, and the number of bytes that this kernel knows. Unknown fields are zero.
+/// Reads a program's info without its arrays, and how many bytes of the info this kernel knows. Unknown fields are zero.
 pub(crate) fn prog_summary(fd: BorrowedFd<'_>, id: u32) -> Result<(bpf_prog_info, usize)> {
     let mut info = bpf_prog_info::default();
     // SAFETY: all pointers are zero.

@@ -17,8 +17,8 @@ pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
     enable_stats(cmd::BPF_STATS_RUN_TIME).map_err(stats_refused)
 }
 
-/// Succeeds if [`enable_run_time_stats`] is allowed, without switching statistics on. The kernel checks the privilege before the kind of statistics,
-/// so a request with an unknown kind fails with EINVAL only if the caller is privileged.
+/// Returns `Ok` if [`enable_run_time_stats`] would be allowed; switches nothing on. The kernel checks the privilege before the kind of statistics, so
+/// a request with an unknown kind fails with EINVAL only if the caller is privileged.
 pub(crate) fn try_run_time_stats() -> Result<()> {
     match enable_stats(u32::MAX) {
         Err(libc::EINVAL) if bprec_host::kernel_version() >= (5, 8) => Ok(()),

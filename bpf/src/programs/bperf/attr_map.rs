@@ -1,8 +1,8 @@
 //! The pinned map in which sessions of bprec and perf find the leader of an event.
 //!
 //! Each key is a `perf_event_attr` in which only the fields that describe the event are set; all tools that share the map build it in the same way.
-//! Each value holds two ids: that of the leader's link, and that of the leader's map `diff_readings`. A session changes the map only while it holds
-//! the map's lock (`flock`).
+//! Each value holds the id of the leader's link and the id of the leader's map `diff_readings`. A session changes the map only while it holds the
+//! map's lock (`flock`).
 //!
 //! perf leaves its map pinned for the next session. A map with bprec's name was created by bprec: a session of bprec that leaves it without a live
 //! leader removes the pin, under the lock. A session that waited for the lock therefore checks that its map is still the pinned map.
@@ -36,7 +36,7 @@ const LEAVE_EVERY: Duration = Duration::from_millis(5);
 /// `BPF_ANY`
 const ANY: u64 = 0;
 
-/// The open map.
+/// The map of leaders, opened for reading and writing.
 #[derive(Debug)]
 pub struct AttrMap {
     fd: OwnedFd,

@@ -70,13 +70,13 @@ struct task_struct {
 	struct signal_struct *signal;
 } KERNEL_STRUCT;
 
-/* Number of leaders. */
+/* Count of leaders. */
 const volatile __u32 events_used = 0;
 /* Non-zero if tasks are among the targets. */
 const volatile __u32 with_tasks = 0;
 /* Bit n is set if cgroups at level n of the hierarchy are among the targets. */
 const volatile __u32 cgroup_levels = 0;
-/* Number above all CPU numbers. */
+/* Limit on CPU numbers: all of them are lower. */
 const volatile __u32 cpus_used = 1;
 
 /* `prev_readings` of each leader; slots without a leader get the map of the first leader. */
@@ -277,7 +277,7 @@ static __always_inline int follow(const int ordered)
 	FOLLOW(5)
 	FOLLOW(6)
 	FOLLOW(7)
-	/* The value 1 tells a session that requested this run that the kernel did not skip it. */
+	/* A return value of 1 shows a session that requested this run: the kernel did not skip the run. */
 	if (!control->enabled)
 		return 1;
 	if (with_tasks)
@@ -311,7 +311,7 @@ int bprec_follow(void *ctx)
 	return follow(0);
 }
 
-/* The same, for processors on which other CPUs can see stores in another order. */
+/* bprec_follow for processors on which other CPUs can see stores in another order. */
 SEC("raw_tp/sched_switch")
 int bprec_follow_o(void *ctx)
 {

@@ -55,7 +55,7 @@ pub struct Follower {
 /// Tasks and cgroups for which a follower adds up counts. The sizes are fixed when the follower is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct Targets {
-    /// Number of accounts. An account is the sum of the counts of the tasks and cgroups that are charged to it.
+    /// Count of accounts. An account is the sum of the counts of the tasks and cgroups that are charged to it.
     pub accounts: u32,
     /// True if tasks will be added, see [`Follower::add_task`].
     pub tasks: bool,
@@ -110,8 +110,8 @@ impl Follower {
         Ok(Follower { object, program, control, stats, cpus: cpus as usize, events: leaders.len(), links })
     }
 
-    /// Charges a thread to an account from its next context switch on. `tid` is the thread id in the initial pid namespace; `inherit` selects
-    /// the tasks that are charged with it. Returns false, and changes nothing, if the thread is already charged.
+    /// Charges a thread to an account from its next context switch on. `tid` is the thread id in the initial pid namespace; `inherit` selects the
+    /// tasks created by the thread that are charged, too. Returns false, and changes nothing, if the thread is already charged.
     ///
     /// # Errors
     /// Fails if the map of tasks is full.
@@ -144,7 +144,7 @@ impl Follower {
         Ok(true)
     }
 
-    /// Starts charging. Counts before the last [`Follower::charge_now`] of a CPU are not charged.
+    /// Starts charging. On each CPU, counts before the last [`Follower::charge_now`] are not charged.
     pub fn enable(&self) {
         self.control.set(ENABLED, 1);
     }

@@ -3,7 +3,7 @@
  * Reads one event at each context switch, for all sessions that count it. The names of the function and maps, and the layouts
  * of the maps, are an interface: perf's followers attach to `on_switch` and use `diff_readings`, bprec's read `prev_readings`.
  *
- * Sessions also run it between switches, to read the count of a slice in progress. `current` is the task whose slice ends.
+ * Sessions also run this program between switches, to read the count of a slice in progress. At a switch, `current` is the task that leaves.
  */
 #include "../bprec_bpf.h"
 

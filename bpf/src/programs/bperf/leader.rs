@@ -39,9 +39,9 @@ pub struct Leader {
 /// Reading of an event on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventReading {
-    /// Number of the CPU.
+    /// CPU number.
     pub cpu: u32,
-    /// Current count.
+    /// Count of the event.
     pub value: u64,
     /// Time for which the event was enabled, ns.
     pub enabled_ns: u64,

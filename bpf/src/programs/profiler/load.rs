@@ -42,7 +42,7 @@ const LOG_BYTES: usize = 1 << 16;
 pub struct Profiler {
     /// Programs in the order of attachment.
     templates: Vec<Template>,
-    /// Descriptor number of the per-CPU counts in the instructions of the templates. In each copy it is replaced, because each copy has its own
+    /// Descriptor of the map of per-CPU counts in the instructions of the templates. It is replaced in each copy, because each copy has its own
     /// counts.
     per_cpu: i32,
     /// All other maps, each with its descriptor number in the instructions of the templates.

@@ -1,8 +1,8 @@
 //! Counts around one function: one `struct per_cpu_stats` of profiler.bpf.c per CPU.
 //!
-//! The programs write while the recorder reads. A sequence number protects the counts that are written at the end of a run: the recorder reads them
-//! again until the number stays the same. It then reads the counts that are written at the begin of a run. It therefore never sees an end without its
-//! begin.
+//! The programs write while the recorder reads. A sequence number protects the counts that are written at the end of a run: the recorder repeats the
+//! read until the number stays the same. In each attempt it reads the counts that are written at the begin of a run last, so that it never sees an
+//! end without its begin.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

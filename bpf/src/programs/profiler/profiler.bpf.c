@@ -46,7 +46,7 @@ struct open_run {
 
 /* Each field has one writer per CPU. */
 struct per_cpu_stats {
-	/* Measures one run in this many. Written by user space; the programs write all other fields. */
+	/* Interval: one run in this many is measured. Written by user space; the programs write all other fields. */
 	__u64 every;
 	/* Value of `every` with which `next` was chosen. */
 	__u64 drawn_every;
