@@ -41,7 +41,7 @@ const USAGE: &str = "usage: cargo xtask <task>
                     check the conditions for a release, with this tag
   third-party       print the components that bprec is linked with, and their licences
   sbom [static]     print them as CycloneDX JSON; with `static`, also Debian's libraries in the static program
-  tree              check headers, file sizes, stray machine paths, the direction of imports, and openings of comments
+  tree              check headers, file sizes, stray machine paths, the direction of imports, and the first words of comments
   check             format, lints, rules of the tree, and the tests that need no root and change nothing
   test [ARGS]       cargo test ARGS of the workspace or of `-p CRATE`, and one line with the totals of all test programs
   test-beside [ARGS]

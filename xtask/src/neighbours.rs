@@ -23,7 +23,7 @@ const TRACED: &str =
 /// Time limit of the processes, in seconds. Beyond it, `timeout` ends the processes, even if the tests died before.
 const LIMIT: &str = "3600";
 
-/// Neighbours that run until this is dropped or [`Neighbours::end`] is called.
+/// Neighbours that run until this value is dropped or [`Neighbours::end`] is called.
 pub(crate) struct Neighbours {
     directory: PathBuf,
     bprec: PathBuf,

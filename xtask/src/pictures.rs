@@ -54,8 +54,8 @@ pub(crate) fn check() -> Result<()> {
     if different > MOST_DIFFERENT {
         stale.push(format!("{PAGE} ({different:.1} % of its pixels)"));
     }
-    ensure!(stale.is_empty(), "`make pictures` and look at them; they have changed: {}", stale.join(", "));
-    println!("pictures show what bprec shows");
+    ensure!(stale.is_empty(), "pictures have changed; `make pictures` and look at them: {}", stale.join(", "));
+    println!("the committed pictures are current");
     Ok(())
 }
 
@@ -143,7 +143,7 @@ fn captured(bprec: &Path, columns: usize, rows: usize) -> Result<String> {
         }
     }
     tmux(&["kill-server"])?;
-    ensure!(screen.contains("PROGRAM"), "no page after {:?}:\n{screen}", CAPTURES.1 * CAPTURES.0);
+    ensure!(screen.contains("PROGRAM"), "no programs on the screen after {:?}:\n{screen}", CAPTURES.1 * CAPTURES.0);
     Ok(screen)
 }
 

@@ -36,7 +36,7 @@ pub struct UserProgram {
     pub name: String,
     /// Id of the program.
     pub id: u32,
-    /// Descriptor to attach the program with.
+    /// Descriptor for attaching the program.
     pub fd: OwnedFd,
 }
 
