@@ -81,7 +81,7 @@ pub struct Stat<'a> {
     pub parent: u32,
     /// True for a kernel thread.
     pub is_kernel_thread: bool,
-    /// Number of threads in the process.
+    /// Count of threads in the process.
     pub threads: u64,
     /// Start time in 1/100 s since boot, including suspend.
     pub start_ticks: u64,

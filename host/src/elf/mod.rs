@@ -20,7 +20,7 @@ pub use notes::{build_id, build_id_in_notes};
 
 /// Limit on the count of program headers; further headers are ignored.
 const SEGMENTS_MAX: u16 = 1024;
-/// Limit on the count of sections. A file with more sections stores the count in another field, and is read as if it had none.
+/// Limit on the count of sections. A file with more sections stores the count in another field; its sections are ignored.
 const SECTIONS_MAX: u16 = 0xff00;
 /// Limit on the bytes of the table of section names.
 const SECTION_NAMES_MAX_BYTES: u64 = 4 << 20;

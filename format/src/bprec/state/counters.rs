@@ -111,7 +111,7 @@ layout! {
         pub id: u32,
         /// Load time of the program, ns since boot; id and load time together identify it.
         pub load_time_ns: u64,
-        /// Number of the function, in the order of `func_info`: 0 is the entry.
+        /// Index of the function in the order of `func_info`; 0 is the entry.
         pub function: u32,
         /// Name of the function; empty for the entry.
         pub name: Vec<u8> as Short<meaning::Program>,
