@@ -168,7 +168,7 @@ impl Engine for SparkEngine {
     }
 
     fn ask(&self, sql: &str) -> Result<Answer> {
-        // A query reads only tables whose names are in its text.
+        // A query reads only tables that its text names.
         let views: Vec<&View> = self.views.iter().filter(|view| names(sql, view.table.name)).collect();
         check(&views.iter().flat_map(|view| &view.committed).collect::<Vec<_>>())?;
         let tables = views.into_iter().map(View::request).collect::<Result<_>>()?;
@@ -177,7 +177,7 @@ impl Engine for SparkEngine {
         let request = directory.join("request.json");
         fs::write(&request, serde_json::to_vec(&Request { sql, tables })?)
             .with_context(|| format!("write {}", request.display()))?;
-        // The lock ends with this process, and the driver ends with the lock.
+        // The lock ends with this process; then the driver ends, too.
         let lock = File::open(&request)?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let mut submitted = self.spark.start(directory)?;
