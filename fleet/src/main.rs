@@ -299,7 +299,7 @@ fn expire(args: &ExpireArgs) -> Result<ExitCode> {
 
 /// Prints a message to standard error, without control characters.
 fn complain(text: &str) {
-    // An error of standard error cannot be reported.
+    // A failed write to standard error cannot be reported.
     let _ = writeln!(io::stderr(), "bprec-fleet: {}", printable(text));
 }
 
