@@ -117,7 +117,7 @@ fn what_cannot_be_imported_is_named_and_the_rest_is_there() {
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
 }
 
-/// Number of seccomp filters of a process.
+/// Count of seccomp filters of a process.
 fn filters(process: &str) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let filters = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
