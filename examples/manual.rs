@@ -75,13 +75,13 @@ fn page(command: &Command, others: &[String], out: &mut impl Write) -> io::Resul
     let mut end = Roff::new();
     end.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in [
-        ("0", "Done. A reader that closes its end of a pipe early is no error."),
-        ("1", "Nothing matched what was asked for, or a gate failed."),
-        ("2", "An error, which standard error tells."),
+        ("0", "Success, also if the reader of the output closes a pipe early."),
+        ("1", "Nothing matched the request, or a gate failed."),
+        ("2", "An error; standard error has the message."),
     ] {
         end.control("TP", []).text([bold(code)]).text([roman(meaning)]);
     }
-    end.control("PP", []).text([roman("bprec record and bprec stat with a command exit as the command does.")]);
+    end.control("PP", []).text([roman("With a command, bprec record and bprec stat exit with its status.")]);
     end.control("SH", ["SEE ALSO"]);
     let own = page_name(command);
     let mut others: Vec<&str> = others.iter().map(String::as_str).filter(|name| *name != own).collect();

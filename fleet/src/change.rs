@@ -131,7 +131,7 @@ mod tests {
         let change = Change::of(&days).unwrap();
         assert_eq!((change.mean, change.degrees), (0.1, 7.0));
         assert!((change.error - 0.000_3_f64.sqrt()).abs() < 1e-12, "{change:?}");
-        // No change is computed for a weekday without base days, and from a single pair of days, which has no variance.
+        // A weekday without base days gives no change. A single pair of days gives no change, because it has no variance.
         assert_eq!(Change::of(&[day(0, false, 0.0), day(1, true, 0.1)]), None);
         assert_eq!(Change::of(&[day(0, false, 0.0), day(7, true, 0.1)]), None);
     }

@@ -53,7 +53,7 @@ enum Outcome {
 /// Imports recordings in the order of `names`. `report` gets refused recordings and progress.
 ///
 /// # Errors
-/// Fails if the lake cannot be read or written. A recording that cannot be imported is reported, and the others are imported.
+/// Fails if the lake cannot be read or written. A recording that cannot be imported is reported; the import continues with the next recording.
 pub(crate) fn import(
     lake: &Path,
     names: impl Iterator<Item = Result<PathBuf>>,
@@ -142,7 +142,7 @@ enum Found {
 }
 
 impl Known {
-    /// Reads the recordings of a day, unless it was read before.
+    /// Reads the recordings of a day at the first call for this day.
     fn read_day(&mut self, lake: &mut Lake, date: Date) -> Result<()> {
         let read = lake.read_day(date)?.to_vec();
         for batch in &read {

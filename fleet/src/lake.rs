@@ -195,7 +195,7 @@ impl Lake {
         self.states.keys().copied().collect()
     }
 
-    /// Reads the commits of a day, unless they were read before. Returns the batches that were read now.
+    /// Reads the commits of a day at the first call for this day. Returns the batches that this call read.
     ///
     /// # Errors
     /// Fails if a file of `recording` cannot be read.

@@ -15,19 +15,19 @@ use std::str::FromStr;
 /// Options of the comparison.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RegressedOptions {
-    /// `regressed`: first base day; the default is four weeks before the last one.
+    /// `regressed`: first base day; by default, there are 28 base days.
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) base_since: Option<Date>,
     /// `regressed`: last base day; the default is the day before `--since`.
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) base_until: Option<Date>,
-    /// `regressed`: compare hosts with version label NEW to hosts with OLD on the same days.
+    /// `regressed`: compare hosts with version label NEW to hosts with version label OLD, on the same days.
     #[arg(long, value_name = "OLD..NEW")]
     pub(crate) canary: Option<Canary>,
-    /// `regressed`: least runs of a program on a host and day.
+    /// `regressed`: minimum of runs of a program on a host and day; days with fewer runs are not compared.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) min_runs: u64,
-    /// `regressed`: smallest change worth a verdict.
+    /// `regressed`: smallest change that can have a verdict.
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
     pub(crate) min_effect: f64,
     /// `regressed`: confidence level of all verdicts together.

@@ -176,17 +176,17 @@ bits! {
         PINNED = 2;
         /// The group must be alone on the PMU.
         EXCLUSIVE = 3;
-        /// Not in user mode.
+        /// Does not count in user mode.
         EXCLUDE_USER = 4;
-        /// Not in kernel mode.
+        /// Does not count in kernel mode.
         EXCLUDE_KERNEL = 5;
-        /// Not in hypervisor mode.
+        /// Does not count in hypervisor mode.
         EXCLUDE_HV = 6;
-        /// Not when idle.
+        /// Does not count while the CPU is idle.
         EXCLUDE_IDLE = 7;
-        /// MMAP records.
+        /// Writes MMAP records.
         MMAP = 8;
-        /// COMM records.
+        /// Writes COMM records.
         COMM = 9;
         /// `sample_period` is a frequency.
         FREQ = 10;
@@ -194,7 +194,7 @@ bits! {
         INHERIT_STAT = 11;
         /// Enabled by exec.
         ENABLE_ON_EXEC = 12;
-        /// FORK and EXIT records.
+        /// Writes FORK and EXIT records.
         TASK = 13;
         /// `wakeup` counts bytes.
         WATERMARK = 14;
@@ -202,9 +202,9 @@ bits! {
         MMAP_DATA = 17;
         /// Trailer on all other records (since 2.6.38).
         SAMPLE_ID_ALL = 18;
-        /// Not in the host (since 3.2).
+        /// Does not count in the host (since 3.2).
         EXCLUDE_HOST = 19;
-        /// Not in guests (since 3.2).
+        /// Does not count in guests (since 3.2).
         EXCLUDE_GUEST = 20;
         /// No kernel part in call chains (since 3.7).
         EXCLUDE_CALLCHAIN_KERNEL = 21;
@@ -326,7 +326,7 @@ layout! {
 
 const _: () = assert!(<Plain as Codec<'_, EventAttr>>::MIN_BYTES == ATTR_SIZE_MAX);
 
-/// C bit fields, which start at the least significant bit on little-endian machines and at the most significant one on big-endian machines.
+/// C bit fields: they start at the least significant bit on little-endian machines, and at the most significant bit on big-endian machines.
 struct BitFields;
 
 impl<'a> Codec<'a, AttrFlags> for BitFields {

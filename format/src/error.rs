@@ -30,7 +30,7 @@ pub enum Problem {
         /// Bytes that are available.
         available: u64,
     },
-    /// A value outside what the format allows.
+    /// A value that the format does not allow.
     #[error("the value is {found:#x}, expected {expected}")]
     Value {
         /// The value found.
@@ -47,12 +47,12 @@ pub enum Problem {
 }
 
 impl Error {
-    /// Error for `what` at `offset`, which needs `needed` bytes and has `available`.
+    /// Error for `what` at `offset`: it needs `needed` bytes, but only `available` bytes are left.
     pub fn truncated(offset: u64, what: &'static str, needed: u64, available: u64) -> Error {
         Error { offset, what, problem: Problem::Truncated { needed, available } }
     }
 
-    /// Error for `what` at `offset`, which holds the forbidden value `found`.
+    /// Error for `what` at `offset`: it has the value `found`, but `expected` was expected.
     pub fn value(offset: u64, what: &'static str, found: u64, expected: &'static str) -> Error {
         Error { offset, what, problem: Problem::Value { found, expected } }
     }

@@ -330,7 +330,7 @@ fn parse_attrs(
         _ => attr_entries(table, section.offset, endian, None, bytes.len() as u64)?,
     };
     if entries.is_empty() {
-        return Err(Error::other(24, "attrs section", "no event"));
+        return Err(Error::other(24, "attrs section", "the file has no event"));
     }
     let mut attrs = Vec::with_capacity(entries.len());
     // Id arrays do not overlap, so their total is not longer than the input.

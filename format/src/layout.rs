@@ -37,7 +37,7 @@ pub enum Secret {
     Comm,
     /// Path of a cgroup.
     Cgroup,
-    /// Name of a task, or path of a cgroup, which starts with `/`.
+    /// Name of a task, or path of a cgroup. The path of a cgroup starts with `/`.
     CommOrCgroup,
     /// Path of a file.
     Path,

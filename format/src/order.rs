@@ -120,7 +120,7 @@ impl<'a> TimeOrder<'a> {
         self.waiting.push(entry);
     }
 
-    /// Adds a record without a time, which is ready at once.
+    /// Adds a record without a time. The record is ready at once.
     pub fn pass(&mut self, record: &Record<'_>, event: Option<usize>, file: Option<usize>) {
         let entry = self.entry(0, record, event, file);
         self.ready.push(entry);

@@ -67,7 +67,7 @@ record_types! {
     HEADER_ATTR = 64;
     /// Name of an event (deprecated).
     HEADER_EVENT_TYPE = 65;
-    /// Tracepoint formats, which follow the record, outside its size.
+    /// Tracepoint formats. They follow the record, outside its size.
     HEADER_TRACING_DATA = 66;
     /// Build id of a file.
     HEADER_BUILD_ID = 67;
@@ -77,7 +77,7 @@ record_types! {
     ID_INDEX = 69;
     /// Parameters for decoding AUX data.
     AUXTRACE_INFO = 70;
-    /// AUX data, which follows the record, outside its size.
+    /// AUX data. It follows the record, outside its size.
     AUXTRACE = 71;
     /// A failure while decoding AUX data.
     AUXTRACE_ERROR = 72;

@@ -112,7 +112,7 @@ impl<'r> Item<'r> {
             return Err(Error::other(
                 self.record.offset,
                 "record",
-                "the recording does not describe the event of the sample",
+                "the recording does not describe the event of the record",
             ));
         };
         if self.record.kind == RecordType::SAMPLE {

@@ -145,8 +145,8 @@ impl<'e> Resync<'e> {
         if is_exact && !has_any_size(record.kind) {
             return Step::Record(end);
         }
-        // The size of this record may be wrong: the record may contain other records. First, search for inner records that their fields fill. Inner
-        // records that are longer than their fields count only if this record is longer than its fields, too.
+        // The size of this record may be wrong: the record may contain other records. Inner records count if their fields fill them. Inner records
+        // that are longer than their fields count only if this record is unfit or longer than its fields, too.
         let swallowed = self.chain_to_end(&bytes[at..end], true);
         if let Some(inner) = swallowed.or_else(|| self.chain_to_end(&bytes[at..end], false).filter(|_| !is_exact)) {
             return Step::Damage(at + inner);

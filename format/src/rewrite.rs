@@ -43,7 +43,7 @@ impl Rewriter {
         Rewriter::with_size(metadata, first.filter(|first| sizes.all(|size| size == *first)), out)
     }
 
-    /// Begins a file as [`Rewriter::begin`] does, with attrs of the smallest size, which most versions of perf can read.
+    /// Begins a file like [`Rewriter::begin`], but with attrs of the smallest size: most versions of perf can read these.
     ///
     /// # Errors
     /// Fails like [`Rewriter::begin`].
@@ -54,7 +54,7 @@ impl Rewriter {
     fn with_size(metadata: &Metadata<'_>, attr_size: Option<u32>, out: &mut Vec<u8>) -> Result<Rewriter> {
         let (attrs, endian) = (metadata.attrs(), metadata.endian());
         if attrs.is_empty() {
-            return Err(Error::other(0, "attrs", "no event"));
+            return Err(Error::other(0, "attrs", "the recording has no event"));
         }
         let events = Events::new(attrs, endian)?;
         let layout = match attr_size {

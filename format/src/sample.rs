@@ -341,7 +341,7 @@ impl<'a> Sample<'a> {
         Ok(fields)
     }
 
-    /// Decodes the fields after the call chain, which few events have.
+    /// Decodes the fields after the call chain. Few events have such fields.
     fn decode_more(&self, r: &mut Reader<'a>, fields: &mut SampleFields<'a>) -> Result<()> {
         let layout = self.layout;
         if layout.sample_type.contains(SampleType::RAW) {

@@ -143,7 +143,7 @@ mod tests {
         let fields = [SampleType::TID, SampleType::TIME, SampleType::CPU, SampleType::IDENTIFIER];
         let sample_type = fields.iter().fold(SampleType(0), |all, bit| all.with(*bit));
         let attr = EventAttr { sample_type, flags: AttrFlags::SAMPLE_ID_ALL, ..EventAttr::default() };
-        // The old bytes of the ring also end in a known id, which must not be used.
+        // The old bytes of the ring also end in a known id. It must not be used.
         let ids = [0x6de, 0x6dc];
         let attrs = ids.map(|id| FileAttr { attr: attr.clone(), ids: vec![id] });
         Events::new(&attrs, Endian::Little).unwrap()

@@ -89,7 +89,7 @@ fn list_in(name: &str) -> Result<Vec<u32>> {
     let wrong = || {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("the kernel's list of CPUs cannot be read: {:?}", text.trim()),
+            format!("the kernel's list of CPUs is empty or malformed: {:?}", text.trim()),
         )
     };
     parse_cpu_list(&text).filter(|cpus| !cpus.is_empty()).ok_or_else(|| Error::new(&path, wrong()))

@@ -59,7 +59,7 @@ impl Spark {
         let child = command.spawn().with_context(|| {
             format!(
                 "--engine spark: start {}: install Spark and Java on this machine (`pip install pyspark` has all of Spark), and set \
-                 SPARK_HOME to where Spark is installed",
+                 SPARK_HOME to the directory of Spark",
                 self.submit.display()
             )
         })?;

@@ -141,7 +141,7 @@ impl Journal {
                     Some(btf) => btfs.push(btf),
                     None => damaged.push((
                         Feature::BPF_BTF,
-                        Error::other(0, "journal frame", "the frame has another length than its BTF"),
+                        Error::other(0, "journal frame", "the length of the frame does not fit the BTF in it"),
                     )),
                 },
                 Ok(Feature(bit)) => {
@@ -226,7 +226,7 @@ fn intact_program(blob: &[u8], endian: Endian) -> Result<SectionOrder> {
     program.encode(&mut again, DEFAULT_INFO_LEN);
     match again == blob {
         true => Ok(program.view().section_order()),
-        false => Err(Error::other(0, "program in the journal", "the bytes are not those that bprec wrote")),
+        false => Err(Error::other(0, "program in the journal", "the bytes differ from those that bprec writes")),
     }
 }
 

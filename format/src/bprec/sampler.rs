@@ -27,7 +27,7 @@ use crate::attr::bit_set;
 use crate::layout::{Codec, Pair, Plain, layout};
 use crate::{Callchain, Endian, Error, Reader, Result, Words, Writer};
 
-/// The name of the event whose samples carry these payloads.
+/// Name of the event with samples that carry these payloads.
 pub const EVENT_NAME: &str = "bprec:sampler";
 
 /// Limit on the kernel frames of a call chain; the user frames have the same limit.
@@ -176,7 +176,7 @@ parts! {
 }
 
 impl<'a> SamplerPayload<'a> {
-    /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
+    /// Reads the payload in the RAW bytes of a sample. The bytes lie at `offset` of the input.
     ///
     /// # Errors
     /// Fails if the version is not 1, or the bytes are too short for the parts in the header.

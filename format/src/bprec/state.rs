@@ -42,7 +42,7 @@ use crate::layout::{
 };
 use crate::{Endian, Error, Reader, Result, Writer};
 
-/// The name of the event whose samples carry these payloads.
+/// Name of the event with samples that carry these payloads.
 pub const EVENT_NAME: &str = "bprec:state";
 
 /// The version that [`State::encode`] writes.
@@ -144,7 +144,7 @@ states! {
     SharedCounters(SharedCounters) = 14,
     /// bprec's sampling program.
     Sampler(Sampler) = 15,
-    /// Counts of an event whose samples were counted in the kernel.
+    /// Counts of an event that is aggregated in the kernel.
     Aggregation(Aggregation) = 20,
     /// A CPU that was not sampled for a part of the time.
     CpuNotSampled(CpuNotSampled) = 21,
@@ -331,7 +331,7 @@ impl State {
         w.patch_u32(start + 4, body_bytes);
     }
 
-    /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
+    /// Reads the payload in the RAW bytes of a sample. The bytes lie at `offset` of the input.
     ///
     /// # Errors
     /// Fails if the version is not 1, or the body does not fit the layout of its kind.

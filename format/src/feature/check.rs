@@ -116,7 +116,7 @@ impl SectionCheck {
                 wrong("the decompression buffer is too large")
             }
             Feature::BRANCH_STACK | Feature::STAT if is_ours && !bytes.is_empty() => {
-                wrong("the section of a flag is not empty")
+                wrong("the feature is a flag, but its section is not empty")
             }
             Feature::AUXTRACE | Feature::DIR_FORMAT if is_ours => wrong("a feature that bprec does not write"),
             _ if is_ours && feature.name().is_none() => wrong("an unknown feature"),
@@ -133,7 +133,7 @@ impl SectionCheck {
         match problem {
             Some(problem) => Err(problem),
             None if self.writer == SectionWriter::Ours && encoded != bytes => {
-                Err(Error::other(0, "feature section", "the bytes are not those that bprec wrote"))
+                Err(Error::other(0, "feature section", "the bytes differ from those that bprec writes"))
             }
             None => Ok(()),
         }

@@ -99,7 +99,7 @@ const NAMED_DOMAINS: u32 = 17;
 pub struct CpuDomains<'a> {
     /// Version of `/proc/schedstat`.
     pub schedstat_version: u32,
-    /// Maximum number of domains of a CPU.
+    /// Highest count of domains of a CPU.
     pub max_domains: u32,
     /// The CPUs.
     pub cpus: Vec<CpuWithDomains<'a>>,

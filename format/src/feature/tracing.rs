@@ -114,7 +114,7 @@ fn is_since_0_6(version: &[u8]) -> bool {
 fn named_text<'a>(r: &mut Reader<'a>, name: &'static [u8]) -> Result<&'a [u8]> {
     let at = r.offset();
     if r.cstr("TRACING_DATA header name")? != name {
-        return Err(Error::other(at, "TRACING_DATA", format!("no {}", name.escape_ascii())));
+        return Err(Error::other(at, "TRACING_DATA", format!("{} is missing", name.escape_ascii())));
     }
     LongText::get(r, "TRACING_DATA header")
 }
@@ -123,7 +123,7 @@ impl<'a> SectionContent<'a> for TracingData<'a> {
     fn read(outer: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<TracingData<'a>> {
         let at = outer.offset();
         if outer.array("TRACING_DATA magic")? != *MAGIC {
-            return Err(Error::other(at, "TRACING_DATA", "no magic"));
+            return Err(Error::other(at, "TRACING_DATA", "the magic is missing"));
         }
         let version = outer.cstr("TRACING_DATA version")?;
         let endian = match outer.u8("TRACING_DATA byte order")? {

@@ -20,7 +20,7 @@ mod calls {
 /// Newest version of Landlock that bprec uses; older kernels enforce the rights that they know.
 const LANDLOCK: ABI = ABI::V6;
 
-/// System calls that a command needs in addition to those of every reader.
+/// System calls that a command needs in addition to the calls of every reader.
 #[derive(Debug, Clone, Copy)]
 struct Needs {
     /// Dropping more privileges later.

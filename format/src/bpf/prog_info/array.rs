@@ -16,9 +16,8 @@ struct Fields {
     min_record_bytes: usize,
 }
 
-/// Declares the arrays in the order of their bits, which is their order in a blob. Each line has the fields of
-/// `bpf_prog_info` with the pointer, the count and, if there is such a field, the size of a record, then the (minimum)
-/// size of a record in bytes.
+/// Declares the arrays in the order of their bits; a blob has the same order. Each line has the fields of `bpf_prog_info` with the pointer, the count
+/// and, if there is such a field, the size of a record. The last column is the size of a record in bytes: the minimum if a field gives the size.
 macro_rules! arrays {
     ($($(#[$doc:meta])* $name:ident = $pointer:ident, $count:ident, $($record_bytes:ident >=)? $bytes:literal;)*) => {
         /// An array of `bpf_prog_info`; the discriminant is the number of its bit in a blob.

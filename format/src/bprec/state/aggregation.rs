@@ -1,4 +1,4 @@
-//! Counts of an event whose samples were counted in the kernel.
+//! Counts of an event that is aggregated in the kernel: a BPF program counts its samples per stack.
 
 use crate::layout::{Optional, Plain, layout};
 

@@ -277,7 +277,7 @@ impl SharedScope {
 }
 
 impl ProgramCounters {
-    /// Splits a snapshot of any number of targets into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    /// Splits a snapshot into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
     pub fn parts(time_ns: u64, targets: Vec<TargetCounters>) -> Vec<ProgramCounters> {
         let parts = parts(targets);
         parts.map(|targets| ProgramCounters { time_ns, targets }).collect()
@@ -285,7 +285,7 @@ impl ProgramCounters {
 }
 
 impl SharedCounters {
-    /// Splits a snapshot of any number of targets into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    /// Splits a snapshot into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
     pub fn parts(time_ns: u64, targets: Vec<SharedTarget>) -> Vec<SharedCounters> {
         let parts = parts(targets);
         parts.map(|targets| SharedCounters { time_ns, targets }).collect()
