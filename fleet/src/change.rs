@@ -79,8 +79,8 @@ impl Change {
     }
 }
 
-/// Returns the quantiles that limit the false discovery rate of all changes to `rate`, by Benjamini and Hochberg: `k` is the largest number with `k`
-/// of `m` changes significant at the level `rate · k / m`.
+/// Returns the quantiles that limit the false discovery rate of all changes to `rate`, by Benjamini and Hochberg. Their level is `rate · k / m`: `k`
+/// is the highest count for which `k` of all `m` changes are significant at this level.
 pub(crate) fn quantiles(changes: &[Change], least: f64, rate: f64) -> StudentQuantiles {
     let count = changes.len().max(1);
     let mut shown = count;
@@ -136,7 +136,8 @@ mod tests {
         assert_eq!(Change::of(&[day(0, false, 0.0), day(7, true, 0.1)]), None);
     }
 
-    /// Quantiles of six degrees of freedom: 3.707 for a tail of 0.005, if all three changes are significant; 4.70 for a third of it, if one is.
+    /// Quantiles of six degrees of freedom: 3.707 (tail 0.005) if all three changes are significant; 4.70 (tail 0.005 / 3) if one change is
+    /// significant.
     #[test]
     fn the_rate_of_false_discoveries_is_shared_by_those_that_are_shown() {
         let change = |t: f64| Change { mean: t, error: 1.0, degrees: 6.0 };

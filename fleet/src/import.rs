@@ -38,7 +38,7 @@ pub(crate) struct Imported {
     pub(crate) recordings: u64,
     /// Recordings that were already in the lake.
     pub(crate) already_there: u64,
-    /// Recordings that could not be imported; an event names each.
+    /// Recordings that could not be imported; an [`Event`] names each of them.
     pub(crate) refused: u64,
     pub(crate) batches: u64,
 }

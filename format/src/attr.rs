@@ -114,7 +114,7 @@ bits! {
         CPU = 7;
         /// Period that this sample stands for.
         PERIOD = 8;
-        /// Id of the event instance; a child event has its own.
+        /// Id of the event instance; a child event has an id of its own.
         STREAM_ID = 9;
         /// Raw bytes: tracepoint fields or bpf-output.
         RAW = 10;

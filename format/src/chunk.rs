@@ -131,7 +131,7 @@ impl<'a> Chunks<'a> {
         Chunks { rest: bytes, offset, endian, inflate, packed: &[], error: None, damage: Vec::new().into_iter() }
     }
 
-    /// Skips these damaged ranges of offsets in the input, which must ascend. All records between them must be whole
+    /// Skips these damaged ranges of offsets in the input. The ranges must ascend, and all records between them must be whole
     /// ([`Resync::damage`](crate::Resync::damage)).
     #[must_use]
     pub fn around(self, damage: Vec<Range<u64>>) -> Chunks<'a> {

@@ -79,7 +79,7 @@ impl OrderedRun<'_> {
 #[derive(Debug, Default)]
 pub struct TimeOrder<'a> {
     files: Arc<[&'a [u8]]>,
-    /// Waiting records: sorted up to the last round, records after it in the order of the input.
+    /// Waiting records. Records up to the last round are sorted; later records are in the order of the input.
     waiting: Vec<OrderedRecord>,
     /// Records to return.
     ready: Vec<OrderedRecord>,

@@ -1,8 +1,7 @@
 //! Finds the next record after damage.
 //!
-//! A record is fit if perf neither rejects nor misreads it. This depends only on the record's own bytes and on the
-//! events, so repairing a repaired recording keeps all records. Damage ends at the next offset from which plausible
-//! records follow each other.
+//! A record is fit if perf neither rejects nor misreads it. Only the bytes of the record and the events decide this, so a second repair of a
+//! recording keeps all records. Damage ends at the next offset from which plausible records follow each other.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -155,8 +154,8 @@ impl<'e> Resync<'e> {
         if follows && (end == bytes.len() || self.begins(bytes, end, true)) {
             return Step::Record(end);
         }
-        // Keep this record if it is fit or records follow it, and no other record begins inside it. If records follow, an inner record counts
-        // only if its fields fill it. Inner bytes may look like a record by chance: keep a fit record also if the next records, at most
+        // Keep this record if (1) it is fit or records follow it, and (2) no other record begins inside it. If records follow, an inner record counts
+        // for (2) only if its fields fill it. Inner bytes may look like a record by chance: a fit record is also kept if the next records, at most
         // `CHAIN_MAX`, are all fit, as in a repaired recording.
         let mut inside = (at + RECORD_HEADER_BYTES..end).step_by(ALIGNED_STEP);
         let is_whole = (is_fit || follows)

@@ -137,7 +137,7 @@ impl Rewriter {
         self.layout.header(self.data_bytes, &bits)
     }
 
-    /// Bytes of records so far. perf takes a file without records for one that was cut off.
+    /// Bytes of records so far. perf treats a file without records as cut off.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
     }

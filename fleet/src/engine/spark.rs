@@ -1,7 +1,7 @@
 //! Spark cluster: `spark-submit` runs a driver script of this program over the committed files of the lake.
 //!
-//! Request, answer and script are files of a temporary directory, removed after the query. Spark reads the configuration of the cluster and its
-//! secret from `SPARK_CONF_DIR`; this program does not handle them.
+//! Request, answer and script are files in a temporary directory, which is removed after the query. Spark reads the configuration of the cluster and
+//! its secret from `SPARK_CONF_DIR`; this program handles neither.
 
 use super::{Engine, check, no_condition};
 use crate::answer::{Answer, Value};

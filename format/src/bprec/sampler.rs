@@ -20,8 +20,8 @@
 //! | 7 | registers | `mask u64` · `u64` for each bit set in it, lowest first: words of the architecture's `bpf_user_pt_regs_t` |
 //! | 8 | call chain | `nr u64` · `nr` words, with context markers as in the call chains of perf events |
 //!
-//! A part with its bit also set in `missing` takes its place, but has no valid content: the kernel refused it. The length is needed because the RAW
-//! field is padded. The payloads are written by `bpf/src/programs/sampler.bpf.c`.
+//! A part with its bit also set in `missing` has this layout, but no valid content: the kernel refused the content. The length is needed because the
+//! RAW field is padded. `bpf/src/programs/sampler.bpf.c` writes the payloads.
 
 use crate::attr::bit_set;
 use crate::layout::{Codec, Pair, Plain, layout};

@@ -36,7 +36,7 @@ pub struct SectionCheck {
 }
 
 impl SectionCheck {
-    /// Makes the check of a file with these sections.
+    /// Creates the check for a file with these sections.
     pub fn new<'s>(
         sections: impl Iterator<Item = (Feature, &'s [u8])> + Clone,
         endian: Endian,

@@ -279,7 +279,7 @@ pub struct ReadValue {
 }
 
 impl ReadFormat {
-    /// Count of the time fields that are recorded, of time enabled and time running.
+    /// Count of recorded time fields (time enabled, time running): 0 to 2.
     pub(super) fn times(self) -> usize {
         usize::from(self.contains(ReadFormat::TOTAL_TIME_ENABLED))
             + usize::from(self.contains(ReadFormat::TOTAL_TIME_RUNNING))

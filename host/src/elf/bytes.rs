@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
-/// Length of the longest read for which the length of the file is not checked before memory is allocated.
+/// Limit on reads that allocate memory before the length of the file is checked, in bytes.
 const SHORT_BYTES: usize = 4096;
 
 /// Source of bytes that are read at offsets.
@@ -20,7 +20,7 @@ pub trait ReadAt {
 impl ReadAt for File {
     fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
         let end = offset.checked_add(len as u64)?;
-        // A short read beyond the end of the file fails just as fast as this check.
+        // Short reads skip this check: a short read beyond the end of the file fails as fast as the check.
         if len > SHORT_BYTES && end > self.metadata().ok()?.len() {
             return None;
         }

@@ -241,7 +241,7 @@ impl Allowed {
     }
 }
 
-/// Comparison that ignores all other bits of the argument.
+/// Comparison of only these bits of an argument.
 fn within(bits: i32) -> SeccompCmpOp {
     MaskedEq(u64::from(bits.cast_unsigned()))
 }

@@ -2,8 +2,8 @@
 
 use crate::layout::{Optional, Plain, layout};
 
-/// Process id and thread id of the weighted samples (see `Aggregation`) that stand for samples that did not fit into the table in the kernel. No
-/// task of any kernel has this id.
+/// Process id and thread id of the weighted samples (see `Aggregation`) for all samples that did not fit into the kernel's table. No task has this
+/// id.
 pub const OVERFLOW_PID: u32 = 0x7fff_fffe;
 
 layout! {
