@@ -13,7 +13,7 @@ const PART_BYTES: usize = 1 << 20;
 const STRETCH_BYTES: usize = 8 << 20;
 /// Number of plausible records in a row that confirm a guess.
 const PLAUSIBLE_RECORDS: usize = 32;
-/// Limit on the size of a record, and so on the distance from a place to the next start of a record.
+/// Limit on the size of a record. From any offset, the next record starts within this distance.
 const GUESS_BYTES: usize = 1 << 16;
 
 /// Findings in a stretch of records, as offsets in the slice.
