@@ -1,4 +1,4 @@
-//! Events that count: opened on CPUs, alone or in groups, and described for the states.
+//! Counting events: opens them on CPUs, alone or in groups, and describes them in states.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,7 +44,7 @@ impl Wanted {
         Ok(Wanted { groups: groups.concat(), is_default })
     }
 
-    /// Number of events.
+    /// Number of events of all groups.
     pub(crate) fn count(&self) -> usize {
         self.groups.iter().map(Vec::len).sum()
     }

@@ -23,12 +23,12 @@ pub use stat::{StatOptions, StatTarget};
 pub struct Options {
     /// Tasks or CPUs to record.
     pub target: Target,
-    /// Events as the user wrote them (`-e`); each string may be a list with commas. Empty means cycles, or the
-    /// nearest event.
+    /// Events as the user wrote them (`-e`); each string may be a list with commas. Empty means cycles, or a clock on a
+    /// machine without hardware counters.
     pub events: Vec<String>,
     /// Sampling rate or period.
     pub rate: Rate,
-    /// Samples that the recorder's BPF program takes beside the main events.
+    /// Fields of the samples that the recorder's BPF program takes beside the main events; `None` takes no such samples.
     pub bpf_sampler: Option<SamplerFields>,
     /// Rate of the BPF sampler; `None` means the rate of the main event.
     pub bpf_sampler_rate: Option<Rate>,
@@ -131,10 +131,11 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// Stacks per CPU, and limits on the total: a small machine also has many tasks, and the kernel allocates the
-    /// memory at once.
+    /// Stacks per CPU.
     const ENTRIES_PER_CPU: u32 = 1024;
+    /// Minimum of all CPUs together: a small machine also has many tasks.
     const ENTRIES_MIN: u32 = 8192;
+    /// Maximum of all CPUs together: the kernel allocates the memory at once.
     const ENTRIES_MAX: u32 = 1 << 16;
 
     /// Returns the number of stacks to count per event and interval on this number of CPUs.
@@ -186,7 +187,7 @@ pub struct ObjectFile {
 pub enum Rate {
     /// 4000 Hz; for a tracepoint, each occurrence.
     Default,
-    /// Times per second (`-F`).
+    /// Samples per second (`-F`).
     Frequency(u64),
     /// The highest rate that the kernel allows (`-F max`).
     MaxFrequency,
@@ -209,8 +210,8 @@ pub enum RingSize {
 const RING_MAX_BYTES: usize = 1 << 30;
 
 impl RingSize {
-    /// Returns true if each CPU of this machine can have a ring of this size: all rings together may take half of the
-    /// memory.
+    /// Returns true for the default, and for a size of at most 1 GiB with which the rings of all CPUs take at most half of the
+    /// machine's memory.
     pub fn is_possible(self) -> bool {
         let wanted = match self {
             RingSize::Default => return true,
@@ -221,7 +222,7 @@ impl RingSize {
         wanted <= RING_MAX_BYTES as u64 && sys::memory_bytes().is_none_or(|memory| all <= memory / 2)
     }
 
-    /// Size of a ring's data in bytes, within the limits.
+    /// Size of a ring's data in bytes: a power of two from one page to 1 GiB.
     pub(crate) fn bytes(self) -> usize {
         let page = sys::page_bytes();
         let wanted = match self {
@@ -247,7 +248,7 @@ pub enum Output {
     Stdout,
 }
 
-/// Filters as typed, with commas.
+/// Filters as the user typed them, separated by commas.
 pub(crate) fn listed(filters: &[FunctionFilter]) -> String {
     filters.iter().map(FunctionFilter::to_string).collect::<Vec<_>>().join(",")
 }
@@ -259,8 +260,8 @@ pub enum Counters {
     Off,
     /// The kernel's run statistics, switched on during the recording.
     Stats,
-    /// Run statistics, and exact counts by BPF programs of the recorder, which it attaches to the counted programs. If
-    /// the kernel refuses these BPF programs, run statistics alone.
+    /// Run statistics, and exact counts by BPF programs that the recorder attaches to the counted programs. If the kernel
+    /// refuses the recorder's programs, run statistics alone.
     Exact(Exact),
 }
 
@@ -281,7 +282,7 @@ pub struct Exact {
 /// Limit on the cost of counting runs of programs, as a fraction of the time of all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Budget {
-    /// 2 % for run statistics, which count all runs below that limit, and 0.5 % for exact counters.
+    /// 2 % for run statistics, and 0.5 % for exact counters.
     #[default]
     Usual,
     /// This fraction of the machine for run statistics and exact counters together. If exact counters are on, run statistics may take half of it.
@@ -322,7 +323,7 @@ impl Budget {
         self.of_exact().map(ns_per_second)
     }
 
-    /// Returns true if exact counters get the part of the limit that run statistics leave.
+    /// Returns true for [`Budget::Part`]: exact counters get the part of the limit that run statistics leave.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Budget::Part(_))
     }
@@ -362,7 +363,7 @@ pub struct SwitchOutput {
     pub max_files: Option<NonZeroUsize>,
 }
 
-/// User call chains of samples.
+/// Method of recording user call chains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UserChains {
     /// No user call chains.

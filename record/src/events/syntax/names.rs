@@ -75,7 +75,7 @@ pub(super) fn all() -> impl Iterator<Item = String> {
     plain.chain(caches().map(|(name, _)| name))
 }
 
-/// End of an error message: up to three known names that are similar to `name`.
+/// End of an error message: up to three known names that are similar to `name`, or a hint at `perf list`.
 pub(super) fn closest(name: &str, known: impl Iterator<Item = String>) -> String {
     const SHOWN: usize = 3;
     let lower = name.to_lowercase();

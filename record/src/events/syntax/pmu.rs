@@ -159,7 +159,7 @@ fn config_word(attr: &mut EventAttr, word: usize) -> &mut u64 {
     }
 }
 
-/// Parses `config1:0-7,32` into a config word and its bits.
+/// Parses `config1:0-7,32` into the index of a config word and a mask of its bits.
 fn parse_format(text: &str) -> Option<(usize, u64)> {
     let (word, ranges) = text.split_once(':')?;
     let mut bits = 0u64;
