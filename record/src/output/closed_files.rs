@@ -46,7 +46,7 @@ impl ClosedFiles {
         ClosedFiles { state: Arc::new(Mutex::new(state)), max, notify }
     }
 
-    /// Announces that another file is about to be closed, and deletes the oldest if there would be too many. The disk
+    /// Announces that another file is about to be closed, and deletes the oldest files if there would be too many. The disk
     /// space is freed later, by [`ClosedFiles::free`].
     pub(crate) fn make_way(&self) {
         let mut state = self.state();
@@ -91,7 +91,8 @@ impl ClosedFiles {
         }
     }
 
-    /// Frees the disk space of the oldest file; returns false if there is no file to delete.
+    /// Frees the disk space of files that are deleted already, or else of the oldest file. Returns false if the number of
+    /// files is not limited, or no file can be deleted.
     fn make_room(&self) -> bool {
         if self.max.is_none() {
             return false;

@@ -87,8 +87,7 @@ impl Packer {
         (Feature::COMPRESSED.0, section.to_bytes(Endian::NATIVE))
     }
 
-    /// Appends COMPRESSED records that hold `records`, which are whole. A record longer than a slice stays
-    /// uncompressed.
+    /// Appends `records`, which must be whole, as COMPRESSED records. A record longer than a slice stays uncompressed.
     ///
     /// # Errors
     /// Fails if zstd has not enough memory.

@@ -21,7 +21,7 @@ pub(super) struct Tracefs {
 }
 
 impl Tracefs {
-    /// Opens tracefs.
+    /// Opens the system's tracefs, or mounts a private one.
     ///
     /// # Errors
     /// Returns a message with the remedy if tracefs is not readable and cannot be mounted.
@@ -76,7 +76,7 @@ impl Tracefs {
             formats: formats.iter().map(Vec::as_slice).collect(),
         });
         let (header_page, header_event) = (self.read("events/header_page")?, self.read("events/header_event")?);
-        // Strings that formats refer to by address. Some kernels do not list them.
+        // Fixed strings that formats refer to by address. Some kernels have no such file.
         let printk_formats = self.read("printk_formats").unwrap_or_default();
         let data = TracingData {
             endian: Endian::NATIVE,
