@@ -82,7 +82,7 @@ struct Recording<'a> {
     interval: Duration,
     /// Time at which sampling is switched on, if the options delay sampling.
     enable_at: Option<Instant>,
-    /// Sampling has begun: the output is worth keeping.
+    /// True once sampling has begun. From then on an error keeps the output.
     has_begun: bool,
     /// Monotonic time at which sampling was switched off, in nanoseconds.
     end_ns: u64,
@@ -95,7 +95,7 @@ struct Recording<'a> {
     progress: ProgressSchedule,
 }
 
-/// Makes a recording as `options` ask.
+/// Makes a recording as `options` request.
 pub(crate) fn record(options: &Options) -> Result<Summary> {
     caller::check(&[
         ("--dump-map", !options.dump_maps.is_empty()),
@@ -543,7 +543,7 @@ fn drain_into(
     Ok(Started { out, drain, output, ended, origin: None, syncer, finisher })
 }
 
-/// Note on the first event; empty if there is none.
+/// Notes on the first event and on overwritten rings; empty if there is none.
 fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
     let own = sampler.map(|sampler| &sampler.note[..]).filter(|note| !note.is_empty());
     let overwritten =

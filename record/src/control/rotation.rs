@@ -1,4 +1,4 @@
-//! Rotation of a recording over several files: when a file ends, names of closed files, and which of them are kept.
+//! Rotation of a recording over several files: decides when a file ends, and names the closed files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Rotation {
         &self.path
     }
 
-    /// Latest time at which the file ends.
+    /// Latest time at which the file ends; `None` if no interval was requested.
     pub(super) fn switch_at(&self) -> Option<Instant> {
         self.next
     }
@@ -70,7 +70,7 @@ impl Rotation {
         self.least_bytes = own_bytes.saturating_mul(2);
     }
 
-    /// Restarts the schedule of a file that could not be closed, as if the file had begun now.
+    /// Restarts the schedule of a file that could not be closed: its time and size limits count from now on.
     pub(super) fn go_on(&mut self, now: Instant, written_bytes: u64) {
         self.next = self.how.every.map(|every| now + every);
         self.least_bytes = written_bytes.saturating_add(self.how.size_bytes.unwrap_or(0));

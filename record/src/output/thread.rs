@@ -59,10 +59,11 @@ struct Progress {
 struct Writer {
     sink: Sink,
     progress: Arc<Progress>,
+    /// True after [`Message::BeginRounds`].
     has_rounds: bool,
-    /// Records were written since the last round ended.
+    /// True if records were written since the last round ended.
     is_in_round: bool,
-    /// Records were written since the last checkpoint.
+    /// True if records were written since the last checkpoint.
     is_ahead: bool,
     checkpoint: Instant,
 }

@@ -11,9 +11,10 @@ use crate::{Result, sys};
 /// longer.
 const JITTER_NS: u64 = 10_000_000;
 
-/// Offset of the two clocks that the recording holds.
+/// Source of the offset between the two clocks.
 #[derive(Debug)]
 pub(crate) struct BootTimeOffset {
+    /// Offset that was last recorded.
     said_ns: i64,
 }
 
