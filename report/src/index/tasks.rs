@@ -53,7 +53,7 @@ impl TasksBuilder {
         self.events.push((time_ns, tid, TaskEvent::Forked(parent_tid)));
     }
 
-    /// Takes in a FORK record of a new process.
+    /// Adds a FORK record of a new process.
     pub(crate) fn forked_process(&mut self, fork: ProcessFork) {
         self.forks.push(fork);
     }

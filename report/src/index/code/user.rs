@@ -30,7 +30,7 @@ pub(crate) struct UserMapsBuilder {
     numbers: FxHashMap<(Vec<u8>, Option<Mmap2File>), u32>,
     processes: FxHashMap<u32, Vec<UserMap>>,
     count: usize,
-    /// Start times and parents of each process id, which the kernel reuses.
+    /// Start times and parents of the processes with each pid: the kernel reuses pids.
     parents: FxHashMap<u32, Vec<(u64, u32)>>,
     /// Number of mappings beyond [`MAX_MAPS`].
     lost: u64,
