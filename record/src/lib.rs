@@ -37,8 +37,8 @@ pub use sources::bpf_sampler::SamplerFields;
 pub use sources::shared::{CounterTarget, Shared, SharedOptions};
 pub use sys::survive_file_size_limit;
 
-/// Records as `options` request, until the command ends, the duration is over, all targets have ended, a signal (SIGINT, SIGTERM, SIGHUP) arrives,
-/// or [`Options::stop`] is ready.
+/// Records as `options` request, until the command ends, the duration is over, all targets have ended, a signal (SIGINT, SIGTERM, SIGHUP)
+/// arrives, or [`Options::stop`] is ready.
 ///
 /// # Errors
 /// Fails if no event can be opened, the command cannot be run, or the output cannot be written. Data written before the error is kept and can be

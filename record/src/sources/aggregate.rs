@@ -8,8 +8,9 @@
 //! ends with FINISHED_ROUND): a record may be older than records of the round before its own, but not older than
 //! records of earlier rounds. The recorder therefore writes one FINISHED_ROUND per interval, after the samples.
 //!
-//! A weighted sample inside BPF code belongs to one program. The recorder holds a descriptor of every program until all other holders have released
-//! the program, and reads the samples before it closes the descriptor. Until then, the kernel cannot load another program at the same addresses.
+//! A weighted sample inside BPF code belongs to one program. The recorder holds a descriptor of every program until all other holders have
+//! released the program, and reads the samples before it closes the descriptor. Until then, the kernel cannot load another program at the
+//! same addresses.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -72,8 +72,8 @@ impl Hotplug {
         }
     }
 
-    /// Reports the CPUs that went offline or came online since the last check, and opens the events of those that are
-    /// online again. After a suspend these are all CPUs: the kernel does not notify of CPUs that it takes offline for
+    /// Reports the CPUs that went offline or came online since the last check, and opens the events of CPUs that are online
+    /// again. After a suspend, all CPUs count as changed: the kernel sends no notification of CPUs that it takes offline for
     /// the suspend.
     fn look(&mut self, was_suspended: bool, context: &mut Context<'_>) -> Result<()> {
         // Read before the list of online CPUs, so that a CPU in both has come back.

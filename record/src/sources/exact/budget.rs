@@ -10,7 +10,7 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// Reason why a frequent program is not counted. It does not include the rate, so that reports can group programs with the same reason.
+    /// Reason why a frequent program is not counted. The text has no rate, so that reports can group programs with the same reason.
     pub(super) fn too_often(self) -> String {
         format!(
             "it runs too often: counting makes even a run that is not measured {:.0} ns longer, and all runs together would \

@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     target: ExactTarget,
     /// Descriptor of the program, and BTF id of the function's type; `None` if the candidate is refused.
     place: Option<(OwnedFd, u32)>,
-    /// Number of runs per measured run at first.
+    /// Initial number of runs per measured run.
     every: u64,
 }
 
@@ -174,7 +174,7 @@ impl Candidate {
         self.target.function == 0
     }
 
-    /// Sets the number of runs per measured run at first.
+    /// Sets the initial number of runs per measured run.
     pub(super) fn set_every(&mut self, every: u64) {
         self.every = every;
     }
@@ -235,7 +235,7 @@ impl ExactTarget {
         new as f64 / since.as_secs_f64().max(1e-3)
     }
 
-    /// Measures one run in `every`. The measured part increases only if it was not changed for a while.
+    /// Measures one run in `every`. The measured part increases only if it was not changed for `KEPT_FOR`.
     pub(super) fn set_every(&mut self, every: u64, now: Instant) {
         self.too_often = None;
         self.pace(every, now);

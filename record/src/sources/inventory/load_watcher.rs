@@ -178,7 +178,7 @@ impl LoadWatcher {
     }
 }
 
-/// Ends the thread also if the recording ends before it has begun.
+/// Ends the thread, even if an error ends the recording before sampling begins.
 impl Drop for LoadWatcher {
     fn drop(&mut self) {
         self.quit();

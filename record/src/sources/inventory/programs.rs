@@ -201,7 +201,7 @@ impl Programs {
         there.map(|entry| Known { entry, snapshot: &entry.snapshot })
     }
 
-    /// Returns the numbers of captured and of missed programs.
+    /// Returns the count of captured programs and the count of missed programs.
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.entries.len() as u32 + self.let_go + self.let_go_before, self.missed)
     }
@@ -290,8 +290,9 @@ impl Programs {
     /// Checks the references of all programs, and releases programs that no other process uses, with their last statistics. Returns
     /// the ids of released programs.
     ///
-    /// A program is used if it has more references than all recorders have declared ([`Refs::set_held`]). If other recorders
-    /// run, it is released at the second check, because another recorder may be releasing its own reference.
+    /// A program is used if it has more references than all recorders have declared ([`Refs::set_held`]). If another recorder
+    /// still has a reference on an unused program, the program is released only at the second check: the other recorder may be
+    /// releasing that reference.
     ///
     /// # Errors
     /// Fails if references cannot be read. No descriptor is kept then.
@@ -355,8 +356,8 @@ impl Programs {
         Ok(let_go)
     }
 
-    /// Completes programs that are marked as released, and programs without a descriptor whose id is not in `alive`:
-    /// marks these as released as well, and appends the last states of both. Returns their ids.
+    /// Marks programs without a descriptor as released if their id is not in `alive`. Appends the last states of all programs
+    /// that are marked as released, and returns the ids of these programs.
     fn find_gone(&mut self, alive: &BTreeSet<u32>, now_ns: u64, states: &mut Vec<State>) -> Vec<u32> {
         let is_gone = |entry: &&mut Entry| entry.released || entry.descriptor.is_none() && !alive.contains(&entry.id);
         let gone = self.entries.values_mut().filter(is_gone);
@@ -432,7 +433,7 @@ impl Programs {
     }
 
     /// Reads owners, maps, attachments and pins of programs for which they were not read yet. New programs wait for the next call,
-    /// because most of them are unloaded by then, unless `is_last` is set.
+    /// because most of them are unloaded by then; with `is_last`, they are read at once.
     pub(crate) fn survey(&mut self, is_last: bool) -> Vec<State> {
         let mut states = Vec::new();
         let due = |entry: &Entry| !entry.surveyed && !entry.released && (entry.settled || is_last);
