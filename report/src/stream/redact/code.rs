@@ -6,7 +6,7 @@ use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, Instruction, OpKind, Re
 
 use super::shift::Shift;
 
-/// Shifts addresses in BPF instructions: 64-bit immediates.
+/// Shifts kernel addresses in the 64-bit immediates of BPF instructions.
 pub(super) fn bpf_instructions(code: &mut [u8], endian: Endian, shift: &Shift) {
     let slots = code.as_chunks_mut::<{ Insn::BYTES }>().0;
     let mut at = 0;
