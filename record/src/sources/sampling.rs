@@ -74,7 +74,7 @@ impl Source for Sampling {
         Ok(())
     }
 
-    /// Writes a LOST_SAMPLES record for each event and CPU that lost samples since the file began, and the same numbers as a state.
+    /// Writes a LOST_SAMPLES record for each event and CPU that lost samples since the file began, and a state with the same counts.
     fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         if !self.counts_losses {
             return context.out.state(State::Loss(Loss { events: Vec::new(), not_counted: true }));

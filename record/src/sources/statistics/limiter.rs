@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use bprec_bpf::StatsCost;
 
-/// Unused budget (credit) at the start, and limit on the credit that a quiet time saves, in seconds of the budget. The
-/// credit lets a short burst of runs pass without windows.
+/// Unused budget (credit) at the start, in seconds of the budget. Credit lets a short burst of runs pass without windows.
 const CREDIT_FIRST_S: f64 = 0.1;
+/// Limit on the credit that a quiet time saves, in seconds of the budget.
 const CREDIT_MOST_S: f64 = 0.5;
 /// Time constant of the mean rate of runs.
 const SMOOTHED_S: f64 = 2.0;
@@ -33,7 +33,7 @@ const READS: f64 = 100.0;
 pub(super) struct Limiter {
     /// Limit, ns of each second; `None` without a limit.
     budget_ns: Option<f64>,
-    /// Cost of run statistics; `None` if unknown, and then without a limit.
+    /// Cost of run statistics; `None` if unknown. Without a known cost there is no limit.
     cost: Option<StatsCost>,
     /// Mean rate of the runs of all programs, per second; `None` before the first measurement.
     rate: Option<f64>,

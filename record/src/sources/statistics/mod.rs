@@ -27,12 +27,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 50;
 /// Shortest time over which a rate of runs is computed.
 const LOOK_MIN: Duration = Duration::from_millis(20);
-/// Shortest period of windows, used at the start, and longest usual period.
+/// Shortest period of windows, used at the start.
 const PERIOD_MIN: Duration = Duration::from_millis(80);
+/// Longest usual period of windows.
 const PERIOD_MAX: Duration = Duration::from_millis(500);
-/// Number of periods into which the duration of the recording so far is usually divided, and least number of periods
-/// between two requested readings.
+/// The usual period is the duration of the recording so far, divided by this number.
 const PERIODS: u32 = 50;
+/// Usual minimum of periods between two requested readings.
 const PERIODS_PER_INTERVAL: u32 = 10;
 
 /// Switch of run statistics by this recorder; other tools can have them on as well.
@@ -174,11 +175,13 @@ pub(crate) struct RunStatistics {
     began: Instant,
     /// Time of the next check of how often programs run; used while statistics are on throughout.
     next_look: Option<Instant>,
-    /// Runs since the last computed rate, and the time of this rate.
+    /// Runs since the last computed rate.
     new_runs: u64,
+    /// Time of the last computed rate.
     seen_at: Instant,
-    /// CPU time that statistics have taken so far, ns; `taken` is a copy for other threads.
+    /// CPU time that statistics have taken so far, ns.
     taken_ns: f64,
+    /// Copy of `taken_ns` for other threads.
     taken: Taken,
     /// CPU time that the last reading of all programs took.
     reading: Duration,
