@@ -20,8 +20,8 @@ pub(crate) struct Rings {
     cpus: Vec<CpuRings>,
     /// Index of the CPU that is read next.
     at: usize,
-    /// Rings for loads and unloads of kernel code. These rings are separate, so that samples cannot push their records
-    /// out. `None` if the side-band events cover the targets only.
+    /// Rings for loads and unloads of kernel code. They are separate, so that samples cannot push these records out. `None` if
+    /// the recording has no separate code event.
     code: Option<Arc<CodeRings>>,
 }
 
@@ -209,7 +209,7 @@ impl<R> EventRing<R> {
     }
 }
 
-/// Warns of rings that are smaller than the options ask.
+/// Warns of rings that are smaller than the options request.
 fn warn_of_small(bytes: usize, options: &Options) {
     let asked = options.ring.bytes();
     if bytes < asked {

@@ -79,8 +79,8 @@ impl KernelText {
     }
 }
 
-/// Returns why addresses read as zero. The kernel shows them with CAP_SYSLOG, or to users who may profile the kernel, unless
-/// `kptr_restrict` is 2.
+/// Reason why kernel addresses read as zero. `kptr_restrict` 2 hides addresses from everyone, 1 from users without CAP_SYSLOG, and 0 only
+/// from users without CAP_SYSLOG who may not profile the kernel.
 fn why_hidden() -> String {
     let restricted = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
     let (what, limit) = match restricted.trim() {

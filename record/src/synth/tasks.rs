@@ -51,7 +51,7 @@ pub(crate) fn each_process(
     Ok(())
 }
 
-/// True if there are mappings among the records of a process.
+/// Returns true if the records of a process include a mapping.
 pub(crate) fn has_mappings(records: &[u8]) -> bool {
     Records::new(records, 0, Endian::NATIVE).map_while(Result::ok).any(|record| record.kind == RecordType::MMAP2)
 }
