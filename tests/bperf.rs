@@ -92,7 +92,7 @@ fn wait_for_links(children: &[Child], count: usize) {
     }
 }
 
-/// Waits until the links have left the kernel, and also the programs, except those that another process holds.
+/// Waits until the links have left the kernel, and all programs that no other process holds.
 fn wait_until_gone(programs: &BTreeSet<u64>, links: &BTreeSet<u64>) {
     let gone = || {
         let [elsewhere, ..] = held_by_any();

@@ -33,7 +33,7 @@ impl Recorder {
         self.child.as_ref().unwrap()
     }
 
-    /// Ids of the programs whose descriptors the recorder holds.
+    /// Ids of the programs for which the recorder has descriptors.
     fn held(&self) -> BTreeSet<u64> {
         let [programs, ..] = support::held::held_by(self.child().id());
         programs

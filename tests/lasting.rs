@@ -103,7 +103,7 @@ fn starts_that_are_killed_do_not_push_out_what_is_whole() {
     assert!(fs::read(&old).unwrap() == second, "a complete recording replaces the older complete recording");
 }
 
-/// perf rejects a file whose header has no records.
+/// perf rejects a file if its header says that it has no records.
 #[test]
 fn perf_opens_a_file_that_has_just_begun() {
     const NAME: &str = "perf_opens_a_file_that_has_just_begun";

@@ -99,7 +99,7 @@ fn cpu_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Records the machine by time, without counters, whose cost would be part of the entry code.
+/// Records the machine by time. Counters are off: their cost would be part of the entry code.
 fn record_by_time(path: &Path) -> Running {
     Running::record(path, &["-c", &PERIOD_NS.to_string(), "-e", "cpu-clock", "--counters", "off"])
 }

@@ -1,4 +1,4 @@
-//! Payers: a process whose system calls run a program pays exactly the time that it loses. Real kernel, root.
+//! Payers: a process pays exactly the time that it loses to the programs that its system calls run. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::fs;

@@ -90,8 +90,8 @@ fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
     programs.find(|program| program["name"] == name && is_own(&program["id"])).unwrap()
 }
 
-/// Returns true if the kernel frees a program within some time. Workers free it later, and other recordings that have seen the program hold it until
-/// their end.
+/// Returns true if a program leaves the kernel within some time, or if a process still holds the program: other recordings hold each program that
+/// they have seen until their end. The kernel frees programs some time later, in workers.
 fn is_gone(program: &Value) -> bool {
     let id = program["id"].as_u64().unwrap();
     wait_until(|| !bpf_ids("prog").contains(&id) || held_by_any()[0].contains(&id))

@@ -126,7 +126,7 @@ impl Counted {
         (self.0[before].runs as f64, self.0[after].runs as f64)
     }
 
-    /// Fails unless `shown` is within 1 % of the possible counts of an interval.
+    /// Fails if `shown` is more than 1 % below or above the possible counts of an interval.
     fn agrees(&self, shown: &Value, from_ns: u64, to_ns: u64) -> Result<(), String> {
         let (from, to) = (self.around(from_ns), self.around(to_ns));
         let (least, most) = (to.0 - from.1, to.1 - from.0);

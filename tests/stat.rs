@@ -160,7 +160,7 @@ fn programs_that_come_and_go_are_counted() {
     }
 }
 
-/// Exit code of a command, whose output is ignored.
+/// Exit code of a command. Its output is dropped.
 fn code(command: &mut Command) -> Option<i32> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
 }

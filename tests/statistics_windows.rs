@@ -222,7 +222,7 @@ fn statistics_of_others_are_said() {
 }
 
 /// Another process switches statistics at random times. Runs counted outside the recorder's windows belong to times that are known to be counted
-/// completely, or to times of a switch. None of them counts as a run of a window, even if its count is read late.
+/// completely, or to times of a switch. No such run counts as a run of a window, even if the kernel's count is read late.
 #[test]
 fn switches_of_others_are_seen() {
     if !root("switches_of_others_are_seen") {

@@ -125,7 +125,7 @@ impl Reader {
         (fs::read(directory.path().join(self.output)).unwrap(), kept)
     }
 
-    /// True if an incomplete output is one of the allowed ones.
+    /// True if the output of a command that failed may have these bytes.
     fn is_allowed(&self, bytes: &[u8], expected: &[u8], kept: &[Vec<u8>]) -> bool {
         match self.kind {
             Kind::Redirected => expected.starts_with(bytes),

@@ -14,7 +14,7 @@ pub(crate) struct Turns {
 
 /// State of the turns.
 struct Taken {
-    /// The file whose tests run; `None` while a test runs alone.
+    /// File of the tests that run; `None` while a test runs alone.
     file: Option<&'static str>,
     /// Number of running tests.
     running: usize,

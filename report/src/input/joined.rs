@@ -43,8 +43,8 @@ impl Input {
     /// Joins files in the order of time. The result is read as one recording.
     ///
     /// # Errors
-    /// Fails if `inputs` is empty. Several files fail if one cannot be read or has no samples with times, or if two are of different machines or
-    /// overlap by more than 0.25 s.
+    /// Fails if `inputs` is empty. Several files fail if one cannot be read or has no samples with times, or if two are of different machines, have
+    /// the same first and last time, or overlap by more than 0.25 s.
     pub fn join(inputs: Vec<Input>) -> Result<Input> {
         if inputs.len() == 1 {
             return inputs.into_iter().next().ok_or_else(nothing);
@@ -89,7 +89,8 @@ impl Input {
         Ok(first)
     }
 
-    /// Returns the files that overlap a range of the wall clock, and the range on the clock of the samples.
+    /// Returns the files that overlap a range of the wall clock, and the range on the clock of the samples. Reads only the headers of files that
+    /// record the times of their samples.
     ///
     /// # Errors
     /// Fails if a file cannot be read, lacks a wall clock (`CLOCK_DATA`) or has no samples with times, or if no file overlaps the range.
