@@ -21,18 +21,18 @@ pub enum Error {
         object: String,
         /// The kernel's answer.
         answer: io::Error,
-        /// Remedy; empty where none is known.
+        /// Remedy; empty if none is known.
         remedy: String,
     },
     /// A file could not be read or written.
     #[error("{}: {}", path.display(), Answer(answer))]
     File {
-        /// The file.
+        /// Path of the file, or the name of a stream.
         path: PathBuf,
         /// Answer of the system.
         answer: io::Error,
     },
-    /// An event specification that cannot be understood, or that this machine does not have.
+    /// An event specification that is wrong, or an event that this machine does not have.
     #[error("event '{event}': {problem}")]
     Event {
         /// Event as the user wrote it.
@@ -83,7 +83,7 @@ impl Error {
         Error::File { path: path.into(), answer }
     }
 
-    /// Remedy, as a clause that follows the message. `None` except for a command that is missing or not executable.
+    /// Remedy, as a clause that follows the message: only for a command that is missing or not executable.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Error::Command { answer, .. } if answer.kind() == ErrorKind::NotFound => {

@@ -14,7 +14,7 @@ use crate::{Error, Level, Result};
 pub(crate) struct Sources {
     /// All sources. Declared before the shared state, so that the sources are dropped first.
     all: Vec<SourceEntry>,
-    /// True if a source that fails is left out from then on, and the other sources continue.
+    /// True if the other sources continue after a source has failed.
     goes_on: bool,
     pub(crate) programs: Programs,
     pub(crate) out: Outbox,
@@ -81,8 +81,8 @@ impl Sources {
         Ok(next)
     }
 
-    /// Calls [`Source::end_file`] of all sources. For the last file the order is reversed: a source that surrounds
-    /// other sources is read after they have ended.
+    /// Calls [`Source::end_file`] of all sources. For the last file the order is reversed: a source that starts before
+    /// other sources is read after the other sources have ended.
     pub(crate) fn end_file(&mut self, is_last: bool) -> Result<()> {
         if is_last {
             self.all.reverse();

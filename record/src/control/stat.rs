@@ -130,7 +130,7 @@ pub fn stat<E: From<Error>>(options: &StatOptions, take: impl FnMut(Readings) ->
     ends.run(&mut counting, run::ReadingSchedule { every: READ_EVERY, interval })?;
     let ended = workload.as_mut().and_then(Workload::ended);
     let last = counting.finish()?;
-    // The last counts are delivered first: a command that is still running is not waited for.
+    // Delivers the last counts without waiting for a command that still runs.
     (counting.take)(last)?;
     let matched = counting.wanted.is_none_or(|wanted| wanted.has_matched);
     Ok(Counts { command: ended, command_time: ended.map(|_| sys::children_usage()), matched })

@@ -1,5 +1,5 @@
-//! Checks of the abilities that the recorder has on this machine. They leave nothing behind: events are opened disabled and
-//! closed, programs are loaded and unloaded, and no setting is changed.
+//! Checks of the abilities that the recorder has on this machine. The checks leave nothing behind: events are opened
+//! disabled and closed, programs are loaded and unloaded, and no setting is changed.
 
 use std::fs;
 use std::io;

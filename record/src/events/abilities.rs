@@ -10,13 +10,13 @@ use crate::sys;
 /// Abilities of the perf events of this kernel. Each ability is tried out, not derived from a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// Lost samples are counted per event (Linux 6.0).
+    /// True if the kernel counts lost samples per event (Linux 6.0).
     pub(crate) lost: bool,
-    /// MMAP2 records can have build ids (Linux 5.12).
+    /// True if MMAP2 records can have build ids (Linux 5.12).
     pub(crate) build_id: bool,
-    /// CGROUP records, and cgroup ids in samples (Linux 5.7).
+    /// True if the kernel writes CGROUP records, and cgroup ids in samples (Linux 5.7).
     pub(crate) cgroup: bool,
-    /// KSYMBOL and BPF_EVENT records (Linux 5.1).
+    /// True if the kernel writes KSYMBOL and BPF_EVENT records (Linux 5.1).
     pub(crate) bpf: bool,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct OpenCounters {
     pub(crate) absent: Vec<AbsentEvent>,
     /// Event index, CPU and descriptor of each counter. A counter counts as long as its descriptor is open.
     pub(crate) open: Vec<(usize, u32, OwnedFd)>,
-    /// Bit mask of the events that do not count on every CPU, by index.
+    /// Bit mask by event index. Set bits are events that do not count on every CPU.
     pub(crate) partial: u32,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct OpenEvents {
     targets: CpuThreadTargets,
     /// Number of the main sampling events; the events of user programs follow.
     samplers: usize,
-    /// Index of the first side-band event. The events before it are the ones that sample.
+    /// Index of the first side-band event. The events before this index sample.
     side_band: usize,
     /// Index of the event for loads and unloads of kernel code, if that event has its own rings.
     pub(crate) code: Option<usize>,

@@ -84,7 +84,7 @@ limits! {
     NoSyslog = "no-syslog", "samples of BPF programs are n/a and kernel functions have no names, unless the kernel shows its \
                              addresses to everyone",
         Command("sudo bprec …");
-    /// The recorder cannot list programs of others.
+    /// The recorder cannot list programs of other processes.
     ProgramsHidden = "programs-hidden", "programs, maps and links of other processes are unknown",
         Command("sudo bprec …");
     /// The recorder cannot switch run statistics on.
@@ -96,7 +96,7 @@ limits! {
     /// The kernel hides addresses from this user.
     AddressesHiddenFromUser = "addresses-hidden-from-user", "samples of BPF programs are n/a and kernel functions have no names",
         Command("sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1");
-    /// The kernel interprets programs instead of compiling them.
+    /// `bpf_jit_enable` is 0: the kernel interprets programs instead of compiling them.
     NoJit = "no-jit", "the kernel interprets programs: they have no machine code, and their samples are not charged to them",
         Command("sysctl net.core.bpf_jit_enable=1");
     /// `bpf_jit_harden` is not 0: the kernel keeps JIT images out of kallsyms, and at level 2 blinds constants of all programs.
@@ -114,7 +114,7 @@ limits! {
     NoTrampolines = "no-trampolines", "exact counters (--counters exact, stat -b) do not work: runs and times come from the \
                                        kernel's run statistics",
         Hint("root, and a kernel and security policy (lockdown, LSM) that allow fentry");
-    /// The kernel is too old for reliable trampolines.
+    /// The kernel is too old (before Linux 6.1) for reliable trampolines.
     TrampolinesUntried = "trampolines-untried", "exact counters do not work before Linux 6.1",
         Hint("a newer kernel");
     /// Trampolines lose count of tail calls.

@@ -34,16 +34,16 @@ pub struct Options {
     pub bpf_sampler_rate: Option<Rate>,
     /// Method of recording user call chains; kernel call chains are always recorded.
     pub user_chains: UserChains,
-    /// Name the user functions that samples hit, when a file ends.
+    /// True to name the user functions that samples hit, when a file ends.
     pub user_symbols: bool,
-    /// Name kernel functions as soon as samples hit them, for readers of a file that is still being written. If
-    /// false, kernel functions are named when the file ends.
+    /// True to name kernel functions as soon as samples hit them, for readers of a file that is still being written.
+    /// False to name kernel functions when the file ends.
     pub early_symbols: bool,
-    /// BPF objects of the user; their perf_event programs run on separate events, like the sampling events.
+    /// BPF objects of the user; their perf_event programs run on events of their own, which are copies of the sampling events.
     pub objects: Vec<ObjectFile>,
     /// Size of each CPU's ring buffer.
     pub ring: RingSize,
-    /// Let new samples overwrite the oldest ones in the rings; the recorder writes the rings when a file ends.
+    /// True to let new samples overwrite the oldest samples in the rings; the recorder writes the rings when a file ends.
     pub overwrite: bool,
     /// Destination of the recording.
     pub output: Output,
@@ -126,7 +126,7 @@ pub struct Aggregate {
     /// Stacks to count per event and interval; `None` derives the number from the number of CPUs, because each CPU
     /// has its own stacks.
     pub entries: Option<u32>,
-    /// Distinguish user-mode samples by address, even without user call chains.
+    /// True to distinguish user-mode samples by address, even without user call chains.
     pub user_addresses: bool,
 }
 
@@ -202,7 +202,7 @@ pub enum RingSize {
     Default,
     /// Pages, rounded up to a power of two.
     Pages(u64),
-    /// Bytes, rounded up to a power of two pages.
+    /// Bytes, rounded up to a power of two.
     Bytes(u64),
 }
 
@@ -275,7 +275,7 @@ pub struct Exact {
     pub events: Vec<String>,
     /// Limit on the cost of counting.
     pub budget: Budget,
-    /// Report counts of each CPU beside the totals.
+    /// True to report counts of each CPU beside the totals.
     pub per_cpu: bool,
 }
 
@@ -357,7 +357,7 @@ pub struct SwitchOutput {
     pub size_bytes: Option<u64>,
     /// Time limit of a file.
     pub every: Option<Duration>,
-    /// Start the next file on SIGUSR2.
+    /// True to start the next file on SIGUSR2.
     pub on_signal: bool,
     /// Number of files to keep; the recorder deletes the oldest file beyond it.
     pub max_files: Option<NonZeroUsize>,
@@ -371,7 +371,7 @@ pub enum UserChains {
     None,
     /// The kernel records user call chains by frame pointer.
     FramePointers,
-    /// User registers and a number of bytes of the user stack; a reader unwinds them by DWARF, as perf does.
+    /// User registers and a part of the user stack; a reader unwinds the stack by DWARF, as perf does.
     Dwarf {
         /// Bytes of the user stack: a multiple of 8, at most [`UserChains::STACK_BYTES_MAX`].
         stack_bytes: u32,

@@ -21,7 +21,7 @@ pub struct StatOptions {
     pub duration: Option<Duration>,
     /// Time between two readings that are reported separately.
     pub interval: Option<Duration>,
-    /// Report counts of each CPU as well.
+    /// True to report counts of each CPU beside the totals.
     pub per_cpu: bool,
     /// True to count programs exactly where possible, false to use run statistics alone.
     pub exact: bool,

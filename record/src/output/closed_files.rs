@@ -1,4 +1,4 @@
-//! Closed files of a recording with rotation. The oldest are deleted when there are too many, or when the disk is full.
+//! Closed files of a recording with rotation. The oldest files are deleted when there are too many, or when the disk is full.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -137,7 +137,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Opens a descriptor that keeps the disk space of a file until it is closed, without access to the contents.
+/// Opens a descriptor without access to the contents. The descriptor keeps the disk space of a deleted file.
 fn hold(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
 }

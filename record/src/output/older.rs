@@ -30,7 +30,7 @@ const LOOK_BYTES: u64 = 1 << 30;
 pub struct Moved {
     from: PathBuf,
     to: PathBuf,
-    /// Spare name of the file that was called `to` before.
+    /// Spare name of the file that was called `to` before; `None` if there was no such file, or it could not be kept.
     spare: Option<PathBuf>,
 }
 

@@ -41,7 +41,8 @@ pub(crate) enum Message {
     /// pass over the rings that found records. Readers sort the records of each round by time, so records about the time
     /// before must not follow the end of a round.
     BeginRounds,
-    /// All rings were read. FINISHED_ROUND follows in any case if `is_asked_for`, else only if the round has records.
+    /// All rings were read. FINISHED_ROUND follows if `is_asked_for`; otherwise only after `BeginRounds`, and if the round has
+    /// records.
     Round { is_asked_for: bool },
     /// The file ends here, and another file begins. Its rounds begin at its own `BeginRounds`.
     Next(Box<Next>),
