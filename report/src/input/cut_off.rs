@@ -85,7 +85,7 @@ impl fmt::Display for CutOff {
                     Journal::Read(damaged) => {
                         f.write_str("the last records may be missing")?;
                         if !damaged.is_empty() {
-                            f.write_str("; its journal is damaged, so these are left out: ")?;
+                            f.write_str("; its journal is damaged; sections left out: ")?;
                         }
                         write_features(f, damaged)
                     }

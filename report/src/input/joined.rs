@@ -27,7 +27,7 @@ impl FileFacts {
         let recording = OpenRecording::open_file(input)?;
         let span = input.checked(Ok(recording.sampled_span()))?;
         let Some((first_ns, last_ns)) = span else {
-            let problem = "the file has no samples with times, by which bprec orders the files of one recording";
+            let problem = "the file has no samples with times: bprec orders the files of one recording by time";
             return Err(Error::option("FILE", input.path().display().to_string(), problem));
         };
         let machine = [

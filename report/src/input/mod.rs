@@ -92,7 +92,7 @@ impl Input {
             let part = |path: &Path| Input::of_file(path, &ordinary(path).map_err(io_error("open", path))?, progress);
             if path.join("data").symlink_metadata().is_err() {
                 let first = recordings_of(path)?.swap_remove(0);
-                let problem = format!("a directory of recordings; this command reads one, as {}", first.display());
+                let problem = format!("a directory of recordings; name one of them, such as {}", first.display());
                 return Err(Error::NotRecording { path: path.to_owned(), problem });
             }
             let mut input = part(&path.join("data"))?;

@@ -63,7 +63,7 @@ impl Write for Spool {
         let Spool { limit_bytes, written_bytes, .. } = *self;
         if written_bytes > limit_bytes {
             return Err(io::Error::other(format!(
-                "the input decompresses to more than {limit_bytes} bytes, {INFLATE_TIMES} times its size; if it is a \
+                "the input decompresses to more than {limit_bytes} bytes, the limit for a gzip file of its size; if it is a \
                  recording, decompress it first (gunzip)"
             )));
         }
