@@ -110,8 +110,7 @@ impl Tally {
         Tally { user_hits: Some(UserHits::default()), ..self }
     }
 
-    /// Creates the tally of the next file, without counts. It keeps the list of forked processes, because these still
-    /// run.
+    /// Creates the tally of the next file, without counts. The new tally keeps the forked processes that have not ended.
     pub(super) fn successor(&self) -> Tally {
         Tally {
             processes: self.processes.clone(),

@@ -208,7 +208,7 @@ impl Writer {
         let mut tally = self.progress.tally();
         let next = tally.successor();
         let tally = std::mem::replace(&mut *tally, next);
-        // The receiver is dropped if the recording is abandoned.
+        // Sending fails only if the recording is abandoned.
         drop(closed.send(Closed { sink, tally, account }));
     }
 }

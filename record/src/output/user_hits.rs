@@ -30,7 +30,7 @@ const FILES_MAX: usize = 1 << 15;
 const PLACES_MAX: usize = 1 << 18;
 /// Limit on the processes that are remembered per mapped file.
 const MAPPERS_MAX: usize = 8;
-/// File number of mappings that are not of a file.
+/// File index of mappings without a file.
 const NO_FILE: u32 = u32::MAX;
 
 /// Locations in mapped files that samples hit.

@@ -279,7 +279,7 @@ impl Source for BpfSampler {
         if is_on {
             return self.enable(|_| true);
         }
-        // If the kernel cannot disable an event, closing its descriptor ends it.
+        // An event that cannot be disabled ends when its descriptor is closed.
         self.sources.iter().for_each(|source| drop(sys::disable(source.fd.as_fd())));
         Ok(())
     }

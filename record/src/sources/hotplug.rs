@@ -27,7 +27,7 @@ pub(crate) struct Hotplug {
     /// CPUs that have sampling events while they are online; empty if the events belong to tasks, because such events survive when a CPU goes
     /// offline.
     sampled: Vec<u32>,
-    /// True if a CPU that was offline at the start is to be sampled, too.
+    /// True if CPUs that were offline at the start are sampled, too: each from the first file that begins while the CPU is online.
     samples_new: bool,
     /// Kernel notifications of CPUs that go offline, also between two checks; `None` if the kernel provides none.
     gone: Option<OfflineCpus>,
@@ -130,7 +130,7 @@ impl Hotplug {
         self.not_sampled.iter().find(|state| state.cpu == cpu)
     }
 
-    /// Writes that a CPU is not sampled.
+    /// Writes the state that a CPU is not sampled, and remembers the state.
     fn miss(&mut self, state: CpuNotSampled, context: &mut Context<'_>) -> Result<()> {
         self.not_sampled.push(state);
         context.out.state(State::CpuNotSampled(state))

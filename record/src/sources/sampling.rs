@@ -55,7 +55,7 @@ impl Source for Sampling {
         Ok(())
     }
 
-    /// Enables the events of CPUs that came back.
+    /// Enables the events of CPUs that came online again.
     fn tick(&mut self, _tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         for event in context.events.iter().filter(|_| self.is_on) {
             if let Event::CpuReopened(reopened) = event {

@@ -23,7 +23,7 @@ struct KernelText {
     end: u64,
 }
 
-/// Appends the maps of the kernel and its modules. If they are missing, returns the reason: without them, samples in
+/// Appends the maps of the kernel and its modules. Returns the reason if the kernel's map is missing: without it, samples in
 /// the kernel cannot be symbolised.
 pub(crate) fn kernel(layout: &SampleLayout, out: &mut Vec<u8>) -> Option<String> {
     match KernelText::find() {

@@ -40,7 +40,7 @@ pub(crate) fn open_counter_at(
     let flags = libc::c_ulong::from(perf::bindings::PERF_FLAG_FD_CLOEXEC | cgroup);
     let group = leader.map_or(-1, |leader| leader.as_raw_fd());
     // SAFETY: the kernel reads as many bytes as the attr's second word says: at most ATTR_SIZE_MAX, the length of the block. On
-    // E2BIG it writes its own size into that word. The block is initialised and borrowed exclusively for the call.
+    // E2BIG the kernel writes its own size into that word. The block is initialised and borrowed exclusively for the call.
     let fd = unsafe { perf::perf_event_open((&raw mut block).cast(), pid, cpu, group, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

@@ -29,8 +29,9 @@ pub(super) enum Verdict {
     TooOften,
 }
 
-/// Divides `budget_ns` of each second among targets with these rates of runs. Targets that need less than an equal
-/// part leave the rest to the others. While skipping alone exceeds half of the budget, the most frequent target gets `TooOften`.
+/// Divides `budget_ns` of each second among targets with these rates of runs. Targets that need less than an equal part
+/// leave the rest to the other targets. While skipping alone exceeds half of the budget, the most frequent target gets
+/// `TooOften`.
 pub(super) fn divide(runs_per_second: &[f64], costs: Costs, budget_ns: f64) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::Every(1); runs_per_second.len()];
     let mut order: Vec<usize> = (0..runs_per_second.len()).collect();

@@ -1,7 +1,7 @@
 //! Exact counters: a pair of the recorder's programs around each program that the kernel allows to trace.
 //!
-//! Existing programs get their pair before sampling starts, several at a time. Programs that are loaded later get it from a
-//! separate thread, so that the control thread keeps reading the rings. If one program is refused, the reason is reported once,
+//! Existing programs get their pair before sampling starts, several at a time. Programs that are loaded later get their pair
+//! from a separate thread, so that the control thread does not wait. If one program is refused, the reason is reported once,
 //! and the other programs are still counted.
 
 mod budget;
@@ -77,12 +77,13 @@ struct ActiveCounters {
     /// True if the cost of run statistics counts against the same budget.
     is_budget_shared: bool,
     next_adapt: Instant,
-    /// Channels of requests to attach, and of results. The thread ends when the channel of requests is closed.
+    /// Channel of requests to attach. The attaching thread ends when the channel is closed.
     to_attach: Sender<Candidate>,
+    /// Channel of the targets that the attaching thread has attached or refused.
     attached: Receiver<ExactTarget>,
     /// Number of requests without a result yet.
     underway: usize,
-    /// True if the message was sent that more functions match than can be counted.
+    /// True once the user was told that more functions match than can be counted.
     is_full: bool,
     notify: fn(Level, &str),
 }
@@ -381,7 +382,7 @@ impl ActiveCounters {
             return;
         }
         let mut rates = Rates::begin(programs);
-        // The measurement is done twice, because a single short one can meet a burst.
+        // Measures twice, because a single short measurement can meet a burst.
         let looks = [(); 2].map(|()| {
             thread::sleep(LOOK_FIRST);
             (rates.look(programs), rates.all)

@@ -20,7 +20,7 @@ pub(super) const TARGETS_MAX: usize = 1000;
 /// The requested functions of programs.
 #[derive(Debug)]
 pub(crate) struct WantedFunctions {
-    /// Filters; one without a function selects the entry function. Empty selects the entry function of every program.
+    /// A filter without a function selects the entry function. Empty selects the entry function of every program.
     filters: Vec<FunctionFilter>,
 }
 
@@ -55,8 +55,9 @@ pub(super) struct ExactTarget {
     pub(super) is_released: bool,
     /// True if a snapshot has reported that the function is not or no longer counted.
     pub(super) told: bool,
-    /// Number of runs and time at the last call of `rate`.
+    /// Count of runs at the last call of `rate`.
     seen_runs: u64,
+    /// Time of the last call of `rate`, or of attaching.
     seen_at: Option<Instant>,
     /// Time since which the runs were too many for the budget at every check.
     too_often: Option<Instant>,
@@ -64,7 +65,7 @@ pub(super) struct ExactTarget {
     paced_at: Option<Instant>,
 }
 
-/// Counts of a target, over all CPUs and on each.
+/// Counts of a target, of all CPUs together and of each CPU.
 #[derive(Debug, Clone)]
 struct TargetCounts {
     all: RunCounts,
@@ -327,8 +328,8 @@ fn run_counts(counted: &ProbeCounts, misses: Option<u64>, every: u64) -> RunCoun
     }
 }
 
-/// Leaves at most `room` candidates to attach, the first ones, and refuses the others. Returns the number of candidates
-/// that it refused.
+/// Keeps the first `room` candidates that are not refused yet, and refuses the candidates after them. Returns the number of
+/// newly refused candidates.
 pub(super) fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize {
     let to_attach = candidates.iter_mut().filter(|candidate| candidate.program_id().is_some());
     let beyond = to_attach.skip(room).map(|candidate| {

@@ -56,7 +56,7 @@ pub(crate) struct Programs {
     let_go_before: u32,
     /// Runs of released programs since new runs were last counted.
     last_runs: u64,
-    /// Problems with links, maps and processes of programs that could not be read, each listed once.
+    /// Messages about links, maps and processes of programs that could not be read. Each message is listed once.
     problems: Vec<String>,
     /// Attachments of this recording's own programs.
     own: Vec<Attachment>,
@@ -216,9 +216,9 @@ impl Programs {
         self.lacks_descriptors
     }
 
-    /// Reads the run statistics of all programs that can still run. Returns them as states, and the number of runs of
-    /// all programs since the last call of this function or of [`Programs::new_runs`]. With [`Reading::Changed`], the
-    /// states leave out programs whose counts are the same as at the last reading with `Reading::All`.
+    /// Reads the run statistics of all programs that can still run. Returns the statistics as states, and the count of runs
+    /// of all programs since the last call of this function or of [`Programs::new_runs`]. With [`Reading::Changed`], the
+    /// states leave out programs that have not run since the last reading with `Reading::All`.
     pub(crate) fn run_stats(&mut self, reading: Reading) -> (Vec<State>, u64) {
         let mut programs = Vec::with_capacity(self.entries.len());
         let began_ns = sys::monotonic_ns();
@@ -280,7 +280,7 @@ impl Programs {
         there.filter_map(|entry| Some((entry.id, entry.read()?.run_cnt))).collect()
     }
 
-    /// Returns true while programs are new, or may have been released: most of these are unloaded soon.
+    /// Returns true while programs are new, or may have been released: most of these programs are unloaded soon.
     pub(crate) fn expects_releases(&self) -> bool {
         let now_ns = sys::monotonic_ns();
         let is_expected = |entry: &Entry| !entry.released && (entry.is_new(now_ns) || entry.use_ == Use::Doubtful);
@@ -414,7 +414,7 @@ impl Programs {
         !self.leaving.is_empty()
     }
 
-    /// Closes the descriptors of released programs, so that the kernel can unload them, and removes unloaded programs from the list. Their info was
+    /// Closes the descriptors of released programs, so that the kernel can unload them. Removes unloaded programs from the list; their info was
     /// journalled when they were loaded.
     pub(crate) fn let_go(&mut self) {
         self.leaving.clear();
@@ -486,7 +486,7 @@ impl Programs {
         self.images.values().flatten()
     }
 
-    /// Reads the program arrays and returns those that changed.
+    /// Reads the program arrays and returns the arrays that changed.
     pub(crate) fn changed_prog_arrays(&mut self) -> Vec<State> {
         let now = prog_arrays(self.prog_arrays.keys().copied());
         take_changed(&mut self.prog_arrays, now).collect()
@@ -503,7 +503,7 @@ impl Programs {
         entry.is_some_and(|entry| entry.snapshot.info.view().prog_type() == Some(ProgType::PERF_EVENT))
     }
 
-    /// Links, maps and processes that could not be read, each once.
+    /// Messages about links, maps and processes that could not be read. Each message is listed once.
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems
     }

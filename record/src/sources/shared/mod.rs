@@ -140,8 +140,9 @@ pub struct Shared {
     /// Readings of each leader when counting began, by CPU.
     base: Vec<Vec<EventReading>>,
     since_ns: u64,
-    /// Map in which other sessions find the leaders, and the keys of our leaders.
+    /// Map in which other sessions find the leaders.
     map: Option<AttrMap>,
+    /// Keys of our leaders in the map.
     keys: Vec<Vec<u8>>,
     notify: fn(Level, &str),
     no_room_told: bool,

@@ -1,8 +1,8 @@
 //! Keeps the cost of run statistics within a part of the machine's time.
 //!
-//! Statistics are on throughout while this costs less than the budget. Otherwise they are on in windows, about one per period; start and
-//! length of a window vary at random around a mean. The mean follows from the rate of runs over some seconds, never from the last window
-//! alone: windows that are short because the window before was busy would bias the estimates of runs.
+//! Statistics are on throughout while counting all runs costs less than the budget. Otherwise statistics are on in windows, about one per period.
+//! Start and length of a window vary at random around a mean. The mean follows from the rate of runs over some seconds, never from the last
+//! window alone: windows that are short because the window before was busy would bias the estimates of runs.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const CREDIT_FIRST_S: f64 = 0.1;
 const CREDIT_MOST_S: f64 = 0.5;
 /// Time constant of the mean rate of runs.
 const SMOOTHED_S: f64 = 2.0;
-/// Windows end when counting all runs would take less than this part of the budget; at a larger part, they could begin again at once.
+/// Windows end when counting all runs would take at most this part of the budget. With a larger part, windows could begin again at once.
 const ENOUGH: f64 = 0.8;
 /// Part of the budget that windows aim at.
 const AIM: f64 = 0.9;
