@@ -241,7 +241,7 @@ pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Err
         }
         libc::ENOSYS => "this kernel is built without CONFIG_PERF_EVENTS".to_owned(),
         libc::ESRCH => "no such task".to_owned(),
-        libc::EINVAL => "the event cannot sample, or not at this rate (-F) or period (-c)".to_owned(),
+        libc::EINVAL => "the event cannot sample, or cannot sample at this rate (-F) or period (-c)".to_owned(),
         libc::EBUSY => "another user has exclusive use of the counter".to_owned(),
         _ => String::new(),
     };

@@ -95,7 +95,7 @@ impl CpuThreadTargets {
             }
             Target::Command => {
                 let Some(pid) = command else {
-                    return Err(Error::Other("no command to record; give one, or -a".to_owned()));
+                    return Err(Error::Other("no command to record: give a command, or -a".to_owned()));
                 };
                 let binding = Binding { enable_on_exec: options.delay.is_none(), ..bound };
                 CpuThreadTargets { tasks: vec![pid], cpus: online.to_vec(), binding, cgroup: None }

@@ -33,7 +33,7 @@ pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
     refused.map_or(Ok(()), |option| {
         Err(Error::Other(format!(
             "{option} is refused: bprec has file capabilities that its caller lacks, and the option would lend them \
-             to the caller; root can allow the option for everyone by a line {option} in {ALLOWED}"
+             to the caller; root can allow the option for everyone: add the line {option} to {ALLOWED}"
         )))
     })
 }

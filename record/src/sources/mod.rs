@@ -109,8 +109,8 @@ pub(crate) struct Context<'a> {
 pub(crate) fn refuse_foreign_process_ids(what: &str) -> Result<()> {
     match bprec_host::is_initial_pid_namespace() {
         Some(false) => Err(Error::Other(format!(
-            "{what} process ids of the initial pid namespace, but bprec runs in another one; run bprec in the initial one \
-             (start the container with --pid=host)"
+            "{what} process ids of the initial pid namespace, but bprec runs in another pid namespace; run bprec in the \
+             initial pid namespace (start the container with --pid=host)"
         ))),
         _ => Ok(()),
     }

@@ -258,8 +258,8 @@ impl Completer {
                     return sections;
                 }
                 None => {
-                    let text = "the journal could not be written: the recording lacks programs that were unloaded while it \
-                                ran";
+                    let text = "the journal could not be written: the recording lacks programs that were unloaded before \
+                                its end";
                     (self.notify)(Level::Warning, text);
                 }
             }

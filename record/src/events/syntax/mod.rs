@@ -178,7 +178,7 @@ impl Catalog {
         }
         match self.named(item, head)? {
             (events, "") => Ok(events),
-            _ => Err(wrong(item, "modifiers follow the terms")),
+            _ => Err(wrong(item, "modifiers follow the terms: write them after the closing `/`")),
         }
     }
 

@@ -36,8 +36,8 @@ impl Tracefs {
                 Ok(Tracefs { root, _mount: Some(mount) })
             }
             Err(error) => Err(format!(
-                "bprec cannot read tracefs, which describes tracepoints: this user may read no mounted tracefs, and bprec \
-                 could not mount one for itself ({error}). Run bprec as root, or make tracefs readable as root: mount -t \
+                "bprec cannot read tracefs, which describes tracepoints: this user cannot read a mounted tracefs, and bprec \
+                 cannot mount tracefs for itself ({error}). Run bprec as root, or make tracefs readable as root: mount -t \
                  tracefs -o mode=755 nodev /sys/kernel/tracing"
             )),
         }

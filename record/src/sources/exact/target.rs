@@ -334,8 +334,8 @@ pub(super) fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize 
     let to_attach = candidates.iter_mut().filter(|candidate| candidate.program_id().is_some());
     let beyond = to_attach.skip(room).map(|candidate| {
         candidate.refuse(format!(
-            "exact counters count at most {TARGETS_MAX} functions of programs, and more match; a narrower pattern can \
-             include this one"
+            "exact counters count at most {TARGETS_MAX} functions of programs, and more match; give a narrower name to \
+             count this function"
         ));
     });
     beyond.count()
