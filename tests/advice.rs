@@ -67,8 +67,7 @@ impl Drop for Unread {
 }
 
 /// Restores the kernel's tracing of BPF messages (`bpf_trace_printk`) on drop: loading a program that prints messages switches the tracing on, and
-/// the
-/// unload does not switch it off.
+/// the unload does not switch it off.
 struct MessagesAsBefore(Option<(PathBuf, String)>);
 
 impl MessagesAsBefore {

@@ -221,7 +221,7 @@ fn twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed() {
     let leader: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(leader["name"], "on_switch");
 
-    // Kills ten sessions, usually also the one that loaded the program. The others keep the link.
+    // Kills ten sessions, usually also the one that loaded the program. The other sessions keep the link.
     for child in &mut children[..10] {
         child.kill().unwrap();
         child.wait().unwrap();

@@ -326,7 +326,7 @@ fn a_rejected_object_ends_it_before_it_begins() {
         assert_eq!(std::fs::read(&path).unwrap(), b"an older recording");
         assert!(!marker.exists() && !path.with_extension("data.old").exists());
     }
-    // The kernel frees the map with the program, unless another process has opened the program before it was released.
+    // The kernel frees the map with the program. Both stay if another process opened the program before its release.
     wait_for("its map that is gone", || {
         let [_, elsewhere, _] = held_by_any();
         let is_left = |map: &Value| {

@@ -1,6 +1,5 @@
 //! System calls that reading commands can make, tested in the kernel: every call number, in each phase of a command, with the filters that the
-//! program
-//! itself installs. `docs/security.md` has the table; `BPREC_UPDATE=1` updates the table.
+//! program itself installs. `docs/security.md` has the table; `BPREC_UPDATE=1` updates the table.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 

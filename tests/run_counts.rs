@@ -35,7 +35,7 @@ fn runs_are_the_kernels() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let mut loaded = Fixture::XDP.open().unwrap().load().unwrap();
-    // Attached after the start of the recording, because earlier runs are also counted if others have statistics on.
+    // Attached after the start of the recording, because earlier runs are also counted if another tool has statistics on.
     let recording = Running::record(&path, &["-q"]);
     match loaded.attach() {
         Err(error) if format!("{error:#}").contains("busy") => {
@@ -46,7 +46,7 @@ fn runs_are_the_kernels() {
         attached => attached.unwrap(),
     }
     Packets::new().unwrap().send(PACKETS).unwrap();
-    // Detached, so that later packets of others on lo are not counted.
+    // Detached, so that later packets of other processes on lo are not counted.
     loaded.detach();
     recording.end();
 

@@ -1,7 +1,6 @@
 //! Controls the disk access of a program call by call. Each call that concerns a file below one directory is a step; the test can allow a step,
-//! refuse
-//! it, do half of it, or kill the program before it. The kernel reports the calls before they happen (`SECCOMP_RET_USER_NOTIF`), so the test uses the
-//! unchanged program with all of its threads.
+//! refuse it, do half of it, or kill the program before it. The kernel reports the calls before they happen (`SECCOMP_RET_USER_NOTIF`), so the test
+//! uses the unchanged program with all of its threads.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 

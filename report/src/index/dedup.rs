@@ -50,7 +50,7 @@ impl<T: Eq + Hash> DedupLog<T> {
         self.entries.retain(|_| new.next() == Some(true));
     }
 
-    /// Number of kept entries.
+    /// Number of entries, with the repetitions that are not removed yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -51,8 +51,7 @@ impl FileAccounts {
     }
 
     /// Returns the index of the first file that is of another boot than file 0. Files without sessions are compared by the wall clock in their
-    /// feature
-    /// sections; the recording's clock is then assumed to count from the boot.
+    /// feature sections; the recording's clock is then assumed to count from the boot.
     pub(super) fn other_boot(&self, recording: &OpenRecording<'_>) -> Option<usize> {
         let files = recording.files();
         let told = |file: usize| self.spans.get(file).and_then(|span| span.booted_unix_ns);

@@ -56,8 +56,7 @@ pub(crate) struct Hooks {
 }
 
 /// Hooks that stand for all hooks of a kind, with the programs of all these hooks. For code between a hook and its programs that does not identify
-/// the
-/// hook.
+/// the hook.
 #[derive(Debug, Default)]
 struct AnyHooks {
     user_probe: u32,
@@ -177,7 +176,7 @@ impl Hooks {
         self.runners.groups()
     }
 
-    /// Returns true if hooks had more programs than are kept.
+    /// Returns true if hooks had more programs than the limits allow: the programs of some hooks are then unknown.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.runners.is_incomplete()
     }
@@ -389,7 +388,7 @@ impl<'a> Builder<'a> {
                 by_event.entry((way, name)).or_default().push(number);
             }
         }
-        // Events of a class share its functions, except events with functions of their own name.
+        // Events of a class share the functions of the class. An event with functions of its own name does not use them.
         let events: Vec<(Way, &str)> = by_event.keys().copied().collect();
         let mut is_own = vec![false; events.len()];
         for (_, dispatch, subject) in symbols.dispatches() {

@@ -96,10 +96,10 @@ pub(crate) struct Index {
     pub(crate) bad_records: u64,
 }
 
-/// Limit on the problems that are kept in words; further problems are only counted.
+/// Limit on problems in words; further problems are only counted.
 const MAX_PROBLEMS: usize = 20;
 
-/// Limit on kernel functions that are kept: more than any kernel has.
+/// Limit on kernel functions: more than any kernel has. Further functions are left out.
 const MAX_SYMBOLS: usize = 1 << 20;
 
 /// Parts of the side band that a query needs.

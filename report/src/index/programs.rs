@@ -535,7 +535,8 @@ impl SideBandWalk {
         }
     }
 
-    /// Names functions without a name. The entry function gets the program's name, which the kernel cuts to 15 characters; others get `func#N`.
+    /// Names functions without a name. The entry function gets the program's name, which the kernel cuts to 15 characters. Any other function gets
+    /// `func#N`.
     fn name_functions(&mut self, infos: &[ProgInfo<'_>]) {
         for known in &mut self.known {
             let info_name =

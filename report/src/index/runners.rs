@@ -38,7 +38,7 @@ pub(crate) struct Runners {
     members: usize,
     /// Number of programs examined at all changes of all hooks.
     looked_at: usize,
-    /// True if hooks had more programs than are kept.
+    /// True if hooks had more programs than the limits allow.
     is_incomplete: bool,
 }
 
@@ -140,7 +140,7 @@ impl Runners {
         &self.groups
     }
 
-    /// Returns true if hooks had more programs than are kept: the programs of some hooks are then unknown.
+    /// Returns true if hooks had more programs than the limits allow: the programs of some hooks are then unknown.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }

@@ -39,7 +39,7 @@ const FEW_WINDOWS: usize = 3;
 /// Limits on moments and on points of all programs. Beyond them, every other moment is dropped, and its neighbours bound one interval.
 const MOST_MOMENTS: usize = 1 << 13;
 const MOST_POINTS: usize = 1 << 20;
-/// Number of moments that are always kept, however many programs there are.
+/// Number of moments up to which none is dropped, for any number of points.
 const LEAST_MOMENTS: usize = 64;
 /// Approximate limit on the intervals of [`RunSeries::cuts`].
 const MOST_CUTS: usize = 256;

@@ -42,7 +42,7 @@ impl EventKind {
         events.all().iter().zip(names).map(|(event, name)| EventKind::of(&event.attr, name)).collect()
     }
 
-    /// Returns the call chain of a sample of this kind, whose record is at `offset`.
+    /// Returns the call chain of a sample of this kind. `offset` is the offset of the sample's record.
     ///
     /// # Errors
     /// Fails if the record is too short for the chain or for the fields before it.

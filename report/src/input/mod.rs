@@ -292,8 +292,7 @@ fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
 const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 
 /// Opens the journal beside the recording `path`; resolves a symbolic link first. `None` if no journal exists, or if it is no ordinary file, too
-/// large
-/// or not readable by this user. The recording is then reported without it.
+/// large or not readable by this user. The recording is then reported without it.
 ///
 /// # Errors
 /// Fails if the system cannot open an existing journal: without the journal, the recording would lack its programs.

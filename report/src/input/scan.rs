@@ -47,7 +47,7 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
         let threads = self.threads.min(stretches);
         let bound = |number: usize| number.saturating_mul(STRETCH_BYTES).min(bytes.len());
         std::thread::scope(|scope| {
-            // Each thread scans every `threads`-th stretch, and holds its result until the result before it is taken.
+            // Each thread scans every `threads`-th stretch. A channel holds one result; with a second result, the thread waits for the reader.
             let start = |first: usize| {
                 let (found, taken) = sync_channel(1);
                 let work = move || {

@@ -19,7 +19,7 @@ const BLOCK_MIN_BYTES: usize = 64 << 10;
 const BLOCK_PART: usize = 2;
 /// Number of filled blocks that wait for the reader.
 const WAITING_BLOCKS: usize = 2;
-/// Limit on the bytes that are kept between passes.
+/// Limit on the unpacked bytes that stay in memory between passes.
 const KEPT_BYTES: usize = 40 << 20;
 /// Limit on the kept bytes as a multiple of the input's size: damaged input may unpack to far more.
 const KEPT_TIMES: usize = 8;

@@ -119,7 +119,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Limit on the programs and on the functions that are kept of a chain: kernels do not nest so many.
+    /// Limit on the programs, and on the functions, of a chain: no kernel nests as many. Further ones are left out.
     const MAX: usize = 64;
 
     fn clear(&mut self) {

@@ -48,8 +48,7 @@ const CLOCK_SKEW_NS: u64 = 1_000_000;
 /// Limit on starts searched per address, for hostile files: an image claims a page, which has room for at most 64 programs.
 const MAX_STEPS: usize = 256;
 /// Limit on ranges searched per start and time, for hostile files. The search takes the last 64 ranges loaded before the time, the next 64 ranges,
-/// and
-/// the 64 oldest: ranges without an announced load time sort first.
+/// and the 64 oldest: ranges without an announced load time sort first.
 const MAX_VERSIONS: usize = 64;
 /// Limits per range on search steps and on segments while compiling, and an allowance for all ranges together. Beyond them, addresses without a cell
 /// are searched at each lookup. Most recordings need about four of each per range. Six thousand programs on a few pages (a hundred loads per second

@@ -172,8 +172,8 @@ impl Area {
     }
 }
 
-/// Cache of the code of frames, for one thread: samples have the same frames again and again. If addresses have the same hash, the latest address
-/// is kept.
+/// Cache of the code of frames, for one thread: samples have the same frames again and again. Of addresses with the same hash, the cache has the
+/// latest.
 #[derive(Debug)]
 pub(crate) struct CodeCache<'i> {
     map: &'i CodeMap,

@@ -6,7 +6,7 @@ use bprec_format::records::Mmap2File;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// Limit on mappings that are kept. Further mappings are only counted.
+/// Limit on mappings; further mappings are only counted.
 const MAX_MAPS: usize = 1 << 18;
 /// Limit on segments per mapping if mappings overlap (hostile files), and an allowance for all.
 const SEGMENTS_PER_MAP: usize = 16;

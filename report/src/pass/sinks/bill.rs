@@ -19,11 +19,11 @@ use std::sync::Arc;
 /// Part of an owner's cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum BillPart {
-    /// The owner's programs in tasks of others: their own code.
+    /// The owner's programs, in tasks that are not the owner's: the programs' own code.
     OwnCode,
-    /// The owner's programs in tasks of others: code that they called.
+    /// The owner's programs, in tasks that are not the owner's: code that the programs called.
     Helper,
-    /// The owner's programs in tasks of others: code that runs them.
+    /// The owner's programs, in tasks that are not the owner's: code that runs the programs.
     Entry,
     /// Wake-ups of consumers of the owner's buffers.
     Wakeup,

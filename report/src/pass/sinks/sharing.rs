@@ -265,7 +265,7 @@ mod tests {
             given += shares[0];
             assert!((due - given as f64).abs() <= 2.0, "{due} {given}");
         }
-        // The first hundred numbers are 199 units, the others 200: exact shares of 179.1 and 20.
+        // The first hundred numbers are 199 units, the second hundred 200: exact shares of 179.1 and 20.
         assert_eq!(given, 199);
     }
 

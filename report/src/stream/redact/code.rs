@@ -101,7 +101,7 @@ struct WideMove {
 enum MoveKind {
     /// MOVZ: clears the other bits.
     Zero,
-    /// MOVN: inverts the bits, sets the others.
+    /// MOVN: stores the inverted bits, sets the other bits.
     Ones,
     /// MOVK: keeps the other bits.
     Keep,

@@ -101,8 +101,7 @@ impl Redactor {
     }
 
     /// Redacts an event. Removes registers, stacks, physical addresses, AUX data and raw data from its samples. Raw data of bpf-output events stays:
-    /// it
-    /// may hold states.
+    /// it may hold states.
     fn attr(&self, attr: &EventAttr) -> EventAttr {
         let mut removed = [
             SampleType::REGS_USER,

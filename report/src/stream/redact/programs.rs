@@ -39,7 +39,7 @@ impl Redactor {
         machine: &str,
     ) -> [(Feature, Vec<u8>); 2] {
         let of = |feature| sections.iter().filter(move |section| section.feature == feature && section.is_whole);
-        // Parsed anew for each use and not kept: the parsed form may take many times the size of the section.
+        // Parsed again for each use: the parsed form may take many times the memory of the section.
         let infos = || {
             of(Feature::BPF_PROG_INFO)
                 .filter_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian).ok())
