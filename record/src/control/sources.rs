@@ -43,7 +43,7 @@ impl Sources {
         Sources { all: Vec::new(), goes_on: false, programs, out, statistics, events: Vec::new(), waker, notify }
     }
 
-    /// Adds a source after the others.
+    /// Adds a source at the end of the order.
     pub(crate) fn add(&mut self, source: impl Source + 'static) {
         self.all.push(SourceEntry { source: Box::new(source), has_failed: false });
     }
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A source whose ticks return a given result.
+    /// A source with ticks that return a given result.
     struct Ticked {
         error: fn() -> Result<()>,
         ticks: Arc<AtomicU32>,

@@ -1,6 +1,6 @@
 //! Counting without a recording: counters are set up, then read at the beginning, at each interval and at the end.
 //!
-//! The sources are those of recordings. The caller of [`stat`] turns their states into totals.
+//! The sources are the same as in recordings. The caller of [`stat`] turns the states of the sources into totals.
 
 use std::collections::HashSet;
 use std::process::ExitStatus;

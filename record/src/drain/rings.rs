@@ -29,7 +29,7 @@ pub(crate) struct Rings {
 #[derive(Debug)]
 pub(crate) struct CpuRings {
     cpu: u32,
-    /// Ring for all events, except the code event and events whose ring is overwritten.
+    /// Ring for all events, except the code event, and except sampling events if their ring is overwritten.
     main: Option<EventRing<Ring>>,
     /// Ring of the sampling events, if the newest samples overwrite the oldest.
     newest: Option<EventRing<BackwardRing>>,
@@ -144,7 +144,7 @@ impl Rings {
 }
 
 impl CpuRings {
-    /// Maps the rings of a CPU whose events were opened again.
+    /// Maps the rings of a CPU after its events were opened again.
     ///
     /// # Errors
     /// Fails if not even a small ring can be mapped, or an event cannot be redirected.

@@ -49,7 +49,7 @@ limits! {
     /// The kernel refuses events on whole CPUs; this user can record only their own tasks.
     OwnTasksOnly = "own-tasks-only", "only your own processes can be recorded, not whole CPUs",
         Command("sysctl kernel.perf_event_paranoid=0");
-    /// The kernel does not announce to this user the programs that others load.
+    /// The kernel does not announce to this user the programs that other users load.
     LoadsOfOthers = "loads-of-others", "BPF programs that others load while recording are not seen",
         Command("sysctl kernel.perf_event_paranoid=0");
     /// This user can sample only the user space of their own tasks.

@@ -189,8 +189,8 @@ fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> 
             return Some(true);
         }
         if used == 0 {
-            // Reading ends at a record that is damaged or cut off. A short rest is taken as the cut-off last record; a
-            // longer rest may have samples.
+            // Reading ends at a record that is damaged or cut off. A short rest counts as the cut-off last record. A longer rest
+            // may have samples.
             return (end - at < PART_BYTES.min(1 << 16)).then_some(false);
         }
         at += used;

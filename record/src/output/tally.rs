@@ -237,7 +237,7 @@ impl Tally {
         let Some(mut unpacker) = self.unpacker.take() else { return };
         let mut unpacked = std::mem::take(&mut self.unpacked);
         if unpacker.unpack(slice, &mut unpacked).is_ok() {
-            // While the unpacker is taken, a COMPRESSED record inside another is skipped.
+            // A COMPRESSED record inside another COMPRESSED record is skipped: `unpacker` is `None` meanwhile.
             self.add(&unpacked);
             self.unpacker = Some(unpacker);
         }

@@ -176,7 +176,7 @@ impl Hotplug {
     }
 }
 
-/// Returns the CPUs that changed between two checks, from the CPUs online `before`, the CPUs `online` now, and the CPUs that were offline in between.
+/// Returns the CPUs that changed between two checks. `before` were online at the first check, `online` at the second; `gone` were offline in between.
 fn changes(before: &[u32], online: &[u32], gone: &BTreeSet<u32>) -> Changes {
     Changes {
         went: before.iter().filter(|cpu| !online.contains(cpu) || gone.contains(cpu)).copied().collect(),

@@ -23,7 +23,7 @@ const COMM_BYTES: usize = 15;
 const ANONYMOUS: &[u8] = b"//anon";
 
 /// Passes FORK, COMM and MMAP2 records of live tasks to `take`, process by process: of all processes, or of `processes` only (then
-/// without FORK, because the parents may be unknown). Maps are those of executable code, with build ids of the files.
+/// without FORK, because the parents may be unknown). Only executable mappings have MMAP2 records, with build ids of the files.
 ///
 /// # Errors
 /// Fails if `take` fails.

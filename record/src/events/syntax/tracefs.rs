@@ -109,7 +109,7 @@ impl Tracefs {
         format!("the system `{system}` has no tracepoint `{name}`{}", names::closest(name, names.into_iter()))
     }
 
-    /// Tracepoints whose system and name match two patterns, sorted by system and name.
+    /// Tracepoints that match the patterns for system and name, sorted by system and name.
     pub(super) fn matching(&self, system: &str, name: &str) -> Vec<(String, String)> {
         let (system, name) = (Glob::new(system), Glob::new(name));
         let systems = self.systems().into_iter().filter(|found| system.matches(found));

@@ -63,7 +63,7 @@ struct ActiveCounters {
     calibrations: Calibrations,
     /// Current cost of a run of a counted program.
     costs: Option<Costs>,
-    /// True if run statistics are on, by this recorder or by others; `costs` is for this setting.
+    /// True if run statistics are on, by this recorder or by another tool; `costs` is for this setting.
     with_stats: bool,
     /// True if run statistics are on only in short windows, not throughout.
     in_windows: bool,
