@@ -25,7 +25,7 @@ use power::{Disk, lose_power_everywhere};
 /// Ends the current file of the recorder that runs this command, so that another file follows.
 const ROTATE: &str = "kill -USR2 $PPID; :";
 
-/// Count of consecutive runs that end before a step, from which the test assumes that no run reaches the step.
+/// After this many consecutive runs that end before a step, the test assumes that no run reaches the step.
 const SHORTER_RUNS: usize = 3;
 
 /// A directory in memory: nothing waits for a real disk, and no inode number occurs twice.

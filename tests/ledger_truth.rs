@@ -104,8 +104,8 @@ fn record_by_time(path: &Path) -> Running {
     Running::record(path, &["-c", &PERIOD_NS.to_string(), "-e", "cpu-clock", "--counters", "off"])
 }
 
-/// Runs one twin alone on the event. Returns two times per system call, in ns: the cost that its samples charge to it, and the CPU time of the whole
-/// call by the clock.
+/// Runs one twin alone on the event. Returns two times per system call, in ns: the cost that samples charge to the twin, and the CPU time of the
+/// whole call by the clock.
 fn cost_of_twin(name: &str, path: &Path) -> Result<(f64, f64), String> {
     let mut twins = twins(1).load().unwrap();
     twins.attach_program(name).unwrap();

@@ -32,7 +32,7 @@ pub(crate) struct Owners {
     pub(crate) list: Vec<BpfOwner>,
     /// Number of the owner of each program.
     of_program: Vec<u32>,
-    /// Owners of each process as (ns since when, owner), ascending; only for processes that ever have an owner.
+    /// Owners of each process as (start in ns, owner), ascending; only for processes that ever have an owner.
     of_process: FxHashMap<u32, Vec<(u64, Option<u32>)>>,
     /// Owner of each workload.
     of_workload: FxHashMap<u32, u32>,

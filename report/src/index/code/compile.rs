@@ -1,8 +1,8 @@
 //! Rules for announced, reused and overlapping code: they decide which code an address has at a time.
 //!
 //! Programs come and go, and the kernel reuses their addresses: a range has a lifetime. Images (trampolines, dispatchers, struct_ops stubs) claim a
-//! whole page although other code lives in it. So a claim ends at the next start: among the ranges alive at the time, the one with the nearest start
-//! before an address has the address.
+//! whole page although other code lives in it. So a claim ends at the next start: among the ranges alive at the time, an address belongs to the range
+//! with the nearest start before it.
 
 use super::Code;
 use super::cells::{Cells, Moments};
@@ -45,7 +45,7 @@ impl Range {
 const FREE_DELAY_NS: u64 = 10_000_000_000;
 /// Limit on the difference of the clocks of two CPUs.
 const CLOCK_SKEW_NS: u64 = 1_000_000;
-/// Limit on starts searched per address, for hostile files: an image claims a page, which has room for at most 64 programs.
+/// Limit on starts searched per address, for hostile files: an image claims a page, and at most 64 programs fit into a page.
 const MAX_STEPS: usize = 256;
 /// Limit on ranges searched per start and time, for hostile files. The search takes the last 64 ranges loaded before the time, the next 64 ranges,
 /// and the 64 oldest: ranges without an announced load time sort first.
@@ -263,8 +263,8 @@ impl Overlaps {
     }
 }
 
-/// Rank of a range that is not announced as loaded; lower is likelier. Loaded ranges have 0, unloaded ranges 1 with the time since, and ranges that
-/// load soon 2 with the time until then, ns. `None` if the range is too far from the time.
+/// Rank of a range that is not announced as loaded; lower is likelier. A loaded range has 0, an unloaded range 1 and the time since the unload, and a
+/// range that loads soon 2 and the time until the load, ns. `None` if the range is too far from the time.
 fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
     if time_ns < range.from_ns {
         let early = range.from_ns - time_ns;

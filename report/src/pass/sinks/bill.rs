@@ -69,7 +69,7 @@ impl BillPart {
 /// Key of a line: owner and program, if known, and the part.
 pub(crate) type BillKey = (Option<u32>, Option<u32>, BillPart);
 
-/// Samples of a line.
+/// Samples of a line of the bill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Billed {
     pub(crate) count: Count,

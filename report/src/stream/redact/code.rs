@@ -165,7 +165,7 @@ fn arm64_value(words: &mut [[u8; 4]], shift: &Shift) {
     }
     let moved = shift.of(value);
     let part = |number: usize| (moved >> (16 * number)) as u16;
-    // Instructions that cannot express the new value are zeroed, so that they do not reveal the old one.
+    // If the instructions cannot express the new value, their immediates become 0, so that they do not reveal the old value.
     let can_say = (0..4).all(|number| part(number) == rest || moves.iter().any(|it| it.part == number));
     for (word, it) in words.iter_mut().zip(&moves) {
         let value = match it.kind {

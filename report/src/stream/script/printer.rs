@@ -27,7 +27,7 @@ pub(super) const BLOCK_RECORDS: usize = 512;
 /// chain.
 const RECORD_TEXT_BYTES: usize = 1 << 19;
 
-/// Receiver of text, which keeps the buffer small.
+/// Receiver of printed text: takes long texts, so that the buffer stays small.
 pub(super) trait TextSink {
     /// Takes the text if it is long; called after each record.
     fn take_much(&mut self, text: &mut Text);
