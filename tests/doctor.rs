@@ -286,7 +286,7 @@ fn nothing_stays() {
     let (before, stats_before) = (programs(), stats());
     doctor(&[]);
     assert_eq!(stats(), stats_before);
-    // Others may load programs meanwhile; short-lived programs of others disappear, too.
+    // Other tools may load programs meanwhile; their short-lived programs disappear, too.
     let came: Vec<u64> = programs().into_iter().filter(|id| !before.contains(id)).collect();
     support::wait_for(&format!("the end of programs {came:?}"), || {
         let now = programs();

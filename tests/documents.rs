@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use crate::examples::{Desk, all_blocks, commands, complete_commands, documents, lacks_a_value, sources, words};
 use clap::error::ErrorKind;
 
-/// Blocks whose command lines are not run here: the document, the start of the block, and the test that checks the block instead.
+/// Blocks with command lines that are not run here: the document, the start of the block, and the test that checks the block instead.
 const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("README.md", "make demo", "targets of the Makefile, which a test below looks for"),
     ("docs/ci.md", "sudo sh bpf-regression.sh", "tests/diff.rs runs the script"),

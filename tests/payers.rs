@@ -1,4 +1,4 @@
-//! Payers: a process whose system calls run a program pays exactly the time that it loses. Real kernel, root.
+//! Payers: a process pays exactly the time that it loses to the programs that its system calls run. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::fs;
@@ -32,7 +32,7 @@ impl Caller {
         caller
     }
 
-    /// Makes the process perform this number of calls; returns their CPU time from the scheduler's accounting.
+    /// Makes the process perform this number of calls; returns the CPU time of the calls from the scheduler's accounting.
     fn cpu_ns(&mut self, calls: u64) -> u64 {
         let before = self.account_ns();
         writeln!(self.requests, "{calls}").unwrap();
@@ -88,8 +88,8 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// One process makes 49 of 50 calls that run a program: it pays for the program. BPF's share of its time equals the difference between its time with
-/// and without the program.
+/// One process makes 49 of 50 calls that run a program: the process pays for the program. BPF's share of the process's time equals the difference
+/// between its time with and without the program.
 #[test]
 fn the_process_that_makes_the_calls_pays_for_the_program() {
     if !root("the_process_that_makes_the_calls_pays_for_the_program") {

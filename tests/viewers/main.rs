@@ -530,7 +530,7 @@ fn a_browser_shows_the_page() {
         let expected = seen["rows"].as_array().unwrap().iter().filter(named).count();
         assert_eq!(seen["filtered"].as_array().unwrap().len(), expected, "{recording}");
 
-        // All samples in stacks of the program, which are its total in the ledger; the cost that programs of one hook share is not in their stacks.
+        // Samples in stacks of the program: the program's total in the ledger, without the cost that programs of one hook share.
         let inclusive = |row: &Value| {
             let samples = |column: &str| row[column]["samples"].as_u64().unwrap_or(0);
             samples("inclusive") - samples("entry_shared")

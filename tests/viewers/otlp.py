@@ -1,4 +1,4 @@
-# Decodes profiles with OpenTelemetry's own package and prints them as JSON, all numbers of tables replaced by what they refer to:
+# Decodes profiles with OpenTelemetry's own package and prints them as JSON, with the table entries in place of their indices:
 # python3 otlp.py FILE
 import json
 import sys

@@ -28,7 +28,7 @@ struct Programs<'p> {
 
 /// CPU time of one run, ns.
 struct Run {
-    /// Victims and agent together, by the clock of their processes.
+    /// CPU time of victims and agent together, by the CPU clocks of their processes.
     measured_ns: u64,
     /// Bill of the agent; 0 without an agent.
     billed: Billed,
@@ -43,7 +43,7 @@ struct Billed {
     causes_ns: u64,
 }
 
-/// Runs `pairs` alternating pairs with and without each agent, and prints a table.
+/// Runs `pairs` pairs of recordings for each agent, one with and one without the agent, and prints a table.
 pub(crate) fn run(bprec: &str, load: &str, pairs: &str) -> Result<()> {
     let pairs: usize = pairs.parse().with_context(|| format!("{pairs} is not a number of pairs"))?;
     let programs = Programs { bprec, load };
@@ -54,7 +54,7 @@ pub(crate) fn run(bprec: &str, load: &str, pairs: &str) -> Result<()> {
     for parts in AGENTS {
         let mut near = 0;
         for pair in 1..=pairs {
-            // Alternates which run comes first, so that a drift of the machine cancels out.
+            // The order of the two runs alternates, so that a drift of the machine cancels out.
             let (with, without) = match pair % 2 {
                 0 => (programs.run(Some(parts))?, programs.run(None)?),
                 _ => {

@@ -17,7 +17,7 @@ use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 /// Attachments by links, and the links that could not be read.
 #[derive(Debug, Default)]
 pub struct Links {
-    /// One for each program and attach point.
+    /// Attachment for each pair of program and attach point.
     pub attachments: Vec<Attachment>,
     /// Objects that could not be read, each with the reason.
     pub problems: Vec<String>,
@@ -105,7 +105,7 @@ pub(crate) fn extended() -> Result<HashSet<u32>> {
 struct Info {
     info: LinkInfo,
     arrays: LinkArrays,
-    /// Traced object of a tracing link; `None` for other links, or if it is unknown.
+    /// Traced object of a tracing link; `None` for other links, or if the object is unknown.
     target: Option<Target>,
 }
 
@@ -162,7 +162,7 @@ impl Info {
         }
     }
 
-    /// Functions of a `tracing_multi` link, as many as were read.
+    /// Functions of a `tracing_multi` link, up to the limit of [`sys::link_info`].
     fn multi_targets(&self) -> impl Iterator<Item = Target> + '_ {
         let object_id = self.u32(TracingMulti::BTF_OBJ_ID).unwrap_or(0);
         self.arrays.types.iter().map(move |type_id| Target::Kernel(object_id, *type_id))
@@ -325,7 +325,7 @@ impl ProbeKind {
     }
 }
 
-/// Functions of a kprobe.multi link: the first four by name, and the number of further functions.
+/// Functions of a kprobe.multi link: the names of up to four and the count of the others. Only the count if no name is known.
 fn kprobes(info: &Info, functions: &[KernelSymbol]) -> String {
     const SHOWN: usize = 4;
     let count = info.u32(link_field!(kprobe_multi.count)).unwrap_or(0) as usize;

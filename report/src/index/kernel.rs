@@ -255,7 +255,7 @@ pub(crate) fn stem(name: &[u8]) -> &[u8] {
 /// Kinds of attachments for which the kernel inlines the code that runs the programs: samples do not show this code.
 const INLINED: [&str; 4] = ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"];
 
-/// Returns true if the entry code of a program with attachments of these kinds is inlined, and so invisible to samples.
+/// Returns true if the kernel inlines the entry code of all these kinds, and at least one kind is given.
 pub(crate) fn is_inlined<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
     let mut kinds = kinds.into_iter().peekable();
     kinds.peek().is_some() && kinds.all(|kind| INLINED.contains(&kind))

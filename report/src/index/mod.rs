@@ -80,11 +80,11 @@ pub(crate) struct Index {
     /// Runs of programs.
     pub(crate) runs: RunSeries,
     pub(crate) states: States,
-    /// Latest totals of each event (by position) whose samples are counted in the kernel.
+    /// Latest totals of each event with samples counted in the kernel, by index of the event.
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
     pub(crate) lost: Lost,
     pub(crate) traces: Traces,
-    /// Position of a file that was recorded after another boot than the first file.
+    /// Index of the first file that is of another boot than file 0.
     pub(crate) other_boot: Option<usize>,
     /// Gaps from the end of a file to the start of the next file, ns.
     pub(crate) gaps: Vec<(u64, u64)>,
@@ -92,14 +92,14 @@ pub(crate) struct Index {
     pub(crate) parts: Vec<(u32, u64)>,
     /// Problems in reading the recording, in words.
     pub(crate) problems: Vec<String>,
-    /// Number of unreadable records beyond those in `problems`.
+    /// Count of problems beyond the limit of `problems`.
     pub(crate) bad_records: u64,
 }
 
-/// Limit on the problems that are kept in words; further problems are only counted.
+/// Limit on problems in words; further problems are only counted.
 const MAX_PROBLEMS: usize = 20;
 
-/// Limit on kernel functions that are kept: more than any kernel has.
+/// Limit on kernel functions: more than any kernel has. Further functions are left out.
 const MAX_SYMBOLS: usize = 1 << 20;
 
 /// Parts of the side band that a query needs.
@@ -136,7 +136,7 @@ impl Index {
     /// Returns true if an event's samples have the kernel's call chains.
     pub(crate) fn has_chains(&self, recording: &OpenRecording<'_>, event: usize) -> bool {
         let attr = &recording.event(event).attr;
-        // Samples of bprec's sampling program are those of the event that carries it.
+        // The attr of the sampling program's event has no call chains: the recorder's state lists the parts of the samples.
         match self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler) {
             Some(carrier) => carrier.parts.contains(Parts::STACK),
             None => {
@@ -235,7 +235,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             files: FileAccounts::default(),
             slice: 0,
             wanted,
-            // Asked once, as the system call is slow.
+            // Called once, as the system call is slow.
             threads: wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS),
             has_state: recording.kinds.contains(&EventKind::State),
             side: DedupLog::new(SideEvent::undated_about),

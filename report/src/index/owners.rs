@@ -32,7 +32,7 @@ pub(crate) struct Owners {
     pub(crate) list: Vec<BpfOwner>,
     /// Number of the owner of each program.
     of_program: Vec<u32>,
-    /// Owners of each process as (ns since when, owner), ascending; only for processes that ever have an owner.
+    /// Owners of each process as (start in ns, owner), ascending; only for processes that ever have an owner.
     of_process: FxHashMap<u32, Vec<(u64, Option<u32>)>>,
     /// Owner of each workload.
     of_workload: FxHashMap<u32, u32>,
@@ -179,7 +179,7 @@ fn at(owners: &[(u64, Option<u32>)], time_ns: u64) -> Option<u32> {
 fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &mut BTreeMap<u32, usize>) -> usize {
     let states = &index.states;
     let Some(state) = program.key().and_then(|key| states.programs.get(&key)) else {
-        // The recorder's own programs, which count others, have no state.
+        // The recorder's own programs, which count other programs, have no state.
         let recorder = states.recorder_pid().filter(|pid| program.info.is_none() && program.loader_pid == Some(*pid));
         let holder = recorder.map_or(Holder::Unknown, |pid| Holder::Process(pid, "bprec".to_owned()));
         let number = sets.number(holder);
@@ -215,8 +215,8 @@ fn owner(holders: &[&Holder]) -> BpfOwner {
     BpfOwner { name: names.join(", "), kind, pids: Vec::new() }
 }
 
-/// Returns the owners of processes by time. A process belongs to the owner of its parent unless it holds programs itself. Processes started by init,
-/// by the recorder or by a process of a workload do not inherit an owner: the cgroup identifies the processes of a workload.
+/// Returns the owners of processes by time. A process that holds no programs belongs to the owner of its parent. Processes started by init, by the
+/// recorder or by a process of a workload do not inherit an owner: the cgroup identifies the processes of a workload.
 fn processes(
     index: &Index,
     list: &[BpfOwner],

@@ -34,7 +34,7 @@ pub(crate) struct States {
     pub(crate) pods: BTreeSet<state::PodContainer>,
     /// Time from which run statistics are not recorded, and the reason.
     pub(crate) stats_off: Option<state::StatsOff>,
-    /// Summary of the named functions of user space.
+    /// Summary of the recorder's lookup of user-space functions.
     pub(crate) user_symbols: Option<state::UserSymbols>,
 }
 
@@ -112,8 +112,8 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// Returns the number of losses that may all be of one event, for an event whose own losses are unknown: lost records of any event and, if some
-    /// lost samples are of unknown events, all lost samples.
+    /// Returns the upper limit on the losses of an event with unknown losses: the lost records of any event and, if some lost samples are of unknown
+    /// events, all lost samples.
     pub(crate) fn of_any_event(&self) -> u64 {
         let named = if self.samples_of_any > 0 { self.samples.values().copied().collect() } else { Vec::new() };
         let all = [self.records, self.samples_of_any].into_iter().chain(named);

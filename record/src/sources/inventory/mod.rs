@@ -1,4 +1,5 @@
-//! The inventory of BPF programs during a recording: programs loaded, programs released by all others, and the attachments and owners of each.
+//! The inventory of BPF programs during a recording: the programs that were loaded, the programs that all other processes have released, and the
+//! attachments and owners of each program.
 
 mod entry;
 mod holding;

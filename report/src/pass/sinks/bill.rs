@@ -16,14 +16,14 @@ use bprec_format::bprec::state::Attachment;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Part of a bill.
+/// Part of an owner's cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum BillPart {
-    /// The owner's programs in tasks of others: their own code.
+    /// The owner's programs, in tasks that are not the owner's: the programs' own code.
     OwnCode,
-    /// The owner's programs in tasks of others: code that they called.
+    /// The owner's programs, in tasks that are not the owner's: code that the programs called.
     Helper,
-    /// The owner's programs in tasks of others: code that runs them.
+    /// The owner's programs, in tasks that are not the owner's: code that runs the programs.
     Entry,
     /// Wake-ups of consumers of the owner's buffers.
     Wakeup,
@@ -69,7 +69,7 @@ impl BillPart {
 /// Key of a line: owner and program, if known, and the part.
 pub(crate) type BillKey = (Option<u32>, Option<u32>, BillPart);
 
-/// Samples of a line.
+/// Samples of a line of the bill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Billed {
     pub(crate) count: Count,
@@ -139,7 +139,7 @@ struct BillFacts {
     owners: Arc<Owners>,
     /// Causes by number of a kernel function.
     causes: FxHashMap<u32, BpfCause>,
-    /// Programs that can fill ring buffers, and programs that can fill perf event buffers: they have a map of this type.
+    /// Programs with a map of ring buffers, and programs with a map of perf event buffers: they can fill these buffers.
     fillers: [HookGroup; 2],
     /// File name and offset of each user probe.
     probed: Vec<(String, u64)>,
@@ -209,8 +209,8 @@ impl<'i> BillSink<'i> {
         Ok(owners.of_process(sample.pid_tid.0, sample.time_ns.unwrap_or(u64::MAX)))
     }
 
-    /// Returns the cause of a sample outside of programs, and the address in user space, or the offset in its file, that identifies a user probe, if
-    /// known. Leaves the kernel functions of the sample's call chain in [`BillSink::functions`].
+    /// Returns the cause of a sample outside of programs. Also returns the user-space address, or the offset in a file, that identifies a user probe,
+    /// if known. Leaves the kernel functions of the sample's call chain in [`BillSink::functions`].
     fn cause(&mut self, sample: &SampleView<'_>) -> bprec_format::Result<Option<(BpfCause, Option<u64>)>> {
         self.functions.clear();
         let time_ns = sample.time_ns.unwrap_or(u64::MAX);

@@ -23,7 +23,7 @@ pub(crate) enum Key {
     Entry,
     /// A function of the program.
     Function(u32),
-    /// Tasks with a name, by the number of the name.
+    /// All tasks with the same name, by the number of the name.
     Comm(u32),
     /// A thread without a known name.
     Thread(u32),

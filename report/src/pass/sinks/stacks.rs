@@ -69,7 +69,7 @@ pub(crate) fn of(recording: &OpenRecording<'_>, index: &Index, options: &Options
 pub(crate) struct StacksSink<'i> {
     index: &'i Index,
     codes: CodeCache<'i>,
-    /// Requested programs: a chain counts only if it contains one of these programs, unless all programs are requested.
+    /// Requested programs. A chain counts if it contains one of these programs, or if all programs are requested.
     asked: Asked,
     /// The first event that has samples so far.
     event: Option<usize>,

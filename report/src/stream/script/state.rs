@@ -59,7 +59,7 @@ fn write(out: &mut Text, state: &State) -> Result {
         State::Released(it) => {
             write!(out, "released: program {} between {} and {} ns", it.id, it.after_ns, it.before_ns)
         }
-        State::Loss(it) if it.not_counted => write!(out, "loss: the kernel does not count it per event"),
+        State::Loss(it) if it.not_counted => write!(out, "loss: the kernel does not count losses per event"),
         State::Loss(it) => {
             write!(out, "loss:")?;
             each(out, &it.events, |out, event| {
