@@ -14,15 +14,15 @@ use std::str::FromStr;
 /// Options of a report; the default selects everything, by program.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Splits each program's cost, or groups programs.
+    /// Key that splits each program's cost or groups programs; `None` for one row per program.
     pub by: Option<By>,
-    /// Selected programs, which match any filter; empty selects all.
+    /// Filters of programs: a program is selected if one filter matches; empty selects all.
     pub programs: Vec<ProgFilter>,
     /// Order of the rows.
     pub sort: Sort,
     /// Selected time.
     pub time: TimeRange,
-    /// Selected CPUs.
+    /// Selected CPUs; `None` selects all.
     pub cpus: Option<CpuList>,
     /// Selected task names (glob patterns); empty selects all.
     pub comms: Vec<String>,
@@ -34,15 +34,15 @@ pub struct Options {
     pub percent_limit: Option<f64>,
     /// True to show programs without samples and runs.
     pub all: bool,
-    /// True to combine in one line the programs of recorders and unnamed programs, which loaders load for themselves, for instance to probe the
-    /// kernel.
+    /// True to combine in one line the programs of recorders and the unnamed programs. Loaders load unnamed programs for themselves, for instance to
+    /// probe the kernel.
     pub folds_tools: bool,
     /// True to keep mangled names of functions in user space.
     pub keep_mangled: bool,
-    /// True to fail if no program of the recording matches `programs`, or no task matches `comms`. False where programs can still be
-    /// loaded.
+    /// True to fail if no program of the recording matches `programs`, or no task matches `comms`. False for a live recording: a program that
+    /// matches can still be loaded.
     pub must_match: bool,
-    /// Number of threads that attribute samples; `None` for one per CPU. The report does not depend on it.
+    /// Number of threads that attribute samples; `None` for one per CPU. The report is the same for any number.
     pub threads: Option<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Options {
     }
 }
 
-/// Percentage of a program's cost below which parts of its tree are folded, unless another is given.
+/// Default limit, % of a program's cost: smaller parts of the program's tree are folded.
 pub const TREE_PERCENT_LIMIT: f64 = 0.5;
 
 /// Options of [`crate::Session::annotate`].
@@ -207,7 +207,7 @@ macro_rules! named {
     };
 }
 
-// Declared after the macro, which must come first.
+// The module uses the macro above, so it is declared here.
 pub(crate) mod diff;
 
 named! { Split, "--by",
@@ -229,7 +229,7 @@ named! { Payer, "--payers",
 }
 
 impl Payer {
-    /// Returns true if task names are needed.
+    /// Returns true if the payer needs the names of tasks.
     pub(crate) fn needs_tasks(self) -> bool {
         matches!(self, Payer::Comm | Payer::Pid)
     }
@@ -294,7 +294,7 @@ named! { Sort, "--sort",
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuList(Vec<u32>);
 
-/// Limit on CPU numbers, above that of any kernel.
+/// Exclusive limit on CPU numbers. Kernels support fewer CPUs.
 const CPUS_MAX: u32 = 1 << 16;
 
 impl CpuList {
@@ -340,9 +340,9 @@ pub enum TimeRange {
     All,
     /// Start and end, ns of the recording's clock.
     Absolute(Option<u64>, Option<u64>),
-    /// Start and end, ns, counted from the recording's start, or by its clock (as perf does) if the values can only be clock times.
+    /// Start and end, ns since the recording's start. Values that can only be times of the recording's clock are clock times, as in perf.
     Plain(Option<u64>, Option<u64>),
-    /// Parts of the duration: start and end in millionths of it.
+    /// Parts of the duration: start and end in millionths of the duration.
     Percent(Vec<(u64, u64)>),
 }
 
