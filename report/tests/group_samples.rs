@@ -227,7 +227,7 @@ fn counters_that_began_before_the_file_are_not_charged_to_its_first_samples() {
     assert_as_perf(&bytes, &[], &script_sums(&bytes, ScriptOptions::default()).0);
 }
 
-/// A selection written to its own file has the same differences as in the whole, and parts of the time add up to the whole.
+/// In a file with a selection, each sample has the same difference as in the whole recording. Parts of the time add up to the whole.
 #[test]
 fn selections_that_are_rewritten_keep_the_differences() {
     let bytes = recording(AttrFlags::default(), &READS);

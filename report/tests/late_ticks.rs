@@ -1,4 +1,4 @@
-//! Ticks that did not arrive in a recording of perf, which does not say what it sampled: 100 of 1,000 ticks of each of two CPUs in a second.
+//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. perf does not record why ticks are missing.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::feature::Feature;
@@ -16,7 +16,7 @@ const APART_NS: u64 = 10 * TICK_NS;
 const TICKS: u64 = 100;
 const KERNEL_ADDR: u64 = 0xffff_ffff_8100_0000;
 
-/// Recording of an event on two CPUs, one of which is idle, on a machine with this number of CPUs.
+/// Recording of an event on two CPUs of a machine with `online` CPUs. CPU 0 runs task 7, CPU 1 runs `idle_pid` (0 is the idle task).
 fn recording(flags: AttrFlags, online: u32, idle_pid: u32) -> Input {
     let fields = [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU];
     let attr = EventAttr {
@@ -64,7 +64,7 @@ fn recordings_of_perf_have_late_ticks() {
     }
 }
 
-/// An event of tasks only, of some CPUs or of some modes has fewer ticks than the machine has time, so missing ticks cannot be told.
+/// An event of only tasks, some CPUs or some modes has no ticks for the rest of the machine's time, so missing ticks are unknown.
 #[test]
 fn events_of_a_part_of_the_machine_have_no_late_ticks() {
     for (flags, online, idle_pid) in [

@@ -26,7 +26,7 @@ struct Secrets {
     addresses: HashSet<u64>,
 }
 
-/// Names that exist on all machines, or that are words of reports and of the format.
+/// Texts that may stay: names that exist on all machines, and words of reports and of the format.
 const PUBLIC: [&str; 14] = [
     "bprec",
     "bprec-load",
@@ -358,7 +358,7 @@ fn what_programs_cost_is_as_before() {
 
 /// Lines of a text without file names and machine code; each long hexadecimal number is replaced by an X.
 fn without_addresses(text: &str) -> Vec<String> {
-    // Left out as well: `mov` instructions, several of which load the parts of an address on arm64.
+    // `mov` instructions are left out, too: on arm64, they load the parts of an address.
     let left_out = ["\"file\":", "\"bytes\":", "\"text\": \"mov"];
     let kept = text.lines().filter(|line| !left_out.iter().any(|part| line.contains(part)));
     let is_address = |digits: &str| digits.len() > 6 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -394,8 +394,8 @@ fn programs_have_no_names_and_no_code_where_that_is_asked_for() {
     }
 }
 
-/// The numbers in a document and their nesting, without texts and without data that is removed with programs. Lists are sorted by their
-/// numbers, because names decide the order of equal entries.
+/// The numbers in a document and their nesting, without texts and without members that redaction changes. Lists are sorted by their
+/// content, because names decide the order of entries with equal numbers.
 fn numbers(document: &[u8]) -> serde_json::Value {
     use serde_json::Value;
     fn strip(value: &mut Value) {

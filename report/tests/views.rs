@@ -1,5 +1,5 @@
-//! Counters and maps: the table, JSON and CSV of every committed recording have the same numbers. For the cost of programs, which `model.rs`
-//! compares, Markdown, the page and the screen must have each cell of the table.
+//! Counters and maps: the table, JSON and CSV of every committed recording have the same numbers. Cost of programs: Markdown, the page and the
+//! screen have each cell of the table; `model.rs` compares the table with JSON and CSV.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 #[path = "support/page.rs"]
