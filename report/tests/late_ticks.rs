@@ -1,4 +1,5 @@
-//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. perf does not record why ticks are missing.
+//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. Without run statistics, the kind of time
+//! that lacks ticks is unknown.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::feature::Feature;

@@ -238,7 +238,7 @@ fn programs_are_short_of_samples_beyond_the_margins_of_runs_only() {
     assert!(!said.iter().any(unsampled), "{said:#?} {rows}");
 }
 
-/// An interval of `top` has the runs of its own time, and the samples of a longer time, because an interval has few samples.
+/// An interval of `top` has the runs of its own time, and can have the samples of a longer time. Without these, `≤` marks numbers from few samples.
 #[test]
 fn an_interval_may_have_the_samples_of_a_longer_time() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.18/busy.data");

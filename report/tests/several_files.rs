@@ -257,7 +257,7 @@ fn outputs(input: &Input) -> Vec<(String, String)> {
                 let mut json = Vec::new();
                 report.write_json(&mut json).unwrap();
                 let mut value: Value = serde_json::from_slice(&json).unwrap();
-                // Of the JSON, only the member `files` depends on the number of files.
+                // In the JSON, only the member `files` depends on the number of files.
                 value.get_mut("recording").and_then(Value::as_object_mut).map(|recording| recording.remove("files"));
                 serde_json::to_writer_pretty(out, &value).unwrap();
             });
