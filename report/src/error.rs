@@ -14,9 +14,9 @@ pub enum Error {
     /// A system call on the input or output failed.
     #[error("{call} {path}: {source}")]
     Io {
-        /// The attempted call.
+        /// Name of the system call.
         call: &'static str,
-        /// File that the call was about.
+        /// File or directory of the call.
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
@@ -24,7 +24,7 @@ pub enum Error {
     /// A file became shorter while it was read, or its disk failed.
     #[error("{path}: was truncated while it was read: offset {offset:#x} does not exist any more")]
     Truncated {
-        /// File that the error is about.
+        /// The file.
         path: PathBuf,
         /// Lowest offset that could not be read.
         offset: u64,
@@ -37,12 +37,12 @@ pub enum Error {
         /// Reason why the input is not a recording.
         problem: String,
     },
-    /// The damage of a recording prevents reading it.
+    /// A recording is so damaged that it cannot be read.
     #[error("{path}: {source}")]
     Format {
         /// The input.
         path: PathBuf,
-        /// Offset and cause.
+        /// Offset of the damage in the input, and the problem there.
         source: bprec_format::Error,
     },
     /// Files that do not belong to one recording.
@@ -52,17 +52,17 @@ pub enum Error {
         first: PathBuf,
         /// The later file.
         second: PathBuf,
-        /// Reason why they cannot be read as one recording.
+        /// Reason why the two files cannot be read as one recording.
         problem: String,
     },
-    /// An option that does not fit the recording.
+    /// An option with an invalid value, or a value that does not fit the recording.
     #[error("{option} {value}: {problem}")]
     Option {
-        /// The option.
+        /// Name of the option, such as `--time`.
         option: &'static str,
         /// The given value.
         value: String,
-        /// Problem with the value.
+        /// Problem with the value, and the values that are accepted.
         problem: String,
     },
     /// No program matches the requested filters.

@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
         let (longer, overviews) = self.overviews(&Options { time, folds_tools: true, ..options.clone() })?;
         interval.overviews = overviews;
         interval.sampled_ns = longer.recording.elapsed_ns;
-        // Rows refer to programs by position in the list of programs, which is the same for any selected time.
+        // Rows refer to positions in the list of programs. The list is the same for any selected time.
         let report = &mut interval.report;
         report.events = longer.events;
         if options.sort == Sort::Cpu {

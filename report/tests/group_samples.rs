@@ -36,7 +36,7 @@ const fn read(cpu: u32, tid: u32, values: [u64; 3]) -> Read {
     Read { cpu, tid, values }
 }
 
-/// Samples of two CPUs, which alternate in the file. The third event does not increase at each sample.
+/// Samples of two CPUs, alternating in the file. The count of the third event does not increase at each sample.
 const READS: [Read; 5] = [
     read(0, 5, [1_000_000, 7, 0]),
     read(1, 6, [2_000_000, 100, 3]),

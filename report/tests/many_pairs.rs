@@ -1,5 +1,5 @@
 //! Recordings with many pairs: of events and programs, programs and maps, records and events. Reading takes memory and time in proportion to
-//! their size, not to the number of pairs.
+//! the size of the recording, not to the number of pairs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 #[path = "support/limits.rs"]

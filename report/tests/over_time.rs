@@ -92,7 +92,7 @@ fn one_interval_is_the_whole() {
     assert!(compared > 30, "{compared}");
 }
 
-/// The samples of an interval equal those of a report of that time, which selects them independently.
+/// An interval has the same samples as a report of that time. The report selects its samples independently.
 #[test]
 fn an_interval_is_what_a_report_of_that_time_has() {
     let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();

@@ -260,7 +260,7 @@ fn no_secret_is_in_a_redacted_recording_or_in_what_is_made_of_it() {
         seen += usize::from(secrets.found_in(&bytes).is_some());
         assert_eq!(secrets.found_in(&recording), None, "{name}");
         assert_eq!(secrets.address_in(&recording), None, "{name}");
-        // Only some recordings are checked in all outputs; the fixtures have all kinds of data.
+        // To save time, all outputs are made only for fixtures, which have all kinds of data, and for every eighth recording.
         if name.starts_with("linux-7.2") || checked % 8 == 0 {
             for (what, output) in outputs(&recording) {
                 assert_eq!(secrets.found_in(&output), None, "{name}: {what}");
@@ -275,7 +275,7 @@ fn no_secret_is_in_a_redacted_recording_or_in_what_is_made_of_it() {
     assert!(seen > 30, "secrets were found in only {seen} of the original recordings");
 }
 
-/// Facts of a JSON document about programs, without those that redaction changes: owners, attach points and pins.
+/// Lines of a JSON document, without members that redaction changes, such as owners, attach points and pins.
 fn without_names(document: &[u8]) -> Vec<String> {
     fn strip(value: &mut serde_json::Value) {
         match value {

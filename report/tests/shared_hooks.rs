@@ -65,7 +65,7 @@ fn shares_of_the_hook_are_marked_beside_payers() {
     let shares = |line: &str| (line.matches('≈').count(), line.contains("generated_program"));
     let lines = table.lines().filter(|line| !line.starts_with(['#', '-']));
     for (marked, is_pair) in lines.map(shares) {
-        // `%MACHINE` has another reason for a mark if ticks of the timer are missing.
+        // Missing ticks of the timer are another reason for a mark: `%MACHINE` is then marked in each line.
         assert!(if is_pair { marked >= 3 } else { marked <= 1 }, "{table}");
     }
 }

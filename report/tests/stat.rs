@@ -156,7 +156,7 @@ fn intervals_add_up_and_a_program_that_goes_is_told() {
     meter.add(stats(0, &[(7, 0, 0), (8, 10, 100)]));
     meter.add(stats(1, &[(7, 10, 1000), (8, 30, 300)]));
     let first = meter.interval(START + S);
-    // Counts are read twice within one interval.
+    // The second interval has two readings.
     meter.add(stats(2, &[(7, 15, 1500), (8, 31, 310)]));
     meter.add(State::Released(Released { id: 8, load_time_ns: S, after_ns: 0, before_ns: START + 2 * S }));
     meter.add(stats(3, &[(7, 40, 4000)]));

@@ -10,7 +10,7 @@ use bprec_report::{Document, Input, Options, Session, Trees};
 use serde_json::Value;
 use support::fixtures;
 
-/// Asserts that a node's samples are its own and those of its direct children.
+/// Asserts that the samples of a node are its own samples plus those of its direct children.
 fn assert_sums(at: &str, tree: &Tree) {
     let own: Count = tree.nodes.iter().map(|node| node.own).sum();
     assert_eq!(own, tree.count, "{at} {}", tree.name);

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use support::fixtures;
 
-/// The cells of a line of a table, which are separated by two or more blanks.
+/// Cells of a line of a table. Two or more blanks separate cells.
 fn cells(line: &str) -> Vec<&str> {
     line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }

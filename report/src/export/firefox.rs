@@ -46,7 +46,7 @@ type InPrograms<'p> = FxHashMap<String, Vec<InProgram<'p>>>;
 /// A sample in a program.
 struct InProgram<'p> {
     sample: &'p StackSample,
-    /// Count of the stack's frames outside of the program: those before its first frame, from the outermost on.
+    /// Count of the stack's outermost frames that precede the first frame of the program.
     outside: usize,
 }
 
@@ -264,7 +264,7 @@ impl<'p> Writer<'p> {
     }
 
     fn runs(&mut self, thread: ThreadHandle, rows: &[&CounterRow], label: &str) {
-        // Run statistics are preferred to exact counts.
+        // Run statistics if the program has any, otherwise exact counts: the two sources count the same runs.
         let is_exact = !rows.iter().any(|row| row.source == CounterSource::Stats);
         let source = if is_exact { CounterSource::Exact } else { CounterSource::Stats };
         let [rate, time] = ["runs/s", "time/run"].map(|what| self.document.intern_string(&format!("{label} {what}")));

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 /// of loaded programs.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// By id and load time.
+    /// Counters of programs by id and load time.
     programs: BTreeMap<(u32, Option<u64>), ProgramMetrics>,
     /// All samples of the first event.
     samples: Count,

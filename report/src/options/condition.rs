@@ -28,7 +28,7 @@ pub(crate) enum Selector {
     Total,
 }
 
-/// Metric of a program.
+/// Metric of a program, or of all programs together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Metric {
     /// Share of the machine, %.
@@ -37,15 +37,15 @@ pub(crate) enum Metric {
     Cost,
     /// Runs per second.
     RunsPerSecond,
-    /// Time per run in a typical interval, ns.
+    /// Time per run, ns: mean of the middle half of the intervals.
     TimePerRun,
-    /// Time of all runs divided by the number of runs, ns.
+    /// Time per run, ns: mean over all runs.
     MeanTimePerRun,
-    /// Events per run.
+    /// Events per run; the text is the name of the event.
     EventPerRun(String),
     /// Samples per recording.
     Samples,
-    /// Lost samples, % of all.
+    /// Lost samples, % of all samples including the lost ones.
     Lost,
 }
 

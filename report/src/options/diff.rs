@@ -48,9 +48,9 @@ pub enum DiffSort {
     Runs,
     /// Relative change of the time per run.
     TimePerRun,
-    /// Name.
+    /// Name of the program.
     Name,
-    /// Type.
+    /// Type of the program.
     Type,
     /// Status: new and gone programs first, then new versions, then renamed programs.
     Status,

@@ -20,7 +20,7 @@ pub struct Options {
     pub programs: Vec<ProgFilter>,
     /// Order of the rows.
     pub sort: Sort,
-    /// Selected time.
+    /// Selected part of the time.
     pub time: TimeRange,
     /// Selected CPUs; `None` selects all.
     pub cpus: Option<CpuList>,
@@ -30,7 +30,7 @@ pub struct Options {
     pub events: Vec<String>,
     /// Limit on the number of programs, and on the number of parts of each program.
     pub limit: Option<usize>,
-    /// Least share of all samples, %. Programs that the event cannot sample are shown in any case.
+    /// Least share of all samples for a row, %. Programs that the event cannot sample are shown in any case.
     pub percent_limit: Option<f64>,
     /// True to show programs without samples and runs.
     pub all: bool,
@@ -70,10 +70,11 @@ pub const TREE_PERCENT_LIMIT: f64 = 0.5;
 /// Options of [`crate::Session::annotate`].
 #[derive(Debug, Clone, Default)]
 pub struct AnnotateOptions {
-    /// Selection of programs and samples. The first selected event with samples in a program is used. The limit applies to lines of a program: the
-    /// hottest lines with their context.
+    /// Selection of programs and samples. The first selected event with samples in a program is used. [`Options::limit`] is the number of hottest
+    /// lines per program; lines next to them are shown, too.
     pub query: Options,
-    /// Functions of the selected programs. An empty list selects all functions, and so does a filter without a function.
+    /// Filters of functions in the selected programs. All functions of a program are shown if no filter is for it, or one of its filters names no
+    /// function.
     pub functions: Vec<FunctionFilter>,
     /// Least share of the program's charged samples for a line, %; lines next to such a line are shown, too.
     pub percent_limit: Option<f64>,
@@ -250,27 +251,27 @@ pub enum Sort {
     Cost,
     /// Charged samples.
     Samples,
-    /// Samples in own code.
+    /// Samples in the program's own code.
     SelfTime,
-    /// Samples in callees.
+    /// Samples in kernel code that the program calls.
     Helper,
-    /// Samples in code that runs the program.
+    /// Samples in kernel code that runs the program.
     Entry,
-    /// Inclusive samples.
+    /// Samples in the program and in programs that it tail-calls or triggers.
     Total,
     /// Runs.
     Runs,
     /// Time per run.
     NsPerRun,
-    /// Time of all runs.
+    /// Time of all runs together.
     Cpu,
     /// Runs refused by the recursion guard.
     Misses,
-    /// Program id.
+    /// Id of the program.
     Id,
-    /// Name.
+    /// Name of the program.
     Name,
-    /// Type.
+    /// Type of the program.
     Type,
 }
 

@@ -29,7 +29,7 @@ pub struct TableStyle {
     pub bars: bool,
     /// True to explain columns and marks below the table.
     pub legend: bool,
-    /// True to show all notes below the table, false for the worst ones.
+    /// True to show all notes below the table, false for the few most severe notes.
     pub all_notes: bool,
 }
 

@@ -67,8 +67,8 @@ impl<'a> Turn<'a> {
 
 impl Turn<'_> {
     /// Converts fields by `layout`, one sign per field: `1` `2` `4` `8` a number of this many bytes, `b` 8 unchanged bytes,
-    /// `t` text after a u16 with its length, `S` text after a u32 with its length, `o` a u8 and, unless it is 0, a
-    /// number of 8 bytes, `?(…)` a u8 and, unless it is 0, the fields in brackets, `l(…)` a u32 with a count and this many times the
+    /// `t` text after a u16 with its length, `S` text after a u32 with its length, `o` a u8 and, if the u8 is not 0, a
+    /// number of 8 bytes, `?(…)` a u8 and, if the u8 is not 0, the fields in brackets, `l(…)` a u32 with a count and this many times the
     /// fields in brackets, `s(…)` a u32 with a length in bytes and fields of this length. Returns false if bytes are missing or left over.
     pub(crate) fn fields(&mut self, layout: &str) -> bool {
         self.some_fields(layout.as_bytes()) && self.is_at_end()
@@ -260,8 +260,8 @@ impl Events {
         self.known.push(attr);
     }
 
-    /// Event of a record, by its id. The id is at the same offset in all samples, and at the same distance from the end in all
-    /// other records.
+    /// Event of a record, by the id in the record. All samples have the id at the same offset; all other records have it at the
+    /// same distance from their end.
     fn of(&self, kind: u32, record: &[u8]) -> Attr {
         let first = self.known.first().cloned().unwrap_or_default();
         let place = |bits: &[u32]| bits.iter().filter(|bit| first.sample_type >> **bit & 1 != 0).count() * 8;
