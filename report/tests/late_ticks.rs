@@ -65,7 +65,7 @@ fn recordings_of_perf_have_late_ticks() {
     }
 }
 
-/// An event of only tasks, some CPUs or some modes has no ticks for the rest of the machine's time, so missing ticks are unknown.
+/// An event of tasks only, of some CPUs or of some modes has fewer ticks than the machine has time, so missing ticks cannot be told.
 #[test]
 fn events_of_a_part_of_the_machine_have_no_late_ticks() {
     for (flags, online, idle_pid) in [
