@@ -22,7 +22,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file became shorter while it was read, or its disk failed.
-    #[error("{path}: was truncated while it was read: offset {offset:#x} does not exist any more")]
+    #[error("{path}: the file was truncated while it was read: offset {offset:#x} can no longer be read")]
     Truncated {
         /// The file.
         path: PathBuf,

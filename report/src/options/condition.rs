@@ -181,7 +181,7 @@ fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault
     let bound = bound(cursor, &metric)?;
     cursor.skip_blanks();
     if !cursor.rest().is_empty() {
-        return cursor.fault("expected the end");
+        return cursor.fault("expected the end of the condition");
     }
     Ok((selector, metric, bound))
 }

@@ -371,7 +371,7 @@ impl FromStr for TimeRange {
         if let (Some(start), Some(stop)) = (start, stop)
             && start > stop
         {
-            return Err(bad("it stops before it starts"));
+            return Err(bad("the range stops before it starts"));
         }
         Ok(if is_clock { TimeRange::Absolute(start, stop) } else { TimeRange::Plain(start, stop) })
     }

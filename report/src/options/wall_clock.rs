@@ -59,7 +59,7 @@ impl WallRange {
         });
         match (since_ns, until_ns) {
             (Some(since), Some(until)) if until < since => {
-                Err(Error::option("--since/--until", self.to_string(), "it ends before it starts"))
+                Err(Error::option("--since/--until", self.to_string(), "the range ends before it starts"))
             }
             times => Ok(times),
         }
