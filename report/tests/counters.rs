@@ -20,7 +20,7 @@ use std::path::Path;
 const START_NS: u64 = 14_370_420_387;
 const S: u64 = 1_000_000_000;
 
-/// The committed recording, with more states at its end.
+/// Returns `ratio.data` with these states appended.
 fn fixture_with(states: &[State]) -> Input {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2/ratio.data");
     let bytes = std::fs::read(path).unwrap();
@@ -111,7 +111,7 @@ fn programs() -> Vec<(u32, u64)> {
     keys.filter(|(id, _)| [11, 13, 16, 17, 22].contains(id)).collect()
 }
 
-/// Scenario: all runs of program 11 are measured, of 13 only few; 16 is refused, the counts of 17 decrease, and one count of 22 is impossible.
+/// Scenario: all runs of program 11 and few runs of 13 are measured; 16 is not counted; counts of 17 decrease; one count of 22 is impossible.
 fn scenario() -> Vec<State> {
     let [(_, load_11), (_, load_13), (_, load_16), (_, load_17), (_, load_22)] = programs()[..] else { panic!() };
     let slow = Histogram::bucket(100_000, 3);
@@ -179,7 +179,7 @@ fn exact(report: &Report, id: u32) -> &Exact {
     program(report, id).exact.value().unwrap()
 }
 
-/// The fields of each line.
+/// Splits CSV into lines and fields.
 fn csv_fields(text: &str) -> Vec<Vec<String>> {
     let fields = |line: &str| {
         let (mut fields, mut quoted) = (vec![String::new()], false);
@@ -460,7 +460,7 @@ fn intervals_add_up_to_totals() {
     }
 }
 
-/// Two ways to the same number: the table by program uses the first and last snapshot, the view over time all of them.
+/// Two ways to the same number: the table by program uses the first and the last snapshot, the view over time uses all snapshots.
 #[test]
 fn totals_over_time_are_the_runs_by_program() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");

@@ -1,4 +1,5 @@
-//! Ticks that did not arrive in a recording of perf, which does not say what it sampled: 100 of 1,000 ticks of each of two CPUs in a second.
+//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. Without run statistics, the kind of time
+//! that lacks ticks is unknown.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::feature::Feature;
@@ -16,7 +17,7 @@ const APART_NS: u64 = 10 * TICK_NS;
 const TICKS: u64 = 100;
 const KERNEL_ADDR: u64 = 0xffff_ffff_8100_0000;
 
-/// Recording of an event on two CPUs, one of which is idle, on a machine with this number of CPUs.
+/// Recording of an event on two CPUs of a machine with `online` CPUs. CPU 0 runs task 7, CPU 1 runs `idle_pid` (0 is the idle task).
 fn recording(flags: AttrFlags, online: u32, idle_pid: u32) -> Input {
     let fields = [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU];
     let attr = EventAttr {

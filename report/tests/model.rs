@@ -224,7 +224,7 @@ fn shares_are_of_what_they_say() {
     }
 }
 
-/// Name of a program's group, from the program's JSON: the distinct names, or the text for a program without names.
+/// Name of a program's group, from the program's JSON: the distinct names, or the text that stands for an absent name.
 fn group_of(program: &Value, by: Group) -> String {
     let named = |value: &Value| value.as_str().map(str::to_owned);
     let many = |names: Vec<String>, none: &str| match names.into_iter().collect::<BTreeSet<_>>() {
@@ -487,8 +487,8 @@ fn check(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// In a recording with exact counts, time per run by samples equals the counted time within the margin of chance. Samples also
-/// see the cost of counting, of which `gross` includes a part.
+/// In a recording with exact counts, cycles per run by samples equal the counted cycles within the margin of chance. Samples also
+/// see the cost of counting; `gross` includes a part of that cost.
 #[test]
 fn what_samples_say_of_a_run_is_what_was_counted() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.12-arm64/exact.data");

@@ -1,6 +1,6 @@
 //! Profiles of the OpenTelemetry protocol, `v1development`: a `ProfilesData` message. Field numbers are those of the published format.
 //!
-//! Tables are shared by all profiles; the first entry of each is empty, and number 0 refers to it.
+//! All profiles share the tables. The first entry of each table is empty, so number 0 means absent.
 
 use crate::model::text::printable;
 use crate::model::{Count, FrameKind, Profile, Recording, StackLabel, Stacks, Unit};
@@ -146,7 +146,7 @@ struct OtlpFunction {
     start_line: i64,
 }
 
-/// A trace that a sample belongs to. Recordings have no traces: the table has the empty entry alone.
+/// Link from a sample to a trace. Recordings have no traces, so the table has only the empty entry.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct OtlpLink {}
 
@@ -297,7 +297,7 @@ fn message(profile: &Profile) -> ProfilesData {
     }
 }
 
-/// Converts the frames, in their order, after the empty location.
+/// Returns the empty location, then one location per frame, in the order of the frames.
 fn locations(stacks: &Stacks, tables: &mut Tables) -> Vec<OtlpLocation> {
     let mut locations = vec![OtlpLocation::default()];
     for frame in &stacks.frames {
@@ -340,7 +340,7 @@ fn attribute_of(label: StackLabel<'_>, tables: &mut Tables) -> i32 {
     tables.attribute(key, value)
 }
 
-/// Returns for each frame the number of the attribute with the holders of its program; `None` without a program or holders.
+/// Returns for each frame the number of the attribute with the holders of its program; `None` if the frame has no program, or no process holds it.
 fn owners(profile: &Profile, tables: &mut Tables) -> Vec<Option<i32>> {
     let programs = profile.report.programs.iter();
     let holders: FxHashMap<String, String> =

@@ -1,4 +1,4 @@
-//! Payloads of the recorder, with planted words as their texts.
+//! States of the recorder, with planted words as their texts.
 
 use bprec_format::bpf::names::{AttachType, LinkType};
 use bprec_format::bprec::sampler::Parts;
@@ -12,7 +12,7 @@ use bprec_format::records::{BuildId, Mmap2File};
 
 use super::{KERNEL_FUNCTION, LOAD_TIME_NS, PROG_ID, Planted, TIME_NS};
 
-/// Payloads of every kind that has a text. Each struct is written out, so a new field must be filled here.
+/// States of every kind that has a text. Struct literals name all fields, so that a new field does not compile until it is filled here.
 pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
     let p = planted;
     let mut states = vec![
