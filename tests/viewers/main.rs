@@ -5,6 +5,7 @@ mod answers;
 mod otlp;
 #[path = "../support/pod.rs"]
 mod pod;
+mod pprof;
 #[path = "../support/mod.rs"]
 mod support;
 
