@@ -11,7 +11,8 @@ use super::{RECORDINGS, Scratch, exported, repository, succeed, viewers};
 #[test]
 fn pprof_lists_the_hottest_line_first() {
     let Some(modules) = viewers("pprof_lists_the_hottest_line_first") else { return };
-    for recording in RECORDINGS {
+    // The third has no programs.
+    for recording in &RECORDINGS[..2] {
         let scratch = Scratch::new();
         let path = scratch.path("profile.pb.gz");
         exported("pprof", recording, &path);
@@ -22,7 +23,7 @@ fn pprof_lists_the_hottest_line_first() {
         assert_eq!(seen["kinds"][0], json!(["samples", "count"]), "{recording}");
         assert_eq!(seen["kinds"][1][0], event["name"], "{recording}");
         assert_eq!(seen["totals"], json!([event["samples"]["samples"], event["samples"]["weight"]]), "{recording}");
-        if recording != RECORDINGS[0] {
+        if *recording != RECORDINGS[0] {
             continue;
         }
 
