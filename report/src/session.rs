@@ -8,7 +8,8 @@ use crate::model::{
     Advice, Annotation, Bill, Count, CountersReport, Interval, LinesReport, OverTime, Overview, Page, Payers, Profile,
     Report, Row, Stacks, Trees,
 };
-use crate::pass::sinks::{slowed::correct_runs, stacks};
+use crate::pass::sinks::slowed::correct_runs;
+use crate::pass::sinks::stacks::{self, KeptDetails};
 use crate::pass::{self, Selection, Sink};
 use crate::query::maps::MapsReport;
 use crate::query::{annotate, by_prog, counters, page};
@@ -237,7 +238,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have, or the recording has no sampling event.
     pub fn profile(&self, options: &Options) -> Result<Profile> {
-        self.recording.checked(page::profile(&self.recording, &self.index, options, true))
+        let kept = KeptDetails { samples: true, ..KeptDetails::default() };
+        self.recording.checked(page::profile(&self.recording, &self.index, options, kept))
     }
 
     /// Returns the models of the HTML page: the report, the report over time, and the call chains of the first selected event that has samples.
@@ -253,10 +255,14 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have, the recording has no sampling event, or `out` cannot be written.
     pub fn export(&self, options: &Options, format: ExportFormat, out: &mut dyn Write) -> Result<Count> {
+        let with_lines = KeptDetails { addresses: true, ..KeptDetails::default() };
         match format {
             ExportFormat::Folded => self.export_stacks(options, |stacks| stacks.write_folded(out)),
-            ExportFormat::Pprof => self.export_profile(options, |profile| profile.write_pprof(out)),
-            ExportFormat::Otlp => self.export_profile(options, |profile| profile.write_otlp(out)),
+            ExportFormat::Pprof => self.export_profile(options, with_lines, |profile| profile.write_pprof(out)),
+            ExportFormat::Otlp => {
+                let kept = KeptDetails { containers: true, ..with_lines };
+                self.export_profile(options, kept, |profile| profile.write_otlp(out))
+            }
             ExportFormat::Speedscope => self.export_stacks(options, |stacks| stacks.write_speedscope(out)),
             ExportFormat::Firefox => {
                 let profile = self.profile(options)?;
@@ -285,9 +291,15 @@ impl<'a> Session<'a> {
         Ok(stacks.total)
     }
 
-    /// Writes the call chains of a profile, without the samples of threads over time. Returns the number of samples; if it is 0, writes nothing.
-    fn export_profile(&self, options: &Options, write: impl FnOnce(&Profile) -> io::Result<()>) -> Result<Count> {
-        let profile = self.recording.checked(page::profile(&self.recording, &self.index, options, false))?;
+    /// Writes the call chains of a profile, without the samples of threads over time. Returns the number of samples; writes nothing if there are
+    /// none.
+    fn export_profile(
+        &self,
+        options: &Options,
+        kept: KeptDetails,
+        write: impl FnOnce(&Profile) -> io::Result<()>,
+    ) -> Result<Count> {
+        let profile = self.recording.checked(page::profile(&self.recording, &self.index, options, kept))?;
         let total = profile.samples.stacks.total;
         if total.samples > 0 {
             write(&profile)?;
