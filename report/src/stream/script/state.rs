@@ -56,6 +56,13 @@ fn write(out: &mut Text, state: &State) -> Result {
                 unread => write!(out, ", {unread} slots not read"),
             }
         }
+        State::ProbeMisses(it) => {
+            write!(out, "probe misses at {} ns:", it.time_ns)?;
+            each(out, &it.links, |out, link| {
+                write!(out, " link {} program {} {}", link.link_id, link.prog_id, link.first)?;
+                link.last.map_or_else(|| write!(out, ", removed"), |last| write!(out, " to {last}"))
+            })
+        }
         State::Released(it) => {
             write!(out, "released: program {} between {} and {} ns", it.id, it.after_ns, it.before_ns)
         }
