@@ -268,7 +268,10 @@ fn hits_that_a_kprobe_missed_are_counted_from_start_to_end() {
     let of = |name| program(&whole, loaded.id_of(name).unwrap());
     let hits = of(inner)["probe_misses"].as_u64().unwrap();
     // Shells call getppid, too: also the shell that starts during the recording.
-    assert!(ended - begun >= 500 && (ended - begun..=last - first).contains(&hits), "{first} {begun} {hits} {ended} {last}");
+    assert!(
+        ended - begun >= 500 && (ended - begun..=last - first).contains(&hits),
+        "{first} {begun} {hits} {ended} {last}"
+    );
     assert_eq!((&of(inner)["runs"]["misses"], &of(outer)["probe_misses"]), (&0.into(), &0.into()));
     let output = succeed(bprec().args(["report", "--wide", "--notes", "-i"]).arg(&path));
     let table = String::from_utf8(output.stdout).unwrap();

@@ -6,10 +6,10 @@ mod strategies;
 use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
     AbsentEvent, Aggregation, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents,
-    CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram, KernelSymbol, LinkMisses,
-    Loss, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray, Program, ProgramCounters, ProgramRuns, Reading, Released,
-    RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff,
-    TailCall, TargetCounters, UserSymbols,
+    CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram, KernelSymbol,
+    LinkMisses, Loss, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray, Program, ProgramCounters,
+    ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope,
+    SharedTarget, State, StatsOff, TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 use proptest::prelude::*;

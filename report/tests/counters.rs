@@ -7,7 +7,8 @@ mod states;
 
 use bprec_format::bprec::state::{
     AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, Histogram, LinkMisses, ProbeMisses,
-    ProgramCounters, ProgramRuns, Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TargetCounters,
+    ProgramCounters, ProgramRuns, Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget,
+    State, StatsOff, TargetCounters,
 };
 use bprec_format::{AttrFlags, Endian, EventAttr, File, FileAttr, SampleType, event_type, software};
 use bprec_report::model::{CounterSource, CountersReport, Exact, Known, Program, Report};
@@ -492,9 +493,11 @@ fn totals_over_time_are_the_runs_by_program() {
 #[test]
 fn missed_hits_of_kprobes_are_summed_up_by_program() {
     let link = |link_id, prog_id, first, last| LinkMisses { link_id, prog_id, first, last };
-    let links = vec![link(1, 11, 100, Some(1_130)), link(2, 11, 0, Some(4)), link(3, 13, 7, None), link(4, 16, 5, Some(5))];
+    let links =
+        vec![link(1, 11, 100, Some(1_130)), link(2, 11, 0, Some(4)), link(3, 13, 7, None), link(4, 16, 5, Some(5))];
     let first = State::ProbeMisses(ProbeMisses { time_ns: START_NS + 1, links });
-    let second = State::ProbeMisses(ProbeMisses { time_ns: START_NS + 2, links: vec![link(1, 11, 1_130, Some(1_133))] });
+    let second =
+        State::ProbeMisses(ProbeMisses { time_ns: START_NS + 2, links: vec![link(1, 11, 1_130, Some(1_133))] });
     let input = fixture_with(&[first, second]);
     let misses = |report: &Report| [11, 13, 16, 17].map(|id| program(report, id).probe_misses);
     let report = by_prog(&input, &Options::default()).unwrap();

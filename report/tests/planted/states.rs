@@ -4,9 +4,9 @@ use bprec_format::bpf::names::{AttachType, LinkType};
 use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
     AbsentEvent, Attachment, ContentsEnd, CounterEvent, CounterEvents, CounterTier, CounterUnit, FileFunction,
-    FileFunctions, KernelSymbol, LinkMisses, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray, Program, ProgramCounters,
-    ProgramRuns, RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall,
-    TargetCounters, UserSymbols,
+    FileFunctions, KernelSymbol, LinkMisses, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray,
+    Program, ProgramCounters, ProgramRuns, RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget,
+    State, StatsOff, TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 

@@ -60,7 +60,10 @@ fn write(out: &mut Text, state: &State) -> Result {
             write!(out, "probe misses at {} ns:", it.time_ns)?;
             each(out, &it.links, |out, link| {
                 write!(out, " link {} program {} {}", link.link_id, link.prog_id, link.first)?;
-                link.last.map_or_else(|| write!(out, ", removed"), |last| write!(out, " to {last}"))
+                match link.last {
+                    Some(last) => write!(out, " to {last}"),
+                    None => write!(out, ", removed"),
+                }
             })
         }
         State::Released(it) => {

@@ -209,7 +209,8 @@ pub(super) fn fields<'r>(
     let probe_misses = |l: &LedgerEntry<'r>| l.head()?.probe_misses;
     let mut missed = F::csv("probe_misses", probe_misses);
     if report.programs.iter().any(|program| program.probe_misses.is_some_and(|misses| misses > 0)) {
-        let column = Column::number("PROBE MISSES").droppable(10).says("hits of the program's kprobes that ran no program");
+        let column =
+            Column::number("PROBE MISSES").droppable(10).says("hits of the program's kprobes that ran no program");
         missed = missed.and_text(column, move |l| probe_misses(l).map_or_else(String::new, grouped));
     }
     fields.push(missed);
