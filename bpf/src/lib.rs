@@ -27,7 +27,7 @@ pub use access::{Access, access};
 pub use error::{Error, Object, Result};
 pub use inspect::{
     Attachments, Bounds, BtfCache, Holders, Kallsyms, Links, Map, Names, Pins, ProgSnapshot, Program, RunStats,
-    StatsGuard, links, map_ids, owner, pins, prog_arrays, prog_ids, stats_sysctl,
+    StatsGuard, links, map_ids, owner, pins, probe_misses, prog_arrays, prog_ids, stats_sysctl,
 };
 pub use privilege::may_trace;
 pub use programs::{

@@ -52,7 +52,30 @@ fn a_hook_is_shared_by_the_runs_of_each_interval() {
     assert_eq!(part("1001,1002"), two(270, 30));
 }
 
-/// The cost of one program to a payer is an estimate, because two programs share the hook. The payer's sum is exact, because all runs are its own.
+/// Linux 7.3: a trampoline runs a program of its function and one that is attached to many functions by a link. The file has the first program's
+/// function only as a number, the second's only as a name.
+#[test]
+fn a_trampoline_is_shared_with_a_program_of_a_multi_link() {
+    let shape = Shape { record_bytes: 0, programs: 2, shared_hook: SECONDS.to_vec(), ..Shape::default() };
+    let bytes = generate_bytes(&Shape { has_multi_link: true, ..shape }).unwrap().0;
+    let input = Input::from_bytes("generated", bytes.clone());
+    assert_eq!(entries(&Session::open(&input).unwrap(), &Options::default()), two(10 + 270 + 20, 90 + 30 + 20));
+    // Attached to another function, the second program runs elsewhere.
+    let (function, other) = (b"fentry_multi\x08\0vfs_read", b"fentry_multi\x08\0vfs_open");
+    let at = (0..bytes.len()).find(|at| bytes[*at..].starts_with(function)).unwrap();
+    let elsewhere = [&bytes[..at], other, &bytes[at + other.len()..]].concat();
+    let input = Input::from_bytes("generated", elsewhere);
+    let report = Session::open(&input).unwrap().by_prog(&Options::default()).unwrap();
+    let entry = |row: &Row| row.line.as_ref()?.columns.as_ref()?.entry.value().map(|it| it.count.samples);
+    let entries: Vec<(u32, u64)> =
+        report.events[0].rows.iter().filter_map(|row| Some((row.id?, entry(row).unwrap_or(0)))).collect();
+    assert!(
+        entries.contains(&(100, 440)) && entries.iter().map(|(_, samples)| samples).sum::<u64>() == 440,
+        "{entries:?}"
+    );
+}
+
+/// The cost of one program to a payer is an estimate, because programs share the hook. The sum of a payer is exact: the hook has one payer.
 #[test]
 fn shares_of_the_hook_are_marked_beside_payers() {
     let input = recording(&SECONDS);

@@ -17,6 +17,7 @@ mod contents;
 mod counters;
 mod functions;
 mod identity;
+mod probes;
 mod runs;
 mod sampler;
 mod tail_calls;
@@ -31,6 +32,7 @@ pub use counters::{
 
 pub use functions::{FileFunction, FileFunctions, KernelSymbol, UserSymbols};
 pub use identity::RecordingId;
+pub use probes::{LinkMisses, ProbeMisses};
 pub use runs::{ProgramRuns, RunStats};
 pub use sampler::{Sampler, SamplerCounts};
 pub use tail_calls::{ProgArray, TailCall};
@@ -162,6 +164,8 @@ states! {
     UserSymbols(UserSymbols) = 33,
     /// The programs in a program array.
     ProgArray(ProgArray) = 40,
+    /// Hits of kprobes that ran no program.
+    ProbeMisses(ProbeMisses) = 41,
 }
 
 layout! {

@@ -39,6 +39,7 @@ use self::tasks::{ProcessFork, Tasks, TasksBuilder};
 use self::workload::Workloads;
 use crate::index::dedup::DedupLog;
 use crate::index::file_functions::Files;
+use crate::input::cut_off::CutOff;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::OpenRecording;
 use crate::input::scan::Scanner;
@@ -425,6 +426,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             }
             State::Attachment(attachment) => self.attachments.push(attachment),
             State::ProgArray(array) => self.prog_arrays.push(array),
+            State::ProbeMisses(misses) => states.add_probe_misses(&misses),
             State::Released(released) => {
                 states.released.insert((released.id, released.load_time_ns), released);
             }
@@ -468,6 +470,10 @@ impl<'r, 'a> Walk<'r, 'a> {
         let files = std::mem::take(&mut self.files);
         self.index.other_boot = files.other_boot(self.recording);
         let gaps = files.finish(self.recording, &mut self.index.states, &mut self.index.aggregations);
+        // The last reading of a file that was cut off is missing.
+        if self.recording.cut_off().is_some_and(CutOff::is_unfinished) {
+            self.index.states.probe_misses.clear();
+        }
         let is_one_file = self.recording.files().len() == 1;
         let infos = self.infos();
         let btf = self.btf();

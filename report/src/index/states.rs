@@ -28,6 +28,8 @@ pub(crate) struct States {
     pub(crate) maps: BTreeMap<u32, state::Map>,
     /// Contents of program arrays, in the order of reading.
     pub(crate) prog_arrays: Vec<state::ProgArray>,
+    /// Hits of kprobes that ran no program, by program id; `None` if a link was removed before the end.
+    pub(crate) probe_misses: BTreeMap<u32, Option<u64>>,
     /// Contents of maps by id, if wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
     /// Containers of Kubernetes pods.
@@ -44,6 +46,15 @@ impl States {
         let key = (program.id, program.load_time_ns);
         program.loaded_during |= self.programs.get(&key).is_some_and(|before| before.loaded_during);
         self.programs.insert(key, program);
+    }
+
+    /// Adds the missed hits of a file.
+    pub(crate) fn add_probe_misses(&mut self, state: &state::ProbeMisses) {
+        for link in &state.links {
+            let misses = link.last.and_then(|last| last.checked_sub(link.first));
+            let sum = self.probe_misses.entry(link.prog_id).or_insert(Some(0));
+            *sum = sum.zip(misses).map(|(sum, misses)| sum.saturating_add(misses));
+        }
     }
 
     /// Adds the state of a CPU. A second state about the same gap says when the CPU was sampled again.

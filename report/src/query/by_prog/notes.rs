@@ -33,6 +33,14 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
     if !facts.index.runs.is_corrected() && shown.iter().any(is_from_windows) {
         all.push(Note::RunsInWindows);
     }
+    let missed = shown.iter().filter_map(|program| {
+        let misses = program.probe_misses.filter(|misses| *misses > 0)?;
+        Some((misses, program.label_with_id()))
+    });
+    let missed: Vec<(u64, String)> = missed.collect();
+    if !missed.is_empty() {
+        all.push(Note::ProbesMissed { hits: missed });
+    }
     if event.quiet_programs > 0 {
         all.push(Note::QuietPrograms { programs: event.quiet_programs });
     }
