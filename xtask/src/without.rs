@@ -122,7 +122,7 @@ impl Mix {
 /// Predicts the CPU time of the victims without the agent of process `pid`.
 fn predict(bprec: &str, path: &Path, pid: u32) -> Result<Prediction> {
     let mut report = Command::new(bprec);
-    report.args(["report", "--json", "--without", &format!("bprec-load/{pid}"), "-i"]).arg(path);
+    report.args(["report", "--json", "--without", &format!("*/{pid}"), "-i"]).arg(path);
     let report: Value = serde_json::from_str(&command::output(&mut report)?).context("read the prediction")?;
     let payers = report["events"][0]["payers"].as_array().context("the prediction has no payers")?;
     let is_victim = |payer: &&Value| payer["payer"][0]["name"] == VICTIM;

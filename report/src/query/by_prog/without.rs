@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::options::Payer;
 use crate::pass::Asked;
-use crate::pass::sinks::bill::{BillSink, Billed, EventBillLines};
+use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
 use crate::pass::sinks::pivot::Key;
 use crate::pass::sinks::sharing::HookWeights;
 use crate::{Error, Options, ProgFilter, Result};
@@ -100,17 +100,25 @@ fn removed(index: &Index, owners: &Owners, patterns: &[String]) -> Result<(Asked
 struct Cost {
     now: Count,
     removed: Billed,
+    /// Part of `removed` in tasks that are gone: samples show all their CPU time.
+    in_tasks: Count,
 }
 
 impl Cost {
     fn merge(&mut self, other: Cost) {
         self.now.merge(other.now);
         self.removed.merge(other.removed);
+        self.in_tasks.merge(other.in_tasks);
     }
 
     /// Cost that goes with the programs.
     fn saved(&self) -> Count {
         self.removed.count.without(self.removed.common)
+    }
+
+    /// Half of a 95 % interval of the cost that samples do not show.
+    fn unsampled(&self) -> f64 {
+        UNSAMPLED_COST * self.saved().without(self.in_tasks).weight as f64
     }
 }
 
@@ -128,9 +136,10 @@ impl WithoutBuilder<'_> {
         for (payer, now) in &lines.busy {
             costs.entry(*payer).or_default().now.merge(*now);
         }
-        for ((owner, _, _, payer), billed) in &lines.lines {
+        for ((owner, _, part, payer), billed) in &lines.lines {
             if let Some(payer) = payer.filter(|_| *owner == Some(REMOVED)) {
-                costs.entry(payer).or_default().removed.merge(*billed);
+                let in_tasks = if *part == BillPart::Tasks { billed.count } else { Count::default() };
+                costs.entry(payer).or_default().merge(Cost { removed: *billed, in_tasks, ..Cost::default() });
             }
         }
         let name = |payer: u32| self.payers[payer as usize].iter().map(|key| payer_name(facts.index, *key)).collect();
@@ -164,7 +173,7 @@ impl WithoutBuilder<'_> {
         let (machine, samples) = (event.machine.value().copied(), event.ledger.samples);
         let all_percent = percent(samples.weight, machine);
         let saved = cost.saved();
-        let unsampled = UNSAMPLED_COST * saved.weight as f64;
+        let unsampled = cost.unsampled();
         let cpus = self.facts.recorded.cpus.map(f64::from);
         // The error of the saving is also an error of the CPU time without the programs.
         let time = |count: Count, unsampled: f64| {
@@ -182,8 +191,8 @@ impl WithoutBuilder<'_> {
             without: time(cost.now.without(saved), unsampled),
             saved: time(saved, unsampled),
             tax_percent,
-            tax_margin_percent: tax_percent
-                .map(|tax| (margin(saved.samples, cost.now.samples) * 100.0).hypot(UNSAMPLED_COST * tax)),
+            tax_margin_percent: percent(1, Some(cost.now.weight))
+                .map(|per_unit| (margin(saved.samples, cost.now.samples) * 100.0).hypot(unsampled * per_unit)),
             shared: cost.removed.shared.without(cost.removed.common),
             staying: cost.removed.common,
         }
