@@ -39,6 +39,7 @@ fn main() -> Result<()> {
         ("annotate", model::annotation_schema()),
         ("lines", model::lines_schema()),
         ("bill", model::bill_schema()),
+        ("without", model::without_schema()),
         ("diff", model::diff_schema()),
     ] {
         let path = schemas.join(format!("{name}.schema.json"));

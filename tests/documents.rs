@@ -127,10 +127,11 @@ fn every_command_that_is_shown_is_one() {
 }
 
 /// Commands with exit code 1: the recording used here lacks the name, or the condition fails.
-const NOTHING_MATCHES: [&str; 3] = [
+const NOTHING_MATCHES: [&str; 4] = [
     "bprec annotate PROG[:FUNC]",
     "bprec report --maps=typed_hash",
     "bprec report --payers --prog 'trace_*' --limit 5",
+    "bprec report --without AGENT",
 ];
 
 /// Every shown command that reads runs without an error.

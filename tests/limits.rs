@@ -38,6 +38,7 @@ const COMMANDS: &[&str] = &[
     "report --tree {}",
     "report --payers {}",
     "report --bill {}",
+    "report --without * --payers comm,cpu {}",
     "report --over-time {}",
     "report --lines {}",
     "report --advise {}",

@@ -73,6 +73,14 @@ pub enum Error {
         /// Names of the recording's programs, sorted.
         names: Vec<String>,
     },
+    /// Neither a program nor an owner matches a value of `--without`.
+    #[error("no program and no owner of programs matches --without {asked}")]
+    NoProgramOrOwner {
+        /// The requested value.
+        asked: String,
+        /// Names of the recording's programs and owners, sorted.
+        names: Vec<String>,
+    },
     /// No task name matches the requested patterns.
     #[error("no task in the recording matches --comms {}", listed(asked))]
     NoTask {
@@ -97,7 +105,12 @@ impl Error {
         Error::NoProgram { asked: asked.to_vec(), names: sorted(names) }
     }
 
-    /// Error for an input that cannot be read: [`Error::NotRecording`] if its header is at fault, otherwise [`Error::Format`].
+    /// Error for a value of `--without` that matches neither a program nor an owner of these names.
+    pub(crate) fn no_program_or_owner<'n>(asked: &str, names: impl Iterator<Item = &'n str>) -> Error {
+        Error::NoProgramOrOwner { asked: asked.to_owned(), names: sorted(names) }
+    }
+
+    /// Error for an input with a defect that prevents reading it.
     pub(crate) fn format(path: &Path, source: bprec_format::Error) -> Error {
         let problem = match (source.what, &source.problem) {
             ("magic" | "header size" | "file header", Problem::Truncated { available: 0, .. })
@@ -116,7 +129,7 @@ impl Error {
 
     /// Returns true if a filter matches no program or no task of the recording. The user may expect that.
     pub fn is_no_match(&self) -> bool {
-        matches!(self, Error::NoProgram { .. } | Error::NoTask { .. })
+        matches!(self, Error::NoProgram { .. } | Error::NoProgramOrOwner { .. } | Error::NoTask { .. })
     }
 
     /// Remedy, as a clause to print after the message; `None` if no remedy is known.
@@ -126,6 +139,10 @@ impl Error {
                 let patterns = asked.iter().filter(|filter| matches!(filter, ProgFilter::Name(_)));
                 let similar = similar(patterns.map(ToString::to_string), names);
                 return Some(format!("{similar}bprec report --all lists all programs"));
+            }
+            Error::NoProgramOrOwner { asked, names } => {
+                let similar = similar([asked.clone()].into_iter(), names);
+                return Some(format!("{similar}bprec report --all lists programs, and --bill lists owners"));
             }
             Error::NoTask { asked, names } => {
                 return Some(format!("{}bprec report --by comm lists tasks", similar(asked.iter().cloned(), names)));

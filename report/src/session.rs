@@ -6,7 +6,7 @@ use crate::index::{Index, Wanted};
 use crate::input::recording::OpenRecording;
 use crate::model::{
     Advice, Annotation, Bill, Count, CountersReport, Interval, LinesReport, OverTime, Overview, Page, Payers, Profile,
-    Report, Row, Stacks, Trees,
+    Report, Row, Stacks, Trees, Without,
 };
 use crate::pass::sinks::slowed::correct_runs;
 use crate::pass::sinks::stacks::{self, KeptDetails};
@@ -171,6 +171,15 @@ impl<'a> Session<'a> {
     /// Fails if `options` name an event or a time that the recording does not have.
     pub fn bill(&self, options: &Options, owner: Option<&str>) -> Result<Bill> {
         self.recording.checked(by_prog::bill::bill(&self.recording, &self.index, options, owner))
+    }
+
+    /// Predicts the CPU time of the machine and of each payer without some programs. `patterns` name programs as [`crate::ProgFilter`] does, or owners
+    /// of programs as in [`Session::bill`]; all of `keys` together identify a payer.
+    ///
+    /// # Errors
+    /// Fails if a pattern matches neither a program nor an owner, or if `options` name an event or a time that the recording does not have.
+    pub fn without(&self, options: &Options, patterns: &[String], keys: &[Payer]) -> Result<Without> {
+        self.recording.checked(by_prog::without::without(&self.recording, &self.index, options, patterns, keys))
     }
 
     /// Reports the composition of each program's cost: its functions, their callees, and code further in. Parts with less than `percent_limit` of
@@ -383,7 +392,7 @@ mod tests {
             let by_cpu = Options { by: Some("cpu".parse().unwrap()), ..options.clone() };
             let annotated = AnnotateOptions { query: options.clone(), ..AnnotateOptions::default() };
             let export = |format| session.export(&options, format, &mut io::sink()).map(drop);
-            let commands: [(&str, &dyn Fn() -> Result<()>); 16] = [
+            let commands: [(&str, &dyn Fn() -> Result<()>); 17] = [
                 ("by-prog", &|| session.by_prog(&options).map(drop)),
                 ("by owner", &|| session.by_prog(&by_owner).map(drop)),
                 ("by cpu", &|| session.by_prog(&by_cpu).map(drop)),
@@ -392,6 +401,7 @@ mod tests {
                 ("advice", &|| session.advice(&options).map(drop)),
                 ("payers", &|| session.payers(&options, &[Payer::Comm, Payer::Cpu]).map(drop)),
                 ("bill", &|| session.bill(&options, None).map(drop)),
+                ("without", &|| session.without(&options, &["*".to_owned()], &[]).map(drop)),
                 ("trees", &|| session.trees(&options, 0.5).map(drop)),
                 ("annotate", &|| session.annotate(&annotated).map(drop)),
                 ("lines", &|| session.lines(&options).map(drop)),

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use bprec_report::model::{self, Report};
-use bprec_report::{AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Session, Split, by_prog, diff};
+use bprec_report::{
+    AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Payer, Session, Split, by_prog, diff,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -369,6 +371,7 @@ fn json_is_what_its_schema_says() {
     let annotation_schema = schema_of(model::annotation_schema());
     let lines_schema = schema_of(model::lines_schema());
     let bill_schema = schema_of(model::bill_schema());
+    let without_schema = schema_of(model::without_schema());
     for path in fixtures() {
         let at = path.display().to_string();
         let input = Input::open(&path).unwrap();
@@ -384,6 +387,11 @@ fn json_is_what_its_schema_says() {
         validate(&lines_schema, &lines_schema, &serde_json::to_value(&lines).unwrap(), &at);
         let bill = session.bill(&Options::default(), None).unwrap();
         validate(&bill_schema, &bill_schema, &serde_json::to_value(&bill).unwrap(), &at);
+        let keys = [Payer::Comm, Payer::Pid, Payer::Cgroup, Payer::Container, Payer::Cpu];
+        // A recording without programs has none that could be removed.
+        if let Ok(without) = session.without(&Options::default(), &["*".to_owned()], &keys) {
+            validate(&without_schema, &without_schema, &serde_json::to_value(&without).unwrap(), &at);
+        }
     }
 }
 

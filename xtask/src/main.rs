@@ -20,6 +20,7 @@ mod tally;
 mod test;
 mod tree;
 mod vm;
+mod without;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,7 +49,9 @@ const USAGE: &str = "usage: cargo xtask <task>
                     run `test` beside pinned programs, a tracer and another recorder; needs root
   test-everywhere   run all tests as `test-beside` does, then in every guest, and print one line with all totals
   bill BPREC BPREC-LOAD [PAIRS]
-                    compare the bill of an agent with the CPU time that the machine saves without the agent, in PAIRS (20) pairs of runs
+                    compare the bill of an agent with what the machine saves without the agent, in 20 pairs or in PAIRS
+  without BPREC BPREC-LOAD [MIXES]
+                    compare predictions without an agent with runs without it, in 12 random mixes or in MIXES
   bench-exact PERF BPFTOOL [GUEST]
                     measure the cost of exact counters, perf stat -b and bpftool prog profile, in guests
   vm setup [GUEST…]            fetch and unpack the packages of the guests, and build for Arm
@@ -94,6 +97,8 @@ fn run() -> Result<()> {
         ("bench-exact", [perf, bpftool, guest]) => vm::bench_exact(perf, bpftool, Some(guest)),
         ("bill", [bprec, load]) => bill::run(bprec, load, "20"),
         ("bill", [bprec, load, pairs]) => bill::run(bprec, load, pairs),
+        ("without", [bprec, load]) => without::run(bprec, load, "12"),
+        ("without", [bprec, load, mixes]) => without::run(bprec, load, mixes),
         ("vm", arguments) => vm::main(arguments),
         _ => bail!("{USAGE}"),
     }

@@ -252,6 +252,23 @@ pub(crate) fn stem(name: &[u8]) -> &[u8] {
     name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default()
 }
 
+/// Functions that a hook runs once for each of its programs, by the begin of their names (kernel/bpf/trampoline.c, kernel/trace/bpf_trace.c,
+/// kernel/events/core.c). Other code of a hook runs once for all programs.
+const PER_PROGRAM: [&str; 7] = [
+    "__bpf_prog_enter",
+    "__bpf_prog_exit",
+    "__bpf_trace_",
+    "bpf_trace_run",
+    "kprobe_multi_link_",
+    "uprobe_multi_link_",
+    "bpf_overflow_handler",
+];
+
+/// Returns true if a hook runs a function once for each of its programs. `name` is without the compiler's suffixes.
+pub(crate) fn runs_per_program(name: &str) -> bool {
+    PER_PROGRAM.iter().any(|begin| name.starts_with(begin))
+}
+
 /// Kinds of attachments for which the kernel inlines the code that runs the programs: samples do not show this code.
 const INLINED: [&str; 4] = ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"];
 

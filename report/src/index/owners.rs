@@ -16,6 +16,9 @@ const INIT_PID: u32 = 1;
 /// Limit on the chain of parents of a process: hostile recordings may have endless chains.
 const MAX_ANCESTORS: usize = 64;
 
+/// Number of the owner of removed programs in [`Owners::without`].
+pub(crate) const REMOVED: u32 = 0;
+
 /// Owner of programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BpfOwner {
@@ -142,6 +145,23 @@ impl Owners {
         holders.iter().for_each(|(pid, owner)| list[*owner as usize].pids.push(*pid));
         let of_process = processes(index, &list, &holders);
         Owners { list, of_program, of_process, of_workload }
+    }
+
+    /// Makes one owner, [`REMOVED`], of some owners and of some programs of others, and another owner of all other programs. Only the tasks of the
+    /// removed owners have an owner then.
+    pub(crate) fn without(&self, programs: impl Fn(u32) -> bool, owners: impl Fn(u32) -> bool) -> Owners {
+        let numbered = self.of_program.iter().zip(0..);
+        let is_removed = |(owner, program): (&u32, u32)| programs(program) || owners(*owner);
+        let task = |owner: Option<u32>| owner.filter(|owner| owners(*owner)).map(|_| REMOVED);
+        let of_time =
+            |times: &[(u64, Option<u32>)]| times.iter().map(|(since, owner)| (*since, task(*owner))).collect();
+        let removed = self.of_workload.iter().filter(|(_, owner)| owners(**owner));
+        Owners {
+            list: Vec::new(),
+            of_program: numbered.map(|program| if is_removed(program) { REMOVED } else { REMOVED + 1 }).collect(),
+            of_process: self.of_process.iter().map(|(pid, times)| (*pid, of_time(times))).collect(),
+            of_workload: removed.map(|(workload, _)| (*workload, REMOVED)).collect(),
+        }
     }
 
     #[cfg(test)]

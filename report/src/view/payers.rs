@@ -161,6 +161,18 @@ pub(super) enum Repeated {
     Named,
 }
 
+/// Column of a key of payers.
+pub(super) fn key_column(key: Payer) -> Column {
+    let (name, least) = match key {
+        Payer::Comm => ("COMM", 15),
+        Payer::Pid => ("PROCESS", 15),
+        Payer::Cgroup => ("CGROUP", 12),
+        Payer::Container => ("CONTAINER", 20),
+        Payer::Cpu => ("CPU", 6),
+    };
+    Column::text(name).always().cut_to(least)
+}
+
 fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>> {
     type F<'r> = LineColumn<'r, PayerLine<'r>>;
     let is_pairs = which != Which::Payers;
@@ -180,15 +192,8 @@ fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>
         }),
     ];
     for (at, key) in report.keys.iter().enumerate() {
-        let (name, least) = match key {
-            Payer::Comm => ("COMM", 15),
-            Payer::Pid => ("PROCESS", 15),
-            Payer::Cgroup => ("CGROUP", 12),
-            Payer::Container => ("CONTAINER", 20),
-            Payer::Cpu => ("CPU", 6),
-        };
         let label = move |it: &PayerLine<'r>| it.payer.get(at).cloned();
-        fields.push(F::csv(key.to_string(), label).and_text(Column::text(name).always().cut_to(least), move |it| {
+        fields.push(F::csv(key.to_string(), label).and_text(key_column(*key), move |it| {
             // The first payer column holds the name of the sum.
             let sum = (at == 0 && !is_pairs).then(|| it.program.to_string());
             label(it).or(sum).unwrap_or_default()
