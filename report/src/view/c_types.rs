@@ -4,35 +4,35 @@ use bprec_format::bpf::btf::{Btf, Kind, Type};
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Limit on types printed for one declaration, because references may be endless; `...` replaces the rest.
+/// Limit on the types in one declaration, and on the types that [`definitions`] visits: references may be endless. `...` replaces the rest.
 const MAX_TYPES: usize = 400;
 
-/// Limit on definitions printed with one type; `...` replaces the rest.
+/// Limit on the definitions that follow a type; `...` replaces the rest.
 const MAX_DEFINITIONS: usize = 64;
 
-/// Limit on the nesting of structs and parameter lists; deeper ones become `...`.
+/// Limit on the nesting depth of structs and parameter lists; a deeper struct or list becomes `...`.
 const MAX_NESTING: usize = 16;
 
-/// Limit on printed bytes; `...` stands for the rest.
+/// Limit on the printed bytes of one declaration; `...` replaces the rest.
 const MAX_TEXT_BYTES: usize = 8192;
 
-/// Limit on printed bytes of a name; the kernel's own limit on symbol names.
+/// Limit on the printed bytes of a name: the kernel's own limit on symbol names.
 const MAX_NAME_BYTES: usize = 512;
 
-/// Limit on references that are followed from one type: they may be cyclic.
+/// Limit on the references followed from one type, because references may be cyclic.
 const MAX_HOPS: usize = 32;
 
-/// Name of a type as in a C cast: `struct event *`, `u32`, `char[16]`, `int (*)(void *)`. Structs without a name are spelled out. Bytes of names that
-/// are not UTF-8 are replaced.
+/// Name of a type as in a C cast: `struct event *`, `u32`, `char[16]`, `int (*)(void *)`. A struct without a name is printed with its members. Bytes
+/// that are not UTF-8 are replaced.
 pub(super) fn type_name(btf: &Btf<'_>, id: u32) -> String {
     Printer::new(btf).declare(id, String::new())
 }
 
-/// Definition of a type, followed by the definitions of the named structs, unions and enums that it contains by
-/// value, each once.
+/// Definition of a type, followed by the definitions of the types that it contains by value, each once: named structs, unions and enums, and typedefs
+/// of structs, unions and enums.
 pub(super) fn definitions(btf: &Btf<'_>, id: u32) -> Vec<String> {
     let mut defined = vec![definition(btf, id)];
-    // Visited types, and types still to visit. An unnamed type is part of the definition around it.
+    // `seen`: visited types. `inside`: types still to visit. An unnamed type is already printed in the definition around it.
     let (mut seen, mut inside) = (BTreeSet::from([id]), VecDeque::from([id]));
     while let Some(at) = inside.pop_front() {
         if seen.len() > MAX_TYPES || defined.len() > MAX_DEFINITIONS {
@@ -57,7 +57,7 @@ pub(super) fn definitions(btf: &Btf<'_>, id: u32) -> Vec<String> {
     defined
 }
 
-/// Ids of the types that a type contains by value.
+/// Ids of the types that a type directly contains by value; for a typedef or qualifier, the id of its target.
 fn parts(btf: &Btf<'_>, id: u32) -> Vec<u32> {
     let Some(found) = btf.type_by_id(id) else { return Vec::new() };
     match found.kind() {
@@ -69,7 +69,7 @@ fn parts(btf: &Btf<'_>, id: u32) -> Vec<u32> {
     }
 }
 
-/// Returns true for a struct, union or enum, or arrays of them, behind typedefs and qualifiers.
+/// Returns true if the type behind typedefs, qualifiers and arrays is a struct, union or enum.
 fn is_compound(btf: &Btf<'_>, id: u32) -> bool {
     let mut found = btf.resolve(id);
     for _ in 0..MAX_HOPS {
@@ -82,8 +82,8 @@ fn is_compound(btf: &Btf<'_>, id: u32) -> bool {
     false
 }
 
-/// Definition of the type, on one line: `struct event { u32 pid; char comm[16]; }`. Members with named types are
-/// not spelled out. Types without a body are printed as [`type_name`] does.
+/// Definition of a type on one line: `struct event { u32 pid; char comm[16]; }`. A member with a named type has only the type's name. A typedef,
+/// function or variable is printed as its declaration, a section as its variables, and any other type as by [`type_name`].
 fn definition(btf: &Btf<'_>, id: u32) -> String {
     let printer = Printer::new(btf);
     let Some(found) = btf.type_by_id(id) else { return type_name(btf, id) };
@@ -133,7 +133,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         out
     }
 
-    /// Charges one type and its text against the limits; returns false if a limit is exceeded.
+    /// Subtracts one type and its text from the limits; returns false if a limit is exceeded.
     fn spend(&self, text_bytes: usize) -> bool {
         let types = self.types_left.get().checked_sub(1);
         let bytes = self.bytes_left.get().checked_sub(text_bytes);
@@ -142,7 +142,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         types.is_some() && bytes.is_some()
     }
 
-    /// Wraps the declarator `inner`, which names the entity or is empty, into its type from the inside out.
+    /// Declaration of `inner` with type `id`, built from the inside out as in C. `inner` is the declared name, or empty for a bare type.
     fn declare(&self, mut id: u32, mut inner: String) -> String {
         let mut qualifiers = String::new();
         let base = loop {
@@ -195,7 +195,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         qualifiers + &join(&base, &inner)
     }
 
-    /// The kind behind qualifiers and tags, but not behind typedefs.
+    /// Kind behind qualifiers and tags; a typedef is [`Kind::TYPEDEF`]. `None` if a type is missing or after [`MAX_HOPS`] references.
     fn unqualified_kind(&self, mut id: u32) -> Option<Kind> {
         for _ in 0..MAX_HOPS {
             let found = self.btf.type_by_id(id)?;
@@ -229,7 +229,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         out + ")"
     }
 
-    /// Prints a type that needs no declarator around the name.
+    /// Prints the type at the start of a declaration, such as `struct event` or `u32`.
     fn base(&self, found: &Type<'_>) -> String {
         match found.kind() {
             Kind::STRUCT | Kind::UNION | Kind::ENUM | Kind::ENUM64 => self.tagged(found),
@@ -241,7 +241,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         }
     }
 
-    /// `struct name`, or the whole struct when it has no name.
+    /// `struct name`, or a struct without a name with its members; the same for unions and enums.
     fn tagged(&self, found: &Type<'_>) -> String {
         let word = match found.kind() {
             Kind::STRUCT => "struct",
@@ -252,7 +252,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         format!("{word} {name}")
     }
 
-    /// Prints the variables of a section.
+    /// Prints a section with its variables.
     fn section(&self, found: &Type<'_>) -> String {
         let mut out = format!("{} {{ ", text(found.name()));
         for variable in self.btf.variables(found.id()) {
@@ -297,7 +297,7 @@ impl<'b, 'a> Printer<'b, 'a> {
     }
 }
 
-/// Joins a type and a declarator.
+/// Joins a type and a declarator. No blank stands between a type and an array without a name: `char[16]`.
 fn join(base: &str, inner: &str) -> String {
     if inner.is_empty() || inner.starts_with('[') { format!("{base}{inner}") } else { format!("{base} {inner}") }
 }

@@ -1,4 +1,4 @@
-//! Maps as text: a few lines about each, and one line per entry.
+//! BPF maps as text: a few lines about each map, and a line per entry.
 
 use super::c_types::definitions;
 use super::line::TonedLine;
@@ -42,7 +42,7 @@ fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     )
 }
 
-/// Limit on listed programs per map: JSON lists all.
+/// Limit on listed programs per map; JSON lists all programs.
 const USERS: usize = 100;
 
 fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
@@ -120,7 +120,7 @@ fn frame(frame: &StackTraceFrame) -> String {
     match frame {
         StackTraceFrame::Address { addr, symbol: None } => format!("{addr:#x}"),
         StackTraceFrame::Address { addr, symbol: Some((symbol, offset)) } => {
-            // `symbol` is the name of a function, followed by its module if it is in one.
+            // `symbol` is the name of a function. The name of its module, if any, follows after a space.
             let (function, module) = symbol.split_once(' ').unwrap_or((symbol, ""));
             let module = if module.is_empty() { String::new() } else { format!(" {module}") };
             format!("{addr:#x} {function}+{offset:#x}{module}")

@@ -1,7 +1,7 @@
 //! Models as text. A renderer computes nothing: tables round the model's numbers, JSON and CSV print them in full.
 //!
-//! A view is data: blocks of comments, tables and notes (`blocks`), whose tables come from columns that are declared once (`columns`). The
-//! terminal, Markdown, the page and the screen read the blocks; CSV reads the same declarations; JSON is the model.
+//! A view is data: blocks of comments, tables and notes (`blocks`). Each column of a table is declared once (`columns`). The terminal, Markdown, the
+//! HTML page and the interactive screen read the blocks. CSV reads the same columns, and JSON is the model itself.
 
 mod advice;
 mod annotation;
@@ -53,7 +53,7 @@ use screen::Screen;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Answer of a query, printable in four forms.
+/// Answer of a query, printable as text, Markdown, JSON and CSV.
 pub trait Document: Serialize {
     /// Writes a table, a listing or paragraphs for people.
     ///
@@ -78,7 +78,7 @@ pub trait Document: Serialize {
         self.write_json_under(None, out)
     }
 
-    /// Writes a JSON document with the recording's header, if given, in the member `header`.
+    /// Writes a JSON document. The header of the recording, if given, is its member `header`.
     ///
     /// # Errors
     /// Fails if the output cannot be written.
@@ -97,7 +97,7 @@ pub trait Document: Serialize {
 }
 
 impl Report {
-    /// Writes the table for people in a style. `over_time` adds spark lines of the same report
+    /// Writes the table for people in a style. `over_time` adds spark lines; it must come from the same report
     /// ([`crate::Session::by_prog_over_time`]).
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Interval {
         Ok(interval::view(self, UNBOUNDED).write_markdown(&mut Screen::new(out))?)
     }
 
-    /// Writes the rows of the report as CSV, each after the start and end of the interval; if `is_first`, below the column names.
+    /// Writes the rows of the report as CSV. Each row begins with the start and end of the interval, ns. If `is_first`, the column names come first.
     ///
     /// # Errors
     /// Fails if the output cannot be written.
@@ -179,7 +179,7 @@ impl Diff {
 /// Width that fits all columns.
 const UNBOUNDED: usize = usize::MAX;
 
-/// Implements [`Document`] for models from the view and CSV functions of their modules.
+/// Implements [`Document`] for each model with the view function and the CSV function of its module.
 macro_rules! documents {
     ($($(#[$doc:meta])* $model:ty: $view:expr, $csv:path;)*) => {$(
         $(#[$doc])*
@@ -201,15 +201,15 @@ macro_rules! documents {
 }
 
 documents! {
-    /// Rows of CSV: programs, or parts of programs if the report is split.
+    /// Rows of CSV: programs, their parts if the report is split, and sums.
     Report: |it, width: usize| by_prog::view(it, &TableStyle::new(width), None), by_prog::csv;
     /// Rows of CSV: targets per interval, then targets over the whole time.
     CountersReport: shown(counters::view), counters::csv;
-    /// A row of bars for each program. Rows of CSV: intervals in which a program has samples or ran, and intervals of all programs together.
+    /// A row of bars for each program. Rows of CSV: for each program, the intervals in which it has samples or ran; then the sums of all intervals.
     OverTime: shown(over_time::view), over_time::csv;
-    /// Two tables per event: payers, and the cost of each program to each payer. Rows of CSV: payers, and programs by payer.
+    /// Two tables per event: payers, and the cost of each program to each payer. Rows of CSV: payers, then programs by payer.
     Payers: shown(payers::view), payers::csv;
-    /// A table of owners per event and, if an owner was asked for, of the owner's programs. Rows of CSV: owners, and programs.
+    /// A table of owners per event; if the report selects an owner, also a table of the owner's programs. Rows of CSV: owners, then programs.
     Bill: shown(bill::view), bill::csv;
     /// A table of payers per event. Rows of CSV: payers.
     Without: shown(without::view), without::csv;
@@ -225,7 +225,7 @@ documents! {
     LinesReport: shown(lines::view), lines::csv;
 }
 
-/// Wraps a view that cannot fail.
+/// Wraps a view function that cannot fail, because `documents!` expects a result.
 fn shown<M>(
     view: for<'m> fn(&'m M, usize) -> blocks::View<'m>,
 ) -> impl for<'m> FnOnce(&'m M, usize) -> Result<blocks::View<'m>> {
@@ -242,7 +242,7 @@ impl Page {
     }
 }
 
-/// Maps as text.
+/// Writes BPF maps and their entries as text.
 pub(crate) fn write_maps_text(report: &MapsReport<'_>, out: &mut dyn Write, paint: Paint) -> io::Result<()> {
     maps::write(report, &mut Screen::painted(out, paint))
 }

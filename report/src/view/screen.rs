@@ -1,5 +1,5 @@
-//! Writer of text for people. All text goes through this module, which escapes characters that control a terminal: models hold names as recorded.
-//! Renderers have no other writer.
+//! Writer of text, Markdown and CSV. Models have names as recorded, so this writer escapes characters that control a terminal. The renderers of these
+//! formats have no other writer.
 
 use super::line::TonedLine;
 use crate::model::text::printable;
@@ -20,12 +20,12 @@ impl<'o> Screen<'o> {
         Screen::painted(out, Paint::Plain)
     }
 
-    /// Screen that paints tones as `paint` says.
+    /// Screen that shows tones as escape sequences, or ignores tones with [`Paint::Plain`].
     pub(super) fn painted(out: &'o mut dyn Write, paint: Paint) -> Screen<'o> {
         Screen { out, paint, line: String::new() }
     }
 
-    /// Writes a line; `writeln!` calls this. Newlines inside are escaped. Notes, which begin with `#`, are dim.
+    /// Writes one line; `writeln!` calls this function. Newlines in the text are escaped. Notes, which begin with `# `, are dim.
     pub(super) fn write_fmt(&mut self, line: Arguments<'_>) -> io::Result<()> {
         self.line.clear();
         fmt::write(&mut self.line, line).map_err(io::Error::other)?;
@@ -35,14 +35,14 @@ impl<'o> Screen<'o> {
         self.out.write_all(b"\n")
     }
 
-    /// Writes a line whose parts have tones.
+    /// Writes a line, each piece in its tone.
     pub(super) fn line(&mut self, line: &TonedLine) -> io::Result<()> {
         line.pieces().try_for_each(|(text, tone)| piece(self.out, self.paint, text, tone))?;
         self.out.write_all(b"\n")
     }
 
-    /// Writes values separated by `separator`; values with a separator or a quote are quoted (RFC 4180, with plain newlines). A value that a
-    /// spreadsheet would run as a formula gets a leading apostrophe.
+    /// Writes a line of values separated by `separator`. Values with a separator or a quote are quoted as in RFC 4180, but lines end with LF. A value
+    /// that a spreadsheet would run as a formula gets a leading apostrophe.
     pub(super) fn values(&mut self, values: impl IntoIterator<Item = String>, separator: &str) -> io::Result<()> {
         for (at, value) in values.into_iter().enumerate() {
             if at > 0 {
@@ -62,7 +62,7 @@ impl<'o> Screen<'o> {
     }
 }
 
-/// Returns true if spreadsheets treat the value as a formula, by its first character; numbers are not formulas.
+/// Returns true if the first character makes spreadsheets treat the value as a formula. Numbers with a sign are no formulas.
 fn is_formula(value: &str) -> bool {
     let is_number = |rest: &str| {
         rest.starts_with(|c: char| c.is_ascii_digit())

@@ -13,26 +13,26 @@ use crate::view::cells::{self, NOTHING, estimate, joined, moment, number, of_mac
 use crate::view::columns::{LineColumn, LineColumns};
 use crate::view::grid::Column;
 
-/// Unit of runs in a table: the tables of a recording and of an interval differ.
+/// Form of runs in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) enum Rates {
-    /// Number of runs, for a recording.
+    /// Count of runs, for a recording.
     Count,
     /// Runs per second, for an interval; the table also has a column of map memory.
     PerSecond,
 }
 
-/// Name of the column of time by run statistics.
+/// Name of the column of time in programs, measured by run statistics.
 pub(super) const STATISTICS: &str = "STATS%";
 
-/// Name of the column of the cost of a program with the programs that it tail-calls or triggers.
+/// Name of the column that adds the programs that a program tail-calls or triggers to its own cost.
 pub(super) const INCLUSIVE: &str = "TOTAL%";
 
-/// Name of the column of code that runs programs.
+/// Name of the column of samples in kernel code that runs programs.
 pub(super) const ENTRY: &str = "ENTRY%";
 
-/// Drop orders of the columns that stay longer in one kind of table. An interval has few samples but counts all runs, so its table keeps the columns
-/// of runs longer than the table of a recording.
+/// Drop orders that differ between the table of a recording and the table of an interval. In an interval, samples are few but all runs are counted:
+/// its table keeps the columns of runs longer.
 struct Orders {
     kind: u8,
     machine: u8,
@@ -51,24 +51,24 @@ impl Orders {
     }
 }
 
-/// Drop order of the column of earlier intervals, which is dropped after the type and before the rate of runs.
+/// Drop order of the column of earlier intervals: the column is dropped after `TYPE` and before `RUNS/S`.
 const HISTORY_ORDER: u8 = 4;
 
 /// Optional columns.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Extra<'r> {
-    /// Highest cost of a row, %, if rows have bars.
+    /// Highest cost of a row, %; `None` if rows have no bars.
     pub(super) highest_cost: Option<f64>,
-    /// Samples over time.
+    /// Spark lines of samples over time.
     pub(super) spark: Option<&'r SparkColumn<'r>>,
-    /// Time in programs in earlier intervals.
+    /// Time in programs in earlier intervals, by run statistics.
     pub(super) history: Option<&'r History>,
 }
 
-/// Selects the share of one column (self, helper, entry, inclusive) from the columns of a line.
+/// Selects the share of one column (such as self or helper) from the columns of a line.
 type PartOf = fn(&Columns) -> &Known<Share>;
 
-/// Columns in order. Columns with the highest drop order go first: program, cost and owner stay longest.
+/// Columns of the table and of CSV. If the table is too wide, the column with the highest drop order is dropped first.
 pub(super) fn fields<'r>(
     report: &'r Report,
     event: Option<&EventReport>,
@@ -89,7 +89,7 @@ pub(super) fn fields<'r>(
         Some(By::Split(_)) | None => ["ID", "PROGRAM"],
     };
     let mut order = Orders::of(rates);
-    // Without a share of the machine, TOTAL% is the only column that tells who costs most: it stays as long as %MACHINE would.
+    // If shares of the machine are unknown, TOTAL% is the only column that shows the costliest program: it stays as long as %MACHINE would.
     if rates == Rates::Count && event.is_some_and(|it| !it.machine.is_value()) {
         order.inclusive = order.machine;
     }
@@ -242,7 +242,7 @@ pub(super) fn fields<'r>(
         F::csv("attached", |l| Some(l.head()?.attachments.join(" "))).and_text(
             Column::text("ATTACHED TO").droppable(7).cut_to(20),
             move |l| {
-                // In a table of an interval, TYPE is dropped before the attach points, so these keep their kind.
+                // In a table of an interval, TYPE is dropped before the attach points. Attach points then keep their prefix, such as `kprobe:`.
                 let Some(program) = l.head() else { return String::new() };
                 let prog_type = program.prog_type.filter(|_| rates == Rates::Count).map(|it| it.to_string());
                 cells::attachments(&program.attachments, prog_type.as_deref())
@@ -303,7 +303,7 @@ fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<LineColumn<'r,
     fields
 }
 
-/// Event name without perf's modifiers (`cycles:P`); the colon of a tracepoint's name stays.
+/// Event name without perf's modifiers: `cycles:P` becomes `cycles`. The name of a tracepoint, such as `sched:sched_switch`, stays.
 fn without_modifiers(name: &str) -> &str {
     match name.split_once(':') {
         Some((event, modifiers)) if modifiers.chars().all(|it| "ukhGHIpPSDWe".contains(it)) => event,
@@ -311,8 +311,8 @@ fn without_modifiers(name: &str) -> &str {
     }
 }
 
-/// Returns true if events per run are estimated from samples. For timer events, run statistics give better times per run; with exact counters, all
-/// events per run are counted.
+/// Returns true if the table shows events per run, estimated from samples. Timer events have better times per run by run statistics, and exact
+/// counters count all events per run.
 fn shows_per_run(report: &Report, event: &EventReport) -> bool {
     !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
 }
@@ -321,12 +321,12 @@ fn shows_per_run(report: &Report, event: &EventReport) -> bool {
 fn per_run(row: &Row) -> String {
     row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
         let [value, margin, most] = [it.value, it.margin, it.value + it.margin].map(decimal);
-        // If the margin is as large as the value, only an upper bound is shown.
+        // A margin as large as the value is printed as an upper bound: the lower bound would be zero or less.
         if it.margin < it.value { format!("{value}±{margin}") } else { format!("{value} ≤{most}") }
     })
 }
 
-/// Runs, or runs per second.
+/// Runs, or runs per second, with the margin of an estimate.
 pub(super) fn count(runs: &Runs, rates: Rates) -> String {
     match (runs.estimate, rates) {
         (None, Rates::Count) => grouped(runs.count),
@@ -336,26 +336,26 @@ pub(super) fn count(runs: &Runs, rates: Rates) -> String {
     }
 }
 
-/// Runs per second, with the margin of the estimated number of runs.
+/// Runs per second, with the margin of the estimated count of runs.
 fn per_second(runs: &Runs, estimate: &RunsEstimate) -> String {
     let Some(rate) = runs.per_second else { return UNKNOWN.into() };
     let scale = if runs.count > 0 { rate / runs.count as f64 } else { 0.0 };
     estimated(rate.round() as u64, estimate.count_margin.map(|margin| (margin as f64 * scale).ceil() as u64))
 }
 
-/// Cost of a line, %, plus the time that samples cannot see. The base is the machine, or all samples if the machine's capacity is unknown.
+/// Cost of a line by samples, plus the time that samples cannot see, % of the machine. If the machine's capacity is unknown: % of all samples.
 pub(super) fn cost_percent(
     event: Option<&EventReport>,
     line: Option<&Line>,
     unsampled: Option<&UnsampledTime>,
 ) -> Option<f64> {
     let sampled = line.map_or(Some(0.0), |line| event?.percent(line.count));
-    // Time by run statistics has a share of the machine only, so the sum is unknown if the machine's capacity is unknown.
+    // Unsampled time is measured by run statistics and has only a share of the machine. Without the machine's capacity, the sum is unknown.
     let unsampled = unsampled.map_or(Some(0.0), |unsampled| event?.machine.value().and(unsampled.machine_percent));
     sampled.zip(unsampled).map(|(sampled, unsampled)| sampled + unsampled)
 }
 
-/// Bar of a cost; the highest cost has all cells.
+/// Bar of a cost; the highest cost of the table has a full bar.
 fn bar(percent: Option<f64>, highest: f64) -> String {
     const CELLS: f64 = 10.0;
     let cells = percent.filter(|_| highest > 0.0).map_or(0.0, |percent| percent * CELLS / highest);
@@ -378,7 +378,7 @@ fn machine(event: Option<&EventReport>, share: Option<f64>) -> String {
     of_machine(share, event.is_some_and(EventReport::is_scaled))
 }
 
-/// Cell of a share of sampled time; unknown for rows with time that samples cannot see.
+/// Cell of a share of sampled time; unknown for rows that also have time that samples cannot see.
 fn sampled(entry: &LedgerEntry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) -> String {
     match entry.unseen() {
         Some(_) => UNKNOWN.into(),
@@ -386,7 +386,7 @@ fn sampled(entry: &LedgerEntry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) ->
     }
 }
 
-/// Cell of the share that `of` selects; `≈` if it includes shared entry code.
+/// Cell of the share that `of` selects. A share of entry code has the mark `≈` if a part of it is an estimate.
 fn part(event: Option<&EventReport>, columns: &Columns, of: PartOf, few: Few) -> String {
     let cell = match of(columns) {
         Known::Value(share) => {
@@ -399,20 +399,20 @@ fn part(event: Option<&EventReport>, columns: &Columns, of: PartOf, few: Few) ->
     if is_shared && cell.starts_with(|c: char| c.is_ascii_digit()) { format!("≈{cell}") } else { cell }
 }
 
-/// Form of shares with few samples.
+/// Form of shares that come from few samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Few {
-    /// Printed like any share, because the table also shows the number of samples.
+    /// Printed like any other share, for a recording.
     AsTheyAre,
-    /// Printed as `≤` and the upper confidence bound, because the table has no number of samples.
+    /// Printed as `≤` and the upper confidence bound, for an interval: most of its shares come from few samples.
     AtMost,
 }
 
-/// Limit below which a share has few samples: its 95 % margin is then about two thirds of the share, or more.
+/// Least count of samples that is not few. With fewer samples, the 95 % margin of a share is at least about two thirds of the share.
 const FEW_SAMPLES: u64 = 10;
 
 impl Few {
-    /// Returns the form of shares in a table. `Rates::PerSecond` is the table of an interval, which does not show the number of samples.
+    /// Returns the form for a table; `Rates::PerSecond` is the table of an interval.
     fn of(rates: Rates) -> Few {
         if rates == Rates::PerSecond { Few::AtMost } else { Few::AsTheyAre }
     }
@@ -426,7 +426,7 @@ impl Few {
     }
 }
 
-/// Upper 97.5 % confidence bound of a Poisson mean (Wilson and Hilferty), as a multiple of `samples`.
+/// Upper 97.5 % confidence bound of a Poisson mean after `samples` events (Wilson-Hilferty approximation), as a multiple of `samples`.
 fn at_most(samples: u64) -> f64 {
     let next = samples as f64 + 1.0;
     let root = 1.0 - 1.0 / (9.0 * next) + NORMAL_95 / (3.0 * next.sqrt());
@@ -439,7 +439,7 @@ mod tests {
     use crate::{Input, Options, by_prog};
     use std::path::Path;
 
-    /// `docs/table.md` lists the declared columns with their meaning and order.
+    /// `docs/table.md` must list the declared columns with their meanings, and the order in which columns are dropped.
     #[test]
     fn columns_are_documented_as_they_are_declared() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -9,22 +9,22 @@ use crate::model::{
 use crate::view::cells::{estimate, percent};
 use std::borrow::Cow;
 
-/// Row below the total: time in programs that samples cannot see.
+/// Name of the row below the total for time in programs that samples cannot see.
 const UNSAMPLED: &str = "+ programs marked ~";
 
-/// Placement of a line.
+/// Output that shows a line, and the place in tables.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum EntryPlacement {
-    /// Among the rows of tables.
+    /// Among the rows of tables, and in CSV.
     Row,
-    /// Below the rule of tables.
+    /// Below the rule of tables, and in CSV.
     Total,
     /// Only in CSV.
     #[default]
     Csv,
 }
 
-/// A line: a program, a part of a program, a group, or unattributed samples.
+/// A line: a program, a part of a program, a group, unattributed samples, or a sum.
 #[derive(Clone, Default)]
 pub(super) struct LedgerEntry<'r> {
     /// Event of the line.
@@ -34,24 +34,24 @@ pub(super) struct LedgerEntry<'r> {
     pub(super) shown: EntryPlacement,
     /// Name in tables.
     pub(super) name: Cow<'r, str>,
-    /// Name in CSV.
+    /// Name in CSV, for lines that are no program.
     pub(super) plain_name: Option<&'r str>,
-    /// Program of the line or of the part.
+    /// Program of the line; for a part, the program that it belongs to.
     pub(super) program: Option<&'r Program>,
     pub(super) row: Option<&'r Row>,
     pub(super) group: Option<&'r GroupRow>,
     pub(super) part: Option<&'r str>,
     pub(super) programs: Option<usize>,
-    /// Charged samples in tables.
+    /// Charged samples, for the cells of tables.
     pub(super) line: Option<&'r Line>,
-    /// Charged samples by column in CSV.
+    /// Charged samples by column (self, helper, entry, inclusive), for CSV.
     pub(super) columns: Option<&'r Columns>,
     pub(super) samples: Option<u64>,
     pub(super) weight: Option<u64>,
     pub(super) shares: Shares,
-    /// Share of the machine in tables, if it does not come from `line`.
+    /// Cell of the share of the machine; `None` if the share comes from `line`.
     pub(super) machine: Option<String>,
-    /// True if tables show only the share of the machine.
+    /// True for a line without samples: tables show only its share of the machine.
     pub(super) is_share: bool,
     pub(super) unsampled: Option<&'r UnsampledTime>,
     pub(super) runs: Option<&'r Runs>,
@@ -99,17 +99,17 @@ impl<'r> LedgerEntry<'r> {
         }
     }
 
-    /// Replaces the charged samples of tables with the text of a share of the machine; the number of samples stays.
+    /// Sets `machine` as the only share in tables. The count of samples stays.
     fn unplaced(self, machine: String) -> LedgerEntry<'r> {
         LedgerEntry { line: None, machine: Some(machine), ..self }
     }
 
-    /// Program of a program's main row; `None` for its parts and for all other lines.
+    /// Program, in the main line of a program; `None` for parts of programs and all other lines.
     pub(super) fn head(&self) -> Option<&'r Program> {
         self.program.filter(|_| self.row.is_some())
     }
 
-    /// Returns true for rows of programs and groups. In other lines, a missing value is an empty cell, not an unknown value.
+    /// Returns true for rows of programs and groups. A missing value is an unknown value in these rows, and an empty cell in all other lines.
     pub(super) fn is_row(&self) -> bool {
         self.row.is_some() || self.group.is_some()
     }
@@ -136,13 +136,13 @@ impl<'r> LedgerEntry<'r> {
         if is_part && cell != UNKNOWN { format!("≥{cell}") } else { cell }
     }
 
-    /// Time of a row that samples cannot see. The share of the machine includes this time; the other shares of the row are unknown.
+    /// Time that samples cannot see, in rows of programs and groups. The share of the machine includes this time; the other shares are unknown.
     pub(super) fn unseen(&self) -> Option<&'r UnsampledTime> {
         self.unsampled.filter(|_| self.is_row())
     }
 }
 
-/// Lines of a program and of its parts.
+/// Line of a program, then lines of its parts.
 pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row: &'r Row) -> Vec<LedgerEntry<'r>> {
     let program = &report.programs[row.program];
     let blind = if row.blind.is_some() { "~" } else { "" };
@@ -158,7 +158,7 @@ pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row:
     [line].into_iter().chain(parts).collect()
 }
 
-/// Lines other than programs.
+/// Lines that are no programs: groups, unattributed samples, sums, and lines that only CSV has.
 pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates: Rates) -> Vec<LedgerEntry<'r>> {
     let mut lines: Vec<LedgerEntry<'r>> = Vec::new();
     lines.extend(event.groups.iter().map(|group| {
@@ -209,7 +209,7 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
     };
     if let Some(statistics) = report.recording.cost.and_then(|cost| cost.run_statistics) {
         let StatisticsCost { time_ns, cpu_percent, machine_percent, .. } = statistics;
-        // A smaller cost would print as 0.00, so tables leave out the line.
+        // Tables leave out a cost that rounds to 0.00 % of one CPU.
         let tells = cpu_percent.is_some_and(|percent| percent >= 0.005);
         let line = below("run_statistics", "[cost of counting runs]", tells, estimate(machine_percent));
         lines.push(LedgerEntry { is_share: true, run_time_ns: Some(time_ns), ..line });
@@ -232,7 +232,7 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
         }
     }
     if let Some(aggregated) = &event.aggregated {
-        // Samples of the overflow and of the blind spot may be of BPF or of idle time, so these lines have no other shares.
+        // These samples may belong to BPF or to idle time, so that only their share of the machine is known.
         let (overflow, machine) = (aggregated.overflow, percent(aggregated.overflow_machine_percent));
         lines.push(below("overflow", "[overflow]", overflow.samples > 0, machine).count(Some(overflow)));
         let machine = percent(aggregated.blind_spot_machine_percent);

@@ -1,4 +1,4 @@
-//! The table by program: an opening about the measurement, one row per program, unattributed lines, the total, and notes on the numbers.
+//! Table by program: lines about the measurement, a row per program, rows of unattributed samples, the total, and notes on the numbers.
 
 mod columns;
 mod entries;
@@ -28,10 +28,10 @@ use spark::SparkColumn;
 use std::io;
 use std::rc::Rc;
 
-/// Legend of exact counters.
+/// Legend of the columns of exact counters.
 const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly in runs";
 
-/// Meaning of the mark `≥` of groups in which some programs have no run statistics.
+/// Meaning of `≥` on sums of groups: the runs of some programs are unknown.
 const PARTIAL_RUNS: &str = "≥: the sum does not include programs with unknown runs";
 
 /// Note on rates of groups: the programs of a group may be loaded at different times.
@@ -41,16 +41,16 @@ const GROUP_RATES: &str = "STATS% and RUNS/S are averages over all the time show
 /// Meaning of the mark `≈` of shared entry code.
 const SHARED_ENTRY: &str = "≈ENTRY%: includes a share of code that runs several programs, estimated from their runs";
 
-/// Number of rows whose cells are in memory at a time.
+/// Rows of programs per part of a table. Cells are made part by part, because the cells of all parts would need more memory than the report.
 const ROWS_AT_ONCE: usize = 1 << 10;
 
-/// Heading of the comparison of sources.
+/// Heading of the table that compares exact counters, run statistics and samples.
 const SOURCES: &str = "the same numbers by source: exact counters, the kernel's run statistics, samples";
 
 /// Spark lines take 1/`SPARK_PART` of a table's width.
 const SPARK_PART: usize = 4;
 
-/// Returns the view in a style; fails if a requested column does not exist.
+/// Returns the view of a report. Fails if `style` requests a column that does not exist.
 pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option<&'r OverTime>) -> Result<View<'r>> {
     let mut view = View::default();
     let mut of_recording = closing(report);
@@ -73,7 +73,7 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
             view.push(Block::Fact("no BPF programs in this recording".to_owned()));
         } else {
             let legend = if style.legend { table.legend() } else { Legend::default() };
-            // With one event, all notes stand below its table; with several events, each table has its own notes.
+            // With one event, the notes on the recording join the notes below the table. With several events, they follow the last table.
             let more = if report.events.len() == 1 { std::mem::take(&mut of_recording) } else { Vec::new() };
             let said = table.said().into_iter().chain(more);
             let notes = table.spark.iter().map(SparkColumn::note).chain(worst_first(said, style.all_notes)).collect();
@@ -90,7 +90,7 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
     Ok(view)
 }
 
-/// Writes a CSV row for each line of each event.
+/// Writes a CSV row for each line of each event, but not for lines that only tables have.
 pub(super) fn csv(report: &Report, out: &mut Screen<'_>) -> io::Result<()> {
     let fields = fields(report, None, Rates::Count, Extra::default());
     let lines = report.events.iter().flat_map(|event| {
@@ -100,19 +100,19 @@ pub(super) fn csv(report: &Report, out: &mut Screen<'_>) -> io::Result<()> {
     fields.write_csv(lines.filter(|line| !line.kind.is_empty()), out)
 }
 
-/// The table of an event.
+/// Table of an event.
 pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates, history: Option<&History>) -> Sheet {
     ProgTable::new(report, event, rates, history).sheet()
 }
 
-/// The table and the notes of an event of an interval.
+/// Table and notes of an event, for an interval of a running recording.
 pub(super) fn interval<'r>(report: &'r Report, event: &'r EventReport) -> [Block<'r>; 2] {
     let table = ProgTable::new(report, event, Rates::PerSecond, None);
     let sheet = table.sheet();
     [Block::Table(sheet), Block::Notes(Legend::default(), worst_first(table.said(), true))]
 }
 
-/// Notes below a table.
+/// Notes on an event, if given, and on the recording.
 pub(super) fn notes<'r>(report: &'r Report, event: Option<&'r EventReport>) -> Vec<Block<'r>> {
     let table = event.map(|event| ProgTable::new(report, event, Rates::Count, None));
     let of_event = table.map(|table| Block::Notes(table.legend(), worst_first(table.said(), true)));
@@ -120,7 +120,7 @@ pub(super) fn notes<'r>(report: &'r Report, event: Option<&'r EventReport>) -> V
     of_event.into_iter().chain([of_recording]).collect()
 }
 
-/// Comments above a table.
+/// Comments above the table of an event.
 pub(super) fn above<'r>(report: &'r Report, event: &'r EventReport) -> Vec<Block<'r>> {
     opening(report, event)
 }
@@ -132,7 +132,7 @@ struct ProgTable<'r> {
     history: Option<&'r History>,
     /// Spark column, if requested.
     spark: Option<SparkColumn<'r>>,
-    /// Highest cost of a row, %, if rows have bars.
+    /// Highest cost of a row, %; `None` if the table has no bars.
     highest_cost: Option<f64>,
 }
 
@@ -152,7 +152,7 @@ impl<'r> ProgTable<'r> {
         sheet_of(&self.fields(), &lines)
     }
 
-    /// Part `nth` of the rows; the last part has the totals. The table is made in parts because all cells need more memory than the report.
+    /// Part `nth` of the table, `None` after the last part. The last part has the lines that are no programs: groups, unattributed samples, totals.
     fn part(&self, nth: usize) -> Option<Sheet> {
         let mut programs = self.event.rows.chunks(ROWS_AT_ONCE);
         let lines = if nth == programs.len() {
@@ -163,10 +163,10 @@ impl<'r> ProgTable<'r> {
         Some(sheet_of(&self.fields(), &lines))
     }
 
-    /// Checks the columns and returns the table in parts.
+    /// Returns the table in parts. Fails if a requested column does not exist.
     fn parts(self, style: &TableStyle) -> Result<Block<'r>> {
         let (table, style) = (Rc::new(self), style.clone());
-        // An unknown column is an error before anything is written.
+        // An unknown column must fail before the first byte is written.
         table.columns(&style)?;
         let (of_columns, style_of_columns) = (Rc::clone(&table), style.clone());
         let columns = move || of_columns.columns(&style_of_columns).unwrap_or_default();
@@ -178,7 +178,7 @@ impl<'r> ProgTable<'r> {
         Ok(styled(empty, style)?.columns)
     }
 
-    /// Comparison by source, if exact counters are a source.
+    /// Table that compares the sources of the numbers; empty if the event has no exact counters.
     fn sources(&self) -> Vec<Block<'static>> {
         if self.event.sources.is_empty() {
             return Vec::new();
@@ -218,7 +218,7 @@ impl<'r> ProgTable<'r> {
         vec![Block::Gap, note(SOURCES), Block::Table(Sheet { columns: columns.into(), rows, totals: Vec::new() })]
     }
 
-    /// Legend of columns and marks.
+    /// Legend of the columns and of the marks that the table has.
     fn legend(&self) -> Legend {
         let lines = self.event.rows.iter().filter_map(|row| row.line.as_deref());
         let mut lines = lines.chain(self.event.groups.iter().filter_map(|group| group.line.as_ref()));
@@ -234,13 +234,13 @@ impl<'r> ProgTable<'r> {
         Legend { columns: self.fields().columns().to_vec(), marks: marks.collect() }
     }
 
-    /// Notes on the event.
+    /// Notes on the event and on the source of its runs.
     fn said(&self) -> Vec<(Gravity, String)> {
         let sources = self.source_of_runs().map(|text| (Gravity::Inexact, text));
         sources.into_iter().chain(self.event.notes.iter().map(said)).collect()
     }
 
-    /// Note on the source of runs and times per run, if exact counters are a source.
+    /// Note on the source of runs and times per run; `None` if no program of the table was counted exactly throughout.
     fn source_of_runs(&self) -> Option<String> {
         let programs = self.event.rows.iter().map(|row| &self.report.programs[row.program]);
         let (exact, others): (Vec<_>, Vec<_>) = programs.partition(|program| program.exact_throughout().is_some());
@@ -268,7 +268,7 @@ fn sheet_of<'r>(fields: &LineColumns<'_, LedgerEntry<'r>>, lines: &[LedgerEntry<
     fields.sheet(of(EntryPlacement::Row), of(EntryPlacement::Total))
 }
 
-/// Applies the user's selection of columns; fails if a selected column does not exist.
+/// Applies the user's selection of columns. Fails if a selected column does not exist.
 fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
     let mut names: Vec<String> = sheet.columns.iter().map(|column| column.name().to_owned()).collect();
     let fitting = |sheet: Sheet| if style.inclusive { sheet } else { sheet.without_column(INCLUSIVE) };
@@ -285,19 +285,19 @@ fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
     })
 }
 
-/// Limit on uncaptured programs that a note names.
+/// Limit on the uncaptured programs that a note names.
 const MISSED_NAMED: usize = 3;
 
-/// Text about a program that was not captured.
+/// Id, load time and reason of a program that was not captured.
 fn missed(missed: &MissedProgram) -> String {
     let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
     format!("id {}{when} ({})", missed.id, missed.reason)
 }
 
-/// Limit on notes below a table without `--notes`.
+/// Limit on the notes below a table; `--notes` removes the limit.
 const NOTES_SHOWN: usize = 5;
 
-/// Distinct notes as text, the worst first: all, or the first few with the number of the others.
+/// Distinct notes as text, the worst first. Without `all`: the first [`NOTES_SHOWN`] notes, then the count of the notes left out.
 fn worst_first(notes: impl IntoIterator<Item = (Gravity, String)>, all: bool) -> Vec<String> {
     let mut notes: Vec<(Gravity, String)> = notes.into_iter().collect();
     notes.sort_by_key(|(gravity, _)| *gravity);
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(worst_first(Vec::new(), false), Vec::<String>::new());
     }
 
-    /// In the tables of all fixtures, no column of names gets narrower as the screen gets wider, and all lines fit the screen.
+    /// For the tables of all fixtures: a wider screen never makes a column of names narrower, and all lines fit the screen.
     #[test]
     fn names_get_no_shorter_as_the_screen_gets_wider() {
         let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");

@@ -6,12 +6,12 @@ use crate::view::blocks::{Block, note};
 use crate::view::cells::percent;
 use std::collections::BTreeSet;
 
-/// Notes about missing ticks of the events' timers, each note once.
+/// Notes on missing timer ticks of events, each note once.
 pub(in crate::view) fn late_ticks(events: impl Iterator<Item = Option<LateTicks>>) -> BTreeSet<String> {
     events.flatten().map(|late| late.note().to_string()).collect()
 }
 
-/// Event and target of the recording.
+/// Event, duration, selected time, CPUs and target of the recording, on one line.
 pub(in crate::view) fn measured(recording: &Recording, event: &str) -> String {
     let mut parts = vec![event.to_owned()];
     if let Some(ns) = recording.elapsed_ns {
@@ -32,7 +32,7 @@ pub(in crate::view) fn measured(recording: &Recording, event: &str) -> String {
     parts.join(" · ")
 }
 
-/// Opening: measured event, number of samples, missing data.
+/// Comments above the table: event, samples, missing samples, and notes on the measurement.
 pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static>> {
     let recording = &report.recording;
     let mut blocks = vec![Block::Fact(measured(recording, &event.name))];
@@ -58,14 +58,14 @@ pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static
         notes
             .push("another tool had switched on the kernel's run statistics, which slowed all BPF programs".to_owned());
     }
-    // A note if counts come from another source than requested.
+    // This note exists only if counts come from another source than requested.
     notes.extend(recording.counters_note.clone());
     blocks.extend(notes.into_iter().map(note));
     blocks.push(Block::Gap);
     blocks
 }
 
-/// Notes on CPUs that were not sampled. CPUs with the same gap share a note, because a suspend concerns many CPUs.
+/// Notes on CPUs that were not sampled for some time. CPUs with the same gap share a note, because a suspend affects many CPUs.
 fn cpus_not_sampled(recording: &Recording) -> Vec<String> {
     let mut gaps: Vec<(String, Vec<String>)> = Vec::new();
     for it in &recording.cpus_not_sampled {
@@ -105,7 +105,7 @@ pub(super) fn missing(event: &EventReport, recording: &Recording) -> Vec<String>
     parts
 }
 
-/// Source of the sampling program's samples, and its blind spot.
+/// Lines about an event that a BPF program sampled: its rate, its losses, and the programs that it cannot see.
 fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
     let mut lines = Vec::new();
     let rate = sampler.frequency.map(|rate| format!(" at {} Hz", grouped(rate)));

@@ -1,49 +1,49 @@
-//! Spark lines: one character per part of the time, whose height shows the cost.
+//! Spark lines: one bar per equal part of the time, as high as the cost in this part.
 
 use crate::model::text::UNKNOWN;
 use crate::model::{EventOverTime, EventReport, IntervalCount, Program, Report, Row, RowOverTime, TimeBound};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Bars from zero to the maximum.
+/// Bars by height, from zero to the maximum.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Bar of a time in which the program was not loaded.
+/// Bar of a time in which the program was not loaded, or of a missing value.
 const ABSENT: char = '·';
-/// Number of bars if the width is unlimited.
+/// Count of bars if the width is unlimited.
 const UNLIMITED_BARS: usize = 60;
-/// Least number of bars: fewer bars show no trend.
+/// Least count of bars: fewer bars show no trend.
 const LEAST_BARS: usize = 8;
 
-/// Number of bars that fit into `free` columns.
+/// Count of bars for `free` columns: one bar per column, but at least [`LEAST_BARS`]. More than `u16::MAX` columns count as unlimited.
 pub(in crate::view) fn fitting_bars(free: usize) -> usize {
     if free > usize::from(u16::MAX) { UNLIMITED_BARS } else { free.max(LEAST_BARS) }
 }
 
-/// Scale of an event's spark lines: intervals per bar.
+/// Time scale of an event's spark lines.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::view) struct Scale {
-    /// Last interval with samples.
+    /// Index of the last interval with samples or counts.
     last: u64,
     intervals_per_bar: u64,
     bar_ns: u64,
 }
 
-/// Load and unload time of a program, if during the recording.
+/// Load time and unload time of a program; `None` if not during the recording.
 pub(in crate::view) type Lifetime = (Option<TimeBound>, Option<TimeBound>);
 
 impl Scale {
-    /// Scale for lines of at most `most_bars` bars. If there are more intervals than bars, each bar covers several intervals.
+    /// Scale for lines of at most `most_bars` bars. A bar covers several intervals if there are more intervals than bars.
     pub(in crate::view) fn new(event: &EventOverTime, interval_ns: u64, most_bars: usize) -> Scale {
         let last = intervals(event).saturating_sub(1);
         let intervals_per_bar = last / (most_bars.max(1) as u64) + 1;
         Scale { last, intervals_per_bar, bar_ns: intervals_per_bar.saturating_mul(interval_ns) }
     }
 
-    /// Duration of a bar, with its unit.
+    /// Duration of the time that a bar covers, with its unit.
     pub(in crate::view) fn bar_length(self) -> String {
         length(self.bar_ns)
     }
 
-    /// Bars of a row, scaled to the row's maximum. `heights` are (interval number, value).
+    /// Bars of a row, scaled to the row's maximum. `heights` are (interval index, value).
     pub(in crate::view) fn line(
         self,
         heights: impl Iterator<Item = (u64, u64)>,
@@ -61,7 +61,7 @@ impl Scale {
                 || unloaded.is_some_and(|bound| bound.before_ns <= from_ns.cast_signed());
             match height {
                 0 if is_absent => ABSENT,
-                // The smallest value above zero still gets a bar.
+                // Rounding up gives even the smallest value above zero a visible bar.
                 _ => BARS[(u128::from(*height) * 8).div_ceil(u128::from(most)) as usize],
             }
         };
@@ -69,19 +69,19 @@ impl Scale {
     }
 }
 
-/// Number of intervals up to the last one with samples.
+/// Count of intervals up to the last interval with samples or counts.
 pub(in crate::view) fn intervals(event: &EventOverTime) -> u64 {
     let counted = event.rows.iter().filter_map(|row| row.counted.value()?.intervals.last());
     let ends = event.intervals.last().map(|last| last.interval).into_iter().chain(counted.map(|last| last.interval));
     ends.max().map_or(0, |last| last + 1)
 }
 
-/// Returns (interval number, weight of the samples) for each interval.
+/// Returns (interval index, weight of the samples) for each interval.
 pub(in crate::view) fn weights(intervals: &[IntervalCount]) -> impl Iterator<Item = (u64, u64)> {
     intervals.iter().map(|interval| (interval.interval, interval.count.weight))
 }
 
-/// Bars of a list of values, scaled to their maximum. A missing value is shown as `·`.
+/// Bars of values, scaled to the maximum; `·` for a missing value.
 pub(super) fn spark(values: impl Iterator<Item = Option<f64>> + Clone) -> String {
     let most = values.clone().flatten().fold(0.0, f64::max);
     let bar = |value: Option<f64>| match value {
@@ -106,7 +106,7 @@ pub(super) struct SparkColumn<'r> {
     over_time: &'r EventOverTime,
     scale: Scale,
     by_program: FxHashMap<usize, &'r RowOverTime>,
-    /// Programs with rows of their own, or in groups with rows.
+    /// Programs that have a row in the table, or are in a group that has a row.
     shown: FxHashSet<usize>,
     /// True if the table has a common row for the programs that count other programs.
     has_counting_row: bool,
@@ -132,7 +132,7 @@ impl<'r> SparkColumn<'r> {
     }
 
     pub(super) fn program(&self, row: &Row) -> String {
-        // Unknown samples are not zero samples.
+        // The samples of the program are unknown, not zero.
         if row.line.is_none() {
             return UNKNOWN.into();
         }
@@ -144,17 +144,17 @@ impl<'r> SparkColumn<'r> {
         self.line(programs.iter().filter_map(|program| self.by_program.get(program).copied()), (None, None))
     }
 
-    /// Bars of the common row of programs that count other programs.
+    /// Bars of the common row of the programs that count other programs.
     pub(super) fn counting(&self) -> String {
         self.line(self.unshown().filter(|row| self.is_counting(row)), (None, None))
     }
 
-    /// Bars of the common row of all other programs without a row of their own.
+    /// Bars of the common row of programs without their own row, excluding programs that count others.
     pub(super) fn others(&self) -> String {
         self.line(self.unshown().filter(|row| !self.is_counting(row)), (None, None))
     }
 
-    /// Bars of unattributed samples, by the name of the row.
+    /// Bars of the row of unattributed samples with this name.
     pub(super) fn unattributed(&self, name: &str) -> String {
         let rows = self.over_time.rows.iter();
         self.line(rows.filter(|row| row.program.is_none() && row.name == name), (None, None))
@@ -184,7 +184,7 @@ impl<'r> SparkColumn<'r> {
 
     fn line(&self, rows: impl IntoIterator<Item = &'r RowOverTime>, lifetime: Lifetime) -> String {
         let rows: Vec<&RowOverTime> = rows.into_iter().collect();
-        // Samples exist, but none has a time: unknown, not empty.
+        // Samples exist, but none has a timestamp: the bars are unknown, not empty.
         if rows.iter().any(|row| row.undated.samples > 0) && rows.iter().all(|row| row.intervals.is_empty()) {
             return UNKNOWN.into();
         }

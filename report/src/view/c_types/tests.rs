@@ -1,4 +1,4 @@
-//! The BTF of clang for `format/tests/data/types.bpf.c`, in both byte orders, compared with this source.
+//! Tests on the BTF that clang makes from `format/tests/data/types.bpf.c`, in both byte orders: the printed types must equal this source.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -38,7 +38,7 @@ fn members_are_declared_as_in_the_source() {
         let handler = id_of(btf, Kind::TYPEDEF, "handler_t");
         assert_eq!(definition(btf, handler), "typedef int (*handler_t)(struct event *, const char *, ...)");
         assert_eq!(definition(btf, id_of(btf, Kind::FUNC, "use")), "int use(struct event *e, void *ctx)");
-        // The text is that of bpftool: clang before 15 does not mark the enum as signed.
+        // The source has -3. The number is unsigned, as in bpftool: clang before 15 does not mark the enum as signed.
         assert_eq!(
             definition(btf, id_of(btf, Kind::ENUM, "state")),
             "enum state { IDLE = 0, RUNNING = 7, BROKEN = 4294967293 }"
@@ -55,7 +55,7 @@ fn definitions_come_with_those_of_what_they_hold() {
         let event = id_of(btf, Kind::STRUCT, "event");
         let found = definitions(btf, event);
         assert_eq!(found[0], definition(btf, event));
-        // Targets of pointers, and typedefs of numbers, are not included.
+        // Targets of pointers and typedefs of numbers have no definition in the list.
         assert_eq!(found[1..], ["enum state { IDLE = 0, RUNNING = 7, BROKEN = 4294967293 }"]);
         let rodata = definitions(btf, id_of(btf, Kind::DATASEC, ".rodata"));
         assert_eq!(rodata, [".rodata { const volatile u64 limit; const char bpf_metadata_version[6]; }"]);
@@ -80,7 +80,7 @@ fn types_are_named_as_in_a_cast() {
     });
 }
 
-/// Builds BTF from these type records, in little-endian order. The string at offset 1 is `event`.
+/// Builds little-endian BTF from type records. The string at offset 1 is `event`, at offset 7 `char`.
 fn written(types: &[&[u32]]) -> Vec<u8> {
     let (mut bytes, len) = (Vec::new(), types.iter().map(|words| words.len() as u32 * 4).sum());
     let strings = b"\0event\0char\0";
@@ -93,14 +93,14 @@ fn written(types: &[&[u32]]) -> Vec<u8> {
     bytes
 }
 
-/// Second word of a type record.
+/// Second word of a type record: kind and count of elements.
 fn info(kind: Kind, elements: u32) -> u32 {
     u32::from(kind.0) << 24 | elements
 }
 
 #[test]
 fn qualifiers_are_said_once_and_empty_structs_are_short() {
-    // const char x[3] in the form of some compilers, with the qualifier on the array and on its elements; struct event {}.
+    // Types 1 to 4: `const char x[3]` as some compilers write it, with `const` on the array and on its elements. Type 5: `struct event {}`.
     let bytes = written(&[
         &[0, info(Kind::CONST, 0), 2],
         &[0, info(Kind::ARRAY, 0), 0, 3, 4, 3],
@@ -115,7 +115,7 @@ fn qualifiers_are_said_once_and_empty_structs_are_short() {
     );
 }
 
-/// Prints every type; each call must end soon.
+/// Prints every type; the text must stay short even if types are cyclic.
 fn exercise(btf: &Btf<'_>) {
     for id in 0..=btf.len() as u32 {
         assert!(type_name(btf, id).len() < 200_000);
@@ -139,7 +139,7 @@ fn cycles_end() {
 
 #[test]
 fn damaged_types_are_printed() {
-    // `lowest` is the offset of the least significant byte within each word, by byte order.
+    // `lowest`: offset of the least significant byte in each word, for each byte order.
     for (blob, lowest) in BLOBS.into_iter().zip([0, 3]) {
         for at in (24 + lowest..blob.len()).step_by(4) {
             for value in [0, 1, 4, 0xff] {
