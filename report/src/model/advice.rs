@@ -32,7 +32,7 @@ pub struct EventFinding {
 }
 
 impl EventFinding {
-    /// Sentence with cost, saving and their measurement.
+    /// Sentence with the cost, the saving, and the source of both.
     pub fn measured(&self) -> String {
         format!("costs {}; the change saves at most {}", self.cost, self.saves)
     }
@@ -47,7 +47,7 @@ pub struct Cost {
     pub weight: u64,
     /// Share of the machine's CPU time, %; `null` when unknown.
     pub machine_percent: Option<f64>,
-    /// True if a part comes from run statistics, because samples missed the program.
+    /// True if a part of the cost comes from run statistics, because samples miss the program.
     pub by_run_statistics: bool,
 }
 
@@ -172,7 +172,7 @@ fn names(programs: &[ProgramCost]) -> String {
     programs.iter().map(|it| it.program.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Programs with the share of cost that is removed.
+/// Lists the programs, each with the share of its cost that the proposed change removes.
 fn parts(programs: &[ProgramCost]) -> String {
     let part = |it: &ProgramCost| {
         format!("{} ({} % of it, {})", it.program, fixed(it.program_percent, 1), counted(it.saves.samples, "sample"))

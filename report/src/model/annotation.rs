@@ -69,9 +69,9 @@ pub struct AnnotatedProgram {
     pub prog_type: Option<ProgTypeName>,
     /// Reason why the event cannot sample the program although it runs; its code then has no cost. `null` if it has samples.
     pub blind: Option<Reason>,
-    /// Samples charged to the program: the sum of self, helper and entry, without those that are unknown.
+    /// Samples charged to the program: the sum of those of `self`, `helper` and `entry` that are known.
     pub charged: Option<Count>,
-    /// Share of the weight of all samples of the event, per cent; `null` without samples.
+    /// Share of the weight of all samples of the event, %; `null` without samples.
     pub percent: Option<f64>,
     /// Samples in the program's own code; `null` when unknown.
     #[serde(rename = "self")]
@@ -158,7 +158,7 @@ pub struct SourceLine {
 /// A BPF instruction.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BpfInsn {
-    /// Slot number in the program.
+    /// Index of the instruction's first 8-byte slot in the program.
     pub slot: u32,
     /// Disassembly of the instruction.
     pub text: String,
@@ -224,7 +224,7 @@ pub struct EventLines {
     pub no_helper: Option<Reason>,
 }
 
-/// Hidden lines.
+/// Lines that are not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OtherLines {
     /// Number of lines.
@@ -247,7 +247,7 @@ pub struct LineRow {
     pub program: String,
     /// Name of the function.
     pub function: String,
-    /// Line with column and text; `null` for all code of the function without line information.
+    /// Source line; `null` for the code of the function that has no line information.
     pub source: Option<SourceLine>,
     /// Samples in the code of the line.
     #[serde(rename = "self")]

@@ -39,7 +39,7 @@ pub struct EventBill {
     pub samples: Count,
     /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks arrived and nothing else explains this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ticks: Option<LateTicks>,
     /// Owners, the largest cost first.
@@ -60,7 +60,7 @@ pub enum OwnerKind {
     Container,
     /// A systemd service.
     Unit,
-    /// Processes that hold programs, and processes that these started.
+    /// Processes that hold the programs, and processes that these holders started.
     Process,
     /// A directory of the BPF file system; no process holds the programs.
     Pins,
@@ -136,7 +136,7 @@ pub struct BillParts {
     pub margin_percent: Option<f64>,
     /// CPU time, in thousandths of one CPU.
     pub millicpus: Option<f64>,
-    /// Share of the event's total, %: of all owners and the unattributed work.
+    /// Share of [`EventBill::total`], %.
     pub bill_percent: Option<f64>,
     /// The owner's programs in tasks of others.
     pub in_others: InOthers,

@@ -16,7 +16,7 @@ pub struct Counting {
     pub events: Vec<CountedEvent>,
     /// Requested events that are not counted, with the reasons.
     pub absent: Vec<AbsentEvent>,
-    /// Overhead subtracted from the time of each measured run, ns; `null` when unknown, and then nothing is subtracted.
+    /// Overhead subtracted from the time of each measured run, ns; `null` when unknown: nothing is subtracted then.
     pub overhead_ns: Option<f64>,
     /// Number of runs in the measurement of the overhead.
     pub calibration_runs: u64,
@@ -31,8 +31,8 @@ pub struct Counting {
     /// Positions of instructions and cycles among the events, if both are counted together.
     #[serde(skip)]
     pub(crate) ipc: Option<(usize, usize)>,
-    /// Overheads by each calibration, in order: of the time in ns, then of each event; `None` when unknown. The last calibration is also in
-    /// `overhead_ns` and in the events.
+    /// Overheads of each calibration, in order. Each list has the overhead of the time, ns, then the overhead of each event; `None` when unknown.
+    /// `overhead_ns` and `events` have the values of the last calibration.
     #[serde(skip)]
     pub(crate) overheads: Vec<Vec<Option<f64>>>,
 }
@@ -77,7 +77,7 @@ impl PerRun {
         PerRun { value: (gross - overhead.unwrap_or(0.0)).max(0.0), gross, error }
     }
 
-    /// Returns true if the value is below the overhead of counting, so that only an upper bound is known.
+    /// Returns true if subtracting the overhead leaves 0 of a value above 0: only an upper bound is known.
     pub fn is_below_overhead(&self) -> bool {
         self.value == 0.0 && self.gross > 0.0
     }
@@ -173,7 +173,7 @@ impl Percentile {
 /// Exact counts of a program or of one of its functions.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Exact {
-    /// Number of the function: 0 is the entry.
+    /// Index of the function: 0 is the entry.
     pub function: u32,
     /// Name of the function; empty for the entry.
     pub name: String,
@@ -181,13 +181,13 @@ pub struct Exact {
     pub runs: u64,
     /// Measured runs.
     pub measured: u64,
-    /// Runs not measured because too many were open at once.
+    /// Runs that were not measured because too many runs were nested.
     pub nesting_overflow: u64,
-    /// Runs not measured because only their begin or only their end was seen.
+    /// Runs that were not measured because only their start or only their end was seen.
     pub discarded: u64,
     /// Runs that the recursion guard skipped, if known.
     pub misses: Option<u64>,
-    /// Sampling ratio at the end: one of this many runs is measured.
+    /// Sampling ratio at the end: 1 of `every` runs is measured.
     pub every: u64,
     /// True if some runs were not measured, so that values are estimates.
     pub is_estimate: bool,
@@ -231,7 +231,7 @@ impl Exact {
 pub enum CounterSource {
     /// The kernel's run statistics.
     Stats,
-    /// The recorder's programs around each counted program.
+    /// The recorder's programs that run before and after each counted program.
     Exact,
     /// Perf counters read at context switches.
     Shared,
@@ -253,15 +253,15 @@ impl CounterSource {
 pub struct CounterTarget {
     /// `program`; for shared counters `machine`, `cpu`, `pid`, `tgid` or `cgroup`.
     pub kind: &'static str,
-    /// Id of the program, task or cgroup, number of the CPU; 0 for the machine.
+    /// Id of the program, task or cgroup; index of the CPU; 0 for the machine.
     pub id: u64,
     /// Load time of the program, ns since boot.
     pub load_time_ns: Option<u64>,
-    /// Number of the program's function: 0 is the entry.
+    /// Index of the program's function: 0 is the entry.
     pub function: u32,
     /// CPU of the counts; `null` for all CPUs, and for targets that are CPUs.
     pub cpu: Option<u32>,
-    /// Name of the program, function or task, path of the cgroup.
+    /// Name of the program, function or task; path of the cgroup.
     pub name: String,
 }
 
@@ -393,7 +393,7 @@ pub struct CountersReport {
     pub rows: Vec<CounterRow>,
     /// Rows of the same targets over the selected time.
     pub totals: Vec<CounterRow>,
-    /// Targets without counts.
+    /// Targets that were never counted.
     pub refused: Vec<RefusedTarget>,
     /// Problems in reading the recording, in words.
     pub problems: Vec<String>,
@@ -412,10 +412,10 @@ impl CountersReport {
     }
 }
 
-/// Counts of an interval or of the whole time, taken live.
+/// Live counts of an interval, or of the time since counting began.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatSnapshot {
-    /// True for the whole time, false for the last interval.
+    /// True for the time since counting began, false for the last interval.
     pub is_total: bool,
     /// Start, ns since counting began.
     pub from_ns: i64,
@@ -448,7 +448,7 @@ pub struct StatRow {
     pub target: CounterTarget,
     /// Type of the program; empty for other targets.
     pub prog_type: String,
-    /// Counts by the recorder's programs; `None` if not attempted.
+    /// Counts by the recorder's programs; `None` if exact counting was not attempted.
     pub exact: Option<Known<CounterRow>>,
     /// Counts by the kernel's run statistics; `None` for targets without run statistics.
     pub stats: Option<CounterRow>,

@@ -24,7 +24,7 @@ pub struct Diff {
     pub events: Vec<DiffEvent>,
     /// Programs in the requested order.
     pub programs: Vec<ProgramDiff>,
-    /// Number of hidden programs: without samples and runs on both sides, or beyond the limit.
+    /// Count of hidden programs: programs with neither samples nor runs on either side, and programs beyond the limit.
     pub hidden_programs: usize,
     /// Metrics of all BPF together.
     pub total: Vec<MetricDiff>,
@@ -143,9 +143,9 @@ pub struct ProgramDiff {
     pub base_tags: Vec<String>,
     /// Tags on the new side.
     pub new_tags: Vec<String>,
-    /// Largest number of equal programs in a recording of the base side.
+    /// Largest count of programs with this identity in one recording of the base side.
     pub base_programs: usize,
-    /// Largest number of equal programs in a recording of the new side.
+    /// Largest count of programs with this identity in one recording of the new side.
     pub new_programs: usize,
     /// Compared numbers.
     pub metrics: Vec<MetricDiff>,
@@ -366,7 +366,8 @@ impl Judgment {
     }
 }
 
-/// Formats a signed percentage. `round` rounds the last digit outwards, so that a displayed interval is never too narrow.
+/// Formats a signed percentage. `round` rounds the last digit: outwards for the ends of an interval, so that a displayed interval is never too
+/// narrow.
 fn percents(value: f64, round: fn(f64) -> f64) -> String {
     let (scale, decimals) = if value.abs() < 99.95 { (10.0, 1) } else { (1.0, 0) };
     // Adding 0.0 turns -0 into 0.

@@ -23,7 +23,7 @@ impl Count {
         self.weight = self.weight.saturating_add(other.weight);
     }
 
-    /// Subtracts a part.
+    /// Subtracts `part`; the result is not below 0.
     pub(crate) fn without(self, part: Count) -> Count {
         Count { samples: self.samples.saturating_sub(part.samples), weight: self.weight.saturating_sub(part.weight) }
     }
@@ -83,7 +83,7 @@ pub struct Columns {
     pub entry: Known<Share>,
     /// Estimated part of `entry`: if a hook has several programs, they share its samples in the ratio of their runs.
     pub entry_shared: Known<Share>,
-    /// Samples in the program and in programs that ran inside it; not part of the sum.
+    /// Samples in the program and in programs that ran inside it; not part of [`Line::count`].
     pub inclusive: Known<Share>,
 }
 
@@ -103,7 +103,8 @@ pub struct Line {
     /// Shares of the charged samples.
     #[serde(flatten)]
     pub shares: Shares,
-    /// Charged samples by column; no members for lines that are not split into columns. Lines without charges share one `Columns` in memory.
+    /// Charged samples by column; the members are missing for lines that are not split into columns. Lines without charges share one `Columns` in
+    /// memory.
     #[serde(flatten)]
     pub columns: Option<Arc<Columns>>,
 }
@@ -120,7 +121,7 @@ pub struct UnsampledTime {
 /// Missing ticks of the sampling timer: the kernel merges late ticks, for instance on a virtual CPU that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct LateTicks {
-    /// Time of all CPUs, ns: the weight of the samples if no tick were missing.
+    /// Time of all CPUs, ns: the weight that the samples would have if all ticks arrived.
     pub capacity_ns: u64,
     /// Share of `capacity_ns` with ticks, %.
     pub arrived_percent: f64,
@@ -129,12 +130,12 @@ pub struct LateTicks {
 }
 
 impl LateTicks {
-    /// Returns true if ticks are missing in all of the time alike, so that shares of the machine are scaled up.
+    /// Returns true if ticks are missing in busy and in idle time alike: shares of the machine are then scaled up.
     pub(crate) fn scales(ticks: Option<LateTicks>) -> bool {
         ticks.is_some_and(|late| late.missing == MissingTicks::All)
     }
 
-    /// Note for readers of shares of the machine.
+    /// Note that explains the effect on shares of the machine.
     pub(crate) fn note(self) -> Note {
         Note::LateTicks { arrived_percent: self.arrived_percent, missing: self.missing }
     }
@@ -144,7 +145,7 @@ impl LateTicks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingTicks {
-    /// Ticks are missing in all kinds of time in proportion: shares of the machine refer to the ticks that arrived.
+    /// Busy and idle time, in proportion: shares of the machine refer to the ticks that arrived.
     All,
     /// Idle time: shares of the machine are right, and the idle share is too low.
     Idle,
@@ -163,9 +164,10 @@ pub struct Row {
     pub name: String,
     /// Reason why the event cannot sample the program, or samples it too rarely. Missing samples then do not mean 0 %.
     pub blind: Option<Reason>,
-    /// Events per run, estimated from samples and run counts, without cost beyond sampling.
+    /// Events per run: an estimate from the program's samples and its count of runs.
     pub sampled_per_run: Known<SampledPerRun>,
-    /// Samples charged to the program; no members if [`Row::blind`] is set. Programs without samples share one `Line` in memory.
+    /// Samples charged to the program. The members are missing if [`Row::blind`] is set and no sample is charged. Programs without samples share one
+    /// `Line` in memory.
     #[serde(flatten)]
     pub line: Option<Arc<Line>>,
     /// Time in the program that samples cannot see, from run statistics. The cost of the program is this time plus the time charged by samples.
@@ -176,10 +178,10 @@ pub struct Row {
     pub parts: Option<Vec<Part>>,
 }
 
-/// Number of events per run, estimated from samples, in the unit of the weights.
+/// Estimate of the events per run, from samples, in the unit of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct SampledPerRun {
-    /// Estimated events per run.
+    /// Events per run.
     pub value: f64,
     /// Half of the 95 % confidence interval of the estimate.
     pub margin: f64,
@@ -194,8 +196,8 @@ pub struct GroupRow {
     pub programs: Arc<[usize]>,
     /// Number of programs that the event cannot sample, or samples too rarely.
     pub blind_programs: usize,
-    /// Samples charged to the programs; no members if the event can sample no program of the group. The inclusive column counts samples under any
-    /// program of the group.
+    /// Samples charged to the programs. The members are missing if the event can sample no program of the group and no sample is charged. The
+    /// inclusive column counts samples under any program of the group.
     #[serde(flatten)]
     pub line: Option<Line>,
     /// Time in programs that samples cannot see, by run statistics.
@@ -203,7 +205,7 @@ pub struct GroupRow {
     pub unsampled: Option<UnsampledTime>,
     /// Number of programs with known runs. If smaller than the number of programs, the sums of `runs` are lower bounds.
     pub programs_with_runs: usize,
-    /// Sums of run statistics over these programs.
+    /// Sums of run statistics over the programs with known runs.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
     pub runs: Known<Box<Runs>>,
@@ -241,20 +243,20 @@ pub enum Unit {
     Events,
 }
 
-/// Aggregation in the kernel: the samples in the recording are weighted counts.
+/// Aggregation in the kernel: the recording has counts of samples by stack instead of single samples.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Aggregated {
-    /// Largest number of stacks counted at a time.
+    /// Size of the kernel's table of stacks, entries.
     pub entries: u32,
-    /// Time between two drains, ns: the resolution of all times.
+    /// Time between two readings of the table of stacks, ns: the resolution of the times of samples.
     pub interval_ns: u64,
-    /// Samples of [`EventReport::samples`] that exceeded the table of stacks: nothing but their number is known.
+    /// Samples that did not fit into the table of stacks: their stacks are unknown. [`EventReport::samples`] includes them.
     pub overflow: Count,
     /// Share of the overflow in the machine's capacity, %.
     pub overflow_machine_percent: Option<f64>,
-    /// Samples that the event counted but the counting program did not see, scaled to the full recording: those in kprobe, tracepoint and perf_event
-    /// programs, where the kernel drops them. Not part of any other number. `null` if not counted, or if the recording is incomplete or only partly
-    /// selected.
+    /// Samples that the event counted but the counting program did not see, scaled to the full recording. They lie in kprobe, tracepoint and
+    /// perf_event programs, where the kernel drops samples. No other number includes them. `null` if not counted, or if the recording is incomplete
+    /// or only partly selected.
     #[serde(flatten, serialize_with = "BlindSpotMembers::serialize")]
     #[schemars(with = "BlindSpotMembers")]
     pub blind_spot: Known<Count>,
@@ -262,7 +264,7 @@ pub struct Aggregated {
     pub blind_spot_machine_percent: Option<f64>,
 }
 
-/// Source of samples written by the recorder's sampling program.
+/// Facts about the recorder's sampling program, if this program wrote the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BpfSampler {
     /// Name of the event that carries the sampling program; `null` when unknown.
@@ -273,7 +275,7 @@ pub struct BpfSampler {
     pub frequency: Option<u64>,
     /// Events per sample of the carrier.
     pub period: Option<u64>,
-    /// Runs of the sampling program; `null`, as the following members, if the recording was cut off.
+    /// Runs of the sampling program. This member and the next four are `null` if the recording was cut off.
     pub runs: Option<u64>,
     /// Samples written.
     pub written: Option<u64>,
@@ -293,12 +295,12 @@ pub struct BpfSampler {
 pub struct BlindSpot {
     /// Name of the main event.
     pub event: String,
-    /// Samples of the event inside kprobe, tracepoint and perf_event programs.
+    /// Samples of the main event inside kprobe, tracepoint and perf_event programs.
     #[serde(flatten)]
     pub inside: Count,
-    /// All samples of the event.
+    /// All samples of the main event.
     pub of: Count,
-    /// Share of the samples inside these programs in all samples of the event, %.
+    /// Share of the samples inside these programs in all samples of the main event, %.
     pub percent: Option<f64>,
 }
 
@@ -319,7 +321,7 @@ pub struct BlindedEvent {
     pub(crate) position: usize,
 }
 
-/// Time per run by samples of a program with exact counters. [`super::Report::programs`] has its runs and times by the other sources.
+/// Time per run, by samples, of a program with exact counters. [`super::Report::programs`] has the program's runs and times by the other sources.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SourceRow {
     /// Position in [`super::Report::programs`].
@@ -367,12 +369,12 @@ pub struct EventReport {
     #[serde(flatten, serialize_with = "BusyMembers::serialize")]
     #[schemars(with = "BusyMembers")]
     pub busy: Known<u64>,
-    /// Weight that is 100 % of the machine: the capacity of all CPUs in the unit of the weight. If timer ticks are missing in idle and in busy
-    /// time ([`EventReport::late_ticks`]), this is the weight of the ticks that came.
+    /// Weight that is 100 % of the machine: the capacity of all CPUs in the unit of the weight. If timer ticks are missing in idle and in busy time
+    /// ([`EventReport::late_ticks`]), this is the weight of the ticks that arrived.
     #[serde(flatten, serialize_with = "MachineMembers::serialize")]
     #[schemars(with = "MachineMembers")]
     pub machine: Known<u64>,
-    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks arrived and nothing else explains this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ticks: Option<LateTicks>,
     /// Samples lost before they reached the recording.
@@ -381,9 +383,9 @@ pub struct EventReport {
     pub lost: Known<u64>,
     /// Samples that a BPF filter dropped.
     pub filtered: u64,
-    /// Number of times that the kernel throttled the event.
+    /// Count of throttles: the kernel stopped the event for a time.
     pub throttled: u64,
-    /// True if samples have kernel call chains: without them, only `self` is known.
+    /// True if samples have kernel call chains. Without call chains, only `self` is known.
     #[serde(rename = "callchains")]
     pub has_chains: bool,
     /// True for a timer that cannot interrupt code with interrupts off.
@@ -391,15 +393,15 @@ pub struct EventReport {
     pub is_timer: bool,
     /// Aggregation, if samples were counted in the kernel.
     pub aggregated: Option<Box<Aggregated>>,
-    /// Shown programs, in order; empty if programs are grouped.
+    /// Shown programs, in the requested order; empty if programs are grouped.
     pub rows: Vec<Row>,
-    /// Groups of programs, in order: with `--by` owner, name, type or hook.
+    /// Groups of programs, in the requested order, for `--by` owner, name, type or hook; empty otherwise.
     pub groups: Vec<GroupRow>,
-    /// Programs with samples that are not shown.
+    /// Hidden programs that have samples, combined in one line.
     pub others: Others,
     /// The recorder's programs that count other programs, combined in one line unless they are requested.
     pub counting_programs: Others,
-    /// Number of hidden programs without samples or runs.
+    /// Count of hidden programs without samples.
     pub quiet_programs: usize,
     /// Samples in code that runs programs, if the program is unknown.
     #[serde(flatten, serialize_with = "EntryMembers::serialize")]

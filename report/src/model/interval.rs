@@ -57,7 +57,7 @@ type MachinePercents = VecDeque<Option<f64>>;
 /// Share of the machine's time that each program took in each of the newest intervals, by run statistics.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// Start of each interval, and end of the newest, ns of the recording's clock.
+    /// Start of each interval, then the end of the newest interval, ns of the recording's clock.
     bounds_ns: VecDeque<u64>,
     /// Shares by id and load time of the program. All lists end with the newest interval.
     programs: BTreeMap<(Option<u32>, Option<u64>), MachinePercents>,
@@ -66,10 +66,10 @@ pub struct History {
 impl History {
     /// Number of intervals that a column of bars shows.
     pub const LENGTH: usize = 20;
-    /// Time that is kept, ns.
+    /// Intervals that ended longer ago are removed, ns.
     pub const KEPT_NS: u64 = 60_000_000_000;
 
-    /// Adds an interval, and removes intervals that are too old and programs that are no longer in the report.
+    /// Adds an interval. Removes intervals older than [`History::KEPT_NS`], and programs that the report no longer has.
     pub fn push(&mut self, interval: &Interval) {
         if self.bounds_ns.is_empty() {
             self.bounds_ns.push_back(interval.from_ns);

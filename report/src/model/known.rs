@@ -86,12 +86,12 @@ impl<T> Known<T> {
         }
     }
 
-    /// Makes a known value of `Some`, and an unknown value with `reason` of `None`.
+    /// Turns `Some` into a known value, and `None` into an unknown value with `reason`.
     pub fn or_unknown(value: Option<T>, reason: Reason) -> Known<T> {
         value.map_or(Known::Unknown(reason), Known::Value)
     }
 
-    /// Code of the reason or anomaly; `None` for a value.
+    /// Reason or anomaly, for JSON; `None` for a value.
     pub(crate) fn lack(&self) -> Option<Lack> {
         match self {
             Known::Value(_) => None,
@@ -241,7 +241,7 @@ coded! {
         CountersAre { counters: String } = "counters_are": "counters: {counters}";
         /// The recording has no exact counters.
         NoExactCounters = "no_exact_counters": "the recording has no exact counters";
-        /// The program has no id and load time in the recording.
+        /// The recording lacks the program's id or load time.
         ProgramUnidentified = "program_unidentified": "the recording does not identify the program";
         /// The program was not chosen to be counted exactly.
         NotChosen = "not_chosen": "the program was not selected for counting";
@@ -275,7 +275,7 @@ coded! {
         /// The program's hook runs with interrupts off.
         InterruptsOff { hook: String } = "interrupts_off":
             "{hook} runs with interrupts off; this event cannot sample it";
-        /// The program ran for long and has no sample.
+        /// The program ran long enough for `expected` samples, but has none.
         Unsampled { expected: u64 } = "unsampled":
             "the program ran long enough for {expected} samples but has none: interrupts are off while it runs";
         /// The length of the recording or its number of CPUs is unknown.
@@ -302,7 +302,7 @@ coded! {
                                          cannot tell the two apart";
         /// The recording is incomplete, or only a part of it is selected.
         PartOnly = "part_only": "only a part of the recording exists or is selected";
-        /// The view has too many, too short intervals.
+        /// The view has too many intervals to spread the counts over them.
         TooManyIntervals = "too_many_intervals": "the view has too many intervals to spread the counts over them";
         /// The number is not known for this line, for instance because the line combines several programs.
         NotForThisLine = "not_for_this_line": "not known for this line";
@@ -312,7 +312,7 @@ coded! {
         NoSuchEvent = "no_such_event": "not every recording has samples of the event";
         /// Too few independent intervals to estimate the error.
         TooFewIntervals = "too_few_intervals": "the recordings have too few independent intervals to estimate the error";
-        /// The bound lies inside the interval of the number.
+        /// The bound lies inside the confidence interval.
         NotShown = "not_shown": "the bound lies inside the confidence interval";
         /// No program matches the condition.
         NoProgramMatches = "no_program_matches": "no program matches the condition";

@@ -156,13 +156,13 @@ coded! {
             "program {program}{} is attached to {}: other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
             this recording's samples are not affected",
             if holders.is_empty() { String::new() } else { format!(" of {holders}") }, foreign_event(event);
-        /// Times between the files of the recording in which nothing was recorded.
+        /// Gaps between the files of the recording: nothing was recorded in these times.
         Gaps { gaps: u64, length_ns: u64, longest: (i64, i64) } = "gaps":
             "! nothing was recorded in {} between the files, {:.1} s in all: no number includes these gaps (the longest: {})",
             counted(*gaps, "gap"), *length_ns as f64 / 1e9, span(longest);
         /// The recording was cut off.
         CutOff = "cut_off": "the recording was cut off: it ends where the recorder wrote last; `bprec recover` makes a file of it that perf opens";
-        /// Records of an event without samples in this report were lost.
+        /// Lost records of an event that has no samples in this report.
         SideBandLost { event: String, records: u64 } = "side_band_lost":
             "! {event}: {} lost. This event has no samples in this report, but its records describe tasks, mappings and \
              programs: some of these may be missing",

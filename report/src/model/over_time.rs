@@ -84,7 +84,7 @@ pub struct CountedOverTime {
 /// Counts of a program in an interval.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct IntervalCounted {
-    /// Number of the interval; the first is 0.
+    /// Index of the interval; the first is 0.
     pub interval: u64,
     /// Start of the interval, ns since the recording's start.
     pub from_ns: u64,
@@ -110,7 +110,7 @@ pub struct IntervalEvent {
 /// Cost of a program in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct IntervalCount {
-    /// Number of the interval; the first is 0.
+    /// Index of the interval; the first is 0.
     pub interval: u64,
     /// Start of the interval, ns since the recording's start.
     pub from_ns: u64,

@@ -62,7 +62,7 @@ pub struct ProgramSlice {
     pub name: String,
     /// Shares in own code, in callees and in entry code, % of the same total as [`Slice::percent`]; `None` when unknown.
     pub columns: [Option<f64>; 3],
-    /// Number of each interval, and the program's share of the total ([`Overview::is_of_machine`]) in that interval, %.
+    /// Index of each interval, and the program's share of the total ([`Overview::is_of_machine`]) in that interval, %.
     pub intervals: Vec<(u64, f64)>,
     /// Hottest source lines, the costliest first, with their share of the program, %.
     pub lines: Vec<(SourceLine, f64)>,

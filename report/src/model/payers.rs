@@ -41,14 +41,14 @@ pub struct EventPayers {
     pub samples: Count,
     /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks arrived and nothing else explains this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ticks: Option<LateTicks>,
-    /// Payers, the largest cost first; payers that occur only in [`EventPayers::others`] come last.
+    /// Payers, the largest cost first, including payers that occur only in [`EventPayers::others`].
     pub payers: Vec<PayerRow>,
     /// Cost of each program to each payer: the costliest program first, and its largest payer first.
     pub rows: Vec<PayerCell>,
-    /// Cells that `--prog` or `--limit` removes from the rows.
+    /// Cells that `--prog` or `--limit` hides from `rows`.
     pub others: PayerOthers,
     /// Cost of all BPF: the sum of the rows and the others, as in the TOTAL row of the ledger.
     pub total: PayerTotal,
@@ -62,7 +62,7 @@ pub struct PayerRow {
     /// Samples charged to BPF while the payer ran.
     #[serde(flatten)]
     pub count: Count,
-    /// Charged samples in interrupts, which hit the running task by chance.
+    /// Charged samples in interrupts: an interrupt hits the running task by chance.
     pub in_interrupts: Known<Count>,
     /// Share of interrupts in the charged samples, %.
     pub in_interrupts_percent: Option<f64>,
@@ -91,7 +91,7 @@ pub struct PayerCell {
     /// Samples charged.
     #[serde(flatten)]
     pub count: Count,
-    /// True if a part is the program's estimated share of hooks with several programs.
+    /// True if a part of the samples is an estimate: the program's share of the samples of hooks with several programs.
     #[serde(skip)]
     pub is_estimate: bool,
     /// Charged samples in interrupts.
@@ -155,7 +155,7 @@ pub enum PayerName {
     },
     /// A container, a pod or a unit.
     Workload(Workload),
-    /// Samples lack the key.
+    /// Payer of samples that lack the key.
     Unknown,
 }
 

@@ -19,7 +19,7 @@ pub struct TimeBound {
 }
 
 impl TimeBound {
-    /// Makes equal bounds of an exactly known time.
+    /// Makes both bounds equal to an exactly known time.
     pub fn at(time_ns: i64) -> TimeBound {
         TimeBound { after_ns: time_ns, before_ns: time_ns }
     }
@@ -43,11 +43,11 @@ pub struct Runs {
     pub ns_per_run: Option<f64>,
     /// Time in the runs, % of one CPU; `null` if the time between the snapshots is unknown.
     pub cpu_percent: Option<f64>,
-    /// Time in the runs, % of the machine; `null` also if the number of CPUs is unknown.
+    /// Time in the runs, % of the machine; `null` if `cpu_percent` is `null` or the number of CPUs is unknown.
     pub machine_percent: Option<f64>,
     /// Runs that the recursion guard refused; `null` when unknown.
     pub misses: Option<u64>,
-    /// Basis of the estimate, if the kernel counted for a part of the time only: count and time are then scaled to all of the time.
+    /// Basis of the estimate; `null` if the kernel counted all of the time. Otherwise, `count` and `time_ns` are scaled up to all of the time.
     pub estimate: Option<RunsEstimate>,
     /// Start and end of the counts, ns of the recording's clock.
     #[serde(skip)]
@@ -61,13 +61,13 @@ pub struct RunsEstimate {
     pub counted_for_ns: u64,
     /// Half of the 95 % confidence interval of the count; `null` with too few windows.
     pub count_margin: Option<u64>,
-    /// Half of the 95 % confidence interval of the time in the runs, ns; `null` also if no time was counted.
+    /// Half of the 95 % confidence interval of the time in the runs, ns; `null` with too few windows, or if no time was counted.
     pub time_margin_ns: Option<u64>,
 }
 
 impl Runs {
-    /// Returns true if the kernel counted for less than half of the time: in short windows, not in one window that lacks only the start or end of the
-    /// time.
+    /// Returns true if the kernel counted for less than half of the time, that is, in short windows. A window that lacks only the start or the end of
+    /// the time is longer.
     pub(crate) fn is_from_windows(&self) -> bool {
         let length_ns = self.span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns));
         self.estimate.zip(length_ns).is_some_and(|(estimate, length_ns)| estimate.counted_for_ns < length_ns / 2)
@@ -241,7 +241,8 @@ impl Program {
         }
     }
 
-    /// Returns the exact counts if they cover the time of the run statistics or, if that is unknown, if counting did not end before the recording.
+    /// Returns the exact counts if they cover the time of the run statistics. If this time is unknown, returns the exact counts if counting did not
+    /// end before the recording.
     pub fn exact_throughout(&self) -> Option<&Exact> {
         let exact = self.exact.value()?;
         match self.runs.value().and_then(|runs| runs.span) {
@@ -255,12 +256,13 @@ impl Program {
         program_label(&self.name, None, self.tag)
     }
 
-    /// Returns true for a program of a recorder.
+    /// Returns true for a program of a recorder: its name starts with `bprec_`.
     pub(crate) fn is_of_recorder(&self) -> bool {
         self.name.starts_with("bprec_")
     }
 
-    /// Returns true for programs of a recorder, and for unnamed programs, which loaders load for themselves, for instance to probe the kernel.
+    /// Returns true for programs of a recorder and for unnamed programs. Loaders load unnamed programs for themselves, for instance to probe the
+    /// kernel.
     pub(crate) fn is_of_tools(&self) -> bool {
         self.name.is_empty() || self.is_of_recorder()
     }
@@ -303,7 +305,7 @@ pub struct MissedProgram {
 /// A CPU that was not sampled for a part of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CpuNotSampled {
-    /// Number of the CPU.
+    /// Index of the CPU.
     pub cpu: u32,
     /// Time when the CPU went offline or came online, ns of the recording's clock.
     pub from_ns: u64,
@@ -338,9 +340,9 @@ pub struct RecorderCost {
 pub struct StatisticsCost {
     /// Time, ns.
     pub time_ns: u64,
-    /// Share of one CPU, per cent.
+    /// Share of one CPU, %.
     pub cpu_percent: Option<f64>,
-    /// Share of the machine, per cent.
+    /// Share of the machine, %.
     pub machine_percent: Option<f64>,
 }
 

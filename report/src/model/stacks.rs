@@ -1,4 +1,4 @@
-//! Call chains with their numbers of samples.
+//! Call chains, and the samples of each call chain.
 
 use super::program::program_label;
 use super::{
@@ -22,7 +22,7 @@ pub struct Stacks {
     pub total: Count,
     /// Distinct frames of all stacks.
     pub frames: Vec<Frame>,
-    /// Distinct stacks.
+    /// Distinct stacks, sorted by their frames.
     pub stacks: Vec<Stack>,
 }
 
@@ -31,13 +31,13 @@ pub struct Stacks {
 pub struct Stack {
     /// Positions in [`Stacks::frames`], outermost first: the task, then its functions.
     pub frames: Vec<u32>,
-    /// Container that the task was in, as a position in [`StackSamples::containers`]; `None` outside of containers, and if containers were not requested.
+    /// Container of the task: position in [`StackSamples::containers`]. `None` if the task was in no container, or if containers were not requested.
     pub container: Option<u32>,
     /// Number and weight of the samples.
     pub count: Count,
 }
 
-/// A label of a stack in exports.
+/// Label of a stack in exports for profile viewers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StackLabel<'s> {
     /// Name of the task.
@@ -57,7 +57,7 @@ pub(crate) enum StackLabel<'s> {
 pub struct StackTree {
     /// Position of the caller's node; -1 for the root.
     pub parent: Vec<i64>,
-    /// Position in [`Stacks::frames`]; -1 for the root. The length of [`Stacks::frames`] marks a node that several nodes are folded into.
+    /// Position in [`Stacks::frames`]; -1 for the root. A node that stands for several folded nodes has the length of [`Stacks::frames`].
     pub frame: Vec<i64>,
     /// Weight of the samples whose stack ends at the node.
     pub weight: Vec<u64>,
@@ -66,7 +66,7 @@ pub struct StackTree {
 }
 
 impl StackTree {
-    /// Returns the weight of each node with all nodes below it.
+    /// Returns the weight of each node, including all nodes below it.
     pub fn inclusive(&self) -> Vec<u64> {
         let mut weights = self.weight.clone();
         for at in (1..weights.len()).rev() {
@@ -84,7 +84,8 @@ impl Stacks {
         self.total.weight.checked_div(self.total.samples).unwrap_or(0)
     }
 
-    /// Returns the position in [`Stacks::frames`] of the stack's innermost frame in a program; `None` if no frame is in a program.
+    /// Finds the stack's innermost frame in a BPF program, and returns the frame's position in [`Stacks::frames`]; `None` if no frame is in a
+    /// program.
     pub(crate) fn innermost_program(&self, stack: &Stack) -> Option<u32> {
         let is_program = |frame: &&u32| matches!(self.frames[**frame as usize].kind, FrameKind::Program { .. });
         stack.frames.iter().rev().find(is_program).copied()
@@ -105,7 +106,7 @@ impl Stacks {
         labels
     }
 
-    /// Builds the tree of the stacks. If it would exceed `max_nodes`, the lightest children of each node are folded into one node.
+    /// Builds the tree of the stacks. If the tree would exceed `max_nodes`, the lightest children of each node are folded into one node.
     pub fn tree(&self, max_nodes: usize) -> StackTree {
         // The stacks are sorted by their frames, so each stack shares a prefix with its predecessor.
         let mut nodes: Vec<(usize, u32, Count)> = vec![(0, u32::MAX, Count::default())];
@@ -124,14 +125,14 @@ impl Stacks {
         for at in (1..nodes.len()).rev() {
             totals[nodes[at].0] = totals[nodes[at].0].saturating_add(totals[at]);
         }
-        // The lightest nodes are folded. Half of the node limit is reserved for the nodes that they are folded into.
+        // The lightest nodes are folded. Half of `max_nodes` is reserved for the nodes that stand for folded nodes.
         let mut sorted = totals.clone();
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         let least = if nodes.len() > max_nodes { sorted[max_nodes / 2].saturating_add(1) } else { 0 };
         let mut tree = StackTree { parent: vec![-1], frame: vec![-1], weight: vec![], samples: vec![] };
         tree.weight.push(nodes[0].2.weight);
         tree.samples.push(nodes[0].2.samples);
-        // `places`: position in `tree` of each of `nodes`. `folded`: for each kept node, the tree node that its lightest children are folded into.
+        // `places`: for each node, its position in `tree`. `folded`: for each kept node, the tree node that stands for its folded children.
         let mut places = vec![0; nodes.len()];
         let mut folded: BTreeMap<usize, usize> = BTreeMap::new();
         for at in 1..nodes.len() {
@@ -162,10 +163,10 @@ impl Stacks {
     }
 }
 
-/// Contents of the HTML page of a recording.
+/// Data of the HTML page of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// First screen.
+    /// Summary for the first screen.
     pub overview: Overview,
     /// Trees of the costs of programs.
     pub trees: EventTrees,
@@ -185,12 +186,12 @@ pub struct Page {
     pub stacks: Stacks,
 }
 
-/// Samples one by one, each with its stack.
+/// Samples by stack, and by thread and time if the recording has single samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackSamples {
     /// The samples, summed by stack, and by container if containers were requested.
     pub stacks: Stacks,
-    /// Containers of the stacks, and pods without a known container; empty if they were not requested.
+    /// Containers of the tasks; a pod if the container is unknown. Empty if containers were not requested.
     pub containers: Vec<Workload>,
     /// Samples by thread; empty if the recording has counts instead of single samples.
     pub threads: Vec<ThreadSamples>,
@@ -220,7 +221,7 @@ pub struct StackSample {
     pub count: Count,
 }
 
-/// Contents of the exports for profile viewers: call chains, programs and counters.
+/// Data of the exports for profile viewers: call chains, programs and counters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// The samples.
@@ -238,7 +239,8 @@ pub struct Frame {
     pub name: String,
     /// Owner of the function: a program, the kernel, a file.
     pub kind: FrameKind,
-    /// Source line, for programs, if lines were requested and recorded. Each line of a function is a frame of its own.
+    /// Source line of a program's code; `None` for other code, and if lines were not requested or not recorded. Each line of a function is a separate
+    /// frame.
     pub source: Option<FrameSource>,
 }
 
@@ -247,7 +249,7 @@ pub struct Frame {
 pub struct FrameSource {
     /// File name given to the compiler.
     pub file: Arc<str>,
-    /// Line number.
+    /// Line number in the file.
     pub line: u32,
     /// Line number of the first code of the function.
     pub function_line: u32,
@@ -281,7 +283,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// File of the code: a path, `[kernel]` or `[bpf]`; `None` if unknown.
+    /// File of the code: a path, `[kernel]` or `[bpf]`; `None` for a task, and if the file is unknown.
     pub(crate) fn file(&self) -> Option<&str> {
         match self {
             FrameKind::Task => None,
@@ -293,7 +295,8 @@ impl FrameKind {
 }
 
 impl Frame {
-    /// Returns the name for viewers. Functions of a BPF program get the program's label as a prefix, which distinguishes functions of equal names.
+    /// Returns the name for profile viewers. A function of a BPF program has the program's label as a prefix: functions of several programs may have
+    /// the same name.
     pub fn label(&self) -> String {
         let FrameKind::Program { name, .. } = &self.kind else { return self.name.clone() };
         let program = self.program_label().unwrap_or_default();
@@ -303,7 +306,7 @@ impl Frame {
         }
     }
 
-    /// Label of the frame's program, as [`super::Program::label_with_id`].
+    /// Label of the frame's program, as [`super::Program::label_with_id`]; `None` if the frame is not in a program.
     pub fn program_label(&self) -> Option<String> {
         let FrameKind::Program { id, name, tag, .. } = &self.kind else { return None };
         Some(program_label(name, *id, *tag))

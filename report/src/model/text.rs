@@ -144,7 +144,7 @@ pub(crate) fn is_plain(text: &[u8]) -> bool {
     text.chunks(64).all(|chunk| chunk.iter().fold(true, |plain, byte| plain & (b' '..=b'~').contains(byte)))
 }
 
-/// Formats one decimal below 1000, and whole grouped thousands above.
+/// Formats a number: with one decimal below 1000, otherwise as a whole number with thousands separators.
 pub(crate) fn decimal(value: f64) -> String {
     // From 999.95 on, one decimal would give `1000.0` or more: such numbers are formatted as whole numbers.
     if value >= 999.95 { grouped(value.round() as u64) } else { fixed(value, 1) }
@@ -185,7 +185,7 @@ fn rounded(number: f64, digits: i32) -> String {
     format!("{text}{name}")
 }
 
-/// Lists the first names, and the number of further names.
+/// Lists the first six names, and counts the other names.
 pub(crate) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 6;
     let more = names.len().saturating_sub(SHOWN);
@@ -205,7 +205,7 @@ pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     cut.into()
 }
 
-/// Cuts the middle out of a text to fit it into `width` columns. Names often differ only at their ends, which stay.
+/// Shortens a text to `width` columns by cutting out its middle: names often differ only at their ends.
 pub fn fit_middle(text: &str, width: usize) -> Cow<'_, str> {
     if width_of(text) <= width {
         return text.into();
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(seconds(-1_500_000), "-0.002");
     }
 
-    /// Compares with the standard library, which rounds exactly, also values halfway between two decimals.
+    /// Compares with the standard library, which rounds exactly. Includes values halfway between two decimals.
     #[test]
     fn decimals_are_rounded_exactly() {
         let special = [0.0, -0.0, 0.005, 0.015, 0.125, 0.375, 1.005, 2.675, 99.995, 100.0, 1e7, 1e9, 1e300, -3.75];

@@ -66,7 +66,7 @@ pub struct Tree {
     pub nodes: Vec<TreeNode>,
     /// Programs that ran directly inside this program, for instance extensions. Their own cost is in their own trees.
     pub inside: Vec<OtherProgram>,
-    /// Joint cost with the targets of the program's tail calls; `None` without tail calls.
+    /// Cost of the program and of the targets of its tail calls together; `None` without tail calls.
     pub chain: Option<TailCallChain>,
     /// Programs whose tail calls led to this program, with their share of its samples.
     pub tail_called_from: Vec<TailCallOrigin>,
@@ -106,7 +106,7 @@ pub struct ProgramName {
 /// A node: part of a program's cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TreeNode {
-    /// Depth: 1 for the program's own parts, 2 for their callees.
+    /// Depth in the tree: 1 for the program's own parts, 2 for their callees, and so on.
     pub depth: u32,
     /// Kind of the node.
     pub kind: NodeKind,

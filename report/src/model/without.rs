@@ -15,11 +15,11 @@ pub struct Without {
     /// The machine and the recording.
     #[serde(skip)]
     pub recording: Recording,
-    /// Patterns of removed programs and owners.
+    /// Patterns that select the removed programs and owners.
     pub patterns: Vec<String>,
-    /// Names of the removed owners, whose tasks are gone, too.
+    /// Names of the removed owners. Their tasks are removed, too.
     pub owners: Vec<String>,
-    /// Removed programs, with those of the removed owners.
+    /// Removed programs, including the programs of removed owners.
     pub programs: Vec<RemovedProgram>,
     /// Keys that together identify a payer.
     #[schemars(with = "Vec<String>")]
@@ -57,7 +57,7 @@ pub struct EventWithout {
     pub is_scaled: bool,
     /// Payers that the removed programs cost CPU time, the largest cost first.
     pub payers: Vec<PayerWithout>,
-    /// Payers that `payers` does not list: all others, and those that `--limit` leaves out.
+    /// Payers that `payers` does not list: the removed programs cost them no CPU time, or `--limit` hides them.
     pub others: OtherPayers,
     /// All payers together.
     pub total: CpuChange,
@@ -83,7 +83,7 @@ pub struct OtherPayers {
     pub change: CpuChange,
 }
 
-/// Change of a CPU time, without time in which CPUs are idle.
+/// Change of CPU time; idle time does not count.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CpuChange {
     /// CPU time in the recording.
@@ -96,10 +96,10 @@ pub struct CpuChange {
     pub tax_percent: Option<f64>,
     /// Half of the 95 % confidence interval of `tax_percent`, in % of `now`.
     pub tax_margin_percent: Option<f64>,
-    /// Part of `saved`: shares of work that programs which stay cause, too, split by the runs of the programs.
+    /// Part of `saved`: the removed programs' share of work that remaining programs cause, too. The share follows the runs of the programs.
     pub shared: Count,
-    /// Shares of removed programs in code that a hook runs once for all its programs. It stays with the other programs on the hook, so it is not in
-    /// `saved`.
+    /// Removed programs' share of code that a hook runs once for all its programs. The remaining programs on the hook still run this code, so its
+    /// cost is not in `saved`.
     pub staying: Count,
 }
 

@@ -1,4 +1,4 @@
-//! Advice: findings of fixed rules over the report by program, split by helper, in the order of their measured costs.
+//! Advice: findings of fixed rules over the report by program, split by helper. The finding with the largest measured saving comes first.
 
 use super::build;
 use crate::index::Index;
@@ -16,13 +16,13 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Least number of samples for a share.
+/// Least count of samples to judge a share.
 const SAMPLES_MIN: u64 = 20;
-/// Least share of hash lookups in a program, per cent, for a finding.
+/// Least share of hash lookups in a program, %, for a finding.
 const LOOKUPS_MIN_PERCENT: f64 = 50.0;
-/// Least share of perf buffer output in a program, per cent, for a finding.
+/// Least share of perf buffer output in a program, %, for a finding.
 const OUTPUT_MIN_PERCENT: f64 = 10.0;
-/// Least share of entry code in a program, per cent, for a finding.
+/// Least share of entry code in a program, %, for a finding.
 const ENTRY_MIN_PERCENT: f64 = 20.0;
 
 /// Applies all rules.
@@ -41,7 +41,7 @@ pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Opt
 pub(crate) fn all(report: &Report, index: &Index, options: &Options) -> Vec<EventFinding> {
     let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
     let asked = Asked::new(&options.programs, &index.programs.list);
-    // Run statistics count runs on all CPUs and of all tasks, so they are not used with a selection of CPUs or tasks.
+    // Run statistics count runs on all CPUs and of all tasks, so they are not used if CPUs or tasks are selected.
     let has_runs = options.cpus.is_none() && options.comms.is_empty();
     findings(report, maps_of, &index.states.maps, &asked, has_runs)
 }
@@ -109,7 +109,7 @@ impl<'r> Costs<'r> {
         })
     }
 
-    /// Returns the finding about programs that can be unloaded, except the `kept` most expensive ones; `None` if no cost was measured.
+    /// Returns the finding about programs that can be unloaded, except the `kept` most expensive programs; `None` if no saving was measured.
     fn finding(
         &self,
         programs: &[usize],
@@ -212,7 +212,7 @@ fn there_ns(program: &Program) -> (i64, i64) {
     (begins_ns, program.unloaded.map_or(i64::MAX, |bound| bound.after_ns))
 }
 
-/// Returns, for each span of time, true if another one overlaps it.
+/// Returns, for each span of time, true if another span overlaps it.
 fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by_key(|at| times[*at]);
@@ -232,7 +232,7 @@ fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     meets.collect()
 }
 
-/// Returns loaded programs without a known owner, by position. Empty if the recorder did not look for owners.
+/// Returns the positions of loaded programs that no process, pin or attachment holds. Empty if the recorder did not look for owners.
 fn no_owner(report: &Report) -> Vec<usize> {
     let is_alone = |program: &Program| {
         let is_there = program.captured && program.unloaded.is_none() && is_advised(program);
@@ -247,9 +247,9 @@ fn looked_for_holders(report: &Report) -> bool {
     report.recording.target.is_some() && !report.recording.unfinished
 }
 
-/// Returns (maps, programs): ring buffers and perf buffers without a reader, and the programs that use them and ran. A buffer has a reader if a
-/// process has a descriptor of any program that uses the buffer; this is assumed for programs that were unloaded or not captured, and for programs
-/// that advice leaves out. Empty if the recorder did not look for owners. `maps_of` returns the ids of a program's maps by the program's position.
+/// Returns (maps, programs): ring buffers and perf buffers without a reader, and the programs that use them and ran. A buffer has a reader if any
+/// program that uses it has an owner. An owner is assumed for programs that were unloaded or not captured, and for programs that advice leaves out.
+/// Empty if the recorder did not look for owners. `maps_of` maps the position of a program to the ids of its maps.
 fn outputs_without_reader<'m>(
     report: &Report,
     maps_of: impl Fn(usize) -> &'m [u32],
@@ -282,7 +282,8 @@ fn outputs_without_reader<'m>(
     by_programs.into_iter().map(|(programs, maps)| (maps, programs)).collect()
 }
 
-/// Returns the cost of a row in the helpers that `is_meant` selects, and the first helper's name.
+/// Returns the cost of a row in the helpers that `is_meant` selects, and the name of the first of these helpers; `None` if the row has no such
+/// helper.
 fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)> {
     let meant = row.parts.iter().flatten().filter(|part| {
         // Leaves out the compiler's suffixes and the module.

@@ -165,7 +165,7 @@ impl BillBuilder<'_> {
     ) -> OwnerBill {
         let programs = &self.programs[number as usize];
         let sums_of = |program: u32| of_programs.get(&program).copied().unwrap_or_default();
-        // Sums are large values, so only the numbers of the programs are moved while sorting.
+        // Sorts the numbers of the programs, because sums are large values to move.
         let mut listed = programs.clone();
         listed.retain(|program| lists_without_samples || of_programs.contains_key(program));
         listed.sort_by(|a, b| sums_of(*b).all().cmp_weight(sums_of(*a).all()).then(a.cmp(b)));
@@ -204,7 +204,7 @@ impl BillBuilder<'_> {
         Known::or_unknown(sum, Reason::NoMapMemory)
     }
 
-    /// Returns the machine code of programs.
+    /// Returns the size of the programs' machine code.
     fn jit_bytes(&self, programs: &[u32]) -> Known<u64> {
         let list = &self.facts.index.programs.list;
         let bytes = |program: &u32| list[*program as usize].info?.jited_bytes.map(u64::from);

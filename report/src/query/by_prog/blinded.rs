@@ -1,4 +1,4 @@
-//! Blinded events: perf events with a BPF program have no samples from inside other programs.
+//! Blinded events: a perf event with a BPF program has no samples from inside kprobe, tracepoint and perf_event programs.
 
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bprec::state::Attachment;
@@ -7,8 +7,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{BlindedEvent, Program};
 
-/// Returns the perf events that programs are attached to, each once per program. Programs of the recorder itself are left out, as another note
-/// reports them. `names` are the recording's own events. Before Linux 6.6, links on tracepoints and probes look like links on any perf event.
+/// Returns the perf events that programs are attached to, each once per program. Programs of the recorder are left out, because another note reports
+/// them. `names` has the events of the recording. Only programs of type perf_event count: before Linux 6.6, links on tracepoints and probes look like
+/// links on perf events.
 pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[String]) -> Vec<BlindedEvent> {
     let mut found: Vec<BlindedEvent> = Vec::new();
     let mut told: FxHashSet<(usize, &[u8])> = FxHashSet::default();
@@ -26,8 +27,8 @@ pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[St
         }
         let program = &programs[position];
         let event = String::from_utf8_lossy(&attachment.target).into_owned();
-        // The recorder names its own event that carries a program after the original event and the program, as in `cycles (name)`. Names of other
-        // events, which the kernel gives, do not end like this.
+        // The recorder names its own event that carries a program after the original event and the program, as in `cycles (name)`. The kernel names
+        // other events, and its names do not end like this.
         let own = event.ends_with(')') && names.contains(&event);
         found.push(BlindedEvent { event, program_id: program.id, program: program.name.clone(), own, position });
     }
@@ -67,7 +68,7 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// The largest number of programs in a recording, each on several events, takes linear and not quadratic time.
+    /// The time is linear, not quadratic, for the largest count of programs in a recording, each on several events.
     #[test]
     fn many_programs_are_each_looked_up_once() {
         const PROGRAMS: u32 = 100_000;

@@ -10,11 +10,11 @@ use bprec_format::feature::{CpuCount, Feature};
 
 /// Share of arrived timer ticks below which ticks are late.
 const LATE_PERCENT: f64 = 95.0;
-/// Least number of arrived ticks to call ticks late: with fewer, ticks missing at the ends of the recording matter too much.
+/// Least count of arrived ticks to call ticks late: with fewer ticks, those missing at the ends of the recording matter too much.
 const FEW_TICKS: u64 = 100;
 /// Least number of samples in programs to determine which ticks are missing.
 const FEW_SAMPLES: u64 = 30;
-/// Time of a run below which run statistics mostly measure the reading of the clock.
+/// Time per run, ns, below which run statistics mostly measure the reading of the clock.
 const SHORT_RUN_NS: f64 = 500.0;
 
 impl Facts<'_> {
@@ -29,8 +29,8 @@ impl Facts<'_> {
         self.recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
     }
 
-    /// Returns true if the event sampled all CPUs. Recordings of perf do not say this: perf opens an event of all CPUs once on each CPU and not
-    /// inherited, and only such an event samples the idle task.
+    /// Returns true if the event sampled all CPUs. Recordings of perf do not say this. But perf opens a system-wide event once on each CPU and not
+    /// inherited, and only system-wide events sample the idle task.
     fn is_system_wide(&self, event: usize) -> bool {
         if let Some(target) = &self.recorded.target {
             return target == SYSTEM_WIDE;
@@ -71,8 +71,8 @@ impl Facts<'_> {
         })
     }
 
-    /// Compares the sampled time of programs with their time by run statistics. If ticks are missing from all of the time, programs lack the same
-    /// share as the machine; if ticks are missing from idle time, programs lack nothing.
+    /// Compares the sampled time of programs with their time by run statistics. If ticks are missing in all of the time, programs lack the same share
+    /// of ticks as the machine. If ticks are missing only in idle time, programs lack no ticks.
     fn missing_ticks(&self, event: usize, arrived: f64) -> MissingTicks {
         let sampled = self.ledgers[event].programs.iter().filter_map(|(number, charges)| {
             let runs = self.programs[number as usize].runs.value()?;
@@ -82,7 +82,7 @@ impl Facts<'_> {
         let (inside, run_ns) = sampled.fold((Count::default(), 0u64), |(inside, run_ns), (more, time_ns)| {
             (inside + more, run_ns.saturating_add(time_ns))
         });
-        // Run statistics charge the time after a tail call to the caller, samples charge it to the callee: with tail calls, they cannot be compared.
+        // Run statistics charge the time after a tail call to the caller, samples charge it to the callee. So the two times cannot be compared.
         if inside.samples < FEW_SAMPLES || run_ns == 0 || self.common.has_tail_called {
             return MissingTicks::Unknown;
         }

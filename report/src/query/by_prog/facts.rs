@@ -1,4 +1,4 @@
-//! Facts of a recording, from which reports are made: the ledger and further tables of one pass over the samples, and their interpretation.
+//! Facts of a recording, the basis of all reports: the ledger and further tables of one pass over the samples, and their interpretation.
 
 use super::blinded;
 use super::groups::Grouping;
@@ -35,7 +35,7 @@ pub(crate) struct WantedFacts {
     pub(crate) pivots: Vec<KeyBy>,
     /// True if another sink needs names of tasks.
     pub(crate) comm: bool,
-    /// True if counts from snapshot to snapshot are kept.
+    /// True if [`Facts::history`] keeps the counts between snapshots.
     pub(crate) intervals: bool,
     /// Start and end of the recording, ns, if already known.
     pub(crate) span: Option<(u64, u64)>,
@@ -89,7 +89,7 @@ pub(crate) struct EventFacts<'f> {
 }
 
 impl EventFacts<'_> {
-    /// Returns true if ticks are missing in busy and idle times alike, so that the arrived ticks represent all ticks.
+    /// Returns true if ticks are missing in busy and in idle time alike: the arrived ticks then represent all ticks.
     pub(crate) fn is_scaled(&self) -> bool {
         LateTicks::scales(self.late_ticks)
     }
@@ -253,7 +253,7 @@ impl<'f> Facts<'f> {
         Known::or_unknown(self.lost[event], Reason::LostTogether { records: self.index.lost.of_any_event() })
     }
 
-    /// Number of times that the kernel throttled an event.
+    /// Count of times that the kernel throttled an event.
     pub(crate) fn throttled(&self, event: usize) -> u64 {
         self.index.lost.throttled.get(&event).copied().unwrap_or(0)
     }
@@ -353,7 +353,7 @@ fn recorded(
     }
 }
 
-/// Returns the number of CPUs that samples cover: the online CPUs or, if unknown, the CPUs with samples.
+/// Returns the count of CPUs that samples cover: the online CPUs; the CPUs with samples if the online CPUs are unknown or CPUs were selected.
 fn cpus(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -371,6 +371,5 @@ fn cpus(
         }));
     }
     let seen = (!seen.is_empty()).then_some(seen.len() as u32);
-    // With a selection of CPUs, only selected CPUs with samples count.
     if options.cpus.is_some() { seen } else { online.or(seen) }
 }

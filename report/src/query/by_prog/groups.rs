@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Assignment of programs to groups. It is made before the pass over the samples, which counts each inclusive sample once per group.
+/// Assignment of programs to groups. Made before the pass over the samples, because the pass counts each inclusive sample once per group.
 #[derive(Debug, Default)]
 pub(super) struct Grouping {
     names: Vec<String>,
@@ -111,9 +111,9 @@ pub(super) struct Grouped {
     pub(super) charges: Charges,
     /// Number of programs in the group.
     pub(super) programs: usize,
-    /// Number of programs that samples cannot see.
+    /// Count of programs that samples cannot see.
     blind: usize,
-    /// Number of programs without samples that samples cannot see; `why_unseen` is the reason of the first of these programs.
+    /// Count of programs that samples cannot see and do not show; `why_unseen` is the reason of the first of these programs.
     pub(super) unseen: usize,
     why_unseen: Option<Reason>,
     /// True if some program of the group was active.
@@ -166,7 +166,7 @@ pub(super) fn grouped(
     (groups, others)
 }
 
-/// Returns the sum of the known runs of programs, and the number of programs with known runs. Rates are over `elapsed_ns`, the selected time, and
+/// Returns the sum of the known runs of programs, and the count of programs with known runs. Rates are over `elapsed_ns`, the selected time, and
 /// `cpus`. Programs have different lifetimes, so rates over their lifetimes would not add up.
 fn runs<'p>(
     programs: impl Iterator<Item = &'p Program>,
@@ -218,7 +218,7 @@ impl Grouped {
         self.rows.iter().filter(|row| row.has_samples()).count()
     }
 
-    /// Sum of the time in the group's programs that run statistics have and samples lack, ns; `None` if no program has such time.
+    /// Time in the group's programs that run statistics have and samples lack, ns; `None` if no program has such time.
     pub(super) fn unsampled_ns(&self) -> Option<u64> {
         self.rows.iter().filter_map(|row| row.unsampled_ns).reduce(u64::saturating_add)
     }
@@ -278,7 +278,7 @@ mod tests {
     use super::super::rows::tests::program;
     use super::*;
 
-    /// Ten programs run one after another, each busy for 10 ms in a recording of one second: together they take a tenth of a CPU.
+    /// Ten programs run one after another, each for 10 ms, in a recording of one second: together, they take a tenth of a CPU.
     #[test]
     fn rates_are_of_the_time_that_is_looked_at() {
         const MS: u64 = 1_000_000;

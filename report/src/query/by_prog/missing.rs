@@ -10,9 +10,9 @@ use crate::model::{MissedProgram, TimeBound};
 use bprec_format::bpf::Tag;
 use rustc_hash::FxHashSet;
 
-/// Returns the number of lost samples of each event, from the kernel's counts or else from LOST_SAMPLES records. All losses are unknown (`None`) if a
-/// LOST_SAMPLES record does not identify its event. An event without LOST_SAMPLES records lost nothing, but this is unknown if the recording has LOST
-/// records, which count the losses of all events together.
+/// Returns the count of lost samples of each event: from the kernel's counts, or else from LOST_SAMPLES records. All losses are unknown (`None`) if a
+/// LOST_SAMPLES record does not identify its event. An event without LOST_SAMPLES records lost nothing. But if the recording has LOST records, the
+/// losses of this event are unknown: LOST records count the losses of all events together.
 pub(super) fn lost(recording: &OpenRecording<'_>, index: &Index) -> Vec<Option<u64>> {
     let events = recording.events.all().len();
     if let Some(loss) = &index.states.loss
@@ -33,7 +33,7 @@ pub(super) fn lost(recording: &OpenRecording<'_>, index: &Index) -> Vec<Option<u
 }
 
 impl Facts<'_> {
-    /// Returns the side-band events with lost records, each with the number of its lost records.
+    /// Returns the side-band events with lost records, each with its count of lost records.
     pub(super) fn side_band_lost(&self) -> Vec<(String, u64)> {
         let kinds = self.recording.kinds.iter().zip(&self.recording.names);
         let side_band =

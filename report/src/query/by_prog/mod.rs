@@ -72,7 +72,7 @@ impl Facts<'_> {
         notes::of_recording(self, self.side_band_lost(), states.user_symbols.as_ref(), unheld)
     }
 
-    /// Makes the report of an event. `rows_left` is the remaining number of rows for programs without samples.
+    /// Makes the report of an event. `rows_left` is the remaining limit on rows of programs without samples.
     fn event_report(&self, event: usize, rows_left: &mut usize) -> EventReport {
         let facts = self.event(event);
         let (ledger, whole, common) = (facts.ledger, &facts.whole, &self.common);
@@ -101,7 +101,7 @@ impl Facts<'_> {
             false => Known::Value(ledger.unknown_code),
             true => Known::Unknown(Reason::NoKernelMap),
         };
-        // Without kernel symbols, entry code cannot be found: 0 samples mean unknown.
+        // Entry code cannot be found without kernel symbols: 0 samples then mean that the count is unknown.
         let has_symbols = !self.index.code.kernel.is_empty();
         let told = |count: Count| match has_symbols || count.samples > 0 {
             true => Known::Value(count),
@@ -244,7 +244,7 @@ fn sources(rows: &[ProgramRow], programs: &[Program], basis: &Basis) -> Vec<Sour
     let compared = rows.iter().filter_map(|row| {
         let program = &programs[row.program];
         program.exact.value()?;
-        // Samples cover all of the time, so the runs by which their time is divided must cover it, too.
+        // Samples cover all of the time. The sampled time is divided by the runs, so the runs must cover all of the time, too.
         let all_runs = program.exact_throughout().map(|exact| exact.runs);
         let all_runs = all_runs.or(program.runs.value().map(|runs| runs.count)).filter(|runs| *runs > 0);
         let total = row.charges.total;

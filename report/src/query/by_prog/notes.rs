@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::model::{BlindedEvent, EventReport, Exact, Known, LateTicks, Note, Program, Reason};
 
 /// Returns the notes about an event. The rest of the event's report must be complete. `rows` are the shown programs, in rows or groups; `left_out`
-/// is the number of programs without a row for lack of space.
+/// counts the programs that have no row because there would be too many rows.
 pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramRow], left_out: usize) -> Vec<Note> {
     let common = &facts.common;
     let has_runs = rows.iter().any(|row| facts.programs[row.program].runs.is_value())
@@ -130,7 +130,7 @@ pub(super) fn no_runs(programs: &[Program]) -> Option<Note> {
     none.then(|| Note::RunsUnknown { reason: reason.clone() })
 }
 
-/// Returns the notes about the recording as a whole. `side_band_lost` has the side-band events with their numbers of lost records.
+/// Returns the notes about the recording as a whole. `side_band_lost` has the side-band events with lost records, and the count of these records.
 pub(super) fn of_recording(
     facts: &Facts<'_>,
     side_band_lost: Vec<(String, u64)>,

@@ -24,7 +24,7 @@ const INTERVALS: u64 = 60;
 /// Limit on the number of intervals for which counts are reported; beyond it, counts over time are unknown.
 const COUNTED_INTERVALS_MAX: u64 = 10_000;
 
-/// Makes the report. `interval_ns` is the length of an interval; with `None`, a round number.
+/// Makes the report. `interval_ns` is the length of an interval; `None` chooses a round length.
 pub(crate) fn over_time(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -54,7 +54,7 @@ pub(crate) struct IntervalQuery {
 }
 
 impl IntervalQuery {
-    /// Makes intervals of this length; with `None`, of a round length.
+    /// Makes intervals of length `length_ns`; `None` chooses a round length.
     ///
     /// # Errors
     /// Fails if `options` name a time that the recording does not have.
@@ -173,9 +173,9 @@ struct SpreadCounts<'s> {
     window: &'s Window,
     start_ns: u64,
     interval_ns: u64,
-    /// Number of intervals.
+    /// Count of intervals in the selected time.
     intervals: u64,
-    /// Number of the last interval; everything later belongs to it.
+    /// Index of the last interval, which also gets everything later.
     last: u64,
     cpus: Option<u32>,
 }
@@ -213,7 +213,7 @@ impl IntervalPiece {
 }
 
 impl SpreadCounts<'_> {
-    /// Returns the counts of a program over time: exact counts, or run statistics if they cover more of the time.
+    /// Returns the counts of a program over time: exact counts if they cover all of the time, otherwise run statistics.
     fn counted(&self, program: &Program) -> Known<CountedOverTime> {
         let Some(key) = program.id.zip(program.load_time_ns) else {
             return Known::Unknown(Reason::ProgramUnidentified);
@@ -318,8 +318,8 @@ impl SpreadCounts<'_> {
         (time_ns.saturating_sub(self.start_ns) / self.interval_ns).min(self.last)
     }
 
-    /// Spreads counts evenly over the time between two snapshots. Returns true if runs are spread over several intervals, so that these are
-    /// estimates.
+    /// Spreads counts evenly over the time between two snapshots. Returns true if runs are spread over several intervals: the runs of these intervals
+    /// are then estimates.
     fn spread(&self, counted: &Counted, pieces: &mut BTreeMap<u64, IntervalPiece>, events: usize) -> bool {
         let (first, last) =
             (self.interval(counted.from_ns), self.interval(counted.to_ns.saturating_sub(1).max(counted.from_ns)));
@@ -329,7 +329,7 @@ impl SpreadCounts<'_> {
         for number in first..=last {
             let end_ns = self.start_ns.saturating_add((number + 1).saturating_mul(self.interval_ns));
             let passed = if number == last { length_ns } else { u128::from(end_ns.saturating_sub(counted.from_ns)) };
-            // Rounds the sum of the runs up to the end of this interval and not the runs of the interval, so that all intervals add up to all runs.
+            // Rounds the cumulative runs at the end of the interval, not the runs of the interval, so that all intervals add up to all runs.
             let runs = (u128::from(counted.runs) * passed / length_ns) as u64;
             let piece = pieces.entry(number).or_insert_with(|| IntervalPiece::empty(events));
             piece.add(counted, runs - runs_before);
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(lengths, [1_000_000, 1_000_000, 2_000_000, 50_000_000, 100_000_000, 2_000_000_000]);
     }
 
-    /// Interval, runs, their time, true if estimated.
+    /// Interval, runs, time in the runs, true if estimated.
     type Shown = (u64, u64, Option<f64>, bool);
 
     fn pieces(counted: &[(u64, u64, u64)]) -> (Vec<Shown>, bool) {

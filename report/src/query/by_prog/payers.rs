@@ -24,7 +24,7 @@ struct Paid {
     count: Count,
     /// Samples in interrupts.
     in_interrupts: Count,
-    /// Estimated share of hooks with several programs.
+    /// Program's estimated share of the samples of hooks with several programs.
     shared_entry: Count,
 }
 
@@ -36,7 +36,7 @@ impl Paid {
     }
 }
 
-/// Returns the keys that identify payers, each once; by default, the name of the task.
+/// Returns the keys that identify payers, each key once; without keys, the name of the task.
 pub(crate) fn distinct(keys: &[Payer]) -> Vec<Payer> {
     let mut asked: Vec<Payer> = Vec::new();
     for key in keys {
@@ -55,7 +55,7 @@ pub(crate) fn key(payers: Vec<Payer>) -> KeyBy {
     KeyBy::Payers { payers, is_whole: true }
 }
 
-/// Makes the report. All of `keys` together identify a payer; by default, the name of the task.
+/// Makes the report. All of `keys` together identify a payer; without keys, the name of the task does.
 pub(crate) fn payers(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -98,7 +98,7 @@ struct PayersBuilder<'m> {
     has_interrupts: bool,
 }
 
-/// Charges of a program by payer; without a program, those of the row `name`.
+/// Charges of a program by payer; if `program` is `None`, charges of the row `name`.
 struct PayerCharges {
     program: Option<usize>,
     name: &'static str,
@@ -108,7 +108,7 @@ struct PayerCharges {
 
 impl<'m> PayersBuilder<'m> {
     fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> PayersBuilder<'m> {
-        // Cost in interrupts has the payer's keys followed by `Key::Interrupt`; both belong to one payer here.
+        // Cost in interrupts has its own keys: the payer's keys followed by `Key::Interrupt`. Here, both belong to the same payer.
         let mut payers: Vec<&[Key]> = Vec::new();
         let of_key = pivot.keys.iter().map(|keys| {
             let payer = keys.strip_suffix(&[Key::Interrupt]).unwrap_or(keys);

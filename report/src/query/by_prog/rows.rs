@@ -58,7 +58,7 @@ fn program(
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
-    // Runs are those on all CPUs, even with a selection of CPUs.
+    // Runs on all CPUs count, even if CPUs are selected.
     let cpus = states.cpus_online();
     let runs = index.runs_of(known, window).map(|it| Runs {
         estimate: it.is_estimate.then(|| RunsEstimate {
@@ -150,7 +150,7 @@ fn lossy(bytes: &[u8]) -> String {
 pub(super) struct Basis {
     /// All samples of the event.
     pub(super) samples: Count,
-    /// True for a timer, which cannot sample with interrupts off.
+    /// True for a timer: a timer cannot sample while interrupts are off.
     pub(super) is_timer: bool,
     /// True if a program on the event made or counted the samples. Such a program cannot see code under the kernel's guard.
     pub(super) is_counted_by_programs: bool,
@@ -181,7 +181,8 @@ impl ProgramRow {
         self.charges.total != Count::default() || self.charges.sum() != Count::default()
     }
 
-    /// Returns why samples cannot see the program; `None` if they can, or if a sample shows the program itself and not only its entry code.
+    /// Returns why samples cannot see the program; `None` if samples can see the program, or if a sample shows the program itself and not only its
+    /// entry code.
     pub(super) fn unseen(&self) -> Option<&Reason> {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
@@ -249,7 +250,7 @@ fn without_entry(line: &Line) -> Line {
 }
 
 impl Facts<'_> {
-    /// Returns true if samples show that tail calls reach some program: it has samples, but it was never entered.
+    /// Returns true if samples show that tail calls reach some program: the program has samples, but by run statistics it has no runs.
     pub(super) fn has_tail_calls(&self, ledger: &EventLedger) -> bool {
         let was_entered = |(number, charges): (u32, &Charges)| {
             let runs = self.programs[number as usize].runs.value();
@@ -336,8 +337,8 @@ fn sampled_per_run(
     }
 }
 
-/// Returns the time in the program that samples lack, ns: run statistics minus sampled time. `None` unless `reason` says that no samples can be taken
-/// in the program and the two times can be subtracted. Code whose samples exist but do not show the program is in a line of its own.
+/// Returns the time in the program that samples lack, ns: time by run statistics minus sampled time. `None` if samples of the program exist but do
+/// not identify it (by `reason`): another line has them. `None` also if the two times cannot be compared, or if the difference is not above 0.
 fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis) -> Option<u64> {
     let takes_no_samples = matches!(
         reason,
@@ -447,7 +448,7 @@ pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
     }
 }
 
-/// Least number of expected samples for which having none proves that samples cannot see a program.
+/// Least count of expected samples to conclude, if there is no sample, that samples cannot see the program.
 const SURE_SAMPLES: u64 = 20;
 
 /// Returns true if the program itself was in a sample's call chain, not only its entry code.
@@ -456,8 +457,8 @@ fn ran_in_a_sample(charges: &Charges) -> bool {
     *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
 }
 
-/// Returns why samples of this event cannot see a program. With `tail_calls` in the recording, a program's run time may be the time of programs
-/// that it tail-called, which have the samples.
+/// Returns why samples of this event cannot see a program. If `tail_calls` is true, a program's run time may include the time of programs that it
+/// tail-called, and the samples are in those programs.
 fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, tail_calls: bool) -> Option<Reason> {
     if program.interpreted {
         return Some(Reason::Interpreted);

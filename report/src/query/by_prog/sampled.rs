@@ -4,8 +4,8 @@ use crate::index::student::NORMAL_95;
 use crate::model::{Known, Reason, Runs, SampledPerRun};
 use crate::pass::sinks::pivot::Charges;
 
-/// Estimates the events per run from a program's samples. Samples come by chance, so the variance of their number is the number itself, and each
-/// stands for the same number of events. If runs are estimated too, their margin is included.
+/// Estimates the events per run from a program's samples. Samples come by chance, so the variance of their count is the count itself. Each sample
+/// stands for the same count of events. If the runs are an estimate, the result includes their margin.
 pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     if runs.count == 0 {
         return Known::Unknown(Reason::NoRuns);

@@ -44,8 +44,8 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the main event that measures the blind spot: an event of the same kind as the event that carries the sampling program, or else the first
-/// event. An event that carries a program itself has the same blind spot, so it is not used.
+/// Returns the main event, which measures the blind spot: the first selected event of the same kind as the event that carries the sampling program,
+/// or else the first selected event. Events that carry a program have the same blind spot, so they are not used.
 pub(super) fn main_event(recording: &OpenRecording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
     let told = index.states.sampler.as_ref();
     let on_events = index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.ends_with(b")"));

@@ -35,13 +35,13 @@ pub(super) struct Zeros {
 /// Limit on the cached lines. Only few lines without charges differ: each share is 0 or unknown, and a line has columns or not.
 const MOST_ZERO_LINES: usize = 32;
 
-/// Returns a share in per cent; `None` if the whole is 0 or unknown.
+/// Returns a share, %; `None` if the whole is 0 or unknown.
 pub(super) fn percent(part: u64, whole: Option<u64>) -> Option<f64> {
     whole.filter(|whole| *whole > 0).map(|whole| part as f64 * 100.0 / whole as f64)
 }
 
-/// Returns half of the 95 % confidence interval of a share, as a part of 1: `samples` of `all` samples have some property. If none has it, returns
-/// the upper end of the interval.
+/// Returns half of the 95 % confidence interval of the share `samples` / `all`, as a fraction. If `samples` is 0, returns the upper end of the
+/// interval.
 pub(crate) fn margin(samples: u64, all: u64) -> f64 {
     if all == 0 {
         return 0.0;
@@ -87,7 +87,7 @@ impl EventWhole<'_> {
         Line { columns: Some(columns), ..self.line(charges.sum()) }
     }
 
-    /// Returns a shareable line: equal lines without charges are kept once.
+    /// Returns the line for sharing: equal lines without charges are stored once.
     pub(super) fn kept(&self, line: Line) -> Arc<Line> {
         if line.count != Count::default() {
             return Arc::new(line);

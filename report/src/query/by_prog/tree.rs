@@ -132,8 +132,8 @@ struct Making<'m> {
     nodes: Vec<TreeNode>,
 }
 
-/// Tail call chains with their samples. `reached` has, for each program that a hook ran first, the programs that its tail calls led to. `from` has,
-/// for each program, the programs that a hook ran first before tail calls led to it; `None` if unknown.
+/// Tail call chains with their samples. `reached` has, for each program that a hook ran, the programs that its tail calls led to. `from` has, for
+/// each program, the hook-run programs whose tail calls led to it; `None` if unknown.
 #[derive(Default)]
 struct Chains {
     reached: FxHashMap<u32, FxHashMap<u32, Count>>,
@@ -221,7 +221,7 @@ impl TreesBuilder<'_> {
         from.into_iter().map(named).collect()
     }
 
-    /// Names programs by number, the programs with most samples first.
+    /// Names the programs, the largest weight first.
     fn others(&self, programs: Option<&FxHashMap<u32, Count>>) -> Vec<OtherProgram> {
         let mut programs: Vec<(u32, Count)> = programs.into_iter().flatten().map(|(it, count)| (*it, *count)).collect();
         programs.sort_by(|a, b| b.1.cmp_weight(a.1).then(a.0.cmp(&b.0)));

@@ -1,4 +1,4 @@
-//! Predictions of the CPU time without some programs: the bill of these programs, by payer.
+//! Predictions of the CPU time without some programs: subtracts the bill of these programs, by payer.
 
 use super::bill::is_named;
 use super::facts::{EventFacts, Facts, WantedFacts};
@@ -22,12 +22,12 @@ use bprec_format::Glob;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Half of a 95 % interval of the cost that samples do not show, as a part of the predicted saving: victims also lose cached data and predictions of
-/// branches, and the timer samples some code late. In experiments that removed an agent, its bill deviated by less (docs/bill.md).
+/// Half of a 95 % interval of the cost that samples do not show, as a fraction of the predicted saving. Programs also evict the tasks' cached data
+/// and branch predictions, and the timer samples some code late. In experiments that removed an agent, its bill deviated by less (docs/bill.md).
 const UNSAMPLED_COST: f64 = 0.1;
 
-/// Predicts the CPU time without the programs and owners that `patterns` name. All of `keys` together identify a payer; by default, the name of the
-/// task.
+/// Predicts the CPU time without the programs and owners that `patterns` name. All of `keys` together identify a payer; without keys, the name of the
+/// task does.
 pub(crate) fn without(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -70,7 +70,7 @@ pub(crate) fn without(
     })
 }
 
-/// Returns the programs, and for each owner true, that a pattern matches.
+/// Returns the programs that a pattern matches; and, for each owner, true if a pattern matches it.
 ///
 /// # Errors
 /// Fails if a pattern matches neither a program nor an owner.
@@ -100,7 +100,7 @@ fn removed(index: &Index, owners: &Owners, patterns: &[String]) -> Result<(Asked
 struct Cost {
     now: Count,
     removed: Billed,
-    /// Part of `removed` in tasks that are gone: samples show all their CPU time.
+    /// Part of `removed` in tasks of removed owners: samples show all CPU time of these tasks.
     in_tasks: Count,
 }
 
@@ -111,7 +111,7 @@ impl Cost {
         self.in_tasks.merge(other.in_tasks);
     }
 
-    /// Cost that goes with the programs.
+    /// Cost that disappears with the removed programs.
     fn saved(&self) -> Count {
         self.removed.count.without(self.removed.common)
     }

@@ -25,7 +25,7 @@ fn codes(report: &Report) -> Vec<&'static str> {
     found(report).iter().map(|found| found.finding.code()).collect()
 }
 
-/// The report without the findings of the fixture itself.
+/// Returns the report, changed so that no rule finds anything.
 fn silent() -> Report {
     let mut report = report();
     for (nth, program) in programs_of(&mut report).iter_mut().enumerate() {
@@ -58,7 +58,7 @@ fn copies_on_one_hook_are_found() {
     let costs: Vec<u64> = of.iter().map(|at| cost(*at)).collect();
     assert_eq!((found.cost.weight, found.saves.weight), (costs[0] + costs[1], costs[1]));
     assert!(costs[0] >= costs[1] && costs[1] > 0 && found.saves.machine_percent.unwrap() > 0.0, "{found:?}");
-    // Programs are different if their code differs, or if one was loaded after the unload of the other.
+    // Programs are not copies if their code differs, or if one was loaded after the unload of the other.
     let [first, second] = [programs[0], programs[1]];
     let tag = programs_of(&mut report)[first].tag.replace(bprec_format::bpf::Tag([1; 8]));
     assert_eq!(same_program_twice(&report).len(), 1);
@@ -68,7 +68,7 @@ fn copies_on_one_hook_are_found() {
     assert_eq!(same_program_twice(&report).len(), 1);
 }
 
-/// Findings are sorted by cost; one finding for all programs of a rule; none about a recorder's programs.
+/// Findings are sorted by their savings. A rule has one finding for all its programs. No finding is about a recorder's programs.
 #[test]
 fn findings_are_in_the_order_of_what_they_save() {
     let mut report = report();
@@ -160,7 +160,7 @@ fn buffers_that_nobody_reads_are_found() {
     assert_eq!(found(&report, [&[7], &[7]]), []);
 }
 
-/// Gives the first row a helper with `samples` of its `of` samples, all of equal weight.
+/// Returns a report with a helper in the first row. The helper has `samples` of the row's `of` samples; all samples have equal weight.
 fn with_helper(name: &str, samples: u64, of: u64) -> Report {
     let mut report = silent();
     let row = &mut report.events[0].rows[0];
