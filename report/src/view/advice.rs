@@ -1,4 +1,4 @@
-//! Advice as text.
+//! Findings of the advice, as text and as CSV.
 
 use super::blocks::{Block, View, note};
 use super::columns::{LineColumn, LineColumns};

@@ -1,4 +1,4 @@
-//! Code of programs with its cost: a listing for people, CSV lines for programs.
+//! Code of BPF programs with its cost, as a listing and as CSV.
 
 use super::blocks::{Block, View};
 use super::cells::{number, percent};
@@ -12,7 +12,7 @@ use crate::model::{
 };
 use std::io;
 
-/// Widths of the cost columns.
+/// Widths of the cost columns, in characters.
 const WIDTHS: [usize; 4] = [8, 7, 7, 8];
 /// Names of the cost columns.
 pub(super) const COSTS: [&str; 4] = ["SAMPLES", "%COST", "%SELF", "%HELPER"];
@@ -33,7 +33,7 @@ pub(super) fn view(annotation: &Annotation, _: usize) -> View<'_> {
     view
 }
 
-/// Name of the program, and its charged samples.
+/// Lines about a program: name, charged samples and their parts, and the meaning of the cost columns.
 pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram) -> Vec<Block<'static>> {
     let id = program.id.map(|id| format!("id {id}"));
     let prog_type = program.prog_type.map(|it| it.0.to_string());
@@ -81,7 +81,7 @@ fn function<'v>(function: &AnnotatedFunction, view: &mut View<'v>) {
     }
 }
 
-/// Missing parts of the code, with reasons.
+/// Parts of the function's code that are unknown, with reasons.
 pub(super) fn lacks(function: &AnnotatedFunction) -> impl Iterator<Item = (&'static str, &Reason)> {
     let lacks = [
         ("source lines", &function.no_lines),
@@ -91,18 +91,18 @@ pub(super) fn lacks(function: &AnnotatedFunction) -> impl Iterator<Item = (&'sta
     lacks.into_iter().filter_map(|(what, reason)| Some((what, reason.as_ref()?)))
 }
 
-/// Source position of a line.
+/// Position and text of a source line, or a text for code without line information.
 pub(super) fn source(line: &CodeLine) -> String {
     line.source.as_ref().map_or_else(|| "(no line information)".to_owned(), place)
 }
 
-/// Instructions of a line, with their cost cells.
+/// Instructions of a line, each with its cost cells.
 pub(super) fn instructions(line: &CodeLine) -> impl Iterator<Item = ([String; 4], String)> {
     let of_bpf = line.bpf.iter().flat_map(|insn| [bpf(insn)].into_iter().chain(insn.machine.iter().map(machine)));
     of_bpf.chain(line.machine.iter().map(machine))
 }
 
-/// Source line with its position.
+/// Position and text of a source line. The directory of the file is left out.
 pub(super) fn place(source: &SourceLine) -> String {
     let SourceLine { file, line, column, text } = source;
     let file = file.rsplit('/').next().unwrap_or(file);
@@ -124,7 +124,7 @@ fn machine(insn: &MachineInsn) -> ([String; 4], String) {
     (costs(&insn.cost), format!("         +{:<#6x} {}{called}", insn.offset_bytes, insn.text))
 }
 
-/// Cells of a cost; empty without samples.
+/// Cells of a cost; empty if there are no samples, or if their count is unknown.
 pub(super) fn costs(cost: &CodeCost) -> [String; 4] {
     let part = |part: &PartOfProgram| if part.count.samples > 0 { percent(part.percent) } else { String::new() };
     let known = |it: &Option<PartOfProgram>| it.as_ref().map_or_else(|| UNKNOWN.to_owned(), part);

@@ -1,6 +1,6 @@
 //! Text for terminals that show ASCII only.
 
-/// Converts text to ASCII: bars and signs to similar characters, letters to Unicode escapes.
+/// Converts text to ASCII: known bars and signs to similar characters, all other characters to Unicode escapes such as `\u{e9}`.
 pub fn to_ascii(text: &str) -> String {
     let mut ascii = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Bills: owners of BPF programs, and the CPU time that each owner costs, by part.
+//! Bills of the owners of BPF programs: the CPU time that each owner costs, and its parts.
 
 use super::blocks::{Block, View};
 use super::by_prog::{late_ticks, measured};
@@ -11,11 +11,11 @@ use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, OwnerBill, 
 use std::borrow::Cow;
 use std::io;
 
-/// Legend: parts of a bill.
+/// Legend of the parts of a bill.
 const LEGEND: &str = "shares are of all CPUs' time. OTHERS%: the owner's programs in tasks of others; OWN%: the owner's tasks, with BPF()% in the system \
     call bpf() and PROGS% in the owner's programs; WAKE%: wake-ups of the consumers of its buffers; UPROBE%: traps, single steps and returns of user probes; \
     HOOK%: code between kernel probes or tracepoints and programs; FREE%: deferred frees of maps and programs. Each sample is in one part of one owner";
-/// Note about shares.
+/// Meaning of `≈`.
 const SHARED: &str = "≈: includes samples that several owners may have caused, split between them by the runs of their \
                       programs";
 
@@ -53,13 +53,13 @@ fn is_shared(parts: &BillParts) -> bool {
     parts.shared.count.weight > 0
 }
 
-/// A line: owner, program of an owner, or sum.
+/// An owner, a program of an owner, or a sum.
 struct BillLine<'r> {
     event: &'r EventBill,
     kind: &'static str,
     name: Cow<'r, str>,
     owner: Option<&'r OwnerBill>,
-    /// Id of the program, in a line of a program.
+    /// Id of the program; `None` in lines of owners and sums.
     id: Option<u32>,
     parts: &'r BillParts,
 }
@@ -80,7 +80,7 @@ impl<'r> BillLine<'r> {
         BillLine { event, kind, name, owner: None, id: None, parts }
     }
 
-    /// Owner of the line, if the line is of kind `owner`.
+    /// Owner, in the line of an owner; `None` in lines of programs and sums.
     fn head(&self) -> Option<&'r OwnerBill> {
         self.owner.filter(|_| self.kind == "owner")
     }
@@ -112,7 +112,7 @@ fn total(event: &EventBill) -> BillLine<'_> {
     BillLine::sum(event, "total", "TOTAL".into(), &event.total)
 }
 
-/// Name of a kind of owner in CSV, as in JSON.
+/// Name of a kind of owner in CSV, the same as in JSON.
 fn kind(kind: OwnerKind) -> &'static str {
     match kind {
         OwnerKind::Container => "container",
@@ -124,7 +124,7 @@ fn kind(kind: OwnerKind) -> &'static str {
     }
 }
 
-/// A part of the bill: name in CSV, column, and its value.
+/// A part of the bill: name in CSV, column of tables, and value.
 type PartColumn = (&'static str, Column, fn(&BillParts) -> BillShare);
 
 fn part_columns() -> [PartColumn; 11] {
@@ -144,7 +144,7 @@ fn part_columns() -> [PartColumn; 11] {
     ]
 }
 
-/// Columns of a table whose first column has this name.
+/// Columns of tables and of CSV. `first` is the heading of the names in tables.
 fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
     type F<'r> = LineColumn<'r, BillLine<'r>>;
     let of_owner = |cell: fn(&OwnerBill) -> String| move |it: &BillLine<'r>| it.head().map(cell).unwrap_or_default();

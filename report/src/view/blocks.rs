@@ -1,4 +1,4 @@
-//! A view as data: comments, tables and notes in their order. Writers and the screen consume blocks.
+//! A view as data: comments, tables and notes in their order. Writers and the interactive screen read these blocks.
 
 use super::grid::{Column, Sheet};
 use super::line::TonedLine;
@@ -7,24 +7,24 @@ use crate::model::text::{clean, wrap};
 use crate::options::Tone;
 use std::io;
 
-/// Returns a numbered part of a table's rows, `None` after the last.
+/// Returns the part of a table with a number from 0; `None` after the last part.
 type PartFn<'v> = Box<dyn Fn(usize) -> Option<Sheet> + 'v>;
 
 /// Returns the columns of a table.
 type ColumnsFn<'v> = Box<dyn Fn() -> Vec<Column> + 'v>;
 
-/// Returns the blocks of a numbered event, `None` after the last.
+/// Returns the blocks of the event with a number from 0; `None` after the last event.
 type Series<'v> = Box<dyn Fn(usize) -> Option<Vec<Block<'static>>> + 'v>;
 
 /// A block of a view.
 pub(super) enum Block<'v> {
-    /// A comment that starts on a new line.
+    /// A comment in plain text; [`comments`] does not wrap it.
     Fact(String),
-    /// A comment that stands out.
+    /// A comment in bold; [`comments`] does not wrap it.
     Title(String),
-    /// A wrapped comment, in a tone.
+    /// A wrapped comment in a tone; `None` for plain text.
     Note(String, Option<Tone>),
-    /// A heading without the `#` of a comment.
+    /// A bold line without the `#` of a comment.
     Heading(String),
     /// A line without the `#` of a comment.
     Text(String),
@@ -34,13 +34,13 @@ pub(super) enum Block<'v> {
     Blank,
     /// A table with header, rule and totals.
     Table(Sheet),
-    /// A table in parts, which are not all kept in memory.
+    /// A table that is made part by part, to limit memory.
     Parts(ColumnsFn<'v>, PartFn<'v>),
-    /// A formatted line.
+    /// A line with tones, cut to the width.
     Line(TonedLine),
-    /// Notes after a gap.
+    /// Legend and notes in dim comments, below a gap.
     Notes(Legend, Vec<String>),
-    /// Blocks of events, made one event at a time: there may be thousands.
+    /// Blocks of events, made one event at a time because there may be thousands.
     Series(Series<'v>),
 }
 
@@ -49,12 +49,12 @@ pub(super) enum Block<'v> {
 pub(super) struct Legend {
     /// Columns with their meanings.
     pub(super) columns: Vec<Column>,
-    /// Texts about marks, each with the column that must be shown for it; `None` for any table.
+    /// Meanings of marks, each with the column that has the mark. The text is left out if this column is not shown; `None` for a text that stays.
     pub(super) marks: Vec<(Option<&'static str>, &'static str)>,
 }
 
 impl Legend {
-    /// Legend of the shown columns.
+    /// Lines of the legend for the shown columns.
     fn lines(&self, is_shown: impl Fn(&str) -> bool) -> Vec<String> {
         let helps = self.columns.iter().filter(|column| is_shown(column.name()) && !column.what().is_empty());
         let helps: Vec<String> = helps.map(|column| format!("{}: {}", column.name(), column.what())).collect();
@@ -83,7 +83,7 @@ impl<'v> View<'v> {
         self.push(Block::Notes(Legend::default(), notes.into_iter().collect()));
     }
 
-    /// Appends blocks for each item of `of`, made on demand.
+    /// Appends the blocks of each item of `of`; `blocks` makes them when they are written.
     pub(super) fn series<T>(&mut self, of: &'v [T], blocks: impl Fn(usize, &'v T) -> Vec<Block<'static>> + 'v) {
         self.push(Block::Series(Box::new(move |nth| Some(blocks(nth, of.get(nth)?)))));
     }
@@ -133,7 +133,7 @@ impl<'v> View<'v> {
         Ok(())
     }
 
-    /// Writes GitHub-flavoured Markdown: tables with the columns that have content, and comments as lists.
+    /// Writes GitHub-flavoured Markdown. Comments become list items; tables have the columns with content.
     pub(super) fn write_markdown(self, out: &mut Screen<'_>) -> io::Result<()> {
         for block in self.blocks() {
             match block {
@@ -178,7 +178,7 @@ fn markdown_table(sheet: Sheet, out: &mut Screen<'_>) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Escapes Markdown punctuation, so that text is shown literally and cannot end a cell.
+/// Escapes Markdown punctuation, so that names are shown literally and cannot end a cell.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -190,16 +190,16 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Wraps a comment to `width`, including its prefix.
+/// Wraps a comment to `width`, including the prefixes. Returns the prefix and the text of each line.
 fn wrapped(text: &str, width: usize) -> impl Iterator<Item = (&'static str, String)> {
     let begins = [FIRST].into_iter().chain(std::iter::repeat("#   "));
     begins.zip(wrap(text, width, FIRST.len(), 4))
 }
 
-/// Begin of a comment.
+/// Prefix of the first line of a comment.
 const FIRST: &str = "# ";
 
-/// Texts of comments without `#`, for writers that show notes in a place of their own. Control characters are escaped.
+/// Texts of comments without `#`, for screens that show notes apart from tables. Control characters are escaped.
 pub(super) fn comments(blocks: &[Block<'_>], width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for block in blocks {

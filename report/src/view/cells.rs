@@ -8,10 +8,10 @@ use crate::model::{
 };
 use crate::view::grid::Column;
 
-/// Text of a contradictory value.
+/// Text of an impossible value.
 pub(super) const IMPOSSIBLE: &str = "n/a!";
 
-/// Share in per cent with two decimals.
+/// Share in per cent, with two decimals.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| UNKNOWN.into(), |percent| fixed(percent, 2))
 }
@@ -21,7 +21,7 @@ pub(super) fn number(number: Option<u64>) -> String {
     number.map_or(UNKNOWN.into(), grouped)
 }
 
-/// Memory in a suitable unit.
+/// Memory in the largest unit, up to GiB, that gives a number of at least 1.
 pub(super) fn memory(bytes: Option<u64>) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let Some(bytes) = bytes else { return UNKNOWN.into() };
@@ -31,7 +31,7 @@ pub(super) fn memory(bytes: Option<u64>) -> String {
     }
 }
 
-/// Time since the start of the recording, s. If the time is only known to be in a range, `≤` and the end of the range.
+/// Time since the start of the recording, s. If only a range is known: `≤` and the end of the range. Empty for `None`.
 pub(super) fn moment(bound: Option<TimeBound>) -> String {
     match bound {
         None => String::new(),
@@ -40,8 +40,8 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
     }
 }
 
-/// Distinct attach points of a program. `beside` is the program's type if the row shows the type: attach points of the same kind then lose the kind
-/// before their colon.
+/// Distinct attach points of a program, with the count of repeated attach points. `beside` is the program's type, if the same row shows it: this type
+/// and a colon are removed from the start of an attach point.
 pub(super) fn attachments(places: &[String], beside: Option<&str>) -> String {
     let without_type = |attachment| beside.and_then(|it| str::strip_prefix(attachment, it)?.strip_prefix(':'));
     let mut distinct: Vec<(&str, usize)> = Vec::new();
@@ -61,8 +61,8 @@ pub(super) fn attachments(places: &[String], beside: Option<&str>) -> String {
     places.collect::<Vec<_>>().join(" ")
 }
 
-/// Holders of a program: processes, and the first pin with the number of other pins. Programs of the recorder that no other process holds show
-/// `(bprec)`.
+/// Holders of a program: processes, the first pin, and the count of further pins. `(bprec)` stands for the recorder, if no other process holds the
+/// program.
 pub(super) fn holders(program: &Program) -> String {
     let recorder = (program.is_of_recorder() && program.owners.is_empty()).then(|| "(bprec)".to_owned());
     let owners = program.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid));
@@ -72,19 +72,19 @@ pub(super) fn holders(program: &Program) -> String {
     recorder.into_iter().chain(owners).chain(pin).chain(more).collect::<Vec<_>>().join(" ")
 }
 
-/// Time per run by run statistics.
+/// Time per run by run statistics, ns.
 pub(super) fn ns_per_run(runs: &Runs) -> String {
     runs.ns_per_run.map_or_else(|| UNKNOWN.into(), decimal)
 }
 
-/// Columns of exact counters: events per run, instructions per cycle and percentiles.
+/// Columns of exact counters: a column per event, instructions per cycle, and percentiles of the time per run.
 pub(super) fn exact_columns(counting: &Counting) -> Vec<Column> {
     let events = counting.events.iter().map(|event| Column::number(format!("{}/RUN", event.name)).droppable(4));
     let tail = [("IPC", 4), ("P50", 5), ("P99", 4), ("P99.9", 6)];
     events.chain(tail.map(|(name, order)| Column::number(name).droppable(order))).collect()
 }
 
-/// Cell number `at` of the columns of [`exact_columns`], the first `events` of which are events.
+/// Cell for column `at` of [`exact_columns`]; the first `events` columns are those of events.
 pub(super) fn exact(exact: Option<&Exact>, events: usize, at: usize) -> String {
     let Some(exact) = exact else { return UNKNOWN.into() };
     match at.checked_sub(events) {
@@ -103,7 +103,7 @@ pub(super) fn event(event: &Event, exact: &Exact) -> String {
     }
 }
 
-/// Share of the time in which a multiplexed event was counted, in brackets; empty if the event was counted all the time.
+/// Share of the time in which a multiplexed event was counted, in brackets; empty if the event was always counted, or if its count is unknown.
 pub(super) fn turns(event: &Event) -> String {
     match event.counted.value() {
         Some(event) if event.running < 1.0 => format!("[{:.0}%]", (event.running * 100.0).clamp(1.0, 99.0)),
@@ -111,7 +111,7 @@ pub(super) fn turns(event: &Event) -> String {
     }
 }
 
-/// Time per run.
+/// Time per run, ns.
 pub(super) fn time(exact: &Exact) -> String {
     match &exact.time {
         Known::Value(time) => value(time, exact.is_estimate),
@@ -120,12 +120,12 @@ pub(super) fn time(exact: &Exact) -> String {
     }
 }
 
-/// Runs. If run statistics were on for a part of the time, runs are an estimate.
+/// Count of runs, marked as an estimate if run statistics were on for only a part of the time.
 pub(super) fn runs(source: CounterSource, exact: &Exact) -> String {
     if is_in_parts(source, exact) { estimated(exact.runs, None) } else { grouped(exact.runs) }
 }
 
-/// Time per run. Run statistics that were on for a part of the time give the average of the runs in this part, without an estimate mark.
+/// Time per run, ns. If run statistics were on for only a part of the time, this is the average of the runs in that part, without an estimate mark.
 pub(super) fn time_per_run(source: CounterSource, exact: &Exact) -> String {
     match exact.time.value().filter(|_| is_in_parts(source, exact)) {
         Some(time) => decimal(time.value),
@@ -149,7 +149,7 @@ fn value(per_run: &PerRun, is_estimate: bool) -> String {
     }
 }
 
-/// Measured runs in words: `all`, `none`, `all but 12`, `1 in 100`.
+/// Part of the runs that was measured, in words: `all`, `none`, `all but 12`, `1 in 100`.
 pub(super) fn measured(exact: &Exact) -> String {
     let unmeasured = exact.runs.saturating_sub(exact.measured);
     match exact.measured {
@@ -170,18 +170,18 @@ pub(super) fn plain(value: Option<impl ToString>) -> String {
 /// Text of a share that rounds to zero.
 pub(super) const NOTHING: &str = "0.00";
 
-/// Estimated share; without `≈` if the share rounds to zero.
+/// Share with `≈`; without the mark if the share is unknown or rounds to zero.
 pub(super) fn estimate(share: Option<f64>) -> String {
     let cell = percent(share);
     if share.is_none() || cell == NOTHING { cell } else { format!("≈{cell}") }
 }
 
-/// Share of the machine; an estimate if timer ticks are missing.
+/// Share of the machine, marked as an estimate if `is_scaled`.
 pub(super) fn of_machine(share: Option<f64>, is_scaled: bool) -> String {
     if is_scaled { estimate(share) } else { percent(share) }
 }
 
-/// Several sentences in a cell.
+/// Texts in one cell, separated by semicolons.
 pub(super) fn joined<T: ToString>(said: &[T]) -> String {
     said.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

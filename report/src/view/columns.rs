@@ -1,5 +1,5 @@
-//! Columns of a view, each declared once with heading and cell for tables, and name and value for CSV. All writers read these declarations, so that a
-//! value cannot end up below another name.
+//! Columns of a view, each declared once: heading and cell for tables, name and value for CSV. All writers read these declarations, so that no value
+//! can stand below the name of another column.
 
 use super::cells::plain;
 use super::grid::{Column, Sheet};
@@ -7,10 +7,10 @@ use super::screen::Screen;
 use std::borrow::Cow;
 use std::io;
 
-/// Returns a cell of a line.
+/// Returns the cell of a line in one column.
 type CellFn<'v, L> = Box<dyn Fn(&L) -> String + 'v>;
 
-/// A column of lines of type `L`: for tables, for CSV, or for both.
+/// A column for lines of type `L`: in tables, in CSV, or in both.
 pub(super) struct LineColumn<'v, L> {
     csv: Option<(Cow<'static, str>, CellFn<'v, L>)>,
     text: Option<(Column, CellFn<'v, L>)>,
@@ -18,7 +18,7 @@ pub(super) struct LineColumn<'v, L> {
 }
 
 impl<'v, L> LineColumn<'v, L> {
-    /// A CSV column; missing values are empty.
+    /// A CSV column; `None` is an empty field.
     pub(super) fn csv<V: ToString>(
         name: impl Into<Cow<'static, str>>,
         value: impl Fn(&L) -> Option<V> + 'v,
@@ -36,7 +36,7 @@ impl<'v, L> LineColumn<'v, L> {
         LineColumn { text: Some((column, Box::new(cell))), ..self }
     }
 
-    /// Moves the table column left by `columns` positions from its place of declaration.
+    /// Moves the table column `columns` positions to the left of its place in the declaration.
     pub(super) fn ahead(self, columns: usize) -> LineColumn<'v, L> {
         LineColumn { ahead: columns, ..self }
     }
@@ -85,7 +85,7 @@ impl<'v, L> LineColumns<'v, L> {
         }
     }
 
-    /// Writes a header and a line of values per item of `lines`.
+    /// Writes a line of column names, then a line of values for each item of `lines`.
     pub(super) fn write_csv(&self, lines: impl IntoIterator<Item = L>, out: &mut Screen<'_>) -> io::Result<()> {
         out.values(self.csv.iter().map(|(name, _)| name.to_string()), ",")?;
         lines.into_iter().try_for_each(|line| out.values(self.csv.iter().map(|(_, cell)| cell(&line)), ","))

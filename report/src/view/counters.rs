@@ -1,4 +1,4 @@
-//! Counters over time as a table and CSV.
+//! Counters over time, as tables and as CSV.
 
 use super::blocks::{Block, View};
 use super::cells::{self, IMPOSSIBLE, PERCENTILE_NAMES, exact_columns, joined, measured, number, turns};
@@ -41,7 +41,7 @@ pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
 const LEGEND: &str = "TIME: seconds since the start, with the total in the last row; n/a!: the counts are impossible (see \
                       the notes)";
 
-/// A counter column; `n/a!` in rows whose counts contradict each other.
+/// A column of counts; `n/a!` in rows whose counts are impossible.
 fn cell<'v>(column: Column, cell: impl Fn(&CounterRow, &CounterTotals) -> String + 'v) -> LineColumn<'v, CounterRow> {
     LineColumn::text(column, move |row: &CounterRow| match row.counts.value() {
         Some(counts) => cell(row, counts),
@@ -75,7 +75,7 @@ fn programs(report: &CountersReport) -> LineColumns<'_, CounterRow> {
     LineColumns::new(fields.into_iter().chain(exact).chain([measured]))
 }
 
-/// Time of all runs, % of one CPU.
+/// Time of all runs, in per cent of one CPU.
 pub(super) fn cpu_percent(counts: &CounterTotals) -> String {
     counts.cpu_percent.map_or(UNKNOWN.into(), |percent| format!("{percent:.3}"))
 }
@@ -114,7 +114,7 @@ fn name(row: &CounterRow) -> String {
     }
 }
 
-/// A CSV line.
+/// A CSV line: its kind (`interval` or `total`), and its counts.
 type CounterLine<'r> = (&'static str, &'r CounterRow);
 
 pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<()> {
@@ -122,7 +122,7 @@ pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<(
     fn values<'r>((_, row): &CounterLine<'r>) -> Option<&'r Exact> {
         Some(&row.counts.value()?.values)
     }
-    /// Runs of a program; other targets have no runs.
+    /// Counts of a program; `None` for other targets, which have no runs.
     fn runs<'r>(line: &CounterLine<'r>) -> Option<&'r Exact> {
         values(line).filter(|_| line.1.source != CounterSource::Shared)
     }

@@ -1,4 +1,4 @@
-//! Comparison of recordings: a table for people, CSV lines for programs.
+//! Comparison of recordings, as tables and as CSV.
 
 use super::blocks::{Block, View, note};
 use super::cells::attachments;
@@ -33,7 +33,7 @@ pub(super) fn view(diff: &Diff, _: usize) -> View<'_> {
     view
 }
 
-/// Facts about a recording.
+/// Path, host, kernel, CPUs and duration of a recording, on one line.
 fn facts(recording: &DiffRecording) -> String {
     let mut facts = vec![recording.path.clone()];
     facts.extend(recording.hostname.clone());
@@ -43,7 +43,7 @@ fn facts(recording: &DiffRecording) -> String {
     facts.join(" · ")
 }
 
-/// Table of an event; `has_runs` adds the columns of runs, which do not depend on the event.
+/// Table of an event. `has_runs` adds the columns of run statistics, which are the same for all events.
 fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
     let name = event.map(|(name, _)| name);
     let is_time = event.is_none_or(|(_, unit)| unit == Unit::Nanoseconds);
@@ -52,7 +52,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
     let mut columns = vec![Column::text("PROGRAM").always().cut_to(16)];
     let mut add = |names: [String; 4], order: u8| {
         let [base, new, change, interval] = names;
-        // A change of the number of runs has no tone: more runs are neither better nor worse.
+        // A change of the rate of runs has no tone: more runs are neither better nor worse.
         let tone = if change == RUNS_CHANGE { |_: &str| None } else { change_tone };
         columns.push(Column::number(base).droppable(order));
         columns.push(Column::number(new).droppable(order));
@@ -67,7 +67,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
         add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
         add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
     }
-    // For time, the columns NS/RUN of run statistics are enough: they are better than a time per run from samples.
+    // A clock needs no columns per run: NS/RUN of run statistics is better than a time per run from samples.
     if !is_time {
         add(columns_of(&per_run, &format!("NEW {per_run}"), "Δ/RUN"), 6);
     }
@@ -80,7 +80,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
             |metric, event: Option<&str>| metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
         let mut cells = Vec::new();
         let of_cost = find(DiffMetric::Cost, name);
-        // For a clock, the values are shares of the machine and the change is that of the cost: both change in proportion.
+        // For a clock, the values are shares of the machine. The change is that of the cost, because the share changes in proportion.
         let values = if is_time { find(DiffMetric::Share, name) } else { of_cost };
         let decimals = if is_time { Some(2) } else { None };
         cells.extend(four(values, of_cost, decimals));
@@ -116,7 +116,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
 /// Name of the column of the change of runs per second.
 const RUNS_CHANGE: &str = "ΔRUNS/S";
 
-/// Tone of a significant change: an increase is worse.
+/// Tone of a significant change: red for an increase, which is worse, and green for a decrease.
 fn change_tone(cell: &str) -> Option<Tone> {
     match (cell.strip_suffix(SIGNIFICANT), cell.chars().next()) {
         (Some(_), Some('+')) => Some(Tone::Red),
@@ -140,7 +140,7 @@ fn label(program: &ProgramDiff) -> String {
     }
 }
 
-/// Cells: value before and after, change, and confidence interval of the change.
+/// Cells: value before, value after, change, and confidence interval of the change.
 fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: Option<usize>) -> [String; 4] {
     let cell = |side: fn(&MetricDiff) -> &MetricValue| {
         let value = values.and_then(|it| side(it).estimate.value());
@@ -156,10 +156,10 @@ fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: O
     ]
 }
 
-/// Mark of a change that chance does not explain.
+/// Mark of a significant change, which chance does not explain.
 const SIGNIFICANT: &str = "*";
 
-/// Change in per cent, with a mark if significant.
+/// Change in per cent, marked if it is significant, or with `?` if its significance is unknown. `∞` for a change from zero.
 fn changed(change: &Change) -> String {
     let mark = match &change.significant {
         Known::Value(true) => SIGNIFICANT,
@@ -173,7 +173,7 @@ fn changed(change: &Change) -> String {
     }
 }
 
-/// A percentage with its sign.
+/// A percentage with its sign and one decimal.
 pub(super) fn signed(percent: f64) -> String {
     // A number that rounds to zero has the sign `+`, never `-`.
     let text = format!("{percent:+.1}");
@@ -193,7 +193,7 @@ fn judged(judgment: &Judgment) -> String {
 
 /// A CSV line.
 enum DiffLine<'r> {
-    /// A metric of a program, or of all BPF.
+    /// A metric of a program, or of all BPF if there is no program.
     Metric(Option<&'r ProgramDiff>, &'r MetricDiff),
     Condition(&'r Judgment),
 }
@@ -224,7 +224,7 @@ impl<'r> DiffLine<'r> {
         }
     }
 
-    /// Confidence interval of the relative change.
+    /// Confidence interval of the change, %, in the line of a condition on a relative change.
     fn relative(&self) -> Option<PossibleRange> {
         self.condition().filter(|it| it.is_relative)?.interval
     }

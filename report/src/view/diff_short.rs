@@ -1,4 +1,4 @@
-//! A comparison in three lines: all of BPF, programs that became more expensive, and everything else that changed.
+//! A comparison in three lines: all of BPF, programs that became more expensive, and programs that are cheaper, new or gone.
 
 use super::diff::signed;
 use crate::model::text::{counted, decimal, fixed, listed};
@@ -32,7 +32,7 @@ pub(super) fn lines(diff: &Diff) -> [String; 3] {
     ]
 }
 
-/// Significant change of a program, in per cent, with its metric: of the time per run, or of the cost if the time per run has no such change.
+/// Significant change of a program's time per run, %, with the metric. If there is none: of its cost.
 fn shown_change(program: &ProgramDiff) -> Option<(&ProgramDiff, &MetricDiff, f64)> {
     [DiffMetric::TimePerRun, DiffMetric::Cost].into_iter().find_map(|wanted| {
         program.metrics.iter().filter(|metric| metric.metric == wanted).find_map(|metric| {
@@ -52,7 +52,7 @@ fn change_of(program: &ProgramDiff, metric: &MetricDiff, percent: f64) -> String
     }
 }
 
-/// Share of the machine before and after, or cost if the event is no clock, with the change and its confidence interval.
+/// Share of the machine before and after, with the change of the cost and its confidence interval. The cost replaces a share that is unknown.
 fn total(diff: &Diff) -> String {
     let find = |wanted| diff.total.iter().find(|metric| metric.metric == wanted);
     let value = |metric: &MetricDiff| Some((metric.base.estimate.value()?.value, metric.new.estimate.value()?.value));

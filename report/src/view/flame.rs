@@ -1,18 +1,18 @@
-//! Flame graph of call chains: boxes as wide as the weight of their frames.
+//! Flame graph of call chains: the width of a box is in proportion to the weight of its frame.
 
 use super::listing::{FlameBox, Listing, ListingRow};
 use crate::model::text::{counted, fit, printable};
 use crate::model::{Count, FrameKind, Stack, StackTree, Stacks};
 use std::collections::BTreeMap;
 
-/// Limit on boxes, more than a screen holds.
+/// Limit on boxes; a screen cannot show as many.
 const MAX_NODES: usize = 4_000;
-/// Text of folded frames.
+/// Label of a box that stands for several small frames.
 const FOLDED: &str = "…";
 
 impl Stacks {
     /// Flame graph that grows downwards, `width` columns wide: a row per depth, in which `|` starts a box. Boxes narrower than a column are left out.
-    /// With `below` (frames, outermost first), only their callees are drawn, over the full width.
+    /// Only stacks that begin with the frames `below` (outermost first) are drawn, over the full width; all stacks if `below` is empty.
     pub fn flame_listing(&self, width: usize, below: &[String]) -> Listing {
         let part = self.below(below);
         let above = match below.last() {
@@ -26,7 +26,7 @@ impl Stacks {
         Listing { above: vec![printable(&above).into_owned()], rows, ..Listing::default() }
     }
 
-    /// Removes the frames of tasks and of user space, and merges stacks that are then equal: a program has one graph for all tasks that run it.
+    /// Removes the frames of tasks and of user space, and merges stacks that are then equal: one graph shows a program for all tasks that run it.
     pub fn in_kernel(self) -> Stacks {
         let is_outside =
             |frame: &&u32| matches!(self.frames[**frame as usize].kind, FrameKind::Task | FrameKind::User { .. });
@@ -55,12 +55,12 @@ impl Stacks {
     }
 }
 
-/// Rows of a tree; `all` is the weight that shares refer to.
+/// Rows of a flame graph. `all` is the weight that is 100 % in the texts of boxes.
 fn rows(stacks: &Stacks, tree: &StackTree, width: usize, all: u64) -> Vec<ListingRow> {
     let inclusive = tree.inclusive();
     let Some(total) = inclusive.first().copied().filter(|total| *total > 0) else { return Vec::new() };
     let column = |weight: u64| (u128::from(weight) * width as u128 / u128::from(total)) as usize;
-    // For each node: row of its children, and weight at which the next child begins.
+    // For each node: the row of its children, and the weight to the left of its next child.
     let mut places: Vec<(usize, u64)> = vec![(0, 0)];
     let mut rows: Vec<ListingRow> = Vec::new();
     for (at, weight) in inclusive.iter().copied().enumerate().skip(1) {

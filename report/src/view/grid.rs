@@ -1,4 +1,4 @@
-//! Tables of aligned columns: the only table writer.
+//! Text tables of aligned columns, cut to the width of a screen.
 
 use super::line::{TonedLine, share_tone};
 use super::screen::Screen;
@@ -6,7 +6,7 @@ use crate::model::text::{UNKNOWN, fit, fit_middle, printable, width_of};
 use crate::options::Tone;
 use std::io;
 
-/// Number of parts whose cells are kept between measuring and writing.
+/// Limit on the parts of a table whose cells stay in memory between measuring and writing.
 const PARTS_KEPT: usize = 2;
 
 /// A column: name, alignment, and behaviour if the table is too wide.
@@ -14,23 +14,23 @@ const PARTS_KEPT: usize = 2;
 pub(super) struct Column {
     name: String,
     align: Align,
-    /// Meaning of the column; empty if the name is clear.
+    /// Meaning of the column for the legend; empty if the name is clear.
     what: &'static str,
-    /// Drop order if the table is too wide: higher goes first, 0 stays.
+    /// Drop order if the table is too wide: the column with the highest order is dropped first. 0 for a column that should stay.
     drop_order: u8,
-    /// Least width that a text column is cut to.
+    /// Least width that a text column is cut to; `None` for a column whose cells are never cut.
     cut_to: Option<usize>,
-    /// Part of a cell that is cut: middle or end.
+    /// Part of a long cell that is replaced by `…`.
     cut: Cut,
     /// True to show the column even without content.
     always: bool,
-    /// Text that counts as no content, as empty cells and `n/a` do.
+    /// Text that counts as no content, besides the empty text and `n/a`; may be empty.
     nothing: &'static str,
     /// Tone of a cell, from its text.
     tone: fn(&str) -> Option<Tone>,
 }
 
-/// Part of a long text that is cut.
+/// Part of a long text that `…` replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Middle,
@@ -64,17 +64,17 @@ impl Column {
         Column { align: Align::Left, ..Column::number(name) }
     }
 
-    /// Sets the drop order: higher goes first if the table is too wide.
+    /// Sets the drop order: if the table is too wide, the column with the highest order is dropped first.
     pub(super) fn droppable(self, order: u8) -> Column {
         Column { drop_order: order, ..self }
     }
 
-    /// Sets the least width that cells are cut to.
+    /// Lets cells be cut, but not below `width`.
     pub(super) fn cut_to(self, width: usize) -> Column {
         Column { cut_to: Some(width), ..self }
     }
 
-    /// Cuts cells at the end instead of the middle: their beginning matters most.
+    /// Cuts cells at the end instead of the middle, for texts whose beginning matters most.
     pub(super) fn cut_at_end(self) -> Column {
         Column { cut: Cut::End, ..self }
     }
@@ -89,7 +89,7 @@ impl Column {
         Column { nothing, ..self }
     }
 
-    /// Sets the meaning.
+    /// Sets the meaning of the column for the legend.
     pub(super) fn says(self, what: &'static str) -> Column {
         Column { what, ..self }
     }
@@ -99,18 +99,18 @@ impl Column {
         self.what
     }
 
-    /// Drop order: 0 stays, the highest goes first.
+    /// Drop order; see [`Column::droppable`].
     #[cfg(test)]
     pub(super) fn drop_order(&self) -> u8 {
         self.drop_order
     }
 
-    /// Marks cells as shares, which stand out when high.
+    /// Marks cells as shares: high shares stand out by their tone.
     pub(super) fn share(self) -> Column {
         self.toned(share_tone)
     }
 
-    /// Sets the tone of cells, from their text.
+    /// Sets the function from the text of a cell to its tone.
     pub(super) fn toned(self, tone: fn(&str) -> Option<Tone>) -> Column {
         Column { tone, ..self }
     }
@@ -120,18 +120,19 @@ impl Column {
         &self.name
     }
 
-    /// Returns true for a number column.
+    /// Returns true for a right-aligned column.
     pub(super) fn is_number(&self) -> bool {
         self.align == Align::Right
     }
 
-    /// Least width of a text column; `None` for numbers, which are never cut.
+    /// Least width of the column, at least that of its name; `None` for a column whose cells are never cut, such as numbers.
     fn least_width(&self) -> Option<usize> {
         self.cut_to.map(|least| least.max(width_of(&self.name)))
     }
 
-    /// Limit on the width of a text column in a line that is too short for the table: a third of the line for columns that always stay, an eighth for
-    /// others. Columns that are cut at the end first get their least width, and then the rest of the line.
+    /// Width limit of the column if the table does not fit into `line` characters; at least the least width. A column without a drop order gets a third
+    /// of the line, a droppable column an eighth. A column cut at the end gets its least width, and later the rest of the line. `None` for a column
+    /// whose cells are never cut.
     fn share_of(&self, line: usize) -> Option<usize> {
         let share = match (self.cut, self.drop_order) {
             (Cut::End, _) => 0,
@@ -149,16 +150,16 @@ impl Column {
 /// Blanks between columns.
 pub(super) const GAP: usize = 2;
 
-/// Columns of a growing table: columns widen and appear as rows need them.
+/// Columns of a growing table. New rows may widen columns, or show columns that had no content.
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
     columns: Vec<Column>,
     widths: Vec<usize>,
-    /// For each column, true if it is always shown or if a cell has content.
+    /// For each column, true if the column is always shown or has a cell with content.
     kept: Vec<bool>,
 }
 
-/// Widths of the columns that fit into a line; `None` for dropped columns.
+/// Widths of the columns in a line of `limit` characters; `None` for columns that are not shown.
 pub(super) struct Layout<'g> {
     columns: &'g [Column],
     widths: Vec<Option<usize>>,
@@ -172,7 +173,7 @@ impl Grid {
         Grid { columns, widths, kept }
     }
 
-    /// Widens columns for rows; returns true if anything changed.
+    /// Widens columns for rows. Returns true if a width changed or a column appeared.
     pub(super) fn fit(&mut self, rows: &[Vec<String>]) -> bool {
         let before = (self.widths.clone(), self.kept.clone());
         for row in rows {
@@ -184,8 +185,8 @@ impl Grid {
         before != (self.widths.clone(), self.kept.clone())
     }
 
-    /// Layout within `limit` characters. Text columns get a share that only grows with the line, and columns are dropped until the rest fits, so that
-    /// a wider line never shows shorter names.
+    /// Layout for lines of `limit` characters. If the table is too wide, text columns are cut to a share of the line, and then columns are dropped
+    /// until the rest fits. The share only grows with the line, so that a wider line never shows shorter names.
     pub(super) fn layout(&self, limit: usize) -> Layout<'_> {
         let columns = &self.columns;
         let mut widths: Vec<Option<usize>> =
@@ -200,10 +201,10 @@ impl Grid {
             let shown = |at: &usize| widths[*at].is_some();
             let droppable = (0..columns.len()).filter(shown).filter(|at| columns[*at].drop_order > 0);
             let first = droppable.max_by_key(|at| (columns[*at].drop_order, *at));
-            // Text columns that stay are narrowed before a number column is dropped.
+            // Columns without a drop order: the widest text column is narrowed first, and then numbers are dropped from the right.
             let room = |at: &usize| Some(widths[*at]?.saturating_sub(columns[*at].least_width()?));
             let widest = (0..columns.len()).filter(|at| room(at).is_some_and(|room| room > 0));
-            // A column of numbers is dropped, never cut: a part of a number would read as another number.
+            // A number is never cut, because a part of a number would read as another number.
             let last_number = (1..columns.len()).filter(shown).rfind(|at| columns[*at].align == Align::Right);
             if let Some(at) = first {
                 (widths[at], is_whole) = (None, false);
@@ -215,7 +216,7 @@ impl Grid {
                 break;
             }
         }
-        // Width freed by dropped columns is not given to names: a slightly wider line would then show a shorter name.
+        // Names do not get the width of dropped columns: in a slightly wider line, a column would return and the name would be shorter.
         for at in (0..columns.len()).filter(|at| is_whole || columns[*at].cut == Cut::End) {
             let room = limit.saturating_sub(total(&widths));
             widths[at] = widths[at].map(|width| width + room.min(self.widths[at] - width));
@@ -239,7 +240,7 @@ impl Sheet {
         grid
     }
 
-    /// Writes the table, at most `width` columns wide if possible.
+    /// Writes the table in lines of at most `width` characters.
     pub(super) fn write(&self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         let grid = self.grid();
         let layout = grid.layout(width);
@@ -247,8 +248,8 @@ impl Sheet {
         if self.totals.is_empty() { Ok(()) } else { layout.write_totals(&self.totals, out) }
     }
 
-    /// Writes a table from numbered parts of its rows and returns the names of the columns that fit. Most parts are made twice, for measuring and for
-    /// writing, to limit memory.
+    /// Writes a table whose rows come in parts, and returns the names of the shown columns. `part` returns the part with a number from 0. To limit
+    /// memory, parts from [`PARTS_KEPT`] on are made twice: for measuring and for writing.
     pub(super) fn write_parts(
         columns: Vec<Column>,
         part: impl Fn(usize) -> Option<Sheet>,
@@ -276,18 +277,18 @@ impl Sheet {
         Ok(shown.map(|(column, _)| column.name.clone()).collect())
     }
 
-    /// Width of the table if `limit` columns are free.
+    /// Width of the table in lines of `limit` characters.
     pub(super) fn width(&self, limit: usize) -> usize {
         total(&self.grid().layout(limit).widths)
     }
 
-    /// Width of the named column in a line of `limit` characters, if shown.
+    /// Width of the named column in lines of `limit` characters; `None` if not shown.
     #[cfg(test)]
     pub(super) fn width_of_column(&self, name: &str, limit: usize) -> Option<usize> {
         self.grid().layout(limit).widths[self.columns.iter().position(|column| column.name == name)?]
     }
 
-    /// Header, rows and totals as lines, at most `width` columns wide if possible.
+    /// Header, rows and totals as lines of at most `width` characters.
     pub(super) fn lines(&self, width: usize) -> (String, Vec<String>, Vec<String>) {
         let grid = self.grid();
         let layout = grid.layout(width);
@@ -295,7 +296,7 @@ impl Sheet {
         (layout.header().text, lines(&self.rows), lines(&self.totals))
     }
 
-    /// Sheet with exactly these columns, in this order, even without content; fails with the first unknown name.
+    /// Sheet with only the named columns, in this order, even without content. Fails with the first unknown name.
     pub(super) fn with_columns(self, names: &[String]) -> Result<Sheet, &str> {
         let chosen = self.positions(names)?;
         let pick = |row: &Vec<String>| chosen.iter().map(|at| row[*at].clone()).collect::<Vec<_>>();
@@ -306,7 +307,7 @@ impl Sheet {
         })
     }
 
-    /// Sheet that always shows these columns; fails with the first unknown name.
+    /// Sheet that always shows the named columns. Fails with the first unknown name.
     pub(super) fn keeping(mut self, names: &[String]) -> Result<Sheet, &str> {
         for at in self.positions(names)? {
             self.columns[at] = self.columns[at].clone().always().droppable(0);
@@ -322,7 +323,7 @@ impl Sheet {
         names.iter().map(position).collect()
     }
 
-    /// Removes the columns that are false in `kept`.
+    /// Removes each column whose entry in `kept` is false.
     fn retain(&mut self, kept: &[bool]) {
         let keep = |row: &mut Vec<String>| {
             let mut kept = kept.iter();
@@ -340,7 +341,7 @@ impl Sheet {
         self
     }
 
-    /// Removes columns without content.
+    /// Removes columns without content, but not columns that are always shown.
     pub(super) fn without_idle_columns(mut self) -> Sheet {
         let kept = self.grid().kept;
         self.retain(&kept);
@@ -359,19 +360,19 @@ impl Layout<'_> {
         rows.iter().try_for_each(|row| out.line(&self.line(row)))
     }
 
-    /// Writes a rule and rows of totals, in which shares do not stand out.
+    /// Writes a rule and the totals, without tones: only shares of rows stand out.
     pub(super) fn write_totals(&self, rows: &[Vec<String>], out: &mut Screen<'_>) -> io::Result<()> {
         writeln!(out, "{}", self.rule())?;
         rows.iter().try_for_each(|row| out.line(&self.line(row).even()))
     }
 
-    /// Column names as a line.
+    /// Line of column names, in bold.
     pub(super) fn header(&self) -> TonedLine {
         let names: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
         TonedLine::of(Tone::Bold, self.line(&names).text)
     }
 
-    /// Rule of the table's width.
+    /// Rule as wide as the table.
     pub(super) fn rule(&self) -> String {
         "-".repeat(total(&self.widths).min(self.limit))
     }
@@ -420,7 +421,7 @@ mod tests {
         cells.iter().map(|cell| (*cell).to_owned()).collect()
     }
 
-    /// Wide characters take two terminal columns: 日本 is as wide as four letters.
+    /// Wide characters take two columns of a terminal: 日本 is as wide as four letters.
     #[test]
     fn columns_behind_wide_characters_are_aligned() {
         let columns = vec![Column::text("NAME").cut_to(4), Column::number("N")];
@@ -431,7 +432,7 @@ mod tests {
         assert_eq!(lines, ["日本   1", "abcd  22", "e\u{301}      3"]);
     }
 
-    /// The width of the name column never shrinks as lines get wider, while other columns come and go.
+    /// A wider line may show more columns, but never a narrower column of names.
     #[test]
     fn a_wider_line_never_shows_a_shorter_name() {
         let columns = vec![

@@ -1,4 +1,4 @@
-//! Models as JSON, with control characters escaped. `docs/json.md` describes the members and when the version changes.
+//! Models as JSON, with control characters escaped. `docs/json.md` describes the members, and the changes that increase the version.
 
 use crate::model::Header;
 use crate::model::text::{is_plain, is_steering};
@@ -13,7 +13,7 @@ pub(super) fn pretty(model: &impl Serialize, out: &mut dyn Write) -> io::Result<
     writeln!(out)
 }
 
-/// Writes an indented document with the recording's header as its first member, if given.
+/// Writes an indented document. The header of the recording, if given, is the first member.
 pub(super) fn pretty_under(header: Option<&Header>, model: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct UnderHeader<'a, M> {
@@ -34,7 +34,7 @@ pub(super) fn line(model: &impl Serialize, out: &mut dyn Write) -> io::Result<()
     writeln!(out)
 }
 
-/// JSON formatter that also escapes non-ASCII control and invisible characters: [`is_steering`].
+/// JSON formatter that also escapes the characters of [`is_steering`]: control characters beyond those of JSON, and invisible characters.
 struct Escaping<F>(F);
 
 macro_rules! forward {

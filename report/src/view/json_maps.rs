@@ -1,4 +1,4 @@
-//! Maps as a JSON document.
+//! BPF maps as a JSON document.
 
 use super::c_types::{self, type_name};
 use super::json;
@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::io::{self, Write};
 
-/// Version of the document: increased when a member is removed or changes its meaning.
+/// Version of the document, increased when a member is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 pub(crate) fn write(report: &MapsReport<'_>, header: Option<&Header>, out: &mut dyn Write) -> io::Result<()> {
@@ -27,7 +27,7 @@ pub(crate) fn write(report: &MapsReport<'_>, header: Option<&Header>, out: &mut 
     json::pretty_under(header, &document, out)
 }
 
-/// A map. All members but `id` are `null` if only the id was recorded.
+/// A map. If only its id was recorded, facts about the map are `null`, and `flags` is empty.
 #[derive(Serialize)]
 struct MapDocument<'d> {
     id: u32,
@@ -63,7 +63,7 @@ struct ContentsDocument<'d> {
     list: Entries<'d>,
 }
 
-/// Maps, serialized one at a time.
+/// Maps, serialized one at a time to limit memory.
 struct Maps<'d>(&'d MapsReport<'d>);
 
 impl Serialize for Maps<'_> {
@@ -80,7 +80,7 @@ impl Serialize for OneMap<'_> {
     }
 }
 
-/// Programs of a map, serialized one at a time.
+/// Programs that use a map, serialized one at a time.
 struct Users<'d>(&'d MapsReport<'d>, &'d Map<'d>);
 
 impl Serialize for Users<'_> {
@@ -94,7 +94,7 @@ impl Serialize for Users<'_> {
     }
 }
 
-/// Entries of a map, serialized one at a time: a map may have many.
+/// Entries of a map, serialized one at a time: a map may have millions.
 struct Entries<'d>(&'d MapsReport<'d>, &'d Map<'d>);
 
 impl Serialize for Entries<'_> {
@@ -104,7 +104,7 @@ impl Serialize for Entries<'_> {
     }
 }
 
-/// Serializes a value on one line of an indented document.
+/// Serializes a value on one line, inside an indented document.
 struct OneLine<T>(T);
 
 impl<T: Serialize> Serialize for OneLine<T> {
@@ -225,7 +225,7 @@ impl Serialize for FrameDocument<'_> {
     }
 }
 
-/// Serializes a typed value; forms that JSON lacks are strings.
+/// Serializes a typed value. Enums, pointers, raw bytes and non-finite numbers are strings; missing and cut values are `null`.
 struct ValueDocument<'d>(&'d Value<'d>);
 
 impl Serialize for ValueDocument<'_> {
@@ -258,13 +258,13 @@ impl Serialize for ValueDocument<'_> {
     }
 }
 
-/// Collects members by name: members of unnamed structs and unions belong to the enclosing type, as in C.
+/// Collects members with their names. Members of unnamed structs and unions belong to the enclosing type, as in C.
 fn flatten<'v>(it: &'v Value<'v>, named: &mut Vec<(&'v [u8], &'v Value<'v>)>) {
     let Value::Members(members) = it else { return };
     for (name, value) in members {
         match name {
             Some(name) => named.push((name, value)),
-            // An unnamed member that is no struct or union is a bit field for padding, and adds nothing.
+            // Adds nothing for an unnamed bit field, which is padding.
             None => flatten(value, named),
         }
     }

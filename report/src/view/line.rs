@@ -1,13 +1,13 @@
-//! Lines with highlighted parts.
+//! Lines with highlighted pieces.
 
 use crate::model::text::fit;
 use crate::options::Tone;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Tone of a share by perf's thresholds: red from 5 %, yellow from 0.5 %. perf's green for smaller shares is left out: it would praise a cost.
+/// Tone of a share, by perf's thresholds: red from 5 %, yellow from 0.5 %. perf has green instead of yellow, but green would praise a cost.
 pub(super) fn share_tone(cell: &str) -> Option<Tone> {
-    // Signs of estimates and sums precede the number.
+    // A mark such as `≈` may precede the number.
     let number = cell.trim_start_matches(|c: char| !c.is_ascii_digit());
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     match whole {
@@ -18,11 +18,11 @@ pub(super) fn share_tone(cell: &str) -> Option<Tone> {
     }
 }
 
-/// A line with highlighted parts. Its width is the width of the text: escape sequences are added on output.
+/// A line with highlighted pieces. The text has no escape sequences; these are added on output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TonedLine {
     pub(super) text: String,
-    /// Byte ranges of the text, in order, without overlap.
+    /// Highlighted byte ranges of the text, in order, without overlap.
     marks: Vec<(Range<usize>, Tone)>,
 }
 
@@ -54,7 +54,7 @@ impl TonedLine {
         self.end_marks(self.text.len());
     }
 
-    /// Cuts the line to `width` characters; the last character is `…` if text is cut.
+    /// Cuts the line to `width` characters. The last character becomes `…` if text is cut.
     pub(super) fn cut(&mut self, width: usize) {
         if let Cow::Owned(cut) = fit(&self.text, width) {
             let kept = cut.strip_suffix('…').map_or(0, str::len);
@@ -63,7 +63,7 @@ impl TonedLine {
         }
     }
 
-    /// Cuts all marks at `len` bytes.
+    /// Removes highlights behind the first `len` bytes of the text.
     fn end_marks(&mut self, len: usize) {
         self.marks.retain(|(part, _)| part.start < len);
         self.marks.iter_mut().for_each(|(part, _)| part.end = part.end.min(len));
@@ -74,7 +74,7 @@ impl TonedLine {
         TonedLine { marks: Vec::new(), ..self }
     }
 
-    /// Pieces in order, each with its tone.
+    /// Pieces of the text in order, each with its tone; `None` for plain text.
     pub(super) fn pieces(&self) -> impl Iterator<Item = (&str, Option<Tone>)> {
         let mut at = 0;
         let marked = self.marks.iter().flat_map(move |(part, tone)| {

@@ -1,4 +1,4 @@
-//! Cost of source lines: a table for people, CSV lines for programs.
+//! Cost of source lines, as a table and as CSV.
 
 use super::annotation::place;
 use super::blocks::{Block, View};
@@ -23,7 +23,7 @@ pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {
     view
 }
 
-/// A row or a sum.
+/// A source line, or a sum of source lines.
 struct TableLine<'r> {
     event: &'r EventLines,
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! Views as lines, for screens that show a part at a time.
+//! Views as lines, for interactive screens that show a part of the lines at a time.
 
 use super::blocks::comments;
 use super::by_prog::{self, Rates};
@@ -9,18 +9,18 @@ use crate::model::text::{UNNAMED, clean, counted};
 use crate::model::{AnnotatedFunction, Annotation, CodeCost, CodeLine, History, Interval, Payers, Report, Trees};
 use std::ops::Range;
 
-/// A view as lines of a given width, without control characters.
+/// A view as lines without control characters. Rows fit the requested width.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Summary of the measurement.
     pub above: Vec<String>,
     /// Column names; empty without columns.
     pub header: String,
-    /// The rows.
+    /// Rows of the table, code or flame graph.
     pub rows: Vec<ListingRow>,
-    /// The sums below the rows.
+    /// Rows of sums, for display below the other rows.
     pub totals: Vec<String>,
-    /// Notes about the numbers.
+    /// Notes about the numbers, not wrapped.
     pub notes: Vec<String>,
 }
 
@@ -29,22 +29,22 @@ pub struct Listing {
 pub struct ListingRow {
     /// Text of the row.
     pub text: String,
-    /// Item of the row: position in the model's list of programs, functions or lines; `None` for other rows.
+    /// Item of the row: position in the model's list of programs, functions or lines. `None` for a row without an item, such as a sum.
     pub item: Option<usize>,
     /// Selectable boxes of a flame graph, from left to right.
     pub boxes: Vec<FlameBox>,
 }
 
-/// A box of a flame graph: a frame with the same callers in all of its samples.
+/// A box of a flame graph: the samples of a frame that share the same callers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlameBox {
-    /// Columns of the row that the box covers.
+    /// Terminal columns that the box covers in its row.
     pub columns: Range<usize>,
-    /// Frame of the box, for [`Stacks::flame_listing`]; `None` for folded frames.
+    /// Label of the frame, for `below` of [`Stacks::flame_listing`]; `None` for several small frames in one box.
     ///
     /// [`Stacks::flame_listing`]: crate::Stacks::flame_listing
     pub frame: Option<String>,
-    /// Frame and cost in words.
+    /// Label of the frame, and its share in per cent.
     pub text: String,
 }
 
@@ -53,12 +53,12 @@ pub struct FlameBox {
 pub enum Detail {
     /// Source lines.
     Lines,
-    /// Source lines with their instructions.
+    /// Source lines, each followed by its instructions.
     Instructions,
 }
 
 impl Report {
-    /// Table of one event; items are positions in [`Report::programs`]. An unknown event gives an empty view.
+    /// Table of the event with this index; items are positions in [`Report::programs`]. Empty if there is no such event.
     pub fn listing(&self, event: usize, width: usize) -> Listing {
         let Some(event) = self.events.get(event) else { return Listing::default() };
         let items = event.rows.iter().map(|row| Some(row.program)).collect();
@@ -69,7 +69,7 @@ impl Report {
 }
 
 impl Interval {
-    /// Table of one event, with bars of each program's cost in earlier intervals; items are positions in the report's list of programs.
+    /// Table of the event with this index, with bars of each program's cost in earlier intervals; items are positions in [`Report::programs`].
     pub fn listing(&self, event: usize, history: &History, width: usize) -> Listing {
         let Some(event) = self.report.events.get(event) else { return Listing::default() };
         let sheet = by_prog::sheet(&self.report, event, Rates::PerSecond, Some(history));
@@ -84,7 +84,7 @@ impl Interval {
 }
 
 impl Annotation {
-    /// Functions of a program; items are positions in the program's list of functions.
+    /// Functions of a program, with their cost; items are positions in the program's list of functions.
     pub fn functions_listing(&self, program: usize, width: usize) -> Listing {
         let Some(program) = self.programs.get(program) else { return Listing::default() };
         let rows = program.functions.iter().map(|function| cost_row(&function.cost, function_name(function)));
@@ -93,7 +93,7 @@ impl Annotation {
         Listing { above: comments(&annotation::head(self, program), UNBOUNDED), ..listing }
     }
 
-    /// Code of a function; items are positions in the function's list of lines.
+    /// Code of a function, with its cost; items are positions in the function's list of lines.
     pub fn code_listing(&self, program: usize, function: usize, detail: Detail, width: usize) -> Listing {
         let Some(function) = self.function(program, function) else { return Listing::default() };
         let (mut rows, mut items) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ impl Annotation {
         Listing { above: above_code(function), ..Listing::of(&sheet, items, width) }
     }
 
-    /// Instructions of a line of a function.
+    /// Instructions of a line of a function, with their cost.
     pub fn line_listing(&self, program: usize, function: usize, line: usize, width: usize) -> Listing {
         let function = self.function(program, function);
         let Some((function, line)) = function.and_then(|it| Some((it, it.lines.get(line)?))) else {
@@ -131,7 +131,7 @@ impl Annotation {
 }
 
 impl Trees {
-    /// Parts of the cost of a program (position in [`Trees::programs`]) or of all programs, in the first event.
+    /// Tree of a program (position in [`Trees::programs`]), or the trees of all programs, for the first event.
     pub fn listing(&self, program: Option<usize>, width: usize) -> Listing {
         let Some(event) = self.events.first() else { return Listing::default() };
         let sheet = match program {
@@ -151,7 +151,7 @@ impl Trees {
 }
 
 impl Payers {
-    /// Payers in the first event, for a program (position in [`Payers::programs`]) or for all.
+    /// Payers of a program (position in [`Payers::programs`]), or of all programs, for the first event.
     pub fn listing(&self, program: Option<usize>, width: usize) -> Listing {
         let Some(event) = self.events.first() else { return Listing::default() };
         let sheet = match program {
@@ -169,7 +169,7 @@ impl Payers {
 }
 
 impl Listing {
-    /// Lines of a sheet; `items` belong to its first rows.
+    /// Lines of a sheet. `items` are the items of its first rows; later rows have none.
     fn of(sheet: &Sheet, items: Vec<Option<usize>>, width: usize) -> Listing {
         let (header, rows, totals) = sheet.lines(width);
         let items = items.into_iter().chain(std::iter::repeat(None));
@@ -200,7 +200,7 @@ fn function_name(function: &AnnotatedFunction) -> String {
     if function.name.is_empty() { UNNAMED.to_owned() } else { function.name.clone() }
 }
 
-/// Name of the function, and missing parts of its code.
+/// Name and size of the function, and the parts of its code that are unknown.
 fn above_code(function: &AnnotatedFunction) -> Vec<String> {
     let bytes = function.len_bytes.map(|len| format!(" · {}", counted(len.into(), "byte"))).unwrap_or_default();
     let first = clean(&format!("function {}{bytes}", function_name(function)));

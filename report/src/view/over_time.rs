@@ -1,4 +1,4 @@
-//! Cost of programs over time: bars for people, CSV lines for programs.
+//! Cost of BPF programs over time: bars in a table, intervals in CSV.
 
 use super::blocks::{Block, Legend, View};
 use super::by_prog::{Lifetime, Scale, fitting_bars, intervals, weights};
@@ -13,7 +13,7 @@ use std::io;
 
 const ESTIMATE: &str = "≈: runs are read at snapshots and spread evenly between two snapshots";
 
-/// A line of the table: cells, and the values of the bars as (interval number, height).
+/// A row of the table: cells, and heights of the bars as (interval index, value).
 struct BarsRow {
     cells: Vec<String>,
     heights: Vec<(u64, u64)>,
@@ -54,8 +54,8 @@ fn blocks(report: &OverTime, event: &EventOverTime, width: usize) -> [Block<'sta
     ]
 }
 
-/// Number of bars beside a table. Columns are dropped or cut until half of the width is free, or one column per interval if that is less; the bars
-/// get all the space that the columns leave.
+/// Count of bars beside a table. The table drops or cuts columns until half of the width is free, or one character per interval if that is less. The
+/// bars then get all free space.
 fn bars_beside(sheet: &Sheet, event: &EventOverTime, width: usize) -> usize {
     let wanted = (width / 2).min(usize::try_from(intervals(event)).unwrap_or(usize::MAX));
     fitting_bars(width.saturating_sub(sheet.width(width - wanted) + GAP))
@@ -95,7 +95,7 @@ fn rows(event: &EventOverTime) -> Vec<BarsRow> {
     rows
 }
 
-/// A CSV line: an interval in which a program has samples or ran.
+/// A CSV line: an interval of a program, or of all programs together.
 struct IntervalLine<'r> {
     event: &'r str,
     /// Row of a program; `None` for all programs together.
@@ -146,7 +146,7 @@ pub(super) fn csv(report: &OverTime, out: &mut Screen<'_>) -> io::Result<()> {
     LineColumns::new(fields.into_iter().chain(per_run)).write_csv(lines, out)
 }
 
-/// Intervals in which a program has samples or ran, in order.
+/// Intervals in which a program has samples or counts, in order.
 fn intervals_of<'r>(event: &'r str, row: &'r RowOverTime) -> impl Iterator<Item = IntervalLine<'r>> {
     let at = |interval, from_ns| IntervalLine {
         event,

@@ -1,4 +1,4 @@
-//! Payers, and the cost of each program to each payer.
+//! Payers (such as tasks or containers) of the cost of BPF, and the cost of each program to each payer.
 
 use super::blocks::{Block, View};
 use super::by_prog::{late_ticks, measured};
@@ -12,7 +12,7 @@ use crate::options::Payer;
 use std::borrow::Cow;
 use std::io;
 
-/// Legend of the shares, with the base of each.
+/// Legend of the shares: each column with its 100 %.
 pub(super) const LEGEND: &str = "shares: %PROGRAM of the program's cost; %PAYER of all samples of the payer; %BPF of the \
                                  cost of all BPF programs; %MACHINE of all CPUs' time; %ROW IN IRQ is the part of the row's \
                                  samples that an interrupt caused, not the task";
@@ -43,17 +43,17 @@ pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     view
 }
 
-/// A line: payer, program by payer, or sum.
+/// A payer, a pair of program and payer, or a sum.
 #[derive(Default)]
 struct PayerLine<'r> {
     event: &'r str,
     is_scaled: bool,
-    /// True if the count has an estimated part.
+    /// True if a part of the count is an estimate.
     is_estimate: bool,
     kind: &'static str,
     id: Option<u32>,
     program: Cow<'r, str>,
-    /// True if the line before names the same program.
+    /// True if the previous line has the same program.
     is_repeated: bool,
     /// Labels of the payer; empty for sums.
     payer: Vec<String>,
@@ -101,7 +101,7 @@ impl<'r> PayerLine<'r> {
         self.all.is_none()
     }
 
-    /// Cell of a share of the line; `≈` if the line's count is an estimate. 100 % has no mark: all of an estimated sum is exactly all of it.
+    /// Cell of a share of the line, with `≈` if the count is an estimate. 100 % has no mark: part and whole are then the same estimate.
     fn share(&self, share: Option<f64>) -> String {
         if self.is_estimate && share != Some(100.0) { estimate(share) } else { percent(share) }
     }
@@ -145,14 +145,14 @@ fn total(event: &EventPayers) -> PayerLine<'_> {
     PayerLine::sum(event, "total", &event.total, "TOTAL".into())
 }
 
-/// Kinds of tables of an event.
+/// Tables of an event: payers, or pairs of program and payer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Payers,
     Pairs(Repeated),
 }
 
-/// Program name in the second and later lines of a program.
+/// Form of the program's name in the second and later lines of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeated {
     /// Blank after the first line.
@@ -161,7 +161,7 @@ pub(super) enum Repeated {
     Named,
 }
 
-/// Column of a key of payers.
+/// Column of a key that identifies payers.
 pub(super) fn key_column(key: Payer) -> Column {
     let (name, least) = match key {
         Payer::Comm => ("COMM", 15),
@@ -194,7 +194,7 @@ fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>
     for (at, key) in report.keys.iter().enumerate() {
         let label = move |it: &PayerLine<'r>| it.payer.get(at).cloned();
         fields.push(F::csv(key.to_string(), label).and_text(key_column(*key), move |it| {
-            // The first payer column holds the name of the sum.
+            // In the table of payers, the first column also has the names of sums.
             let sum = (at == 0 && !is_pairs).then(|| it.program.to_string());
             label(it).or(sum).unwrap_or_default()
         }));
@@ -236,7 +236,7 @@ pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
     fields(report, Which::Payers).sheet(&rows, &[total(event)])
 }
 
-/// Table of programs by payer.
+/// Table of pairs of program and payer.
 pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) -> Sheet {
     let mut rows: Vec<PayerLine<'_>> = pair_lines(event).collect();
     rows.extend((event.others.pairs > 0).then(|| others(event)));

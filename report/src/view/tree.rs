@@ -1,4 +1,4 @@
-//! Trees: composition of each program's cost.
+//! Trees of the code that makes up the cost of each program.
 
 use super::blocks::{Block, View};
 use super::by_prog::measured;
@@ -12,14 +12,14 @@ use std::io;
 
 /// Legend of the columns.
 const LEGEND: &str = "SAMPLES and %PROGRAM: of the line and the code that it called; SELF %PROGRAM: of the line alone; both are parts of the program's cost";
-/// Legend of programs that ran inside others.
+/// Legend of programs that ran inside other programs.
 const LEGEND_INSIDE: &str = "%TOTAL: as %PROGRAM, but of the program's TOTAL, and including other programs that ran there \
                              (→), which have trees of their own";
 /// Legend of tail-call chains.
 const LEGEND_CHAIN: &str =
     "chain: cost of a program and of the programs that it tail-calls; ←: the program that tail-calls this one";
 
-/// Limit on programs that the line of a chain names.
+/// Limit on the programs that the line of a tail-call chain names.
 const NAMED_IN_CHAIN: usize = 4;
 
 pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
@@ -40,7 +40,7 @@ pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
     view
 }
 
-/// A line of a tree, or a sum.
+/// A line of a tree, or a sum over trees.
 #[derive(Default)]
 struct TreeLine<'r> {
     event: &'r str,
@@ -54,13 +54,13 @@ struct TreeLine<'r> {
     self_percent: Option<f64>,
     program_percent: Option<f64>,
     total_percent: Option<f64>,
-    /// Text in tables; empty for lines that only CSV has.
+    /// Text of the line in tables; empty for lines that only CSV has.
     text: String,
-    /// Share of the cost of all BPF; `None` for lines without this share, `Some(None)` if the share is unknown.
+    /// Share of the cost of all BPF, %. `None` for lines that have no such share; `Some(None)` for an unknown share.
     bpf_percent: Option<Option<f64>>,
     /// True for a node whose cost is charged to the program.
     is_charged: bool,
-    /// True for the nodes of a tree whose total includes other programs: only these nodes show a share of the total.
+    /// True for a node if the total of its tree includes other programs. Only then does the node show a share of the total.
     is_shared: bool,
 }
 
@@ -114,7 +114,7 @@ fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<TreeLine<'r>> {
     lines
 }
 
-/// Lines of an event; the last is the total.
+/// Lines of an event; the last line is the total.
 fn lines(event: &EventTrees) -> Vec<TreeLine<'_>> {
     let sums = [
         ("others", event.others, "(other programs)"),

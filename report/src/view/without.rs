@@ -12,14 +12,14 @@ use crate::model::{CpuChange, CpuTime, EventWithout, Without};
 use std::borrow::Cow;
 use std::io;
 
-/// Legend: columns, and costs that are not in the prediction.
+/// Legend of the columns, and of costs that the prediction leaves out.
 const LEGEND: &str = "NOW: CPU time of the payer, in thousandths of one CPU; SAVED: the part that the removed programs take, also as %MACHINE; \
     TAX %PAYER: the same as share of NOW. ±: half of a 95 % interval. Direct cost only: cache misses and mispredicted branches that the programs cause \
     in their victims are not included";
-/// Note about code of hooks that other programs share.
+/// Meaning of `≈`: other programs share the code of hooks.
 const SHARED: &str =
     "≈: other programs are on the same hooks. Work that a hook does for each program is split by their runs";
-/// Most names of removed programs in the line above a table.
+/// Limit on the names of removed programs above a table. With more programs, the line has only their count.
 const NAMES_SHOWN: usize = 3;
 
 pub(super) fn view(report: &Without, _: usize) -> View<'_> {
@@ -57,7 +57,7 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
     view
 }
 
-/// Names of the removed owners or, without any, of the removed programs.
+/// Names of the removed owners with the count of their programs. Without owners: names of the removed programs, or their count.
 fn removed(report: &Without) -> String {
     let programs = counted(report.programs.len() as u64, "program");
     if !report.owners.is_empty() {
@@ -74,7 +74,7 @@ fn is_shared(change: &CpuChange) -> bool {
     change.shared.weight > 0 || change.staying.weight > 0
 }
 
-/// A line: payer, or sum.
+/// A payer, or a sum of payers.
 struct WithoutLine<'r> {
     event: &'r EventWithout,
     kind: &'static str,
@@ -84,7 +84,7 @@ struct WithoutLine<'r> {
 }
 
 impl WithoutLine<'_> {
-    /// Cell of a value that depends on the saving; `≈` if that is an estimate.
+    /// Cell of a value that depends on the saving. A known value has the mark `≈` if the saving is an estimate.
     fn predicted(&self, cell: String) -> String {
         let is_estimate = is_shared(self.change) && cell != UNKNOWN;
         if is_estimate { format!("≈{cell}") } else { cell }

@@ -288,7 +288,7 @@ fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
 /// Limit on the uncaptured programs that a note names.
 const MISSED_NAMED: usize = 3;
 
-/// Id, load time and reason of a program that was not captured.
+/// Id of a program that was not captured, time of its announcement, and reason.
 fn missed(missed: &MissedProgram) -> String {
     let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
     format!("id {}{when} ({})", missed.id, missed.reason)

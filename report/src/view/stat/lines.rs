@@ -1,4 +1,4 @@
-//! Counters as CSV lines and JSON lines.
+//! Live counters as CSV lines and JSON lines.
 
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, Counting, Exact, JSON_VERSION, Known, StatRow,
@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Ratio of the event `part` to the event `whole`. `None` unless event number `at` is `part` and its group also has `whole`.
+/// Ratio of event `at` to the event `whole`. `None` if event `at` is not `part`, its group lacks `whole`, a count is unknown, or `whole` is 0.
 pub(super) fn together(exact: &Exact, counting: &Counting, at: usize, part: &str, whole: &str) -> Option<f64> {
     let events = &counting.events;
     if events[at].name != part {
@@ -29,7 +29,7 @@ struct Value {
     value: Option<String>,
     unit: &'static str,
     event: String,
-    /// Time that the event was counted, ns, and its share of the enabled time.
+    /// Time in which the event was counted, ns, and the share of the enabled time, %.
     running: Option<(u64, f64)>,
     metric: Option<String>,
     metric_unit: &'static str,
@@ -44,7 +44,7 @@ pub(super) fn names(over_time: bool, per_cpu: bool, out: &mut Screen<'_>) -> io:
     out.values(names.map(str::to_owned), ",")
 }
 
-/// CSV lines, one per value. The first fields are in the positions of `perf stat -x`.
+/// Writes a CSV line per value. The first fields have the order of `perf stat -x`.
 pub(super) fn csv(
     snapshot: &StatSnapshot,
     separator: &str,
@@ -89,7 +89,7 @@ pub(super) fn csv(
 
 fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
     let Some(best) = row.best() else {
-        // No source counted the target.
+        // No source counted this target.
         return vec![Value { event: "runs".to_owned(), ..Value::default() }];
     };
     match row.target.kind {
@@ -100,7 +100,7 @@ fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
 
 fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<Value> {
     let source = best.source.name();
-    // If counting ended early, `percent` is the counted share of the time until now.
+    // If counting ended early, `percent` is the counted time in per cent of the time until now.
     let given_up = best.counts.value().is_some_and(|counts| counts.values.ended.is_some());
     let until_ns = if given_up { snapshot.to_ns.max(best.to_ns) } else { best.to_ns };
     let (counted_ns, all_ns) = (best.to_ns.saturating_sub(best.from_ns), until_ns.saturating_sub(best.from_ns));
@@ -186,7 +186,7 @@ fn of_target(snapshot: &StatSnapshot, row: &CounterRow) -> Vec<Value> {
     values
 }
 
-/// First line: counted targets and events.
+/// First line: counted targets, and configuration of the counters.
 #[derive(Serialize)]
 struct Begin<'s> {
     row: &'static str,
@@ -199,7 +199,7 @@ struct Begin<'s> {
     shared: Option<&'s Counting>,
 }
 
-/// Line of a target.
+/// Line of a target, for an interval or for the total.
 #[derive(Serialize)]
 struct TargetLine<'s> {
     row: &'static str,
@@ -215,7 +215,7 @@ struct TargetLine<'s> {
     unloaded_ns: Option<i64>,
 }
 
-/// Counts by source, or the reason for their absence: members `exact` and `stats` of programs, `shared` of other targets.
+/// Counts by source: members `exact` and `stats` of programs, member `shared` of other targets. `NAME_unknown` is the reason if counts are missing.
 struct Sources<'s>(&'s StatRow);
 
 impl Serialize for Sources<'_> {
@@ -245,7 +245,7 @@ impl Serialize for Sources<'_> {
     }
 }
 
-/// Last line.
+/// Last line: elapsed time, times of the command, and programs without a line.
 #[derive(Serialize)]
 struct End {
     row: &'static str,
@@ -262,7 +262,7 @@ struct MissedLine {
     reason: String,
 }
 
-/// Writes a line about the counted events (if `first`), then a line per target.
+/// Writes a line per target. If `first`, a line about the counted events comes before them.
 pub(super) fn json(snapshot: &StatSnapshot, first: bool, out: &mut dyn Write) -> io::Result<()> {
     if first {
         let begin = Begin {
@@ -292,7 +292,7 @@ pub(super) fn json(snapshot: &StatSnapshot, first: bool, out: &mut dyn Write) ->
     })
 }
 
-/// Writes the last line.
+/// Writes the last line, after the total.
 pub(super) fn json_end(
     snapshot: &StatSnapshot,
     command_time: Option<(Duration, Duration)>,

@@ -1,4 +1,4 @@
-//! Live counters: table, Markdown, CSV lines or JSON lines.
+//! Live counters as a table, Markdown, CSV lines or JSON lines.
 
 mod lines;
 mod text;
@@ -18,9 +18,9 @@ pub enum StatFormat {
     Text(TextStyle),
     /// A Markdown table.
     Markdown,
-    /// A line per value, with this field separator.
+    /// A line per value, with this separator between fields.
     Csv(String),
-    /// A line of field names, then a line per value, with commas.
+    /// A line of field names, then a line per value, with commas between fields.
     NamedCsv,
     /// One JSON object per line.
     Json,
@@ -30,14 +30,14 @@ pub enum StatFormat {
 #[derive(Debug)]
 pub struct StatWriter {
     format: StatFormat,
-    /// True to write intervals, false for the total only.
+    /// True if intervals are written before the total: each line then has a time.
     over_time: bool,
-    /// True to write rows per CPU.
+    /// True to name the CPU of each line, or `all`.
     per_cpu: bool,
     begun: bool,
-    /// Columns of the text, which grow with the values.
+    /// Columns of the text table, widened for all rows so far.
     grid: Option<Grid>,
-    /// Lines since the column names were written.
+    /// Rows since the column names were last written.
     since_names: usize,
 }
 
@@ -55,7 +55,7 @@ impl StatWriter {
         Ok(self.write(snapshot, out)?)
     }
 
-    /// Writes the total counts, and the command's times in user mode and in the kernel.
+    /// Writes the total counts. `command_time`: the times of the command in user mode and in the kernel, if there was a command.
     ///
     /// # Errors
     /// Fails if the output cannot be written.

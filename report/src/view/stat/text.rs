@@ -1,4 +1,4 @@
-//! Counters as a table for people.
+//! Live counters as a table for people.
 
 use super::StatWriter;
 use super::lines::together;
@@ -12,7 +12,7 @@ use crate::view::screen::Screen;
 use std::io;
 use std::time::Duration;
 
-/// Number of lines after which the column names are repeated.
+/// Rows after which the column names are repeated.
 const NAMES_EVERY: usize = 40;
 
 impl StatWriter {
@@ -130,7 +130,7 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
     (columns, rows)
 }
 
-/// Total and per-run cells of an event.
+/// Cells of an event: total, and events per run.
 fn event_cells(exact: &Exact, at: usize) -> [String; 2] {
     let Some(event) = exact.events.get(at) else { return [UNKNOWN.into(), UNKNOWN.into()] };
     let per_run = cells::event(event, exact);
@@ -144,7 +144,7 @@ fn event_cells(exact: &Exact, at: usize) -> [String; 2] {
     [total, per_run]
 }
 
-/// Columns and rows of other targets and events.
+/// Columns and rows of targets other than programs, with a row per target and event.
 fn targets(snapshot: &StatSnapshot, counting: &Counting, time: &str) -> (Vec<Column>, Vec<Vec<String>>) {
     let columns = vec![
         Column::number("TIME"),
@@ -170,7 +170,7 @@ fn targets(snapshot: &StatSnapshot, counting: &Counting, time: &str) -> (Vec<Col
     (columns, rows)
 }
 
-/// Cells of a value: value, unit, rate, unit of the rate, and share of the time in which the event was counted.
+/// Cells of a count: value, unit, rate, unit of the rate, and share of the time in which the event was counted.
 fn value_cells(
     row: Option<&CounterRow>,
     counting: &Counting,
@@ -208,13 +208,13 @@ fn value_cells(
     [count, String::new(), rate, of.to_owned(), running]
 }
 
-/// Milliseconds with two decimals and thousands separators.
+/// Formats milliseconds with two decimals and thousands separators.
 fn ms(value: f64) -> String {
     let hundredths = (value * 100.0).round() as u64;
     format!("{}.{:02}", grouped(hundredths / 100), hundredths % 100)
 }
 
-/// A rate; whole if large.
+/// Formats a rate: without decimals from 100 on, else with one decimal.
 fn rounded(value: f64) -> String {
     if value >= 100.0 { grouped(value.round() as u64) } else { format!("{value:.1}") }
 }
@@ -230,7 +230,7 @@ pub(super) fn notes(snapshot: &StatSnapshot, per_cpu: bool) -> View<'static> {
     view
 }
 
-/// Notes and elapsed time at the end.
+/// Writes the lines below the total: notes, elapsed time, time in programs, and times of the command.
 pub(super) fn end(
     snapshot: &StatSnapshot,
     per_cpu: bool,
@@ -247,7 +247,7 @@ pub(super) fn end(
     let costs: Vec<f64> = programs
         .filter_map(|row| row.best()?.counts.value()?.cpu_percent.map(|percent| (row, percent)))
         .map(|(row, percent)| {
-            // `cpu_percent` refers to the time of the row, which may be shorter than the elapsed time.
+            // `cpu_percent` is of the time of the row, which may be shorter than the elapsed time.
             let span = row.best().map_or(0.0, |row| row.to_ns.saturating_sub(row.from_ns) as f64 / 1e9);
             percent / 100.0 * span
         })
