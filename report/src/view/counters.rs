@@ -28,7 +28,7 @@ pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
         view.push(Block::Table(fields.sheet(&of(&report.rows), &totals)));
     }
     if view.0.is_empty() {
-        let text = "this recording, or the selected part of it, has no two snapshots of counters";
+        let text = "fewer than two snapshots of counters in this recording, or in the selected part of it";
         view.push(Block::Fact(text.to_owned()));
     }
     let legend = (!report.totals.is_empty()).then(|| LEGEND.to_owned());

@@ -130,9 +130,9 @@ impl Column {
         self.cut_to.map(|least| least.max(width_of(&self.name)))
     }
 
-    /// Width limit of the column if the table does not fit into `line` characters; at least the least width. A column without a drop order gets a third
-    /// of the line, a droppable column an eighth. A column cut at the end gets its least width, and later the rest of the line. `None` for a column
-    /// whose cells are never cut.
+    /// Width limit of the column if the table does not fit into `line` characters. A column without a drop order gets a third of the line, and a
+    /// droppable column an eighth, but no column gets less than its least width. A column cut at the end starts at its least width and later gets the
+    /// rest of the line. `None` for a column whose cells are never cut.
     fn share_of(&self, line: usize) -> Option<usize> {
         let share = match (self.cut, self.drop_order) {
             (Cut::End, _) => 0,

@@ -13,8 +13,8 @@ use std::io;
 /// Legend of the columns.
 const LEGEND: &str = "SAMPLES and %PROGRAM: of the line and the code that it called; SELF %PROGRAM: of the line alone; both are parts of the program's cost";
 /// Legend of programs that ran inside other programs.
-const LEGEND_INSIDE: &str = "%TOTAL: as %PROGRAM, but of the program's TOTAL, and including other programs that ran there \
-                             (→), which have trees of their own";
+const LEGEND_INSIDE: &str = "%TOTAL: of the line, the code that it called and other programs that ran there (→), as share of \
+                             the program's TOTAL; these other programs also have their own trees";
 /// Legend of tail-call chains.
 const LEGEND_CHAIN: &str =
     "chain: cost of a program and of the programs that it tail-calls; ←: the program that tail-calls this one";

@@ -140,7 +140,7 @@ fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
             grouped(blind.of.samples),
             percent(blind.percent)
         ),
-        None => "blind spot: the sampler cannot see kprobe/tracepoint/perf_event programs; how many samples this hides is \
+        None => "blind spot: the sampler cannot see kprobe/tracepoint/perf_event programs; the count of hidden samples is \
                  unknown without main samples"
             .into(),
     });
