@@ -67,7 +67,7 @@ pub struct AnnotatedProgram {
     #[serde(rename = "type")]
     #[schemars(with = "Option<String>")]
     pub prog_type: Option<ProgTypeName>,
-    /// Reason why the event cannot sample the program although it runs; its code then has no cost. `null` if it has samples.
+    /// Reason why the event cannot sample the program; the cost of its code is then unknown. `null` if samples are in the program.
     pub blind: Option<Reason>,
     /// Samples charged to the program: the sum of those of `self`, `helper` and `entry` that are known.
     pub charged: Option<Count>,

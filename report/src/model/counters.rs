@@ -28,7 +28,7 @@ pub struct Counting {
     pub budget_percent: Option<f64>,
     /// Method of counting, or the reason why nothing is counted, in words.
     pub note: String,
-    /// Positions of instructions and cycles among the events, if both are counted together.
+    /// Positions of instructions and cycles in `events`, if both are in one group and have the same modes.
     #[serde(skip)]
     pub(crate) ipc: Option<(usize, usize)>,
     /// Overheads of each calibration, in order. Each list has the overhead of the time, ns, then the overhead of each event; `None` when unknown.

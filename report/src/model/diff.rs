@@ -72,7 +72,7 @@ pub struct DiffRecording {
     pub os_release: Option<String>,
     /// Architecture.
     pub arch: Option<String>,
-    /// CPUs that were online.
+    /// Count of online CPUs.
     pub cpus: Option<u32>,
     /// Duration of the recording, ns.
     pub elapsed_ns: Option<u64>,
@@ -103,7 +103,7 @@ pub enum Status {
     Renamed,
     /// Other attach points, same type and name.
     Moved,
-    /// On both sides.
+    /// Same identity; the tags are equal, or not comparable.
     Same,
 }
 
@@ -174,7 +174,7 @@ pub enum DiffMetric {
     /// Runs per second, on all CPUs.
     #[serde(rename = "runs/s")]
     RunsPerSecond,
-    /// Time per run by run statistics, ns: mean of the middle half of the intervals.
+    /// Time per run by run statistics, ns: mean over the intervals, without the highest third. Mean over all runs with too few intervals.
     #[serde(rename = "time/run")]
     TimePerRun,
     /// Time per run by run statistics, ns: mean over all runs.
@@ -236,7 +236,7 @@ pub struct MetricValue {
 pub struct Estimate {
     /// Mean over the recordings of the side.
     pub value: f64,
-    /// Half of the confidence interval; `null` when unknown, and for samples and losses, which are counts.
+    /// Half of the confidence interval; `null` when unknown, and for the metrics `samples` and `lost`.
     pub margin: Option<f64>,
     /// Number of recordings of the side that have the number.
     pub recordings: usize,
@@ -253,7 +253,7 @@ pub struct Change {
     pub percent: Option<f64>,
     /// Lower end of the confidence interval, %; `null` when unknown, or if the base may be 0.
     pub from_percent: Option<f64>,
-    /// Upper end of the confidence interval, %.
+    /// Upper end of the confidence interval, %; `null` when unknown, or if the base may be 0.
     pub to_percent: Option<f64>,
     /// True if chance does not explain the difference.
     #[serde(flatten, serialize_with = "SignificanceMembers::serialize")]
@@ -268,7 +268,7 @@ known_members!(SignificanceMembers { significant, significant_unknown, significa
 pub struct Judgment {
     /// The condition.
     pub condition: String,
-    /// Program; `null` for all BPF together, and for conditions without a program.
+    /// Program; `null` for all BPF together, and if no program matches the condition.
     pub program: Option<String>,
     /// True if the bound limits the change, false if it limits the new value.
     pub is_relative: bool,

@@ -3,10 +3,10 @@
 use super::known::{DiffSide, coded};
 use super::text::{counted, decimal};
 
-/// Least number of recordings per side: with fewer, differences between the sides say little.
+/// Least count of recordings per side: with fewer recordings, differences between the sides say little.
 pub(crate) const FEW_RECORDINGS: usize = 4;
 
-/// Warning that the legend has if the sides have few recordings.
+/// Warning in the legend if a side has fewer than [`FEW_RECORDINGS`] recordings.
 const OTHER_LOAD: &str = "; other load on the machine can cause the same change: give several recordings per side";
 
 coded! {
@@ -53,7 +53,7 @@ coded! {
         /// A recording is too short to estimate errors.
         TooShort { path: String, intervals: usize } = "too_short":
             "! {path} has {}: too few to estimate the error of its numbers (record 30 s or more)", counted(*intervals as u64, "interval");
-        /// A side has too few recordings.
+        /// A side has two or three recordings: too few to know how much recordings vary.
         FewRecordings { side: DiffSide, recordings: usize } = "few_recordings":
             "the {side} side has {}: the variation between recordings is hardly known, so intervals are wide (record 4 or more)",
             counted(*recordings as u64, "recording");

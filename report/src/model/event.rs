@@ -399,7 +399,8 @@ pub struct EventReport {
     pub groups: Vec<GroupRow>,
     /// Hidden programs that have samples, combined in one line.
     pub others: Others,
-    /// The recorder's programs that count other programs, combined in one line unless they are requested.
+    /// The recorder's programs that count other programs, and for `bprec top` also other recorders' and unnamed programs, combined in one line. Empty
+    /// if programs are requested, and with `--all`.
     pub counting_programs: Others,
     /// Count of hidden programs without samples.
     pub quiet_programs: usize,

@@ -21,12 +21,12 @@ pub struct Interval {
     pub own_cpu_percent: Option<f64>,
     /// Cost of counting runs since the last interval, % of the machine; `null` when unknown.
     pub counting_percent: Option<f64>,
-    /// Time over which samples were taken, ns, if longer than the interval.
+    /// Time that the samples cover, ns, if they may cover more than the interval; `None` otherwise, and when unknown.
     #[serde(skip)]
     pub sampled_ns: Option<u64>,
     /// The programs, and the samples charged to them.
     pub report: Report,
-    /// Summary of each event of the report, for a screen; empty for tables.
+    /// Summary of each event of the report, for a terminal screen; empty if only tables are printed.
     #[serde(skip)]
     pub overviews: Vec<Overview>,
 }

@@ -247,7 +247,7 @@ coded! {
         NotChosen = "not_chosen": "the program was not selected for counting";
         /// The selected time has fewer than two snapshots.
         NoSnapshots = "no_snapshots": "the selected time has fewer than two snapshots of the program";
-        /// Run statistics were on for a part of the time, and rarely while the program was loaded.
+        /// Run statistics were off for all or most of the time that the program was loaded.
         StatisticsWereOff = "statistics_were_off": "run statistics were off for most of the program's lifetime";
         /// The kernel counts only runs of programs that it enters itself. Other programs enter this one by tail call or function replacement.
         NotEntered = "not_entered":

@@ -7,7 +7,7 @@ use super::{Count, SourceLine};
 pub struct Overview {
     /// True if shares refer to the capacity of all CPUs, false if they refer to all samples.
     pub is_of_machine: bool,
-    /// Cost of all BPF, in CPUs; `None` if the number of CPUs is unknown.
+    /// Cost of all BPF, in CPUs; `None` if the count or the capacity of the CPUs is unknown.
     pub cpus: Option<f64>,
     /// Parts of the machine's time; `None` if only some programs are selected.
     pub machine: Option<MachineParts>,
@@ -58,7 +58,7 @@ pub struct ProgramSlice {
     pub slice: Slice,
     /// Position in [`super::Report::programs`]; `None` for unattributed samples, and for several programs.
     pub program: Option<usize>,
-    /// Name of the slice, if it is not a program.
+    /// Name of the program, or of the kind of unattributed samples; empty for several programs.
     pub name: String,
     /// Shares in own code, in callees and in entry code, % of the same total as [`Slice::percent`]; `None` when unknown.
     pub columns: [Option<f64>; 3],
@@ -75,7 +75,7 @@ pub struct ProgramSlice {
 pub struct PayerSlice {
     /// Cost of BPF to the payer.
     pub slice: Slice,
-    /// Name of the payer.
+    /// Name of the payer; empty for several payers.
     pub name: String,
     /// Share of BPF in the payer's CPU time, %.
     pub payer_percent: Option<f64>,

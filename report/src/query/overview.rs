@@ -7,7 +7,7 @@ use crate::model::{
 use crate::query::by_prog::shares::margin;
 use rustc_hash::FxHashMap;
 
-/// Share, per cent, below which a row would show 0.00.
+/// Share, %, below which a row would show 0.00.
 const LEAST_PERCENT: f64 = 0.005;
 /// Limit on the source lines of a program.
 const MAX_LINES: usize = 9;
@@ -67,7 +67,7 @@ impl Parts<'_> {
         Slice { count, percent: self.event.percent(count), bpf_percent, folded }
     }
 
-    /// Returns the number of rows that get a slice of their own; the other rows share one. `counts` are the costs of all rows, descending.
+    /// Returns the count of rows that get a slice of their own; the other rows share one slice. `counts` are the costs of all rows, descending.
     fn shown(&self, counts: impl Iterator<Item = Count>) -> usize {
         let counts: Vec<Count> = counts.collect();
         let is_seen = |count: &&Count| self.event.percent(**count).is_some_and(|percent| percent >= LEAST_PERCENT);
@@ -136,7 +136,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns the sums of self, helper and entry of these rows, per cent; `None` for a column that no row knows.
+    /// Returns the sums of self, helper and entry of these rows, %; `None` for a column that is unknown in all rows.
     fn columns(&self, rows: &[Option<&Row>]) -> [Option<f64>; 3] {
         let mut sums = [None; 3];
         for columns in rows.iter().flatten().filter_map(|row| row.line.as_ref()?.columns.as_ref()) {
@@ -156,8 +156,8 @@ impl Parts<'_> {
         row.into_iter().flat_map(|row| &row.intervals).map(|interval| (interval.interval, interval.count))
     }
 
-    /// Returns the interval with the share of `count`, per cent of the interval's own length: the last interval may be short. An interval after the
-    /// end has no share.
+    /// Returns the interval with the share of `count`, % of the interval's own length, because the last interval may be short. `None` for an interval
+    /// after the end.
     fn of_interval(&self, interval: u64, count: Count) -> Option<(u64, f64)> {
         let elapsed_ns = self.report.recording.elapsed_ns?;
         let length_ns = elapsed_ns.saturating_sub(interval.saturating_mul(self.interval_ns)).min(self.interval_ns);
@@ -207,7 +207,8 @@ impl Parts<'_> {
         (whole > 0).then_some(parts)
     }
 
-    /// Returns the margin of the BPF share, which follows from the number of samples: each sample is in BPF or not.
+    /// Returns the margin of the BPF share; `None` without samples in BPF. The margin follows from the count of samples, because each sample is
+    /// either in BPF or not.
     fn margin(&self) -> Option<f64> {
         let (samples, bpf) = (self.event.samples.samples, self.event.total.count.samples);
         let all = self.event.percent(self.event.samples)?;

@@ -1,4 +1,4 @@
-//! Several reports by one pass.
+//! Pages, screens and exports: several reports from one pass over the samples.
 
 use super::annotate::{self, frames, lines};
 use super::by_prog::advice;
@@ -19,7 +19,7 @@ use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Reads the call chains of an event, the report by program and the counters. Frames in programs have source lines if their addresses are kept.
+/// Reads the call chains of an event, the report by program and the counters. Frames in programs have source lines if `kept` keeps their addresses.
 pub(crate) fn profile(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -40,7 +40,7 @@ const PAGE_ROWS: usize = 7;
 /// Limit on the rows of a terminal screen, which scrolls.
 const SCREEN_ROWS: usize = 200;
 
-/// Share of a program's cost, per cent, below which parts of its tree are folded.
+/// Share of a program's cost, %: smaller parts of the program's tree are folded.
 const LEAST_PART_PERCENT: f64 = 0.5;
 
 /// Makes everything that a page shows of the first selected event that has samples.
@@ -60,7 +60,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     };
     let (mut facts, ((stacks, user), (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
     let stacks = stacks.named(recording, &facts.selection.events, options, &FxHashMap::default())?.stacks;
-    // The page shows only this event, as there may be thousands.
+    // The page shows only this event, because a recording may have thousands of events.
     let named = |event: &usize| recording.names[*event] == stacks.event;
     let same_name: Vec<usize> = facts.events().filter(named).collect();
     let event = same_name.first().copied();

@@ -32,14 +32,14 @@ impl SiteCost {
     }
 }
 
-/// Cost of a program, by function and place.
+/// Cost of a program, by function and by address.
 #[derive(Debug, Default)]
 pub(super) struct ProgramSites {
     pub(super) cost: SiteCost,
     pub(super) entry: Count,
-    /// Estimated part of the program in the entry code of hooks that run several programs; not included in `entry`.
+    /// Program's estimated share of the entry code of hooks that run several programs; not included in `entry`.
     pub(super) entry_shared: Count,
-    /// Samples by number of the function.
+    /// Samples by index of the function.
     pub(super) functions: FxHashMap<u32, Vec<(Site, Count)>>,
 }
 
@@ -151,7 +151,7 @@ impl ProgramWhole {
     }
 }
 
-/// Returns a part in per cent; `None` if the whole is 0.
+/// Returns a share, %; `None` if the whole is 0.
 pub(super) fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }

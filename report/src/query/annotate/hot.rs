@@ -3,11 +3,11 @@
 use super::charges::SiteCost;
 use std::cmp::Reverse;
 
-/// Number of lines shown on either side of a hot line.
+/// Count of lines shown on either side of a hot line.
 const CONTEXT: usize = 1;
 
-/// Returns a flag for each line of each function: true if the line is shown. These are the hottest `limit` lines with at least `percent_limit` per
-/// cent of the weight `charged`, and their neighbours; without both limits, all lines.
+/// Returns, for each line of each function, true if the line is shown. Shown are the hottest `limit` lines that have at least `percent_limit` % of
+/// the weight `charged`, and the lines next to them. If both limits are `None`, all lines are shown.
 pub(super) fn shown(
     costs: &[Vec<SiteCost>],
     charged: u64,

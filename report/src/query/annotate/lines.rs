@@ -56,7 +56,7 @@ pub(crate) fn report(
     LinesReport { format: "bprec lines", version: JSON_VERSION, events: events.collect() }
 }
 
-/// Name of a file, and number of a line.
+/// Name of a file, and line number.
 type FileAndLine = (Arc<str>, u32);
 
 /// Returns the lines with samples in an event, the costliest first.

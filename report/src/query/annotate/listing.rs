@@ -40,11 +40,11 @@ pub(super) struct FunctionListing<'a> {
 /// Code of an entry of the line table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListedLine {
-    /// Entry; `None` for code before the first entry or without entries.
+    /// Entry of the line table; `None` for code that has no entry, for instance before the first entry.
     pub(super) info: Option<LineInfo>,
     /// Slots of the BPF instructions.
     pub(super) slots: Range<u32>,
-    /// Offset of the machine code from the start of the function.
+    /// Offset of the machine code from the start of the function, bytes; `None` if unknown.
     from: Option<u32>,
     /// Positions of the machine instructions.
     pub(super) insns: Range<usize>,
@@ -65,11 +65,11 @@ pub(super) enum Proof {
     Single,
     /// Each BPF instruction has one machine instruction, in order.
     OneToOne,
-    /// Only calls can be related ([`FunctionListing::calls`]).
+    /// Only calls can be paired ([`FunctionListing::calls`]).
     Line,
 }
 
-/// Related call: slot of the BPF instruction, position of the machine instruction, and target address.
+/// Pair of a call in BPF and in machine code: slot of the BPF instruction, position of the machine instruction, and target address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairedCall {
     pub(super) slot: u32,
@@ -84,8 +84,8 @@ pub(super) fn slots_of_functions(info: &ProgInfo<'_>) -> Vec<Option<Range<u32>>>
     let Some(xlated) = info.xlated() else { return vec![None; count] };
     let end = xlated.len() as u32;
     let told: Option<BTreeSet<u32>> = functions.map(|function| function.insn_off).collect();
-    // Without BTF, or with functions added by the verifier, function starts are found by references: each function but the first is called or
-    // referred to.
+    // Without BTF, or with functions added by the verifier, function starts are found by references: other code calls or refers to each function
+    // except the first.
     let starts = told.filter(|told| told.len() == count).unwrap_or_else(|| {
         let referred = (0..end).filter_map(|at| xlated.get(at as usize)?.refers_to(at));
         std::iter::once(0).chain(referred).collect()
@@ -279,7 +279,8 @@ impl<'a> FunctionListing<'a> {
     /// Returns the proven relation of a line's BPF instructions to its machine instructions.
     pub(super) fn proof(&self, line: &ListedLine, bpf: &[(u32, Insn, Option<Insn>)], isa: Option<Isa>) -> Proof {
         const EXIT: u8 = 0x95;
-        // The first line also has the prologue, and the last line an epilogue unless it ends with an exit. No BPF instruction has this machine code.
+        // The first line also has the prologue. The last line also has an epilogue if it does not end with an exit. Neither belongs to a BPF
+        // instruction.
         let has_prologue = line.from.is_none_or(|from| from == 0);
         let is_last = line.insns.end == self.insns.len();
         let ends_with_exit = bpf.last().is_some_and(|(_, insn, _)| insn.code == EXIT);
@@ -289,14 +290,15 @@ impl<'a> FunctionListing<'a> {
         if bpf.len() == 1 {
             return Proof::Single;
         }
-        // On decoded architectures, each BPF instruction but a few becomes at least one machine instruction, so equal numbers mean one for each.
+        // On decoded architectures, nearly every BPF instruction becomes at least one machine instruction. Equal counts then mean one machine
+        // instruction for each BPF instruction.
         let makes_code =
             isa.is_some_and(Isa::is_decoded) && !bpf.iter().any(|(_, insn, _)| xlated::may_be_left_out(insn));
         if makes_code && !is_last && bpf.len() == line.insns.len() { Proof::OneToOne } else { Proof::Line }
     }
 
-    /// Pairs the calls among a line's BPF instructions with those in its machine code, in order. Returns none unless their numbers are equal, all
-    /// targets are known, and calls within the program have the right targets. `functions` has the addresses of the program's functions.
+    /// Pairs the calls among a line's BPF instructions with the calls in its machine code, in order. Returns no pair if the counts differ, if a
+    /// target is unknown, or if a call within the program has a wrong target. `functions` has the addresses of the program's functions.
     pub(super) fn calls(
         &self,
         line: &ListedLine,

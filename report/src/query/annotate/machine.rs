@@ -28,7 +28,7 @@ pub(super) struct Insn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     No,
-    /// Unknown, as the code is shown as bytes.
+    /// Unknown, because the code is not decoded.
     Unknown,
     /// A call, with the target address if the code shows it.
     To(Option<u64>),
@@ -42,7 +42,7 @@ impl Insn {
 }
 
 impl Isa {
-    /// Returns the instruction set of an architecture by the kernel's name; `None` for unsupported ones.
+    /// Returns the instruction set of an architecture by the kernel's name; `None` for an unsupported architecture.
     pub(super) fn of(machine: &str) -> Option<Isa> {
         match machine {
             "x86_64" => Some(Isa::X86_64),
@@ -53,7 +53,7 @@ impl Isa {
         }
     }
 
-    /// Returns true if instructions are decoded and not shown as bytes.
+    /// Returns true if instructions are decoded, false if they are shown as bytes.
     pub(super) fn is_decoded(self) -> bool {
         matches!(self, Isa::X86_64 | Isa::Arm64)
     }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn what_is_shown_as_bytes_is_cut_into_instructions() {
         let lens = |isa: Isa, code: &[u8]| isa.decode(code, 0).iter().map(|insn| insn.len_bytes).collect::<Vec<_>>();
-        // basr, brasl, la; the last one is cut off.
+        // basr, brasl, la, and the first byte of an instruction that is cut off.
         assert_eq!(lens(Isa::S390x, &[0x0d, 0xe1, 0xc0, 0xe5, 0, 0, 0, 8, 0x41, 0x20, 0xf0, 0, 0xc0]), [2, 6, 4, 1]);
         assert_eq!(lens(Isa::RiscV64, &[0x13, 0, 0, 0, 0x82, 0x80]), [4, 2]);
         assert_eq!(Isa::S390x.text(&[0x0d, 0xe1], 0), "0d e1");

@@ -38,7 +38,8 @@ use source::SourceFiles;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Annotates the code of the selected programs with the samples of one event: the first event with samples in any of them.
+/// Annotates the code of the selected programs with the samples of one event: the first event that has samples of these programs, or else the first
+/// event.
 pub(crate) fn annotate(recording: &OpenRecording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
     let (facts, sites) = gather(recording, index, &options.query)?;
     of_first(&facts, &sites, facts.events(), options)
@@ -55,7 +56,7 @@ fn gather<'f>(
     Facts::gather(recording, index, options, WantedFacts::default(), sites)
 }
 
-/// Lists the requested programs, with their samples in the first of these events that has any, or else in the first event.
+/// Annotates the requested programs with the samples of one of `events`: the first event that has samples of these programs, or else the first event.
 ///
 /// # Errors
 /// Fails if `events` is empty.
@@ -85,7 +86,7 @@ pub(crate) fn of_first(
     let arch = recording.text(Feature::ARCH);
     let code = ProgramCode::new(recording, index, &numbers, arch.as_deref());
     let call_base = names::call_base(index);
-    // A program without samples may have run all the same: `blind` has the reason why samples cannot see it.
+    // A program without samples may have run nevertheless: `blind` has the reason why samples cannot see it.
     let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
     let (without, of_event) = (numbers.iter().filter(|number| !has_cost(number)), facts.event(event));
     let blind = without.filter_map(|number| Some((*number, facts.blind_row(&of_event, *number as usize)?))).collect();
@@ -178,7 +179,7 @@ impl<'a> Annotator<'a> {
         let blind = self.blind.get(&number);
         let is_blind = blind.is_some();
         let whole = ProgramWhole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
-        // A program that samples cannot see may have samples in its entry code. Without them, its cost is unknown.
+        // A program that samples cannot see may have samples in its entry code. Without such samples, its cost is unknown.
         let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
         let entry = has_chains && charged.is_some();
         let functions: Vec<_> = self.options.functions.iter().filter(|it| program.matches(&it.program)).collect();

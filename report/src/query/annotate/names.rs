@@ -33,7 +33,7 @@ pub(super) struct CodeNames<'i> {
     call_base: Option<u64>,
     /// Time as of which addresses are looked up, ns: the program was still loaded.
     time_ns: u64,
-    /// Related calls by slot.
+    /// Paired calls by slot.
     pub(super) calls: FxHashMap<u32, PairedCall>,
 }
 
@@ -49,7 +49,7 @@ impl<'i> CodeNames<'i> {
         CodeNames { index, program, symbolizer, isa, call_base, time_ns, calls: FxHashMap::default() }
     }
 
-    /// Returns the function at an address, with the distance from its start.
+    /// Returns the name of the function at an address, followed by the distance from the function's start if it is not 0.
     pub(super) fn function(&self, addr: u64) -> Option<String> {
         let symbol = self.symbolizer.find(addr, self.time_ns)?;
         Some(match symbol.offset {

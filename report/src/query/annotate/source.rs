@@ -6,7 +6,7 @@ use bprec_format::bpf::prog_info::LineInfo;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Limit on the bytes of a line that are kept: small entries of the line table may refer to long texts.
+/// Limit on the stored text of a line, bytes: small entries of the line table may refer to long texts.
 const MAX_CHARS: usize = 240;
 
 /// Texts of a BTF blob, each read once.

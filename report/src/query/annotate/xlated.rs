@@ -8,13 +8,13 @@ use std::borrow::Cow;
 pub(super) enum Operand {
     /// Id of a map.
     Map(u32),
-    /// Number of a function of the program.
+    /// Index of a function of the program.
     Function(u32),
     /// Kernel function that the instruction calls.
     Called {
         /// Slot of the instruction.
         at: u32,
-        /// Distance from the kernel's `__bpf_call_base`; for a kfunc on architectures with far calls, its BTF id.
+        /// Distance from the kernel's `__bpf_call_base`; for a kfunc on architectures with far calls, the kfunc's BTF id.
         imm: i32,
         is_kfunc: bool,
     },

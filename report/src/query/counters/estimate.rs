@@ -4,19 +4,18 @@ use crate::index::student::Quantiles;
 use bprec_format::bprec::state::{Histogram, Reading};
 use std::collections::BTreeMap;
 
-/// Least number of strata for an estimate of the variance.
+/// Least count of strata for an estimate of the variance.
 const MIN_STRATA: u32 = 3;
 
-/// Estimate of a value's total over all runs from the measured runs. The intervals between snapshots are the strata: the gate may measure another
-/// share of the runs in each, and a busy second must not count less because fewer of its runs were measured.
+/// Estimate of the total of a value over all runs, from the measured runs. The intervals between snapshots are the strata. The gate may measure a
+/// different share of the runs in each interval; a busy second must not count less because a smaller share of its runs was measured.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strata {
-    /// Sum of the intervals since the last stratum. It becomes a stratum once it has a measured run and time in which the counter was on the
-    /// hardware.
+    /// Sum of the intervals since the last stratum. It becomes a stratum once it has a measured run, and time in which the counter was on the PMU.
     pending: Stratum,
-    /// Number of all runs in strata.
+    /// Count of all runs in strata, measured or not.
     runs: f64,
-    /// Sum over strata of the mean per measured run times the number of all runs.
+    /// Sum over strata of mean per measured run × all runs.
     total: f64,
     measured: f64,
     value: f64,
@@ -112,7 +111,7 @@ impl Times {
         if measured == 0 {
             return;
         }
-        // Without a gate, all runs but unfinished ones are measured, so each counts once.
+        // Without a gate, all finished runs are measured, so each counts once.
         let weight = if every > 1 { (self.pending / measured as f64).max(1.0) } else { 1.0 };
         self.pending = 0.0;
         self.sub_bits = histogram.sub_bits;
@@ -126,7 +125,7 @@ impl Times {
         self.buckets.values().sum()
     }
 
-    /// Variance of the times, as if times were spread evenly over each bucket; `None` with fewer than two measured runs.
+    /// Variance of the times, assuming that times are spread evenly over each bucket; `None` with fewer than two measured runs.
     pub(crate) fn variance(&self) -> Option<f64> {
         let buckets = || {
             self.buckets.iter().filter_map(|(bucket, runs)| {
@@ -144,8 +143,8 @@ impl Times {
         Some(squares.sum::<f64>() / runs * (measured / (measured - 1.0)))
     }
 
-    /// Returns the least and the largest time, ns, of the bucket with the `per_mille` quantile of run times: the first bucket with fewer than `1000 −
-    /// per_mille` per mille of the runs in longer buckets. `None` if `1000 − per_mille` per mille of the measured runs are less than one run.
+    /// Returns the bounds, ns, of the bucket that has the `per_mille` quantile of run times. This is the first bucket for which fewer than `1000 −
+    /// per_mille` ‰ of the runs are in longer buckets. `None` if `1000 − per_mille` ‰ of the measured runs are less than one run.
     pub(crate) fn percentile(&self, per_mille: u32) -> Option<(u64, u64)> {
         let rest = 1000 - per_mille.min(1000);
         if u128::from(self.measured) * u128::from(rest) < 1000 {

@@ -22,7 +22,7 @@ fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
     (0..=counting.events.len()).map(mean).collect()
 }
 
-/// Describes the counters of `it` and their overhead. `calibrations` are all calibrations in order, that of `it` last.
+/// Describes the counters of `it` and their overhead. `calibrations` has all calibrations in order; the calibration of `it` is the last.
 pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration>]) -> Counting {
     let per_run = |total: u64, calibration: &Calibration| total as f64 / calibration.runs as f64;
     let known = |calibration: &'_ Option<Calibration>| calibration.clone().filter(|calibration| calibration.runs > 0);
@@ -58,7 +58,8 @@ pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration
     }
 }
 
-/// Returns the positions of instructions and cycles that are in one group and have the same modes, so that their ratio has a meaning.
+/// Returns the positions of the instructions event and the cycles event, if both are in one group and have the same modes: only then their ratio has
+/// a meaning.
 pub(super) fn together(events: &[CounterEvent]) -> Option<(usize, usize)> {
     // On hybrid machines, the upper half of the config has the PMU.
     let is = |event: &CounterEvent, config: u64| {
@@ -107,7 +108,7 @@ pub(crate) fn exact_program(
     program
 }
 
-/// Returns run statistics in the form of exact counts; `runs` is the rounded number of runs.
+/// Returns run statistics in the form of exact counts; `runs` is the rounded count of runs.
 pub(super) fn exact_of_runs(it: &Stretch, runs: u64, ended: Option<&str>, cpus: Option<u32>) -> Exact {
     let whole = |number: f64| number.round() as u64;
     let counts = RunCounts { runs, measured: runs, time_ns: whole(it.time_ns), ..RunCounts::default() };
@@ -152,7 +153,7 @@ fn percentiles(times: &Times, overhead_ns: u64) -> Vec<Percentile> {
     PERCENTILES.map(percentile).into()
 }
 
-/// Returns the totals of a target's snapshots.
+/// Returns the totals of a target over its snapshots.
 pub(super) fn exact(
     function: u32,
     name: &str,

@@ -1,4 +1,4 @@
-//! Live counters without a recording, from the same states with the same arithmetic: one table per interval, and one for all of the time.
+//! Live counters without a recording: one table per interval, and one for all of the time. States and arithmetic are those of a recording.
 
 use super::notes;
 use super::over_time::{About, CounterScale, says_something, target_of};
@@ -28,12 +28,12 @@ pub struct StatAccumulator {
     session: Option<Session>,
     boot_times: BootTimes,
     names: BTreeMap<(u32, u64), TargetName>,
-    /// Latest unload time of programs, ns.
+    /// Upper bound on the unload time of each unloaded program, ns.
     released: BTreeMap<(u32, u64), u64>,
-    /// Unloaded programs, the first unloaded one first.
+    /// Unloaded programs, in the order of their unloads.
     ended: VecDeque<ProgramKey>,
     missed: VecDeque<Missed>,
-    /// Number of unloaded or uncaptured programs that are no longer kept.
+    /// Count of unloaded or uncaptured programs that are no longer kept.
     forgotten: u64,
     /// True if programs without runs are shown.
     all: bool,
@@ -56,7 +56,7 @@ impl StatRow {
         // Counters that ended early cover only a part of the time, so another source is better.
         let to_the_end = |row: &&CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
         let stats = self.stats.as_ref();
-        // So do exact counters that started late, if run statistics cover more of the time.
+        // Exact counters that started late are also worse than run statistics that cover more of the time.
         let throughout = |exact: &&CounterRow| stats.filter(to_the_end).is_none_or(|stats| is_as_long(exact, stats));
         exact.filter(to_the_end).filter(throughout).or(stats.filter(to_the_end)).or(shared).or(exact).or(stats)
     }
@@ -67,7 +67,7 @@ impl StatRow {
         stats.misses.filter(|_| stats.ended.is_none())
     }
 
-    /// Returns the time in the program, per cent of one CPU.
+    /// Returns the time in the program, % of one CPU.
     fn cost(&self) -> f64 {
         let counts = self.best().and_then(|row| row.counts.value());
         counts.and_then(|counts| counts.cpu_percent).unwrap_or(0.0)
@@ -152,8 +152,8 @@ impl StatAccumulator {
         self.runs.settle();
     }
 
-    /// Corrects runs that were counted in windows for the slowdown by counting, without the help of samples. Called once for each table: readings
-    /// come far more often.
+    /// Corrects runs that were counted in windows for the slowdown by counting. A live count has no samples for this correction. Called only once for
+    /// each table, because readings come far more often.
     fn correct_runs(&mut self) {
         let run_ns = self.session.as_ref().and_then(|session| session.statistics_run_ns);
         if let Some(run_ns) = run_ns.filter(|_| self.runs.has_windows()) {
@@ -321,7 +321,7 @@ impl StatAccumulator {
     }
 }
 
-/// Returns true if a row covers the time of another row, except for a little time at the ends.
+/// Returns true if `row` covers the time of `other`; a little time may be missing at the ends.
 fn is_as_long(row: &CounterRow, other: &CounterRow) -> bool {
     const BETWEEN_NS: i64 = 2_000_000;
     let length_ns = other.to_ns.saturating_sub(other.from_ns);

@@ -1,4 +1,4 @@
-//! Counters: exact counts of each program, and all counters over time. Run statistics are those of `index::runs`.
+//! Counters: exact counts of each program, and all counters over time. Run statistics come from `index::runs`.
 //!
 //! The recording has totals as they were read (`bprec_format::bprec::state`, kinds 12 to 14). This module computes the counts between snapshots,
 //! estimates the runs that the gate skipped, and subtracts the overhead of counting. Contradictory counts are reported as such and not shown as
@@ -44,7 +44,7 @@ pub(crate) struct Target {
 /// All counters of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct CounterHistory {
-    /// True if intervals are kept.
+    /// True if the counts of each interval between snapshots are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
     /// Calibrations of exact counting, in order of time. Another one follows when run statistics are switched off, because the overhead becomes less.
@@ -94,7 +94,7 @@ impl CounterHistory {
         self.shared.as_ref().map(|events| counting_of(events, std::slice::from_ref(&events.calibration)))
     }
 
-    /// Keeps the first end of run statistics; readings after it no longer change.
+    /// Keeps the first end of run statistics: later readings no longer change.
     pub(crate) fn stats_off(&mut self, off: &StatsOff) {
         self.stats_off.get_or_insert_with(|| off.clone());
     }
@@ -158,7 +158,8 @@ mod tests {
             assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
     }
-    /// First 34, then 54 runs. The recursion guard refused to count 4, then 9 further runs, which the kernel executed all the same.
+    /// First 34, then 54 runs in total. The counting programs saw 30, then 45 runs; the recursion guard refused them in the other 4, then 9 runs, but
+    /// the counted program ran.
     #[test]
     fn runs_that_were_missed_are_runs() {
         for (part, expected) in [(0, (54, 45, 9)), (1, (20, 15, 5))] {

@@ -61,8 +61,7 @@ pub(crate) fn of_targets(targets: &[(String, &Exact)]) -> Vec<Note> {
     notes
 }
 
-/// Returns the notes on unmeasured runs of exact counters. These are not the misses of run statistics, which are runs of the program itself that the
-/// kernel refused.
+/// Returns the notes on unmeasured runs of exact counters. The misses of run statistics are different: the kernel refused runs of the program itself.
 pub(crate) fn not_measured(targets: &[(String, &Exact)]) -> Vec<Note> {
     let mut notes = Vec::new();
     let unmeasured = |cause: NotMeasured, runs: fn(&Exact) -> u64| {

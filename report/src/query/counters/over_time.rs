@@ -92,7 +92,7 @@ struct RowsBuilder<'m> {
     refused: Vec<RefusedTarget>,
 }
 
-/// Subject of a row.
+/// Source and target of a row, and its counts.
 pub(super) struct About<'a> {
     pub(super) source: CounterSource,
     pub(super) target: CounterTarget,
@@ -124,12 +124,12 @@ impl<'a> About<'a> {
     }
 }
 
-/// Origin of a table's times, and number of CPUs that limits its counts.
+/// Origin of a table's times, and count of CPUs that limits its counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CounterScale {
     /// Origin of times, ns of the clock.
     pub(super) start_ns: u64,
-    /// Number of online CPUs.
+    /// Count of online CPUs; `None` if unknown.
     pub(super) cpus: Option<u32>,
 }
 
@@ -151,7 +151,7 @@ impl CounterScale {
         }
     }
 
-    /// Returns the row of a program's runs; `count` is the rounded number of runs.
+    /// Returns the row of a program's runs; `count` is the rounded count of runs.
     pub(super) fn runs(&self, target: &CounterTarget, it: &Stretch, count: u64, ended: Option<&str>) -> CounterRow {
         let (from_ns, to_ns) = it.span;
         let values = exact_of_runs(it, count, ended, self.cpus);
@@ -179,8 +179,8 @@ impl CounterScale {
         // Counts of one CPU are limited by the time of one CPU.
         let cpus = if about.target.cpu.is_some() { Some(1) } else { self.cpus };
         let values = if is_shared {
-            // Shared counters are not per run: their totals are treated as one run. CPUs are read one after another, on a slow machine some ms apart,
-            // so a value is checked against the enabled time read with it and not against elapsed time.
+            // Shared counters are not per run: their totals are treated as one run. CPUs are read one after another, on a slow machine some ms apart.
+            // So a value is checked against its own enabled time, not against elapsed time.
             exact(about.target.function, &about.target.name, &about.counted.reason, &track.as_one_run(), counting, None)
         } else {
             exact(about.target.function, &about.target.name, &about.counted.reason, track, counting, cpus)
@@ -381,7 +381,7 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
             }
             Known::Value(counts) => {
                 for anomaly in &counts.values.anomalies {
-                    // The notes above have the anomalies of the total.
+                    // The notes on totals already have this anomaly.
                     if !of_totals.contains(&(of.clone(), anomaly.to_string())) {
                         let (of, anomaly) = (of.clone(), Box::new(anomaly.clone()));
                         all.push(Note::Impossible { of, interval: Some(interval), anomaly });

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 pub(crate) struct TrackInterval {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
-    /// Number of the calibration that holds for the interval.
+    /// Index of the calibration that holds for the interval.
     pub(crate) period: usize,
     /// Counts, or the reason why the counts are unknown.
     pub(crate) counts: Result<RunCounts, SnapshotFault>,
 }
 
-/// Snapshots of one target in the window. Memory does not grow with the number of snapshots unless intervals are kept.
+/// Snapshots of one target in the window. Memory grows with the count of snapshots only if intervals are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     last: Option<(u64, RunCounts)>,
@@ -33,19 +33,19 @@ pub(crate) struct Track {
     /// Times of measured runs.
     pub(crate) times: Times,
     pub(crate) events: Vec<Strata>,
-    /// Number of runs under each calibration.
+    /// Count of runs under each calibration.
     pub(crate) runs_by_period: Vec<u64>,
     /// True if the gate skipped runs.
     pub(crate) gated: bool,
-    /// First contradiction between snapshots, and the number of further ones.
+    /// First contradiction between snapshots, and the count of all contradictions.
     pub(crate) broken: Option<(SnapshotFault, u64)>,
     /// All intervals, if they are kept.
     pub(crate) intervals: Vec<TrackInterval>,
 }
 
 impl Track {
-    /// Adds the snapshot of `time_ns`. Calibration `period` holds for the interval that ends with it. The counts of the first snapshot are those
-    /// since `since_ns`, if that is known.
+    /// Adds the snapshot of `time_ns`. Calibration `period` holds for the interval that ends at `time_ns`. The counts of the first snapshot began at
+    /// `since_ns`, if known.
     pub(crate) fn add(
         &mut self,
         time_ns: u64,
@@ -135,12 +135,12 @@ impl Track {
     }
 }
 
-/// Makes a reading of a counter that was on the hardware all of the time.
+/// Makes a reading of a counter that was on the PMU all of the time.
 fn whole(value: u64) -> Reading {
     Reading { value, enabled_ns: 1, running_ns: 1 }
 }
 
-/// Returns the counts from `before`, taken at `from_ns`, to `now`.
+/// Returns the counts from the snapshot `before`, read at `from_ns`, to the snapshot `now`.
 fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts, SnapshotFault> {
     let less = |what: &'static str, from: u64, to: u64| {
         to.checked_sub(from).ok_or(SnapshotFault::Fell { what, from, to, after_ns: from_ns })

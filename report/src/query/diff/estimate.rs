@@ -1,10 +1,10 @@
 //! Uncertainty of a recording's number, and of the difference of two numbers.
 //!
-//! A number is a ratio of two sums over the intervals of a recording: time by runs, weight by time. The differences between intervals tell its
+//! A number is a ratio of two sums over the intervals of a recording: time by runs, weight by time. The differences between intervals determine its
 //! uncertainty. Intervals are neither independent nor equally distributed: a busy machine stays busy for a while. The variance is therefore the
 //! larger of two estimates: that of all batches of neighbouring intervals, including overlapping ones (overlapping batch means, with 1.5 times the
 //! degrees of freedom of separate batches), and that of intervals that depend on the one before (first-order autocorrelation, corrected for its bias
-//! in short series). A number counted from samples is at least as uncertain as the number of samples implies.
+//! in short series). A number counted from samples is at least as uncertain as the count of samples implies.
 
 use crate::index::student::Quantiles;
 
@@ -19,21 +19,21 @@ pub(crate) struct Uncertain {
     pub(crate) variance: Option<(f64, f64)>,
 }
 
-/// Least number of intervals for a variance.
+/// Least count of intervals for a variance.
 const FEW_INTERVALS: usize = 15;
-/// Least number of intervals for a trimmed mean.
+/// Least count of intervals for a trimmed mean.
 const FEW_TYPICAL: usize = 8;
-/// Least number of intervals in a batch, and limit on separate batches.
+/// Least count of intervals in a batch, and limit on separate batches.
 const BATCH_MIN: usize = 5;
 const BATCHES_MAX: usize = 12;
 /// Limit on the autocorrelation: beyond it, the variance is unknown.
 const TOO_DEPENDENT: f64 = 0.75;
-/// Probability that a comparison misses a change that it should be able to show.
+/// Probability that a comparison misses a change that it calls detectable.
 const MISSED: f64 = 0.05;
-/// Least number of runs in an interval whose time per run is used.
+/// Least count of runs in an interval: with fewer runs, the interval's time per run is not used.
 const ENOUGH: f64 = 100.0;
 
-/// Returns the ratio of two sums over intervals, with its uncertainty. Each interval has its parts of numerator and denominator. `value` is the ratio
+/// Returns the ratio of two sums over intervals, with its uncertainty. Each interval is a pair of numerator and denominator. `value` is the ratio
 /// over the whole recording; its variance is at least `least`.
 pub(crate) fn ratio(intervals: &[(f64, f64)], value: f64, least: f64) -> Uncertain {
     let below: f64 = intervals.iter().map(|it| it.1).sum();
@@ -47,7 +47,7 @@ pub(crate) fn ratio(intervals: &[(f64, f64)], value: f64, least: f64) -> Uncerta
     Uncertain { value, mean: value, variance }
 }
 
-/// Returns the mean of the ratios of intervals without the highest third: a busy moment of the machine makes runs longer, never shorter. `None` with
+/// Returns the mean of the intervals' ratios without the highest third: a busy moment of the machine makes runs longer, never shorter. `None` with
 /// too few intervals, or if more than a tenth of the intervals have a denominator below `ENOUGH`.
 ///
 /// `mean` is the ratio over all intervals: a change must be visible there, too.
@@ -157,7 +157,7 @@ impl Side {
 pub(crate) struct Levels {
     /// Quantile for the interval of a number, which must not include the bound.
     pub(crate) shown: Quantiles,
-    /// Quantile for chance that moves a number towards the bound: it moves the number further in only one comparison of twenty (`MISSED`).
+    /// Quantile for chance that moves a number towards the bound. Chance moves the number further in only one of twenty comparisons (`MISSED`).
     missed: Quantiles,
 }
 
@@ -167,7 +167,7 @@ impl Levels {
         Levels { shown: Quantiles::new(error), missed: Quantiles::new(MISSED) }
     }
 
-    /// Returns the number of deviations between a bound and a number that is nearly always detected as beyond the bound.
+    /// Returns the distance, in standard deviations, between a bound and a number that is nearly always detected as beyond the bound.
     fn deviations(&self, degrees: f64) -> Option<f64> {
         Some(self.shown.of(degrees)? + self.missed.of(degrees)?)
     }
@@ -200,8 +200,8 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
         let relative = sides.map(|side| side.between).sum::<f64>() / degrees;
         let of = |side: &Side| relative / side.count * side.value * side.value;
         let (base, new) = (of(base), new.map_or(0.0, of));
-        // With one degree of freedom, the two recordings of a side are treated like one, unless they differ by more than their intervals explain:
-        // then their difference is the variance.
+        // With one degree of freedom, one side has two recordings. If these differ by more than their intervals explain, their difference gives the
+        // variance; otherwise, the intervals do.
         match &mut spreads[0] {
             within if degrees < 2.0 => {
                 (within.base, within.new) = (within.base.max(base), within.new.max(new));
@@ -275,7 +275,7 @@ impl Pair {
         let each = self.spreads.iter().map(|spread| {
             let deviations = levels.deviations(spread.degrees)?;
             let part = |variance: f64, of: f64| 1.0 - deviations * deviations * variance / (of * of);
-            // Relative variances: the uncertainty is taken to grow with the number. A new number below the base has its variance relative to the
+            // Relative variances: the uncertainty is assumed to grow with the number. A new number below the base has its variance relative to the
             // base.
             let (base, new) = (part(spread.base, self.base), part(spread.new, self.new.max(self.base)));
             // Solutions x of (x − factor)² = deviations² · (x²·variance of new + factor²·variance of base), both relative.

@@ -9,7 +9,7 @@ use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRa
 use crate::options::condition::{Bound, Condition, Metric, Selector};
 use crate::options::diff::Confidence;
 
-/// Number of a program, or of all programs, on both sides: as shown, and with the uncertainty that judgments need.
+/// Figure of a program, or of all programs, on both sides: as shown, and with the uncertainty that judgments need.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) shown: MetricDiff,
@@ -17,7 +17,7 @@ pub(super) struct Measured {
     pub(super) new: Option<Side>,
 }
 
-/// Program that conditions may be about; the label is `None` for all programs together.
+/// Program that conditions may select; the label is `None` for all programs together.
 pub(super) struct Candidate<'c> {
     pub(super) label: Option<String>,
     pub(super) name: &'c str,
@@ -88,7 +88,7 @@ fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, levels: &L
     judgment
 }
 
-/// Values to compare with the bound of a condition: the new number, or for a relative bound the factor from base to new.
+/// Values to compare with the bound of a condition: the new number; for a relative bound, the factor from base to new.
 struct Evidence {
     interval: Option<(f64, f64)>,
     least_shown: Option<f64>,
@@ -125,7 +125,7 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
         }
         Bound::Above(_) | Bound::Below(_) => {
             let (value, margin) = new.interval(&levels.shown);
-            // Conditions are about numbers that cannot be negative, so the interval does not go below 0.
+            // Numbers in conditions cannot be negative, so the interval does not go below 0.
             let interval = margin.map(|margin| ((value - margin).max(0.0), value + margin));
             Evidence { interval, least_shown: new.least_shown(limit, is_upper, levels) }
         }
@@ -138,8 +138,8 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
     })
 }
 
-/// Returns true if `shown` has the number that a condition's metric names. A metric without an event fits the number of each event; the caller takes
-/// the first, which is that of the first event.
+/// Returns true if `shown` has the number that a condition's metric names. A metric without an event fits the numbers of all events; the caller takes
+/// the first match, the number of the first event.
 fn is_of(shown: &MetricDiff, metric: &Metric) -> bool {
     match metric {
         Metric::Share => shown.metric == DiffMetric::Share,

@@ -5,7 +5,8 @@ use crate::model::{Identity, Status, has_sha256_tags};
 use bprec_format::bpf::Tag;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Program matched between the sides. `base` and `new` have the program's numbers in each recording; `None` for recordings without the program.
+/// Program of one side, or of both sides if matched. `base` and `new` have the program's figures in each recording; `None` for recordings without the
+/// program.
 #[derive(Debug)]
 pub(super) struct MatchedProgram {
     pub(super) status: Status,
@@ -22,7 +23,7 @@ impl MatchedProgram {
         side.iter().flatten().flat_map(|program| &program.tags).copied().collect()
     }
 
-    /// Numbers of the program in all recordings.
+    /// Figures of the program in all recordings.
     pub(super) fn recorded(&self) -> impl Iterator<Item = &RecordedProgram> {
         self.base.iter().chain(&self.new).flatten()
     }
@@ -33,8 +34,7 @@ impl MatchedProgram {
     }
 }
 
-/// Returns true if tags of all these recordings are made in the same way: kernels before Linux 6.18 hash programs with SHA-1, later ones with
-/// SHA-256. Returns false if a kernel is unknown.
+/// Returns true if all kernels compute tags with the same hash: SHA-1 before Linux 6.18, SHA-256 since then. Returns false if a kernel is unknown.
 pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recorded>) -> bool {
     let eras: Option<BTreeSet<bool>> = recordings.map(|it| has_sha256_tags(it.facts.os_release.as_deref()?)).collect();
     eras.is_some_and(|eras| eras.len() <= 1)
@@ -66,7 +66,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
             None => drop(come.insert(identity, programs)),
         }
     }
-    // Programs on one side only are new or gone, unless they were renamed or moved.
+    // A program on one side only was renamed or moved if it matches a program of the other side; otherwise it is new or gone.
     let tags_of =
         |programs: &[Option<RecordedProgram>]| Some(MatchedProgram::tags(programs)).filter(|tags| !tags.is_empty());
     if has_tags {
@@ -116,7 +116,7 @@ fn pair<K: Ord>(
     }
 }
 
-/// Returns the programs of a side by identity, each with its numbers in each recording; `None` for recordings without the program.
+/// Returns the programs of a side by identity, with the figures of each recording; `None` for recordings without the program.
 fn side(recordings: &mut [Recorded], has_places: bool) -> SidePrograms {
     let count = recordings.len();
     let mut side: SidePrograms = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Comparison of recordings: what changed for each program, and whether chance explains it.
+//! Comparison of recordings: the changes of each program, and a test against chance.
 
 mod estimate;
 mod gate;
@@ -23,7 +23,7 @@ use join::{MatchedProgram, are_tags_comparable, join};
 use recorded::{EventsCompared, Recorded, RecordedProgram};
 use std::cmp::Ordering;
 
-/// Compares the recordings of two sides, which are read one after another.
+/// Compares the recordings of two sides. Reads one recording after another.
 ///
 /// # Errors
 /// Fails if a side has no recording, if a recording cannot be read, or if `options` name an event that not every recording has.
@@ -134,14 +134,15 @@ struct Comparison<'c> {
     events: &'c [DiffEvent],
 }
 
-/// Compared program, with the numbers that order and judge it.
+/// Compared program, with the figures for its order and judgments.
 struct Compared {
     /// Row of the program. The metrics are added when the row is chosen.
     shown: ProgramDiff,
     metrics: Vec<Measured>,
     happened: bool,
     ids: Vec<(Option<u32>, Option<[u8; 8]>)>,
-    /// Change of the time by run statistics, ns per second and CPU; used if the change of the cost is unknown, as for programs that no event sees.
+    /// Change of the time by run statistics, ns per second and CPU; used if the change of the cost is unknown, for instance for programs that no
+    /// event samples.
     run_time_change: Option<f64>,
 }
 
@@ -160,7 +161,7 @@ impl Compared {
         of(found.shown.change.as_ref()?)
     }
 
-    /// Returns the absolute change of the cost or, if this is unknown, of the time by run statistics. For a program on one side only, this is its
+    /// Returns the absolute change of the cost or, if this is unknown, of the time by run statistics. For a program on one side only, returns its
     /// whole cost.
     fn cost_change(&self) -> Option<f64> {
         let cost = self.metrics.iter().find(|measured| measured.shown.metric == DiffMetric::Cost);
@@ -178,7 +179,7 @@ impl Compared {
 }
 
 impl Comparison<'_> {
-    /// Returns the numbers of all programs together.
+    /// Returns the figures of all programs together.
     fn total(&self) -> Vec<Measured> {
         let mut metrics = Vec::new();
         for event in self.events {
@@ -239,7 +240,7 @@ impl Comparison<'_> {
         }
         let (base, new) = each(&|recorded, program| recorded.runs_per_second(program));
         metrics.push(self.measured(DiffMetric::RunsPerSecond, None, base, new));
-        // Both sides use the same one of the two means, as a trimmed mean is less than a mean.
+        // Both sides use the same kind of mean, because a trimmed mean is less than a mean.
         let is_typical = joined.recorded().filter(|program| program.ran()).all(RecordedProgram::has_typical_runs);
         let (base, new) = each(&|_, program| match is_typical {
             true => program.typical_time_per_run(),
@@ -310,7 +311,7 @@ impl Comparison<'_> {
         let (of_base, base) = side(base, DiffSide::Base);
         let (of_new, new) = side(new, DiffSide::New);
         let change = of_base.as_ref().zip(of_new.as_ref()).map(|(base, new)| self.change(base, new));
-        // Numbers of samples and losses depend on the recording, not on the program, so their change is not shown.
+        // Counts of samples and losses depend on the recording, not on the program, so their change is not shown.
         let change = change.filter(|_| !is_count);
         let shown = MetricDiff { metric, event: event.cloned(), base, new, change };
         Measured { shown, base: of_base, new: of_new }
@@ -354,7 +355,7 @@ fn choose(made: &mut Diff, mut programs: Vec<Compared>, options: &DiffOptions) {
             DiffSort::Status => a.shown.status.cmp(&b.shown.status),
         }
     };
-    // The sort is stable and keeps the order of identities.
+    // The sort is stable: equal programs keep the order of their identities.
     programs.sort_by(by);
     for mut program in programs {
         let has_room = options.limit.is_none_or(|limit| made.programs.len() < limit);

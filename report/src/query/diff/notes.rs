@@ -4,12 +4,12 @@ use super::recorded::Recorded;
 use crate::model::{Diff, DiffEvent, DiffNote, DiffSide, FEW_RECORDINGS, Status};
 use std::collections::BTreeSet;
 
-/// Number of intervals below which a recording is too short.
+/// Least count of intervals: a recording with fewer intervals is too short.
 const FEW_INTERVALS: usize = 10;
 /// Ratio below which two sampling rates are the same.
 const SAME_RATE: f64 = 1.05;
 
-/// Fact of a recording that its numbers depend on, with its name.
+/// Name of a fact that the numbers of a recording depend on, and the function that returns the fact.
 type Fact = (&'static str, fn(&Recorded) -> Option<String>);
 
 const FACTS: [Fact; 5] = [
@@ -119,7 +119,7 @@ fn of_event(name: &str, base: &[Recorded], new: &[Recorded], notes: &mut Vec<Dif
     }
 }
 
-/// Adds the notes about the rows: the number of hidden programs, and the meaning of marks.
+/// Adds the notes about the rows: the count of hidden programs, and the meaning of marks.
 pub(super) fn of_rows(made: &mut Diff) {
     if made.hidden_programs > 0 {
         made.notes.push(DiffNote::HiddenPrograms { programs: made.hidden_programs });

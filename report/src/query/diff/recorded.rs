@@ -1,4 +1,4 @@
-//! Numbers of one recording for a comparison: the cost of each program, in total and by interval.
+//! Figures of one recording for a comparison: the cost of each program, in total and by interval.
 
 use super::estimate::{Uncertain, ratio, typical};
 use crate::index::Index;
@@ -15,13 +15,13 @@ use bprec_format::feature::{Feature, SampleTime};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
-/// Number of intervals into which a recording is cut if it has too few snapshots of run statistics.
+/// Count of equal intervals that a recording is cut into if it has too few snapshots of run statistics.
 const INTERVALS: u64 = 32;
-/// Least number of snapshots of run statistics; with fewer, their times are not used as ends of intervals.
+/// Least count of snapshots of run statistics for their times to be the ends of intervals.
 const FEW_SNAPSHOTS: usize = 10;
 
-/// Limit on pairs of a program and an event in a recording, without `--event`: with many programs, fewer events are compared, but at least one. The
-/// numbers of a pair are estimated from a series over all intervals.
+/// Limit on pairs of a program and an event in a recording, without `--event`: with many programs, fewer events are compared, but at least one. Each
+/// pair needs memory and time for a series over all intervals.
 const PAIRS: usize = 1 << 13;
 /// Limit on the events compared without `--event`, so that time and memory stay linear in the input.
 const EVENTS: usize = 1 << 10;
@@ -29,9 +29,9 @@ const EVENTS: usize = 1 << 10;
 /// Selection of events to compare, if a recording has too many.
 #[derive(Debug, Default)]
 pub(super) struct EventsCompared {
-    /// Names of the compared events; `None` as long as no recording has too many.
+    /// Names of the compared events; `None` as long as no recording has too many events.
     events: Option<Vec<String>>,
-    /// Number of events left out.
+    /// Count of events left out.
     pub(super) left_out: usize,
 }
 
@@ -63,7 +63,7 @@ impl EventsCompared {
     }
 }
 
-/// Numbers of a recording.
+/// Figures of a recording.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) facts: DiffRecording,
@@ -72,7 +72,7 @@ pub(super) struct Recorded {
     pub(super) is_cut_off: bool,
     /// True if the recording has attach points.
     pub(super) has_places: bool,
-    /// Reason if the runs of all programs are unknown.
+    /// Reason why the runs of all programs are unknown; `None` if some are known.
     pub(super) no_runs: Option<String>,
     pub(super) in_windows: bool,
     pub(super) events: Vec<RecordedEvent>,
@@ -84,7 +84,7 @@ pub(super) struct Recorded {
     lengths_ns: Vec<f64>,
 }
 
-/// Numbers of an event.
+/// Figures of an event.
 #[derive(Debug)]
 pub(super) struct RecordedEvent {
     pub(super) name: String,
@@ -106,7 +106,7 @@ pub(super) struct ChargedOverTime {
     intervals: Vec<u64>,
 }
 
-/// Numbers of a program, or of several programs with one identity.
+/// Figures of a program, or of several programs with one identity.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedProgram {
     pub(super) programs: usize,
@@ -153,7 +153,7 @@ impl Recorded {
         let lengths_ns: Vec<f64> = moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
         let wanted = WantedFacts { pivots: vec![KeyBy::Moments(moments)], ..WantedFacts::default() };
         let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
-        // Events are compared by name; of several with the same name, the first counts.
+        // Events are compared by name. If several events have the same name, only the first counts.
         let mut names = FxHashSet::default();
         let of_name = facts.events().filter(|event| names.insert(&recording.names[*event]));
         let maker = SideBuilder {
@@ -198,7 +198,7 @@ impl Recorded {
         self.rate(event, charged, 1e9)
     }
 
-    /// Returns charges as a share of the machine, per cent; only for clocks.
+    /// Returns charges as a share of the machine, %; known only for clocks.
     pub(super) fn share(&self, event: usize, charged: &ChargedOverTime) -> Known<Uncertain> {
         match self.events[event].unit {
             Unit::Nanoseconds => self.rate(event, charged, 100.0),
@@ -206,7 +206,7 @@ impl Recorded {
         }
     }
 
-    /// Returns weight by CPU time of the machine, times `scale`.
+    /// Returns the weight divided by the machine's CPU time, times `scale`.
     fn rate(&self, event: usize, charged: &ChargedOverTime, scale: f64) -> Known<Uncertain> {
         let event = &self.events[event];
         let (Some(machine_ns), Some(elapsed_ns)) = (event.machine_ns, self.facts.elapsed_ns) else {
@@ -239,7 +239,7 @@ impl Recorded {
 }
 
 impl RecordedEvent {
-    /// Returns the lost samples, per cent of all samples taken.
+    /// Returns the share of lost samples in all samples, recorded or lost, %.
     pub(super) fn lost_percent(&self) -> Known<Uncertain> {
         self.lost.clone().map(|lost| {
             let all = self.samples.samples.saturating_add(lost).max(1);
@@ -248,7 +248,7 @@ impl RecordedEvent {
         })
     }
 
-    /// Returns the least variance of a sum of weights: the number of samples varies by chance, with a variance equal to the number. Without samples,
+    /// Returns the least variance of a sum of weights: the count of samples varies by chance, with a variance equal to the count. Without samples,
     /// the variance is that of one sample.
     fn least(&self, charged: &ChargedOverTime) -> f64 {
         let of = if charged.count.samples > 0 { charged.count } else { self.samples };
@@ -331,7 +331,7 @@ impl RecordedProgram {
     }
 }
 
-/// Adds two values; the sum is unknown if one value is.
+/// Adds two values; the sum is unknown if either value is unknown.
 fn both<T>(one: Known<T>, other: Known<T>, add: fn(T, T) -> T) -> Known<T> {
     match (one, other) {
         (Known::Value(one), Known::Value(other)) => Known::Value(add(one, other)),
@@ -348,7 +348,7 @@ impl Ran {
     fn and(mut self, other: Ran) -> Ran {
         self.count = self.count.saturating_add(other.count);
         self.time_ns = self.time_ns.saturating_add(other.time_ns);
-        // If the programs have different numbers of intervals (one may have none), the sum has none.
+        // If the programs differ in their count of intervals (one may have none), the sum has no intervals.
         if self.intervals.len() == other.intervals.len() {
             for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
                 *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
@@ -376,12 +376,12 @@ impl ChargedOverTime {
     }
 }
 
-/// Builder of the numbers of a recording from its facts.
+/// Builder of the figures of a recording from its facts.
 struct SideBuilder<'m> {
     facts: &'m Facts<'m>,
     /// Runs by interval, if known.
     runs: Option<&'m RunSeries>,
-    /// Number of intervals.
+    /// Count of intervals.
     intervals: usize,
     /// Compared events, each with its position in the recording.
     events: Vec<(usize, EventFacts<'m>)>,
@@ -454,7 +454,7 @@ impl SideBuilder<'_> {
         let (facts, recorded) = (self.facts, &self.facts.recorded);
         let elapsed = recorded.elapsed_ns.zip(recorded.cpus).filter(|(ns, cpus)| *ns > 0 && *cpus > 0);
         let elapsed_ns = elapsed.map(|(ns, cpus)| ns as f64 * f64::from(cpus));
-        // If ticks are missing from all of the time, the arrived ticks stand for the machine's time, as in the report by program.
+        // If ticks are missing in all of the time, the arrived ticks stand for the machine's time, as in the report by program.
         let ticked_ns = event.machine.value().filter(|ns| event.is_scaled() && **ns > 0).map(|ns| *ns as f64);
         let cells = &facts.pivots[0].events[number].cells;
         RecordedEvent {
@@ -469,7 +469,7 @@ impl SideBuilder<'_> {
     }
 }
 
-/// Merges programs with the same identity, which are sorted by identity.
+/// Merges programs with the same identity. `programs` must be sorted by identity.
 pub(super) fn merged(programs: Vec<(Identity, RecordedProgram)>) -> Vec<(Identity, RecordedProgram)> {
     let mut merged: Vec<(Identity, RecordedProgram)> = Vec::with_capacity(programs.len());
     for (identity, program) in programs {
@@ -501,7 +501,7 @@ fn span(recording: &OpenRecording<'_>, index: &Index) -> Option<(u64, u64)> {
     from_ns.zip(to_ns).filter(|(from_ns, to_ns)| from_ns < to_ns)
 }
 
-/// Returns the ends of `INTERVALS` equal intervals of a time; empty without a time.
+/// Returns the bounds of `INTERVALS` equal intervals of `span`; empty if `span` is `None`.
 fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
     let Some((from_ns, to_ns)) = span else { return Vec::new() };
     let length = u128::from(to_ns - from_ns);
@@ -510,7 +510,7 @@ fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
 
 #[cfg(test)]
 impl RecordedProgram {
-    /// Adds a program with only a known tag.
+    /// Makes a program of which only the tag is known.
     pub(super) fn with_tag(tag: Tag) -> RecordedProgram {
         RecordedProgram {
             programs: 1,

@@ -1,4 +1,4 @@
-//! Contents of a map: its entries as keys and values.
+//! Entries of a map: keys and values.
 
 use super::{Map, MapsReport};
 use crate::index::map_contents::Contents;
@@ -21,7 +21,7 @@ fn limits(bytes: &[u8]) -> Limits {
 const STACK_BUILD_ID: u32 = 1 << 5;
 /// Bytes of `struct bpf_stack_build_id`: `status s32, build_id[20], offset or ip u64`.
 const BUILD_ID_FRAME_BYTES: usize = 32;
-/// `BPF_STACK_BUILD_ID_VALID`
+/// `BPF_STACK_BUILD_ID_VALID`: the frame has a build id and an offset.
 const BUILD_ID_VALID: u32 = 1;
 
 /// Entry of a map.
@@ -34,7 +34,7 @@ pub(crate) struct MapEntry<'a> {
 
 /// Value of an entry.
 pub(crate) enum EntryValue<'a> {
-    /// Typed value, or bytes without a type.
+    /// Value by its type; bytes if the type is unknown.
     Value(Value<'a>),
     /// Call chain, innermost first.
     Stack(Vec<StackTraceFrame>),
@@ -44,7 +44,7 @@ pub(crate) enum EntryValue<'a> {
     Map(u32),
 }
 
-/// Frame of a stack trace.
+/// Frame of a stack trace in a map.
 pub(crate) enum StackTraceFrame {
     /// Address, with the function and the distance from its start, if known.
     Address { addr: u64, symbol: Option<(String, u64)> },
@@ -53,7 +53,7 @@ pub(crate) enum StackTraceFrame {
 }
 
 impl MapsReport<'_> {
-    /// Returns the entries of a map one at a time, as there may be many.
+    /// Returns the entries of a map one at a time, because there may be many.
     pub(crate) fn entries<'s>(&'s self, map: &'s Map<'_>) -> impl Iterator<Item = MapEntry<'s>> {
         let contents = map.contents.filter(|contents| contents.stride() > 0);
         let run = contents.map_or(&[][..], |contents| &contents.whole.bytes[..]);
@@ -120,7 +120,8 @@ impl MapsReport<'_> {
         // Markers, which are no addresses, precede kernel and user frames.
         let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
-            // All addresses but the first are return addresses. A call may be the last instruction of its function, so the caller is looked up.
+            // All addresses but the first are return addresses. A return address may lie beyond the end of the caller, if the call is the caller's
+            // last instruction. So the caller is looked up by the call.
             .map(|(at, addr)| StackTraceFrame::Address { addr, symbol: self.symbol(addr, at > 0, contents.time_ns()) })
             .collect()
     }

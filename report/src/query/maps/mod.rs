@@ -49,7 +49,7 @@ pub(crate) struct User<'a> {
     is_asked: bool,
 }
 
-/// Programs by the maps that they use.
+/// Programs that use maps, and the maps that they use.
 #[derive(Debug, Default)]
 struct Uses<'a> {
     users: Vec<User<'a>>,
@@ -74,7 +74,7 @@ impl<'a> Uses<'a> {
                 users.push(User { id, load_time_ns, name, btf_id, is_asked });
             }
         }
-        // Keeps each program once, in the order in which users are listed.
+        // Lists each program once, sorted by id and load time.
         let mut order: Vec<u32> = (0..users.len() as u32).collect();
         order.sort_by_key(|at| &users[*at as usize]);
         let is_same = |a: &User<'_>, b: &User<'_>| (a.id, a.load_time_ns, a.name) == (b.id, b.load_time_ns, b.name);
@@ -111,7 +111,7 @@ impl<'a> Uses<'a> {
     }
 }
 
-/// Types of a map's keys and values; 0 for none.
+/// Types of a map's keys and values, as BTF ids; 0 for no type.
 pub(crate) struct Types<'a> {
     pub(crate) btf: &'a Btf<'a>,
     pub(crate) key: u32,
@@ -120,7 +120,7 @@ pub(crate) struct Types<'a> {
     pub(crate) annotated: bool,
 }
 
-/// Map with its contents.
+/// Map, with its types and contents if recorded.
 pub(crate) struct Map<'a> {
     pub(crate) id: u32,
     pub(crate) name: &'a str,
@@ -140,7 +140,7 @@ impl Map<'_> {
 pub(crate) struct MapsReport<'a> {
     /// Ids of the maps to show, ascending. The recording may have nothing but the id of a map.
     pub(crate) ids: Vec<u32>,
-    /// Number of maps in the recording.
+    /// Count of maps in the recording.
     pub(crate) recorded: usize,
     pub(crate) problems: Vec<String>,
     uses: Uses<'a>,

@@ -23,7 +23,8 @@ impl<'a> Declared<'a> {
         Declared { by_btf: btf.iter().map(|(id, btf)| (*id, declared(btf))).collect() }
     }
 
-    /// Returns the name of a map: the full name, if only one declaration fits. `programs` are the BTF ids of programs that use it.
+    /// Returns the name of a map: the full name if only one declaration fits, otherwise the kernel's name. `programs` has the BTF ids of the programs
+    /// that use the map.
     pub(super) fn name(&self, about: &state::Map, programs: &BTreeSet<u32>) -> String {
         let whole = || {
             let btf = programs.iter().chain([&about.btf_id]).collect::<BTreeSet<_>>();
@@ -35,7 +36,7 @@ impl<'a> Declared<'a> {
         String::from_utf8_lossy(name.unwrap_or(&about.name)).into_owned()
     }
 
-    /// Returns the declarations with the type and sizes of the map and a name that starts with the map's name.
+    /// Returns the declarations that have the map's type and sizes, and a name that starts with the map's name.
     fn fitting(&self, btf: u32, about: &state::Map) -> impl Iterator<Item = &DeclaredMap<'a>> {
         let maps = self.by_btf.get(&btf).map(Vec::as_slice).unwrap_or_default();
         let from = maps.partition_point(|map| map.name < about.name.as_slice());

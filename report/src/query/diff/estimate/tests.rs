@@ -19,7 +19,7 @@ impl Numbers {
         (self.next() % bound as u64) as usize
     }
 
-    /// Returns a number from 0 to 1.
+    /// Returns a number that is at least 0 and less than 1.
     pub(in crate::query::diff) fn part(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -51,7 +51,7 @@ fn quantiles() -> Quantiles {
     Quantiles::new(0.0005)
 }
 
-/// Draws `pairs` pairs of sides. Returns the number of pairs with a significant difference, and the number that cannot be judged.
+/// Draws `pairs` pairs of sides. Returns the count of pairs with a significant difference, and the count of pairs that cannot be judged.
 fn told_apart(pairs: usize, mut pair: impl FnMut() -> (Side, Side)) -> (usize, usize) {
     let quantiles = quantiles();
     let (mut apart, mut unknown) = (0, 0);
@@ -70,7 +70,7 @@ pub(in crate::query::diff) const CHOSEN_BY: &str = include_str!("../../../../tes
 /// Recordings of a busier machine, used to check the estimator afterwards.
 pub(in crate::query::diff) const FRESH: &str = include_str!("../../../../tests/diff/steady-busy.tsv");
 
-/// Returns the recorded intervals of a load (time in runs, number of runs) by recording.
+/// Returns the recorded intervals of a load, as (time in runs, count of runs), by recording.
 pub(in crate::query::diff) fn recorded(pool: &str, load: &str) -> Vec<Series> {
     let mut recordings: Vec<Series> = Vec::new();
     for line in pool.lines().filter(|line| !line.starts_with('#')).skip(1) {
@@ -100,8 +100,8 @@ pub(in crate::query::diff) fn scaled(series: Series, factor: f64) -> Series {
     series.into_iter().map(|(time, runs)| (time * factor, runs)).collect()
 }
 
-/// Compares half minutes made of blocks of intervals from a pool. Returns the number of pairs of equal loads with a significant difference, and the
-/// number of significant pairs among those in which one load takes 5 % longer.
+/// Compares half minutes made of blocks of intervals from a pool. Returns two counts of pairs with a significant difference: of pairs of equal loads,
+/// and of pairs in which one load takes 5 % longer.
 fn resampled(pool: &str, load: &str, block: usize) -> (usize, usize) {
     let recordings = recorded(pool, load);
     let mut numbers = Numbers(block as u64 + 7);
@@ -338,8 +338,7 @@ fn what_a_comparison_could_have_shown_is_shown() {
     assert_eq!(Pair::new(&exact, &exact).least_shown(1.02, true, &levels), Some(1.02));
 }
 
-/// Series with too few intervals, or with too few runs in them, have no typical interval. Busy moments are left out of a
-/// typical interval.
+/// Series with too few intervals, or with too few runs in the intervals, have no typical interval. A typical interval leaves out busy moments.
 #[test]
 fn a_typical_interval_has_no_busy_moment() {
     let even: Series = (0..20).map(|at| (1_000.0 * f64::from(100 + at % 2), 1_000.0)).collect();

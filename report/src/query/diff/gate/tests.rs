@@ -44,7 +44,7 @@ fn verdicts(condition: &str, programs: &[Measured]) -> Vec<&'static str> {
     judgments(condition, programs).iter().map(|judgment| judgment.verdict.code()).collect()
 }
 
-/// The difference of 100 and 110 has a deviation of √2 ≈ 1.41, and at 99.9 % on one side a margin of 3.17 times that, 4.5.
+/// The difference of 100 and 110 has a standard deviation of √2 ≈ 1.41. At 99.9 % on one side, its margin is 3.17 times the deviation: 4.5.
 #[test]
 fn the_bound_is_the_null_hypothesis_of_both_words() {
     let one = [measured(100.0, 110.0, 1.0)];
@@ -136,7 +136,7 @@ fn words_agree_with_their_intervals() {
 type Draw<'d> = &'d dyn Fn(&mut Numbers) -> Series;
 
 /// Recordings of one steady load do not differ, and a load slower than the bound allows does not pass. The allowed error is one in 1,000: of 500
-/// judgments, two are wrong with a probability of 9 %, three with 1.4 %.
+/// judgments, at least two are wrong with a probability of 9 %, at least three with 1.4 %.
 #[test]
 fn chance_is_no_verdict() {
     let levels = Levels::new(0.001);
