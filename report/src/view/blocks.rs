@@ -7,13 +7,13 @@ use crate::model::text::{clean, wrap};
 use crate::options::Tone;
 use std::io;
 
-/// Returns the part of a table with a number from 0; `None` after the last part.
+/// Returns the part of a table by its index; `None` after the last part.
 type PartFn<'v> = Box<dyn Fn(usize) -> Option<Sheet> + 'v>;
 
 /// Returns the columns of a table.
 type ColumnsFn<'v> = Box<dyn Fn() -> Vec<Column> + 'v>;
 
-/// Returns the blocks of the event with a number from 0; `None` after the last event.
+/// Returns the blocks of an event by its index; `None` after the last event.
 type Series<'v> = Box<dyn Fn(usize) -> Option<Vec<Block<'static>>> + 'v>;
 
 /// A block of a view.

@@ -6,7 +6,7 @@ use crate::model::text::{UNKNOWN, fit, fit_middle, printable, width_of};
 use crate::options::Tone;
 use std::io;
 
-/// Limit on the parts of a table whose cells stay in memory between measuring and writing.
+/// Limit on the parts of a table that stay in memory between measuring and writing.
 const PARTS_KEPT: usize = 2;
 
 /// A column: name, alignment, and behaviour if the table is too wide.
@@ -26,7 +26,7 @@ pub(super) struct Column {
     always: bool,
     /// Text that counts as no content, besides the empty text and `n/a`; may be empty.
     nothing: &'static str,
-    /// Tone of a cell, from its text.
+    /// Returns the tone of a cell from its text.
     tone: fn(&str) -> Option<Tone>,
 }
 
@@ -248,8 +248,8 @@ impl Sheet {
         if self.totals.is_empty() { Ok(()) } else { layout.write_totals(&self.totals, out) }
     }
 
-    /// Writes a table whose rows come in parts, and returns the names of the shown columns. `part` returns the part with a number from 0. To limit
-    /// memory, parts from [`PARTS_KEPT`] on are made twice: for measuring and for writing.
+    /// Writes a table whose rows come in parts, and returns the names of the shown columns. `part` returns a part by its index. To limit memory, parts
+    /// from [`PARTS_KEPT`] on are made twice: for measuring and for writing.
     pub(super) fn write_parts(
         columns: Vec<Column>,
         part: impl Fn(usize) -> Option<Sheet>,

@@ -13,7 +13,7 @@ use crate::view::cells::{self, NOTHING, estimate, joined, moment, number, of_mac
 use crate::view::columns::{LineColumn, LineColumns};
 use crate::view::grid::Column;
 
-/// Form of runs in a table.
+/// Form in which a table shows runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::view) enum Rates {
     /// Count of runs, for a recording.
@@ -408,7 +408,7 @@ enum Few {
     AtMost,
 }
 
-/// Least count of samples that is not few. With fewer samples, the 95 % margin of a share is at least about two thirds of the share.
+/// Count of samples below which a share is uncertain: its 95 % margin is then about two thirds of the share or more.
 const FEW_SAMPLES: u64 = 10;
 
 impl Few {

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 /// Name of the row below the total for time in programs that samples cannot see.
 const UNSAMPLED: &str = "+ programs marked ~";
 
-/// Output that shows a line, and the place in tables.
+/// Place of a line: in tables and CSV, or only in CSV.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum EntryPlacement {
     /// Among the rows of tables, and in CSV.
@@ -34,7 +34,7 @@ pub(super) struct LedgerEntry<'r> {
     pub(super) shown: EntryPlacement,
     /// Name in tables.
     pub(super) name: Cow<'r, str>,
-    /// Name in CSV, for lines that are no program.
+    /// Name in CSV, for lines that are not programs.
     pub(super) plain_name: Option<&'r str>,
     /// Program of the line; for a part, the program that it belongs to.
     pub(super) program: Option<&'r Program>,
@@ -158,7 +158,7 @@ pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row:
     [line].into_iter().chain(parts).collect()
 }
 
-/// Lines that are no programs: groups, unattributed samples, sums, and lines that only CSV has.
+/// Lines that are not programs: groups, unattributed samples, sums, and lines that only CSV has.
 pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates: Rates) -> Vec<LedgerEntry<'r>> {
     let mut lines: Vec<LedgerEntry<'r>> = Vec::new();
     lines.extend(event.groups.iter().map(|group| {

@@ -152,7 +152,7 @@ impl<'r> ProgTable<'r> {
         sheet_of(&self.fields(), &lines)
     }
 
-    /// Part `nth` of the table, `None` after the last part. The last part has the lines that are no programs: groups, unattributed samples, totals.
+    /// Part `nth` of the table, `None` after the last part. The last part has the lines that are not programs: groups, unattributed samples, totals.
     fn part(&self, nth: usize) -> Option<Sheet> {
         let mut programs = self.event.rows.chunks(ROWS_AT_ONCE);
         let lines = if nth == programs.len() {
