@@ -110,7 +110,7 @@ coded! {
             "bpf_trace_printk is expensive in {}: this helper is for debugging, and takes a lock that all CPUs share. Remove \
              the call, or write to a ring buffer",
             parts(programs);
-        /// No process, pin or link holds the program, as far as the recording shows.
+        /// The recording shows no process, pin or attachment that holds the program.
         NoOwner { programs: Vec<ProgramCost> } = "no_owner":
             "the recorder can see no process, pin or hook that holds {}. Either the recorder cannot see the holder (a socket \
              filter, a pin in another mount namespace), or the kernel is about to release the program. Unload the program if \

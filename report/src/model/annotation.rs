@@ -48,7 +48,7 @@ pub struct Annotation {
     pub no_helper: Option<Reason>,
     /// Requested programs with samples, the costliest first; if none has samples, all requested programs.
     pub programs: Vec<AnnotatedProgram>,
-    /// Number of other requested programs, which have no samples.
+    /// Count of requested programs that `programs` does not list, because they have no samples.
     pub programs_without_samples: usize,
 }
 
@@ -78,7 +78,7 @@ pub struct AnnotatedProgram {
     pub own: Option<Count>,
     /// Samples in callees; `null` when unknown.
     pub helper: Option<Count>,
-    /// Samples in the code that runs the program, which belongs to no function of the program; `null` when unknown.
+    /// Samples in the code that runs the program: this code belongs to no function of the program. `null` when unknown.
     pub entry: Option<Count>,
     /// Estimated part of `entry`: the program's share of the samples in code that runs several programs, as in the report by program.
     pub entry_shared: Option<Count>,

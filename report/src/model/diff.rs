@@ -174,7 +174,7 @@ pub enum DiffMetric {
     /// Runs per second, on all CPUs.
     #[serde(rename = "runs/s")]
     RunsPerSecond,
-    /// Time per run by run statistics, ns: mean over the intervals, without the highest third. Mean over all runs with too few intervals.
+    /// Time per run by run statistics, ns: mean over the intervals, without the highest third. With too few intervals, mean over all runs.
     #[serde(rename = "time/run")]
     TimePerRun,
     /// Time per run by run statistics, ns: mean over all runs.
@@ -238,7 +238,7 @@ pub struct Estimate {
     pub value: f64,
     /// Half of the confidence interval; `null` when unknown, and for the metrics `samples` and `lost`.
     pub margin: Option<f64>,
-    /// Number of recordings of the side that have the number.
+    /// Count of the side's recordings that have a value.
     pub recordings: usize,
 }
 

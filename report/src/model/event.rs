@@ -173,7 +173,7 @@ pub struct Row {
     /// Time in the program that samples cannot see, from run statistics. The cost of the program is this time plus the time charged by samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
-    /// Parts of the program's cost, largest first; missing without `--by`.
+    /// Parts of the program's cost, largest first; missing if `--by` does not split programs into parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<Part>>,
 }
@@ -290,7 +290,7 @@ pub struct BpfSampler {
 }
 
 /// Blind spot of the sampling program: samples of another event, the main event, inside kprobe, tracepoint and perf_event programs. The sampling
-/// program does not run there, so it sees no such samples.
+/// program does not run there, so its own samples have this gap.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BlindSpot {
     /// Name of the main event.
@@ -383,7 +383,7 @@ pub struct EventReport {
     pub lost: Known<u64>,
     /// Samples that a BPF filter dropped.
     pub filtered: u64,
-    /// Count of throttles: the kernel stopped the event for a time.
+    /// Count of times that the kernel throttled the event.
     pub throttled: u64,
     /// True if samples have kernel call chains. Without call chains, only `self` is known.
     #[serde(rename = "callchains")]

@@ -94,7 +94,7 @@ coded! {
             listed(&hits.iter().map(|(hits, of)| format!("{} of {of}", counted(*hits, "hit"))).collect::<Vec<_>>());
         /// Programs that the event cannot sample, or samples too rarely.
         Blind { programs: Vec<String>, reason: Reason } = "blind": "~ {}: {reason}", listed(programs);
-        /// Programs without samples or runs are not shown.
+        /// Hidden programs: they have neither samples nor runs.
         QuietPrograms { programs: usize } = "quiet_programs":
             "{programs} program{} without samples or runs not shown (--all shows them)", if *programs == 1 { "" } else { "s" };
         /// Programs that ran without a sample have no row, because there would be too many rows.

@@ -17,7 +17,7 @@ pub struct Overview {
     pub programs: Vec<ProgramSlice>,
     /// The largest payers, then one slice for all others.
     pub payers: Vec<PayerSlice>,
-    /// Cost of each program to each payer, ordered by their positions in `programs` and in `payers`.
+    /// Cost of each program to each payer, ordered by position in `programs`, then in `payers`.
     pub flows: Vec<Flow>,
     /// Length of an interval of [`ProgramSlice::intervals`], ns; the last interval may be shorter.
     pub interval_ns: u64,

@@ -186,7 +186,7 @@ pub struct Program {
     #[schemars(with = "RunsMembers")]
     pub runs: Known<Box<Runs>>,
     /// Hits of the program's kprobes that ran no program, because their CPU ran another kprobe. They are neither in `runs.count` nor in
-    /// `runs.misses`. `null` for other programs, for a part of the time, and if unknown.
+    /// `runs.misses`. `null` for programs without kprobes, if only a part of the time is selected, and when unknown.
     pub probe_misses: Option<u64>,
     /// Exact counts in the selected time.
     #[serde(flatten, serialize_with = "ExactMembers::serialize")]
@@ -267,7 +267,7 @@ impl Program {
         self.name.is_empty() || self.is_of_recorder()
     }
 
-    /// Label with the id, which distinguishes programs of one name.
+    /// Label with the id: several programs may have the same name.
     pub fn label_with_id(&self) -> String {
         program_label(&self.name, self.id, self.tag)
     }
@@ -346,7 +346,7 @@ pub struct StatisticsCost {
     pub machine_percent: Option<f64>,
 }
 
-/// Hardware traces in a recording, which are not decoded.
+/// Hardware traces in a recording. They are not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TraceData {
     /// Source of the trace: Intel PT, Arm SPE and so on; `null` when unknown.
@@ -400,7 +400,7 @@ pub struct Recording {
     pub loss_not_counted: bool,
     /// CPUs that went offline or came online during the recording.
     pub cpus_not_sampled: Vec<CpuNotSampled>,
-    /// True if the recorder was interrupted before the end.
+    /// True if the recording was cut off: the recorder did not finish it.
     pub unfinished: bool,
     /// True if the recording has names of kernel functions.
     #[serde(rename = "kernel_symbols")]

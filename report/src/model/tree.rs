@@ -87,7 +87,7 @@ pub struct TailCallChain {
 /// A program whose tail calls led to another program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallOrigin {
-    /// Program whose tail calls led to the target; `None` if it is ambiguous or not in the recording.
+    /// Program whose tail calls led to the target; `None` if this program is ambiguous or not in the recording.
     pub program: Option<ProgramName>,
     /// Samples charged to the tail-call target.
     #[serde(flatten)]

@@ -78,7 +78,7 @@ pub struct PayerWithout {
 pub struct OtherPayers {
     /// Number of payers.
     pub payers: usize,
-    /// Change of the CPU time of all of them.
+    /// Change of the CPU time of these payers together.
     #[serde(flatten)]
     pub change: CpuChange,
 }

@@ -37,7 +37,7 @@ pub(crate) fn profile(
 
 /// Limit on the rows of the page's first screen.
 const PAGE_ROWS: usize = 7;
-/// Limit on the rows of a terminal screen, which scrolls.
+/// Limit on the rows of a terminal screen; the screen scrolls.
 const SCREEN_ROWS: usize = 200;
 
 /// Share of a program's cost, %: smaller parts of the program's tree are folded.

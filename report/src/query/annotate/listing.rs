@@ -21,7 +21,7 @@ pub(super) struct FunctionListing<'a> {
     pub(super) len_bytes: Option<u32>,
     /// Machine code; empty if the recording has none.
     pub(super) code: &'a [u8],
-    /// Machine instructions, which cover `code`; empty if their lengths are unknown.
+    /// Machine instructions: they cover all of `code`. Empty if the instruction set is unknown.
     pub(super) insns: Vec<MachineInsn>,
     /// All BPF instructions of the program.
     xlated: Option<Elements<'a, Insn>>,
@@ -84,8 +84,8 @@ pub(super) fn slots_of_functions(info: &ProgInfo<'_>) -> Vec<Option<Range<u32>>>
     let Some(xlated) = info.xlated() else { return vec![None; count] };
     let end = xlated.len() as u32;
     let told: Option<BTreeSet<u32>> = functions.map(|function| function.insn_off).collect();
-    // Without BTF, or with functions added by the verifier, function starts are found by references: other code calls or refers to each function
-    // except the first.
+    // Without BTF, or with functions added by the verifier, function starts are found by references: other code calls or refers to every function
+    // after the first.
     let starts = told.filter(|told| told.len() == count).unwrap_or_else(|| {
         let referred = (0..end).filter_map(|at| xlated.get(at as usize)?.refers_to(at));
         std::iter::once(0).chain(referred).collect()

@@ -58,7 +58,7 @@ impl Isa {
         matches!(self, Isa::X86_64 | Isa::Arm64)
     }
 
-    /// Splits the code of a function at `addr` into instructions, which cover all bytes.
+    /// Splits the code of a function at `addr` into instructions. The instructions cover all bytes.
     pub(super) fn decode(self, code: &[u8], addr: u64) -> Vec<Insn> {
         match self {
             Isa::X86_64 => decode_x86_64(code, addr),

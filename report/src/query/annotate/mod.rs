@@ -137,7 +137,7 @@ impl<'a> ProgramCode<'a> {
         let slots = info.map(slots_of_functions).unwrap_or_default();
         let functions: Vec<Function<'a>> = info.map(|info| info.functions().collect()).unwrap_or_default();
         let starts = info.map(LineStarts::new).unwrap_or_default();
-        // For an interpreted program, the list may also have the address of the interpreter, which is no function of the program.
+        // For an interpreted program, the list may also have the interpreter's address, but the interpreter is no function of the program.
         let count = if program.interpreted && !functions.is_empty() { functions.len() } else { usize::MAX };
         let known = (0..).zip(&program.functions).take(count).filter(|(at, _)| wanted(*at));
         let listed = known.map(|(at, known)| {

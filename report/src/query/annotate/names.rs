@@ -31,7 +31,7 @@ pub(super) struct CodeNames<'i> {
     symbolizer: Symbolizer<'i>,
     isa: Option<Isa>,
     call_base: Option<u64>,
-    /// Time as of which addresses are looked up, ns: the program was still loaded.
+    /// Time for which addresses are looked up, ns: the program is still loaded then.
     time_ns: u64,
     /// Paired calls by slot.
     pub(super) calls: FxHashMap<u32, PairedCall>,

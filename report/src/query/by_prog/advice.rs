@@ -216,8 +216,8 @@ fn there_ns(program: &Program) -> (i64, i64) {
 fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by_key(|at| times[*at]);
-    // For each span in order, the two latest ends of this span and the spans before it, each with its span. At least one of the two belongs to
-    // another span.
+    // For each span in order: the two latest ends among this span and the spans before it, each with the position of its span. At least one of the
+    // two belongs to another span.
     let latest = order.iter().scan([None, None], |latest: &mut [Option<(i64, usize)>; 2], at| {
         let end = Some((times[*at].1, *at));
         *latest = if end > latest[0] { [end, latest[0]] } else { [latest[0], latest[1].max(end)] };

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Limit on the rows of owners and programs without samples, in all events.
 const ROWS_WITHOUT_SAMPLES: usize = 1 << 10;
 
-/// Makes the bills of the owners whose name matches the pattern `owner`, or of all owners without a pattern.
+/// Makes the bills of the owners that the pattern `owner` matches; `None` matches all owners.
 pub(crate) fn bill(
     recording: &OpenRecording<'_>,
     index: &Index,

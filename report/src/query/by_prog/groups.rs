@@ -113,7 +113,8 @@ pub(super) struct Grouped {
     pub(super) programs: usize,
     /// Count of programs that samples cannot see.
     blind: usize,
-    /// Count of programs that samples cannot see and do not show; `why_unseen` is the reason of the first of these programs.
+    /// Count of programs that samples cannot see and that have no samples of their own code; `why_unseen` is the reason of the first of these
+    /// programs.
     pub(super) unseen: usize,
     why_unseen: Option<Reason>,
     /// True if some program of the group was active.

@@ -80,7 +80,7 @@ impl IntervalQuery {
         WantedFacts { pivots: vec![self.key()], intervals: true, span: Some(self.span), ..WantedFacts::default() }
     }
 
-    /// Reports the charges of each interval in the selected events. `pivot` is the position of their table in the facts.
+    /// Reports the charges of each interval in the selected events. `pivot` is the position of the table of charges in [`Facts::pivots`].
     pub(crate) fn report(&self, facts: &Facts<'_>, pivot: usize, limit: Option<usize>, asked: &Asked) -> OverTime {
         let (interval_ns, recorded) = (self.length_ns, &facts.recorded);
         let span_ns = self.span.1 - self.span.0;

@@ -79,7 +79,7 @@ pub(crate) fn payers(
     })
 }
 
-/// Reports the payers of the selected events. `pivot` is the position of their table in the facts.
+/// Reports the payers of the selected events. `pivot` is the position of the table of charges in [`Facts::pivots`].
 pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
     let pivot = &facts.pivots[pivot];
     facts.events().map(|event| PayersBuilder::new(facts, pivot, event).event(event)).collect()
@@ -88,7 +88,7 @@ pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
 struct PayersBuilder<'m> {
     facts: &'m Facts<'m>,
     event: EventFacts<'m>,
-    /// Payers, each as the keys that identify it.
+    /// Keys that identify each payer.
     payers: Vec<&'m [Key]>,
     /// All samples of each payer, in BPF or not.
     all: Vec<Count>,

@@ -177,7 +177,7 @@ pub(crate) struct ProgramRow {
 
 impl ProgramRow {
     pub(crate) fn has_samples(&self) -> bool {
-        // A program's share of a hook may have weight but 0 samples, so both are compared.
+        // A program's share of a hook may have weight but 0 samples, so samples and weight are compared.
         self.charges.total != Count::default() || self.charges.sum() != Count::default()
     }
 

@@ -133,7 +133,7 @@ struct Making<'m> {
 }
 
 /// Tail call chains with their samples. `reached` has, for each program that a hook ran, the programs that its tail calls led to. `from` has, for
-/// each program, the hook-run programs whose tail calls led to it; `None` if unknown.
+/// each program, the programs that a hook ran and whose tail calls led to it; `None` if unknown.
 #[derive(Default)]
 struct Chains {
     reached: FxHashMap<u32, FxHashMap<u32, Count>>,

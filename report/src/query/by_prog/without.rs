@@ -124,7 +124,7 @@ impl Cost {
 
 struct WithoutBuilder<'b> {
     facts: &'b Facts<'b>,
-    /// Payers, each as the keys that identify it.
+    /// Keys that identify each payer.
     payers: &'b [Vec<Key>],
 }
 

@@ -265,7 +265,7 @@ const MAX_EVENTS_PER_NS: u64 = 64;
 /// Allowance for the duration of a snapshot, ns. An interrupt reads the counters of another CPU, and may be late on a busy or emulated CPU.
 const SNAPSHOT_NS: u64 = 500_000;
 
-/// Returns the contradictions in counts. A snapshot takes a while, so its numbers may differ by the events counted meanwhile; such differences are
+/// Returns the contradictions in counts. A snapshot takes a while, so its numbers may differ by the events that occur meanwhile. Such differences are
 /// allowed.
 pub(super) fn anomalies(
     counts: &RunCounts,

@@ -14,8 +14,8 @@ use crate::model::{
 use bprec_format::bprec::state::{Missed, RunStats, Session, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Limit on the unloaded programs that are kept, and on the programs that were not captured; beyond it, the oldest are dropped. A count may go on for
-/// months.
+/// Limit on the stored unloaded programs, and on the stored uncaptured programs. Beyond the limit, the oldest programs are dropped: a count may go on
+/// for months.
 const MOST_ENDED: usize = 1000;
 
 /// Accumulates states in the order of time, and makes tables of counts.

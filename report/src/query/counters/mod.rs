@@ -158,8 +158,8 @@ mod tests {
             assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
     }
-    /// First 34, then 54 runs in total. The counting programs saw 30, then 45 runs; the recursion guard refused them in the other 4, then 9 runs, but
-    /// the counted program ran.
+    /// First 34, then 54 runs in total. The counting programs saw 30, then 45 runs; the recursion guard refused the counting programs in the other 4,
+    /// then 9 runs, but the counted program ran.
     #[test]
     fn runs_that_were_missed_are_runs() {
         for (part, expected) in [(0, (54, 45, 9)), (1, (20, 15, 5))] {

@@ -2,9 +2,9 @@
 //!
 //! A number is a ratio of two sums over the intervals of a recording: time by runs, weight by time. The differences between intervals determine its
 //! uncertainty. Intervals are neither independent nor equally distributed: a busy machine stays busy for a while. The variance is therefore the
-//! larger of two estimates: that of all batches of neighbouring intervals, including overlapping ones (overlapping batch means, with 1.5 times the
-//! degrees of freedom of separate batches), and that of intervals that depend on the one before (first-order autocorrelation, corrected for its bias
-//! in short series). A number counted from samples is at least as uncertain as the count of samples implies.
+//! larger of two estimates. The first is from all batches of neighbouring intervals, including overlapping batches (overlapping batch means, with 1.5
+//! times the degrees of freedom of separate batches). The second assumes that each interval depends on the interval before (first-order
+//! autocorrelation, corrected for its bias in short series). A number counted from samples is at least as uncertain as the count of samples implies.
 
 use crate::index::student::Quantiles;
 
@@ -112,7 +112,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Averages recordings; `None` without any.
+    /// Averages recordings; `None` without recordings.
     pub(crate) fn of(recordings: &[Uncertain]) -> Option<Side> {
         let count = recordings.len() as f64;
         if recordings.is_empty() {
@@ -155,7 +155,7 @@ impl Side {
 /// Quantiles for the distance between a number and a bound.
 #[derive(Debug, Clone)]
 pub(crate) struct Levels {
-    /// Quantile for the interval of a number, which must not include the bound.
+    /// Quantile for the interval of a number: the interval must not include the bound.
     pub(crate) shown: Quantiles,
     /// Quantile for chance that moves a number towards the bound. Chance moves the number further in only one of twenty comparisons (`MISSED`).
     missed: Quantiles,

@@ -1,8 +1,9 @@
 //! Verdicts on the conditions of `--fail-if`.
 //!
-//! The confidence interval of a number decides, at the given confidence on either side: a condition fails if all of the interval is beyond the bound,
-//! is fulfilled if nothing of it is, and is undecided otherwise. Chance thus neither fails an allowed change nor passes a forbidden one. All
-//! judgments of a comparison share the allowed error (Bonferroni): the more programs a pattern matches, the surer each judgment has to be.
+//! The confidence interval of a number decides, at the given confidence on either side. A condition fails if all of the interval is beyond the bound.
+//! A condition is fulfilled if all of the interval is within the bound. Otherwise, the condition is undecided. Chance thus neither fails an allowed
+//! change nor passes a forbidden one. All judgments of a comparison share the allowed error (Bonferroni): the more programs a pattern matches, the
+//! surer each judgment has to be.
 
 use super::estimate::{Levels, Pair, Side};
 use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};

@@ -161,8 +161,8 @@ impl Compared {
         of(found.shown.change.as_ref()?)
     }
 
-    /// Returns the absolute change of the cost or, if this is unknown, of the time by run statistics. For a program on one side only, returns its
-    /// whole cost.
+    /// Returns the absolute change of the cost; if the change of the cost is unknown, the absolute change of the time by run statistics. For a
+    /// program on one side only, returns its whole cost.
     fn cost_change(&self) -> Option<f64> {
         let cost = self.metrics.iter().find(|measured| measured.shown.metric == DiffMetric::Cost);
         let cost = cost.and_then(|cost| {

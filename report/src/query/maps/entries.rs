@@ -117,7 +117,7 @@ impl MapsReport<'_> {
 
     fn stack(&self, contents: &Contents, bytes: &[u8]) -> Vec<StackTraceFrame> {
         let addresses = bytes.chunks_exact(8).map_while(|word| self.endian.u64_at(word, 0));
-        // Markers, which are no addresses, precede kernel and user frames.
+        // Markers precede kernel and user frames; they are not addresses.
         let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
             // All addresses but the first are return addresses. A return address may lie beyond the end of the caller, if the call is the caller's

@@ -26,7 +26,7 @@ pub(crate) use entries::{EntryValue, MapEntry, StackTraceFrame};
 pub struct MapsOptions {
     /// Maps to show; empty for all.
     pub maps: Vec<MapFilter>,
-    /// Programs whose maps to show; empty for all.
+    /// Filters of programs: only the maps of these programs are shown. Empty for all programs.
     pub programs: Vec<ProgFilter>,
     /// Limit on the entries of each map.
     pub limit: Option<usize>,

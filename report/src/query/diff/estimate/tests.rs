@@ -133,8 +133,8 @@ fn real_intervals_resampled() {
     }
 }
 
-/// The figures of docs/diff.md for recordings that were not used to choose the estimator. On this busy machine, more changes of 5 % stay hidden, and
-/// noise is still not taken for a change.
+/// The figures of docs/diff.md for recordings that were not used to choose the estimator. On this busy machine, more changes of 5 % stay hidden, but
+/// noise still hardly ever looks like a change.
 #[test]
 fn fresh_intervals_resampled() {
     for (block, least_caught) in [(2, 1_850), (3, 1_700), (5, 1_450)] {
