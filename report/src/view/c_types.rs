@@ -133,7 +133,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         out
     }
 
-    /// Subtracts one type and its text from the limits; returns false if a limit is exceeded.
+    /// Counts one type and `text_bytes` against the limits. Returns false if a limit is exceeded.
     fn spend(&self, text_bytes: usize) -> bool {
         let types = self.types_left.get().checked_sub(1);
         let bytes = self.bytes_left.get().checked_sub(text_bytes);

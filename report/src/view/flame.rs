@@ -26,7 +26,7 @@ impl Stacks {
         Listing { above: vec![printable(&above).into_owned()], rows, ..Listing::default() }
     }
 
-    /// Removes the frames of tasks and of user space, and merges stacks that are then equal: one graph shows a program for all tasks that run it.
+    /// Removes the frames of tasks and of user space, and merges equal stacks, so that a program has one graph for all tasks that run it.
     pub fn in_kernel(self) -> Stacks {
         let is_outside =
             |frame: &&u32| matches!(self.frames[**frame as usize].kind, FrameKind::Task | FrameKind::User { .. });

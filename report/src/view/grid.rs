@@ -248,7 +248,7 @@ impl Sheet {
         if self.totals.is_empty() { Ok(()) } else { layout.write_totals(&self.totals, out) }
     }
 
-    /// Writes a table whose rows come in parts, and returns the names of the shown columns. `part` returns a part by its index. To limit memory, parts
+    /// Writes a table that is made in parts, and returns the names of the shown columns. `part` returns a part by its index. To limit memory, parts
     /// from [`PARTS_KEPT`] on are made twice: for measuring and for writing.
     pub(super) fn write_parts(
         columns: Vec<Column>,

@@ -34,7 +34,7 @@ pub(super) fn line(model: &impl Serialize, out: &mut dyn Write) -> io::Result<()
     writeln!(out)
 }
 
-/// JSON formatter that also escapes the characters of [`is_steering`]: control characters beyond those of JSON, and invisible characters.
+/// JSON formatter that also escapes characters that JSON allows: control characters from U+007F on, and invisible characters ([`is_steering`]).
 struct Escaping<F>(F);
 
 macro_rules! forward {

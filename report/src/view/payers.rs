@@ -12,7 +12,7 @@ use crate::options::Payer;
 use std::borrow::Cow;
 use std::io;
 
-/// Legend of the shares: each column with its 100 %.
+/// Legend of the shares: the total that is 100 % in each column.
 pub(super) const LEGEND: &str = "shares: %PROGRAM of the program's cost; %PAYER of all samples of the payer; %BPF of the \
                                  cost of all BPF programs; %MACHINE of all CPUs' time; %ROW IN IRQ is the part of the row's \
                                  samples that an interrupt caused, not the task";
