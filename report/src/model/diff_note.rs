@@ -27,8 +27,8 @@ coded! {
             counted(*events as u64, "more event");
         /// The sides sampled an event at different rates.
         SampledAtOtherRate { event: String, base_weight: f64, new_weight: f64 } = "sampled_at_other_rate":
-            "{event}: a sample stands for {} on the base side and for {} on the new side, so bprec compares weights, not \
-             numbers of samples",
+            "{event}: a sample has the weight {} on the base side and {} on the new side, so bprec compares weights, not \
+             counts of samples",
             decimal(*base_weight), decimal(*new_weight);
         /// Samples were lost.
         Lost { side: DiffSide, event: String, samples: u64 } = "lost":
@@ -59,7 +59,7 @@ coded! {
             counted(*recordings as u64, "recording");
         /// Some programs are hidden.
         HiddenPrograms { programs: usize } = "hidden_programs":
-            "{} not shown: without samples and runs, or beyond --limit (--all shows them)", counted(*programs as u64, "program");
+            "{} not shown: without samples and runs (--all shows these programs), or beyond --limit", counted(*programs as u64, "program");
         /// Legend of the marks.
         Marks { confidence_percent: f64, recordings: usize } = "marks":
             "*: the change is beyond chance within these recordings (at {confidence_percent} % for each number){}; ?: \

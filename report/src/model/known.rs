@@ -269,7 +269,7 @@ coded! {
         AddressesHidden = "addresses_hidden": "the kernel hid the program's addresses: samples in the program cannot be identified";
         /// While this program runs, the kernel drops samples of events that have a BPF program.
         Guarded { prog_type: ProgTypeName } = "guarded":
-            "while a {} program runs, the kernel drops samples of events that have a BPF program, and does not count them", prog_type.0;
+            "while a {} program runs, the kernel drops the samples of events that have a BPF program, without counting these samples", prog_type.0;
         /// The program runs in the interrupt that samples.
         InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.

@@ -90,7 +90,7 @@ coded! {
             listed(&runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect::<Vec<_>>());
         /// Hits of kprobes that ran no program.
         ProbesMissed { hits: Vec<(u64, String)> } = "probes_missed":
-            "kprobes missed hits and ran no program, because their CPU ran another kprobe or too many calls were open: {}",
+            "hits of kprobes that ran no program, because their CPU ran another kprobe or too many calls were open: {}",
             listed(&hits.iter().map(|(hits, of)| format!("{} of {of}", counted(*hits, "hit"))).collect::<Vec<_>>());
         /// Programs that the event cannot sample, or samples too rarely.
         Blind { programs: Vec<String>, reason: Reason } = "blind": "~ {}: {reason}", listed(programs);
@@ -112,13 +112,13 @@ coded! {
         RunsUnknown { reason: Reason } = "runs_unknown": "runs: n/a, {reason}";
         /// Samples were counted in the kernel.
         CountedInKernel { interval_ns: u64 } = "counted_in_kernel":
-            "samples were counted in the kernel and written every {} s, which is the resolution of their times",
+            "samples were counted in the kernel and written every {} s: this is the resolution of the sample times",
             seconds(i64::try_from(*interval_ns).unwrap_or(i64::MAX));
         /// Blind spot of samples counted in the kernel.
         BlindSpot { is_timer: bool } = "blind_spot":
-            "[blind spot]: samples that the counting program cannot see, which no other line includes: those inside kprobe, \
-             tracepoint and perf_event programs, those inside map system calls{}",
-            if *is_timer { ", and late timer interrupts that were merged" } else { "" };
+            "[blind spot]: samples that the counting program cannot see and that no other line includes: inside kprobe, \
+             tracepoint and perf_event programs, inside map system calls{}",
+            if *is_timer { ", and in late timer interrupts that were merged" } else { "" };
         /// Samples that exceeded the kernel table of stacks.
         Overflow { entries: u32 } = "overflow":
             "[overflow]: samples that did not fit into {} stacks (bprec record --aggregate-entries)", grouped((*entries).into());

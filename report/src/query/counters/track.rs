@@ -162,7 +162,7 @@ fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts,
     Ok(RunCounts {
         runs: less("runs", before.runs, now.runs)?,
         measured: less("measured runs", before.measured, now.measured)?,
-        too_deep: less("runs too deep", before.too_deep, now.too_deep)?,
+        too_deep: less("too deeply nested runs", before.too_deep, now.too_deep)?,
         discarded: less("discarded runs", before.discarded, now.discarded)?,
         misses: match misses.zip(now.misses) {
             Some((before, now)) => Some(less("misses", before, now)?),

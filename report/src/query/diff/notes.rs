@@ -17,7 +17,7 @@ const FACTS: [Fact; 5] = [
     ("kernel", |it| it.facts.os_release.clone()),
     ("architecture", |it| it.facts.arch.clone()),
     ("CPUs", |it| it.facts.cpus.map(|cpus| cpus.to_string())),
-    ("what was recorded", |it| it.target.clone()),
+    ("recorded target", |it| it.target.clone()),
 ];
 
 /// Returns the notes on the recordings.
