@@ -100,7 +100,7 @@ pub struct AnnotatedFunction {
     /// Cost of the function.
     #[serde(flatten)]
     pub cost: CodeCost,
-    /// Reason why source lines are missing; `null` if present.
+    /// Reason why source lines are missing, or why the machine code of each line is unknown; `null` otherwise.
     pub no_lines: Option<Reason>,
     /// Reason why BPF instructions are missing; `null` if present.
     pub no_bpf: Option<Reason>,

@@ -177,7 +177,7 @@ pub struct Exact {
     pub function: u32,
     /// Name of the function; empty for the entry.
     pub name: String,
-    /// Runs, including those that the recursion guard skipped.
+    /// Runs, including runs that the counting programs missed ([`Exact::misses`]).
     pub runs: u64,
     /// Measured runs.
     pub measured: u64,
@@ -185,7 +185,7 @@ pub struct Exact {
     pub nesting_overflow: u64,
     /// Runs that were not measured because only their start or only their end was seen.
     pub discarded: u64,
-    /// Runs that the recursion guard skipped, if known.
+    /// Runs that the counting programs missed, because the kernel's recursion guard refused the counting programs; `null` when unknown.
     pub misses: Option<u64>,
     /// Sampling ratio at the end: 1 of `every` runs is measured.
     pub every: u64,
@@ -448,7 +448,7 @@ pub struct StatRow {
     pub target: CounterTarget,
     /// Type of the program; empty for other targets.
     pub prog_type: String,
-    /// Counts by the recorder's programs; `None` if exact counting was not attempted.
+    /// Counts by the recorder's programs; `None` if there are no such counts in this time.
     pub exact: Option<Known<CounterRow>>,
     /// Counts by the kernel's run statistics; `None` for targets without run statistics.
     pub stats: Option<CounterRow>,

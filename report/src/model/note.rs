@@ -10,11 +10,11 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotMeasured {
-    /// Too many runs were open at once.
+    /// Too many runs were nested.
     NestingOverflow,
-    /// Only the begin or the end of the run was seen.
+    /// Only the start or only the end of the run was seen.
     Discarded,
-    /// The recursion guard skipped the run.
+    /// The kernel's recursion guard refused the counting program.
     Missed,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for NotMeasured {
         f.write_str(match self {
             NotMeasured::NestingOverflow => "too many runs were nested",
             NotMeasured::Discarded => "only their start or end was seen",
-            NotMeasured::Missed => "the recursion guard skipped them",
+            NotMeasured::Missed => "the recursion guard refused the counting programs",
         })
     }
 }
@@ -69,7 +69,7 @@ coded! {
         /// Contradictory numbers.
         Impossible {
             of: String,
-            /// Time range, ns since the start; the whole time if missing.
+            /// Time range, ns since the start; `null` for the whole time.
             interval: Option<(i64, i64)>,
             anomaly: Box<Anomaly>,
         } = "impossible": "! {of}{}: {anomaly}", optional(interval, |interval| format!(" {}", span(interval)));

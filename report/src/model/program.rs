@@ -185,8 +185,8 @@ pub struct Program {
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
     pub runs: Known<Box<Runs>>,
-    /// Hits of the program's kprobes that ran no program, because their CPU ran another kprobe. They are neither in `runs.count` nor in
-    /// `runs.misses`. `null` for programs without kprobes, if only a part of the time is selected, and when unknown.
+    /// Hits of the program's kprobes that ran no program, because their CPU ran another kprobe, or a return probe had too many open calls. They are
+    /// neither in `runs.count` nor in `runs.misses`. `null` for programs without kprobes, if only a part of the time is selected, and when unknown.
     pub probe_misses: Option<u64>,
     /// Exact counts in the selected time.
     #[serde(flatten, serialize_with = "ExactMembers::serialize")]

@@ -16,7 +16,7 @@ pub struct Trees {
     /// Every program of the recording, by id and load time.
     #[serde(skip)]
     pub programs: Vec<Program>,
-    /// Threshold, % of the program's cost: smaller nodes are folded into one node per kind.
+    /// Threshold, % of [`Tree::total`]: the smaller callees of a node are folded into one node.
     pub percent_limit: f64,
     /// Selected events.
     pub events: Vec<EventTrees>,

@@ -14,7 +14,7 @@ use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Makes the report. Parts with less than `percent_limit` of their program's cost are folded.
+/// Makes the report. Nodes with less than `percent_limit` % of [`Tree::total`] are folded.
 pub(crate) fn trees(
     recording: &OpenRecording<'_>,
     index: &Index,
