@@ -132,7 +132,7 @@ pub struct BillParts {
     pub count: Count,
     /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
-    /// Half of the 95 % confidence interval of `machine_percent`, in % of the machine; takes only the number of samples into account.
+    /// Half of the 95 % confidence interval of `machine_percent`, in % of the machine; accounts only for the chance in the count of samples.
     pub margin_percent: Option<f64>,
     /// CPU time, in thousandths of one CPU.
     pub millicpus: Option<f64>,
@@ -144,7 +144,7 @@ pub struct BillParts {
     pub own_tasks: OwnTasks,
     /// Work outside of programs that the owner's programs cause in tasks of others.
     pub causes: BillCauses,
-    /// Samples in these parts that several owners may have caused: the owners share them in the ratio of the runs of their programs.
+    /// Samples in these parts that several owners may have caused: the owners share these samples in the ratio of the runs of their programs.
     pub shared: BillShare,
 }
 

@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(none.evidence(), "no program matches the condition");
     }
 
-    /// Ends are rounded outwards, so that a bound inside an interval is also inside its text.
+    /// Ends are rounded outwards, so that a bound inside an interval is also inside the printed interval.
     #[test]
     fn ends_of_intervals_are_rounded_outwards() {
         assert_eq!(percents(2.01, f64::ceil), "+2.1");

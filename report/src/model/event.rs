@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Number and weight of samples; the weight is the sum of their periods.
+/// Number and weight of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Count {
     /// Number of samples.
     pub samples: u64,
-    /// Events, or ns of a clock, that the samples stand for.
+    /// Sum of the periods: events, or ns of a clock.
     pub weight: u64,
 }
 
@@ -388,7 +388,7 @@ pub struct EventReport {
     /// True if samples have kernel call chains. Without call chains, only `self` is known.
     #[serde(rename = "callchains")]
     pub has_chains: bool,
-    /// True for a timer that cannot interrupt code with interrupts off.
+    /// True if the event is a timer: a timer cannot sample code that runs with interrupts off.
     #[serde(rename = "timer")]
     pub is_timer: bool,
     /// Aggregation, if samples were counted in the kernel.

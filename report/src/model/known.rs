@@ -377,7 +377,7 @@ coded! {
         /// An event was enabled longer than the CPUs had time.
         EnabledExceedsMachine { event: String, enabled_ns: u64, machine_ns: u64 } = "enabled_exceeds_machine":
             "{event}: enabled for {enabled_ns} ns, but its CPUs had only {machine_ns} ns";
-        /// An event was counted more often than it can occur on a CPU in the time.
+        /// The count of an event is larger than a CPU can reach in the time.
         EventExceedsTime { event: String, value: u64, cpu_ns: u64 } = "event_exceeds_time":
             "{event}: the count {value} is more than a CPU can reach in {cpu_ns} ns of CPU time";
         /// Consecutive snapshots contradict each other.

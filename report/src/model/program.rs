@@ -137,7 +137,7 @@ pub struct Metadata {
 /// A program of the recording. Its key is `(id, load_time_ns)`; across recordings its key is type, name and attach points.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Program {
-    /// Id of the program; `null` for a function of an unknown program.
+    /// Id of the program; `null` when unknown.
     pub id: Option<u32>,
     /// Load time, ns since boot.
     pub load_time_ns: Option<u64>,

@@ -1,8 +1,8 @@
 //! Listings: the code of a function, joined from entries of the line table, BPF instructions and machine instructions.
 //!
-//! BPF and machine instructions are grouped by the kernel's line table alone. Each of its entries has the first BPF instruction and the address of
-//! its machine code. The kernel's compiler translates a program in order, so the machine code between two addresses belongs to the BPF instructions
-//! between two entries.
+//! BPF and machine instructions are grouped by the kernel's line table alone. Each entry of the table has the first BPF instruction and the address
+//! of its machine code. The kernel's compiler translates a program in order, so the machine code between two addresses belongs to the BPF
+//! instructions between two entries.
 
 use super::machine::{Call, Insn as MachineInsn, Isa};
 use super::xlated;

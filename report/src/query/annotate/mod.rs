@@ -153,7 +153,7 @@ struct Annotator<'a> {
     index: &'a Index,
     code: &'a ProgramCode<'a>,
     costs: &'a EventCosts,
-    /// For each program that samples cannot see, the reason.
+    /// Reason why samples cannot see a program, by program.
     blind: FxHashMap<u32, Reason>,
     options: &'a AnnotateOptions,
     arch: Option<&'a str>,

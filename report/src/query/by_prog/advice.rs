@@ -206,7 +206,7 @@ fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     by_programs.into_iter().map(|(programs, hooks)| (hooks, programs)).collect()
 }
 
-/// Returns the start and end of the time in which a program was certainly loaded, ns; an unknown end is open.
+/// Returns the start and end of the time in which a program was certainly loaded, ns; an unknown start or end is unlimited.
 fn there_ns(program: &Program) -> (i64, i64) {
     let begins_ns = program.loaded.map_or(i64::MIN, |bound| bound.before_ns);
     (begins_ns, program.unloaded.map_or(i64::MAX, |bound| bound.after_ns))
@@ -286,7 +286,7 @@ fn outputs_without_reader<'m>(
 /// helper.
 fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)> {
     let meant = row.parts.iter().flatten().filter(|part| {
-        // Leaves out the compiler's suffixes and the module.
+        // Compares the name without the compiler's suffixes and without the module.
         is_meant(part.name.split(['.', ' ']).next().unwrap_or_default())
     });
     let (mut count, mut name) = (Count::default(), None);

@@ -92,7 +92,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns true if samples cover everything that ran, in all of the time that counts cover.
+    /// Returns true if samples cover everything that ran: all CPUs and tasks, in all of the time, without losses.
     pub(super) fn samples_are_whole(&self, event: usize) -> bool {
         let recorded = &self.recorded;
         let is_all = self.selection.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();

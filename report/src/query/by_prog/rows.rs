@@ -77,7 +77,8 @@ fn program(
             let program = exact_program(history, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let exact = match exact {
-                // A tail call skips the entry of the program, where the counting programs are attached: 0 counted runs are then unknown runs.
+                // A tail call skips the entry of the program, where the counting programs are attached: 0 counted runs then mean that the runs are
+                // unknown.
                 Known::Value(exact) if exact.runs == 0 && index.is_tail_called(known) => {
                     Known::Unknown(Reason::NotEntered)
                 }
@@ -187,7 +188,7 @@ impl ProgramRow {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
 
-    /// Returns why the columns lack the program's own time, completely or in part.
+    /// Returns the reason why the columns lack the program's own time, or a part of it.
     pub(crate) fn lack(&self) -> Option<&Reason> {
         self.unseen().or(self.blind.as_ref().filter(|_| self.unsampled_ns.is_some()))
     }

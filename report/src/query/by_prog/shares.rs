@@ -87,7 +87,7 @@ impl EventWhole<'_> {
         Line { columns: Some(columns), ..self.line(charges.sum()) }
     }
 
-    /// Returns the line for sharing: equal lines without charges are stored once.
+    /// Returns the line in a shared pointer: equal lines without charges are stored once.
     pub(super) fn kept(&self, line: Line) -> Arc<Line> {
         if line.count != Count::default() {
             return Arc::new(line);

@@ -19,7 +19,7 @@ pub(super) fn happened(program: &Program) -> bool {
         Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
         // Programs loaded for a moment, or never entered, are not active; there may be hundreds of them.
         Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
-        // Programs unloaded before the recording started do not count.
+        // A program that was unloaded before the recording's start is not active.
         Known::Unknown(_) | Known::Impossible(_) => {
             let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
             program.captured && (program.loaded.is_some() || went)

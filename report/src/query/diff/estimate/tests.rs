@@ -246,7 +246,7 @@ fn made_up_samples() {
     }
 }
 
-/// Recordings of one side that differ from each other by more than the variance within them implies.
+/// Recordings of one side that differ from each other by more than the variance within each recording implies.
 #[test]
 fn made_up_recordings_that_differ() {
     for count in [2, 3, 5] {

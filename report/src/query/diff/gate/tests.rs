@@ -51,10 +51,10 @@ fn the_bound_is_the_null_hypothesis_of_both_words() {
     for (condition, expected) in [
         ("prog:p time/run +0%", "fail"),
         ("prog:p time/run +5%", "fail"),
-        // The change exceeds these bounds by 3 and 1 points; chance explains 4.6.
+        // The change exceeds these bounds by 3 and 1 points; chance explains up to 4.6.
         ("prog:p time/run +7%", "undecided"),
         ("prog:p time/run +9%", "undecided"),
-        // The change is below these bounds by 2 and 5 points; chance explains 4.8.
+        // The change is below these bounds by 2 and 5 points; chance explains up to 4.8.
         ("prog:p time/run +12%", "undecided"),
         ("prog:p time/run +15%", "ok"),
         ("prog:p time/run -5%", "ok"),
