@@ -121,7 +121,7 @@ coded! {
             if *is_timer { ", and in late timer interrupts that were merged" } else { "" };
         /// Samples that exceeded the kernel table of stacks.
         Overflow { entries: u32 } = "overflow":
-            "[overflow]: samples that did not fit into {} stacks (bprec record --aggregate-entries)", grouped((*entries).into());
+            "[overflow]: samples that did not fit into the table of {} stacks (bprec record --aggregate-entries sets its size)", grouped((*entries).into());
         /// Ticks of the sampling timer are missing.
         LateTicks {
             /// Share of the machine's time with ticks, %.
