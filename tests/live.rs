@@ -21,6 +21,7 @@ mod exact;
 mod exact_truth;
 mod file_steps;
 mod hotplug;
+mod identity;
 mod known_loads;
 mod lasting;
 mod ledger_truth;

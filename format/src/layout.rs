@@ -49,6 +49,10 @@ pub enum Secret {
     Tier,
     /// Name of an event; it may contain paths and filters.
     Event,
+    /// Id of the machine.
+    Machine,
+    /// Id of a boot of the machine.
+    Boot,
     /// Value that a program's author chose.
     Value,
     /// Name of a function of a BPF program.
@@ -192,15 +196,18 @@ where
 /// A late number that is never 0. A writer puts 0 for `None` if a later field follows.
 pub(crate) struct LateNonZero;
 
-impl<'a> Codec<'a, Option<u32>> for LateNonZero {
+impl<'a, T: Copy + Default + PartialEq> Codec<'a, Option<T>> for LateNonZero
+where
+    Plain: Codec<'a, T>,
+{
     const MIN_BYTES: usize = 0;
 
-    fn put(value: &Option<u32>, w: &mut Writer<'_>) {
+    fn put(value: &Option<T>, w: &mut Writer<'_>) {
         Late::put(value, w);
     }
 
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<u32>> {
-        Late::get(r, what).map(|value: Option<u32>| value.filter(|value| *value != 0))
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<T>> {
+        Late::get(r, what).map(|value: Option<T>| value.filter(|value| *value != T::default()))
     }
 }
 

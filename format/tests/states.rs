@@ -116,10 +116,10 @@ fn state() -> impl Strategy<Value = State> {
         cgroup,
     });
     prop_oneof![
-        (any::<(u64, u64, i64, u32, bool, u64, Option<u32>, u32, Option<u64>)>(), [text; 5]).prop_map(|(numbers, texts)| {
+        (any::<(u64, u64, i64, u32, bool, u64, Option<u32>, u32, Option<u64>)>(), [text; 7]).prop_map(|(numbers, texts)| {
             let (start_ns, realtime_ns, to_boottime_ns, cpus_online, stats_were_on, interval_ns, pid, part, run_ns) = numbers;
             let recorder_pid = pid.filter(|pid| *pid != 0);
-            let [target, event, event_note, counters, counters_note] = texts;
+            let [target, event, event_note, counters, counters_note, machine_id, boot_id] = texts;
             State::Session(Session {
                 start_ns,
                 realtime_ns,
@@ -134,7 +134,9 @@ fn state() -> impl Strategy<Value = State> {
                 interval_ns,
                 recorder_pid,
                 part,
-                statistics_run_ns: run_ns,
+                statistics_run_ns: run_ns.filter(|run_ns| *run_ns != 0),
+                machine_id,
+                boot_id,
             })
         }),
         (

@@ -1,4 +1,4 @@
-//! Facts of the running machine: CPU lists, mounts, cgroups, pods, processes and their owners, namespaces, kernel symbols,
+//! Facts of the running machine: its identity, CPU lists, mounts, cgroups, pods, processes and their owners, namespaces, kernel symbols,
 //! capabilities. Each fact is read in one place.
 //!
 //! This crate reads `/proc` and `/sys`. Beyond that, [`private_mount`] mounts a file system for this process alone, [`create_output`] opens files
@@ -11,6 +11,7 @@ mod cpus;
 pub mod elf;
 mod errno;
 mod error;
+mod ids;
 mod kallsyms;
 mod mounts;
 mod namespaces;
@@ -25,6 +26,7 @@ pub use cgroups::{Cgroup, CgroupError, Cgroups};
 pub use cpus::{OfflineCpus, online_cpus, parse_cpu_list, possible_cpus, present_cpus};
 pub use errno::{Answer, ENOTSUPP, Errno};
 pub use error::{Error, Result};
+pub use ids::{boot_id, machine_id};
 pub use kallsyms::{Function, Kallsyms, Symbol, SymbolReader};
 pub use mounts::{mounts_of_type, private_mount};
 pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace, is_initial_user_namespace};

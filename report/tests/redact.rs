@@ -290,6 +290,8 @@ fn without_names(document: &[u8]) -> Vec<String> {
                     "target",
                     "path",
                     "hostname",
+                    "machine_id",
+                    "boot_id",
                     "attached",
                 ] {
                     fields.remove(name);

@@ -4,7 +4,7 @@
 #[path = "support/states.rs"]
 mod states;
 
-use bprec_format::bprec::state::{Cost, Loss, ProgramRuns, RunStats, State};
+use bprec_format::bprec::state::{self, Cost, Loss, ProgramRuns, RunStats, State};
 use bprec_format::feature::{ClockData, Feature, SampleTime, SectionContent as _, Text};
 use bprec_format::records::{BpfEventKind, Payload, write_record};
 use bprec_format::{Endian, Events, File, RECORD_HEADER_BYTES, Record, RecordType, SampleId, Writer};
@@ -160,7 +160,7 @@ fn cut(bytes: &[u8], cuts: &[u64], gap: u64) -> Vec<Vec<u8>> {
         if let Some(session) = session.clone().filter(|_| *start_ns > 0) {
             let realtime_ns = session.realtime_ns + (start_ns - session.start_ns);
             let part = session.part + part as u32;
-            let session = bprec_format::bprec::state::Session { start_ns: *start_ns, realtime_ns, part, ..session };
+            let session = state::Session { start_ns: *start_ns, realtime_ns, part, ..session };
             append(&[State::Session(session)], *start_ns, &parsed.attrs()[states], endian, &mut data);
             let reading = reading_at(&all, *start_ns).filter(|_| gap > 0);
             append(reading.as_slice(), *start_ns, &parsed.attrs()[states], endian, &mut data);
@@ -353,30 +353,42 @@ fn files_that_are_not_of_one_recording_are_refused() {
     let host = refused(vec![first.clone(), with_feature(&second, Feature::HOSTNAME, &host)]);
     assert!(host.contains("part-0.data and part-1.data: recorded on different machines or boots: host"), "{host}");
 
-    // The boot time of this recording is one hour later.
-    let parsed = File::parse(&second).unwrap();
-    let events = Events::new(parsed.attrs(), parsed.endian()).unwrap();
-    let states = states_at(&parsed);
-    let mut data = Vec::new();
-    for record in parsed.records().map(Result::unwrap) {
-        match timed(record, &events, states).state {
-            Some(State::Session(mut session)) => {
-                session.realtime_ns += 3_600_000_000_000;
-                append(
-                    &[State::Session(session.clone())],
-                    session.start_ns,
-                    &parsed.attrs()[states],
-                    parsed.endian(),
-                    &mut data,
-                );
+    let with_session = |bytes: &[u8], change: &dyn Fn(&mut state::Session)| {
+        let parsed = File::parse(bytes).unwrap();
+        let events = Events::new(parsed.attrs(), parsed.endian()).unwrap();
+        let states = states_at(&parsed);
+        let mut data = Vec::new();
+        for record in parsed.records().map(Result::unwrap) {
+            match timed(record, &events, states).state {
+                Some(State::Session(mut session)) => {
+                    let start_ns = session.start_ns;
+                    change(&mut session);
+                    let attr = &parsed.attrs()[states];
+                    append(&[State::Session(session)], start_ns, attr, parsed.endian(), &mut data);
+                }
+                _ => data.extend_from_slice(record.bytes),
             }
-            _ => data.extend_from_slice(record.bytes),
         }
-    }
-    let features = parsed.features().iter().map(|(bit, _)| (*bit, parsed.feature(*bit).unwrap().0.to_vec()));
-    let later = file(parsed.attrs(), &data, &features.collect::<Vec<_>>(), parsed.endian());
-    let boot = refused(vec![first, later]);
+        let features = parsed.features().iter().map(|(bit, _)| (*bit, parsed.feature(*bit).unwrap().0.to_vec()));
+        file(parsed.attrs(), &data, &features.collect::<Vec<_>>(), parsed.endian())
+    };
+    const ONE_HOUR_NS: u64 = 3_600_000_000_000;
+    let later = with_session(&second, &|session| session.realtime_ns += ONE_HOUR_NS);
+    let boot = refused(vec![first.clone(), later]);
     assert!(boot.contains("part-0.data and part-1.data: recorded after different boots"), "{boot}");
+
+    // Where both files have the ids of their boots, the wall clock, which anyone may set, does not count.
+    let first = with_session(&first, &|session| session.boot_id = "a".repeat(32));
+    let other = with_session(&second, &|session| session.boot_id = "b".repeat(32));
+    let boot = refused(vec![first.clone(), other]);
+    assert!(boot.contains("part-0.data and part-1.data: recorded after different boots"), "{boot}");
+    let set = with_session(&second, &|session| {
+        session.boot_id = "a".repeat(32);
+        session.realtime_ns += ONE_HOUR_NS;
+    });
+    let joined = Input::join(inputs(vec![first, set])).unwrap();
+    let report = Session::open(&joined).unwrap().by_prog(&Options::default()).unwrap();
+    assert_eq!(report.recording.boot_id, Some("a".repeat(32)));
 }
 
 #[test]

@@ -37,10 +37,9 @@ pub use runs::{ProgramRuns, RunStats};
 pub use sampler::{Sampler, SamplerCounts};
 pub use tail_calls::{ProgArray, TailCall};
 
-use crate::layout::meaning::{self, Cgroup, Comm, Event, Message, Path, Target, Tier, Value};
+use crate::layout::meaning::{self, Boot, Cgroup, Comm, Event, Machine, Message, Path, Target, Tier, Value};
 use crate::layout::{
-    BtfId, Codec, CountedText, Late, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Secrets, Wide,
-    layout,
+    BtfId, Codec, CountedText, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Secrets, Wide, layout,
 };
 use crate::{Endian, Error, Reader, Result, Writer};
 
@@ -204,7 +203,12 @@ layout! {
         pub part: u32,
         /// Cost that run statistics add to a run of any program, ns, measured before the recording. `None` if unknown,
         /// as in older recordings.
-        pub statistics_run_ns: Option<u64> as Late,
+        pub statistics_run_ns: Option<u64> as LateNonZero,
+        /// Id of the machine, 32 hexadecimal digits: a hash of `/etc/machine-id`, from which the original cannot be
+        /// computed. It stays the same when the machine is renamed. Empty if unknown.
+        pub machine_id: String as CountedText<Machine>,
+        /// Id of the boot, 32 hexadecimal digits, as the kernel and the journal of systemd have it. Empty if unknown.
+        pub boot_id: String as CountedText<Boot>,
     }
 
     /// Holder of a program: a process with a file descriptor of the program, its link or its map.

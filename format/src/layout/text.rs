@@ -127,4 +127,20 @@ macro_rules! meanings {
     };
 }
 
-meanings!(Comm, Cgroup, CommOrCgroup, Path, Mapping, Target, Tier, Event, Value, Program, Map, Symbol, Message);
+meanings!(
+    Comm,
+    Cgroup,
+    CommOrCgroup,
+    Path,
+    Mapping,
+    Target,
+    Tier,
+    Event,
+    Machine,
+    Boot,
+    Value,
+    Program,
+    Map,
+    Symbol,
+    Message
+);

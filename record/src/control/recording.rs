@@ -226,6 +226,8 @@ impl<'a> Recording<'a> {
             counters: "off".to_owned(),
             interval_ns,
             recorder_pid: Some(std::process::id()),
+            machine_id: bprec_host::machine_id().unwrap_or_default(),
+            boot_id: bprec_host::boot_id().unwrap_or_default(),
             ..Session::default()
         };
         let mut programs = Programs::new(btfs, refs, user_objects.attachments().to_vec());

@@ -19,6 +19,8 @@ struct FileSpan {
     /// Start and end from the recorder's state, ns.
     start_ns: Option<u64>,
     end_ns: Option<u64>,
+    /// Id of the boot; empty if unknown.
+    boot_id: String,
     /// Wall clock at boot, ns since 1970.
     booted_unix_ns: Option<i128>,
     /// True if the file continues a recording.
@@ -46,17 +48,23 @@ impl FileAccounts {
     pub(super) fn begin_session(&mut self, file: usize, session: &Session) {
         let span = self.span(file);
         (span.start_ns, span.is_continued) = (Some(session.start_ns), session.part > 0);
+        span.boot_id.clone_from(&session.boot_id);
         let since_boot_ns = i128::from(session.start_ns) + i128::from(session.to_boottime_ns);
         span.booted_unix_ns = Some(i128::from(session.realtime_ns) - since_boot_ns);
     }
 
-    /// Returns the index of the first file that is of another boot than file 0. Files without sessions are compared by the wall clock in their
-    /// feature sections; the recording's clock is then assumed to count from the boot.
+    /// Returns the position of a file that was recorded after another boot than the first file. Files without ids of their boots are compared by
+    /// the wall clock at boot. Files without sessions are compared by the wall clock in their feature sections, and the recording's clock is assumed
+    /// to count from the boot.
     pub(super) fn other_boot(&self, recording: &OpenRecording<'_>) -> Option<usize> {
         let files = recording.files();
+        let id = |file: usize| self.spans.get(file).map(|span| &span.boot_id).filter(|id| !id.is_empty());
         let told = |file: usize| self.spans.get(file).and_then(|span| span.booted_unix_ns);
         let by_clock = |file: usize| files[file].clock.map(|(wall_ns, at_ns)| i128::from(wall_ns) - i128::from(at_ns));
         (1..files.len()).find(|file| {
+            if let Some((first, other)) = id(0).zip(id(*file)) {
+                return first != other;
+            }
             let pair = told(0).zip(told(*file)).or_else(|| by_clock(0).zip(by_clock(*file)));
             pair.is_some_and(|(first, other)| first.abs_diff(other) > CLOCK_SET_NS)
         })

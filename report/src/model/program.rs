@@ -360,6 +360,12 @@ pub struct TraceData {
 pub struct Recording {
     /// Host name of the machine.
     pub hostname: Option<String>,
+    /// Id of the machine, 32 hexadecimal digits: the same under every host name and after each boot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_id: Option<String>,
+    /// Id of the boot, 32 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     /// Kernel release.
     pub os_release: Option<String>,
     /// Architecture.

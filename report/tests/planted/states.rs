@@ -31,6 +31,8 @@ pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
             recorder_pid: Some(3),
             part: 0,
             statistics_run_ns: None,
+            machine_id: p.secret("machine id"),
+            boot_id: p.secret("boot id"),
         }),
         State::Program(Program {
             id: PROG_ID,

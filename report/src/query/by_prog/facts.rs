@@ -306,6 +306,8 @@ fn recorded(
     };
     model::Recording {
         hostname: recording.text(Feature::HOSTNAME),
+        machine_id: said(|session| &session.machine_id),
+        boot_id: said(|session| &session.boot_id),
         os_release: recording.text(Feature::OSRELEASE),
         arch: recording.text(Feature::ARCH),
         cpu_model: recording.text(Feature::CPUDESC),

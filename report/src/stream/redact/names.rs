@@ -11,6 +11,8 @@ use super::shift::Shift;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SecretKind {
     Host,
+    Machine,
+    Boot,
     Command,
     Comm,
     Path,
@@ -38,6 +40,8 @@ impl SecretKind {
     fn prefix(self) -> &'static str {
         match self {
             SecretKind::Host => "host-",
+            SecretKind::Machine => "machine-",
+            SecretKind::Boot => "boot-",
             SecretKind::Command => "command-",
             SecretKind::Comm => "comm-",
             SecretKind::Path => "/path-",

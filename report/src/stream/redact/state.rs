@@ -36,6 +36,8 @@ impl Secrets for Redactor {
             Secret::Target => self.names.replace(SecretKind::Command, text),
             Secret::Tier if [&b"exact"[..], b"stats", b"off"].contains(&&text[..]) => return,
             Secret::Event => self.event(&String::from_utf8_lossy(text)).into_bytes(),
+            Secret::Machine => self.names.replace(SecretKind::Machine, text),
+            Secret::Boot => self.names.replace(SecretKind::Boot, text),
             Secret::Symbol => self.symbol(text),
             Secret::Program if self.programs => self.names.program(text),
             Secret::Map if self.programs => self.names.replace(SecretKind::Map, text),

@@ -46,7 +46,9 @@ fn all(recording: &OpenRecording<'_>) -> Vec<String> {
     if !recording.sections().iter().any(|section| section.feature == Feature::CMDLINE) {
         lines.extend(events(recording));
     }
-    let Told { longest_gap_ns, traces } = Told::of(recording);
+    let Told { machine_id, boot_id, longest_gap_ns, traces } = Told::of(recording);
+    let ids = [("machine id", machine_id), ("boot id", boot_id)].into_iter().filter(|(_, id)| !id.is_empty());
+    lines.extend(ids.map(|(what, id)| format!("{what} : {id}")));
     lines.extend(longest_gap_ns.map(|ns| format!("longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
     if traces.bytes > 0 {
         let kind = traces.kind().unwrap_or_else(|| "of an unknown type".into());
@@ -63,6 +65,9 @@ fn all(recording: &OpenRecording<'_>) -> Vec<String> {
 /// Facts from records outside the sections.
 #[derive(Default)]
 struct Told {
+    /// Ids of the machine and of its boot; empty if unknown.
+    machine_id: String,
+    boot_id: String,
     /// Longest time between two polls of the rings, ns, as the recorder reports at its end.
     longest_gap_ns: Option<u64>,
     traces: Traces,
@@ -94,10 +99,10 @@ impl Told {
         }
         let layout = &recording.event(index).layout;
         let raw = layout.sample(record.body(), record.offset).and_then(|sample| sample.raw());
-        if let Ok(State::Cost(cost)) =
-            raw.and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, recording.endian()))
-        {
-            self.longest_gap_ns = cost.longest_gap_ns;
+        match raw.and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, recording.endian())) {
+            Ok(State::Session(session)) => (self.machine_id, self.boot_id) = (session.machine_id, session.boot_id),
+            Ok(State::Cost(cost)) => self.longest_gap_ns = cost.longest_gap_ns,
+            _ => {}
         }
     }
 }

@@ -17,6 +17,11 @@ fn write(out: &mut Text, state: &State) -> Result {
         State::Session(it) => {
             write!(out, "session: start {} ns, {}, event {}", it.start_ns, text(&it.target), text(&it.event))?;
             write!(out, ", {} CPUs, counters {}, interval {} ns", it.cpus_online, text(&it.counters), it.interval_ns)?;
+            for (what, id) in [("machine", &it.machine_id), ("boot", &it.boot_id)] {
+                if !id.is_empty() {
+                    write!(out, ", {what} {}", text(id))?;
+                }
+            }
             [("event", &it.event_note), ("counters", &it.counters_note)]
                 .iter()
                 .filter(|(_, note)| !note.is_empty())
