@@ -1,8 +1,9 @@
 //! Facts from the states of bprec's recordings, and losses.
 
 use super::map_contents::Contents;
-use bprec_format::bprec::state;
+use super::programs::IndexedProgram;
 use bprec_format::bprec::state::BootClock;
+use bprec_format::bprec::{self, state};
 use bprec_format::records::user::AuxtraceInfo;
 use bprec_format::records::{Payload, UserPayload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +67,21 @@ impl States {
     /// Process id of the recorder.
     pub(crate) fn recorder_pid(&self) -> Option<u32> {
         self.session.as_ref()?.recorder_pid
+    }
+
+    /// Returns true for a program with which a recorder measures: one that the recorder of this file loaded or holds, or, of another recorder, one
+    /// with the name of such a program that no process holds.
+    pub(crate) fn is_of_recorder(&self, program: &IndexedProgram) -> bool {
+        let recorder = self.recorder_pid();
+        let state = program.key().and_then(|key| self.programs.get(&key));
+        let owners = state.map_or(&[][..], |state| &state.owners);
+        let is_held = owners.is_empty() || recorder.is_none_or(|pid| owners.iter().any(|owner| owner.pid == pid));
+        self.is_loaded_by_recorder(program) || is_held && bprec::is_program(program.name().as_bytes())
+    }
+
+    /// Returns true for a program that the recorder loaded to count other programs: such a program is not captured.
+    pub(crate) fn is_loaded_by_recorder(&self, program: &IndexedProgram) -> bool {
+        program.info.is_none() && program.loader_pid.is_some() && program.loader_pid == self.recorder_pid()
     }
 
     /// Number of online CPUs, on which runs are counted.

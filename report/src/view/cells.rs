@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::model::text::{UNKNOWN, decimal, estimated, fixed, grouped, seconds};
 use crate::model::{
-    CounterSource, Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound,
+    CounterSource, Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, RECORDER, Runs, TimeBound,
 };
 use crate::view::grid::Column;
 
@@ -61,11 +61,11 @@ pub(super) fn attachments(places: &[String], beside: Option<&str>) -> String {
     places.collect::<Vec<_>>().join(" ")
 }
 
-/// Holders of a program: processes, and the first pin with the number of other pins. Programs of the recorder that no other process holds show
-/// `(bprec)`.
+/// Holders of a program: processes, and the first pin with the number of other pins. Programs with which a recorder measures show `(bprec)`.
 pub(super) fn holders(program: &Program) -> String {
-    let recorder = (program.is_of_recorder() && program.owners.is_empty()).then(|| "(bprec)".to_owned());
-    let owners = program.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid));
+    let recorder = program.of_recorder.then(|| RECORDER.to_owned());
+    let owners = program.owners.iter().filter(|_| !program.of_recorder);
+    let owners = owners.map(|owner| format!("{}/{}", owner.comm, owner.pid));
     let pin = program.pins.first().cloned();
     let more = program.pins.len().saturating_sub(1);
     let more = (more > 0).then(|| format!("+{more}"));

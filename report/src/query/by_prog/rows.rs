@@ -117,6 +117,7 @@ fn program(
         addressed: known.functions.iter().any(|function| function.addr.is_some()),
         captured: known.info.is_some(),
         counts_others: counts_others(known, index),
+        of_recorder: index.states.is_of_recorder(known),
         runs: runs.map(Box::new),
         exact: exact.map(Box::new),
         exact_functions,
@@ -135,10 +136,9 @@ fn map_memory(known: &programs::IndexedProgram, index: &Index) -> Known<u64> {
 
 /// Returns true for a program that the recorder attaches to count other programs.
 pub(super) fn counts_others(known: &programs::IndexedProgram, index: &Index) -> bool {
-    let recorder = index.states.recorder_pid();
-    let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
     // The name decides, too: the pid of the recorder or of the loader may be unknown.
-    of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
+    index.states.is_loaded_by_recorder(known)
+        || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
 }
 
 fn lossy(bytes: &[u8]) -> String {
@@ -515,6 +515,7 @@ pub(super) mod tests {
             addressed: true,
             captured: true,
             counts_others: false,
+            of_recorder: false,
             runs: Known::Unknown(Reason::NoRunStatistics),
             exact: Known::Unknown(Reason::NoExactCounters),
             exact_functions: Vec::new(),
