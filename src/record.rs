@@ -24,10 +24,7 @@ pub(crate) use args::{Args, BudgetArgs, COUNTERS, MeasureArgs, frequency, is_val
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let summary = bprec_record::record(&options(args)?)?;
     notice(&summary.to_string());
-    Ok(match summary.command.map(exit_code) {
-        None | Some(0) => Outcome::Done,
-        Some(code) => Outcome::Command(code),
-    })
+    Ok(summary.command.map_or(Outcome::Done, |status| Outcome::Command(exit_code(status))))
 }
 
 /// Exit code of a command, as in shells: its own, or 128 plus the number of the signal that killed it.

@@ -251,6 +251,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         percent_limit: if args.tree { None } else { args.percent_limit },
         all: args.programs.all,
         threads: args.threads,
+        keep_mangled: args.no_demangle,
         ..args.part.within(time).into()
     };
     #[cfg(all(feature = "tui", unix))]
@@ -258,12 +259,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         drop(out);
         let path = input.path();
         let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        browse_recording(
-            terminal,
-            input,
-            title,
-            Options { keep_mangled: args.no_demangle, must_match: false, ..options },
-        )?;
+        browse_recording(terminal, input, title, Options { must_match: false, ..options })?;
         redacted.into_iter().for_each(Redacted::print);
         return Ok(Outcome::Done);
     }

@@ -106,11 +106,10 @@ pub(crate) fn refuse_idle(args: &Args) -> anyhow::Result<()> {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     refuse_idle(&args)?;
-    let interval = args.interval;
     // Each file of the recording must hold whole intervals.
-    let keep = args.keep.max(interval * 3);
+    let keep = args.keep.max(args.interval * 3);
     let asked = !args.programs.select.prog.is_empty();
-    let options = recording(&args, interval)?;
+    let options = recording(&args);
     // An interval has too few samples for a second thread to pay off.
     let query = Query { sort: args.sort, threads: Some(1), ..args.programs.into() };
     #[cfg(feature = "tui")]
@@ -186,13 +185,13 @@ fn replace(path: &Path, metrics: &Metrics) -> anyhow::Result<()> {
 const READABLE_BY_ALL: u32 = 0o644;
 
 /// Converts the options into those of the recorder.
-fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
+fn recording(args: &Args) -> Options {
     let budget = args.budget.budget.unwrap_or(Budget::Usual);
     let counters = match &args.exact {
         None => Counters::Stats,
         Some(functions) => Counters::Exact(Exact { functions: functions.clone(), budget, ..Exact::default() }),
     };
-    Ok(Options {
+    Options {
         target: Target::System,
         events: vec![args.event.clone()],
         rate: args.freq,
@@ -201,11 +200,11 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
         early_symbols: true,
         counters,
         budget,
-        interval,
+        interval: args.interval,
         argv: std::env::args_os().collect(),
         notify,
         ..Options::default()
-    })
+    }
 }
 
 /// Prints warnings of the recorder; with `--verbose` also its notices, which appear between the tables.

@@ -56,7 +56,7 @@ pub(super) struct Live {
     interval_ns: u64,
     /// Length (ns) of the time before the end of an interval from which samples are used, at least the interval itself; `None` for the interval
     /// alone.
-    samples_ns: Option<u64>,
+    pub(super) samples_ns: Option<u64>,
     /// True if the end of a file also ends an interval, however short, so that almost no time between two files is left out.
     pub(super) has_ends_of_files: bool,
     /// End of the last interval.
@@ -101,13 +101,6 @@ impl Live {
             used,
             taken,
         })
-    }
-
-    /// Uses samples of the last `length` of time for each interval, if the newest file has them.
-    #[cfg(feature = "tui")]
-    pub(super) fn with_samples_of(mut self, length: Duration) -> Live {
-        self.samples_ns = Some(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
-        self
     }
 
     /// Computes the interval between two readings of the counters, at `from_ns` and `to_ns`, from an open file.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bprec_bpf::{BtfCache, Refs};
-use bprec_format::bpf::FunctionFilter;
+use bprec_filter::FunctionFilter;
 use bprec_format::bprec::state::{Session, State};
 
 use super::command::Workload;

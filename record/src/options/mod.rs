@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::events::machine;
 use crate::{SamplerFields, SharedOptions, sys};
 use bprec_bpf::Bounds;
-use bprec_format::bpf::{FunctionFilter, MapFilter};
+use bprec_filter::{FunctionFilter, MapFilter};
 
 pub use stat::{StatOptions, StatTarget};
 

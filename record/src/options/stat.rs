@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Budget, Level, Target, listed};
-use bprec_format::bpf::FunctionFilter;
+use bprec_filter::FunctionFilter;
 
 /// Complete settings for [`stat`](crate::stat).
 #[derive(Debug, Clone)]

@@ -204,6 +204,38 @@ impl BootTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::programs::{ProgInfoSummary, ProgramFunction};
+
+    /// Neither the name alone nor the holder alone makes a program the recorder's.
+    #[test]
+    fn programs_of_a_recorder_have_its_names_and_no_other_holder() {
+        const RECORDER: u32 = 3;
+        let is_of_recorder = |recorder: Option<u32>, name: &str, holders: &[u32]| {
+            let session = state::Session { recorder_pid: recorder, ..state::Session::default() };
+            let mut states = States { session: Some(session), ..States::default() };
+            let owners = holders.iter().map(|pid| state::Owner { pid: *pid, ..state::Owner::default() }).collect();
+            states.program(state::Program { id: 7, load_time_ns: 5, owners, ..state::Program::default() });
+            let info = ProgInfoSummary { at: 0, prog_type: None, load_time_ns: 5, uid: None, jited_bytes: None };
+            states.is_of_recorder(&IndexedProgram {
+                id: Some(7),
+                info: Some(info),
+                functions: vec![ProgramFunction { name: name.to_owned(), addr: None }],
+                ..IndexedProgram::default()
+            })
+        };
+        assert!(is_of_recorder(Some(RECORDER), "bprec_refs", &[RECORDER]));
+        assert!(is_of_recorder(Some(RECORDER), "bprec_refs", &[]), "that of another recorder");
+        assert!(is_of_recorder(None, "bprec_sampler", &[RECORDER]), "an older recording");
+        assert!(!is_of_recorder(Some(RECORDER), "bprec_refs", &[12]));
+        assert!(!is_of_recorder(Some(RECORDER), "bprec_filter", &[]));
+        assert!(!is_of_recorder(Some(RECORDER), "count_samples", &[RECORDER]), "a program of --bpf-object");
+        let mut counting = IndexedProgram { loader_pid: Some(RECORDER), ..IndexedProgram::default() };
+        let session = state::Session { recorder_pid: Some(RECORDER), ..state::Session::default() };
+        let states = States { session: Some(session), ..States::default() };
+        assert!(states.is_of_recorder(&counting));
+        counting.loader_pid = Some(12);
+        assert!(!states.is_of_recorder(&counting));
+    }
 
     /// Two suspends: 60 s at second 100 of the recording's clock, noticed 0.2 s later, and 5 s at second 200.
     #[test]

@@ -196,6 +196,37 @@ pub struct Program {
     pub exact_functions: Vec<Exact>,
 }
 
+#[cfg(test)]
+impl Default for Program {
+    /// A program without any known fact.
+    fn default() -> Program {
+        Program {
+            id: None,
+            load_time_ns: None,
+            name: String::new(),
+            tag: None,
+            prog_type: None,
+            functions: Vec::new(),
+            map_memory_bytes: Known::Unknown(super::Reason::NoProgInfo),
+            loaded: None,
+            unloaded: None,
+            attachments: Vec::new(),
+            owners: Vec::new(),
+            pins: Vec::new(),
+            uid: None,
+            metadata: Vec::new(),
+            interpreted: false,
+            addressed: true,
+            captured: true,
+            counts_others: false,
+            of_recorder: false,
+            runs: Known::Unknown(super::Reason::NoRunStatistics),
+            exact: Known::Unknown(super::Reason::NoExactCounters),
+            exact_functions: Vec::new(),
+        }
+    }
+}
+
 /// Owner of the programs with which a recorder measures.
 pub(crate) const RECORDER: &str = "(bprec)";
 

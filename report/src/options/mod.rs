@@ -7,7 +7,7 @@ pub(crate) mod wall_clock;
 pub use style::{Paint, TableColumns, TableStyle, TextStyle, Tone};
 
 use crate::{Error, Result};
-use bprec_format::bpf::{FunctionFilter, ProgFilter};
+use bprec_filter::{FunctionFilter, ProgFilter};
 use std::fmt;
 use std::str::FromStr;
 

@@ -496,29 +496,6 @@ pub(super) mod tests {
 
     /// A program without any known fact.
     pub(in crate::query::by_prog) fn program() -> Program {
-        Program {
-            id: None,
-            load_time_ns: None,
-            name: String::new(),
-            tag: None,
-            prog_type: None,
-            functions: Vec::new(),
-            map_memory_bytes: Known::Unknown(Reason::NoProgInfo),
-            loaded: None,
-            unloaded: None,
-            attachments: Vec::new(),
-            owners: Vec::new(),
-            pins: Vec::new(),
-            uid: None,
-            metadata: Vec::new(),
-            interpreted: false,
-            addressed: true,
-            captured: true,
-            counts_others: false,
-            of_recorder: false,
-            runs: Known::Unknown(Reason::NoRunStatistics),
-            exact: Known::Unknown(Reason::NoExactCounters),
-            exact_functions: Vec::new(),
-        }
+        Program::default()
     }
 }
