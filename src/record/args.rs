@@ -364,7 +364,8 @@ fn budget(text: &str) -> Result<Budget, &'static str> {
     }
 }
 
-/// Parses a condition of `--switch-output`. As in perf, units of sizes are capital letters and units of times are small: `10M` is a size, `10m` a time.
+/// Parses a condition of `--switch-output`. As in perf, units of sizes are capital letters and units of times are small: `10M` is a size and
+/// `10m` a time.
 fn switch(text: &str) -> Result<SwitchOutput, &'static str> {
     let (on_signal, size_bytes, every) = (text == "signal", bytes(text, None), time_with_unit(text).ok());
     match on_signal || size_bytes.is_some() || every.is_some() {

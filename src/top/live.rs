@@ -204,7 +204,7 @@ impl Live {
         self.interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Ends an interval. Adds the CPU time since the previous interval: of this process in percent of one CPU, and of counting in percent of all CPUs.
+    /// Ends an interval. Adds the CPU time since the previous interval: of this process in percent of one CPU, of counting in percent of all CPUs.
     fn seen(&mut self, interval: Interval) -> Interval {
         let now = Used::now(&self.taken);
         let before = std::mem::replace(&mut self.used, now);

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::index::programs::{ProgInfoSummary, ProgramFunction};
 
-    /// Neither the name alone nor the holder alone makes a program the recorder's.
+    /// Name and holder together make a program the recorder's.
     #[test]
     fn programs_of_a_recorder_have_its_names_and_no_other_holder() {
         const RECORDER: u32 = 3;
