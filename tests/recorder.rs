@@ -49,9 +49,11 @@ fn programs_of_the_recorder_are_its_own_and_no_others() {
     }
     fs::write(&object, bytes).unwrap();
     succeed(Command::new("bpftool").args(["prog", "load"]).arg(&object).arg(&pin));
-    let recorded = bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "sleep", "1"]).output().unwrap();
+    let mut recorder =
+        bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "sleep", "1"]).spawn().unwrap();
+    let recorded = recorder.wait().unwrap();
     fs::remove_file(&pin).unwrap();
-    assert!(recorded.status.success(), "{recorded:?}");
+    assert!(recorded.success(), "{recorded:?}");
     let table = |arguments: &[&str]| {
         let output = succeed(bprec().arg("report").args(arguments).arg("-i").arg(&path));
         String::from_utf8(output.stdout).unwrap()
@@ -63,10 +65,13 @@ fn programs_of_the_recorder_are_its_own_and_no_others() {
     };
     assert_eq!(owner("bprec_filter"), Some(pin.display().to_string()), "{programs}");
     let report = report(&path, &["--all"]);
-    let Some(refs) = report["programs"].as_array().unwrap().iter().find(|it| it["name"] == "bprec_refs") else {
+    let refs = report["programs"].as_array().unwrap().iter().filter(|it| it["name"] == "bprec_refs");
+    let holders = refs.flat_map(|it| it["owners"].as_array().unwrap()).map(|owner| owner["pid"].as_u64());
+    if owner("bprec_refs").is_none() {
         return skip(test, "this kernel has no iterator over programs");
-    };
-    assert_eq!((&refs["owners"][0]["comm"], refs["owners"].as_array().unwrap().len()), (&"bprec".into(), 1));
+    }
+    // Other recorders on the machine have such programs, too; the file does not name their processes.
+    assert_eq!(holders.collect::<Vec<_>>(), [Some(u64::from(recorder.id()))]);
     assert_eq!(owner("bprec_refs"), Some("(bprec)".to_owned()), "{programs}");
     let owners = table(&["--all", "--by", "owner"]);
     assert!(owners.lines().any(|line| line.trim_start().starts_with("(bprec)")), "{owners}");
