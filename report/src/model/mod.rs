@@ -52,6 +52,7 @@ pub use interval::{History, Interval};
 pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
 pub(crate) use note::Gravity;
 pub use note::{NotMeasured, Note};
+pub(crate) use program::RECORDER;
 pub use program::{
     CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,
     StatisticsCost, TimeBound, TraceData, has_sha256_tags,

@@ -467,7 +467,7 @@ fn name_of(slice: &Slice, name: String) -> String {
 }
 
 fn owner(program: &Program) -> String {
-    let holder = program.owners.first().map(|owner| owner.comm.clone());
+    let holder = program.owner_names().next().map(str::to_owned);
     let pinned = || Some(program.pins.first()?.rsplit_once('/')?.0.to_owned());
     holder.or_else(pinned).unwrap_or_default()
 }
