@@ -18,7 +18,7 @@ use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
 use crate::pass::sinks::pivot::Key;
 use crate::pass::sinks::sharing::HookWeights;
 use crate::{Error, Options, ProgFilter, Result};
-use bprec_format::Glob;
+use bprec_filter::Glob;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
