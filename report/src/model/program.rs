@@ -224,7 +224,7 @@ impl Default for Program {
             counts_others: false,
             of_recorder: false,
             runs: Known::Unknown(super::Reason::NoRunStatistics),
-            probe_misses: Known::Unknown(super::Reason::NoRunStatistics),
+            probe_misses: None,
             exact: Known::Unknown(super::Reason::NoExactCounters),
             exact_functions: Vec::new(),
         }

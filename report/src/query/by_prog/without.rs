@@ -23,7 +23,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Half of a 95 % interval of the cost that samples do not show, as a part of the predicted saving: victims also lose cached data and predictions of
-/// branches, and the timer samples some code late. In experiments that removed an agent, its bill deviated by less (docs/bill.md).
+/// branches, and the timer samples some code late. It is the deviation that `cargo xtask bill` allows, not a measured value.
 const UNSAMPLED_COST: f64 = 0.1;
 
 /// Predicts the CPU time without the programs and owners that `patterns` name. All of `keys` together identify a payer; by default, the name of the
