@@ -115,7 +115,7 @@ pub(crate) struct Args {
         long,
         value_name = "COLUMN",
         default_value_t = Sort::default(),
-        conflicts_with_all = ["counters", "over_time", "lines", "payers", "bill", "advise", "maps", "header_only"],
+        conflicts_with_all = UNSORTED_VIEWS,
         help_heading = OUTPUT
     )]
     sort: Sort,
@@ -193,9 +193,15 @@ pub(crate) struct Args {
 
 /// Group of the views other than the program table; only one of them is accepted.
 const VIEW: &str = "view";
-/// Members of the group [`VIEW`]. A conflict with a member names that option; a conflict with the group would list all of them.
-const OTHER_VIEWS: [&str; 10] =
-    ["counters", "over_time", "lines", "payers", "bill", "advise", "tree", "maps", "header_only", "tui"];
+/// Members of the group [`VIEW`], and `--without`. A conflict with a member names that option; a conflict with the group would list all of them.
+const OTHER_VIEWS: [&str; 11] =
+    ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "tree", "maps", "header_only", "tui"];
+/// Views with a fixed order of rows and without a limit on their cost.
+const UNSORTED_VIEWS: [&str; 9] =
+    ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "maps", "header_only"];
+/// Views and options that `--without` excludes. It is not in the group [`VIEW`], because `--payers` chooses the payers of its table.
+const WITHOUT_CONFLICTS: [&str; 10] =
+    ["counters", "over_time", "lines", "bill", "advise", "tree", "maps", "header_only", "tui", "prog"];
 /// True if this build has interactive screens.
 const HAS_SCREENS: bool = cfg!(all(feature = "tui", unix));
 

@@ -59,7 +59,7 @@ pub use program::{
 };
 
 pub use over_time::{
-    CountedOverTime, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, OverTime, RowOverTime,
+    CountedOverTime, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, OverTime, RowOverTime, TimedCount,
 };
 pub use overview::{Flow, MachineParts, Overview, PayerSlice, ProgramSlice, Slice};
 pub use payers::{EventPayers, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal, Payers, Workload};
