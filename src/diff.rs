@@ -106,9 +106,10 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     };
     let inputs: Vec<&Input> = base.iter().chain(&new).collect();
     let made = with_progress(&inputs, || diff(&base, &new, &options))?;
-    match args.explain_short {
-        true => out.print(|out| Ok(made.write_short(out)?))?,
-        false => args.form.show(&made, columns(&io::stdout()), out)?,
+    if args.explain_short {
+        out.print(|out| Ok(made.write_short(out)?))?;
+    } else {
+        args.form.show(&made, columns(&io::stdout()), out)?;
     }
     say_verdicts(&made);
     if made.failed() > 0 || args.strict && made.undecided() > 0 {

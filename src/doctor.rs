@@ -49,21 +49,13 @@ fn is_impossible(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.status == Status::Impossible)
 }
 
-fn word(status: Status) -> &'static str {
+/// Word for a status, and its tone on a terminal.
+fn shown(status: Status) -> (&'static str, Tone) {
     match status {
-        Status::Fine => "ok",
-        Status::Limited => "limited",
-        Status::Impossible => "impossible",
-        Status::Unknown => "unknown",
-    }
-}
-
-fn tone(status: Status) -> Tone {
-    match status {
-        Status::Fine => Tone::Green,
-        Status::Limited => Tone::Yellow,
-        Status::Impossible => Tone::Red,
-        Status::Unknown => Tone::Dim,
+        Status::Fine => ("ok", Tone::Green),
+        Status::Limited => ("limited", Tone::Yellow),
+        Status::Impossible => ("impossible", Tone::Red),
+        Status::Unknown => ("unknown", Tone::Dim),
     }
 }
 
@@ -75,7 +67,7 @@ fn as_json(finding: &Finding) -> Value {
     };
     json!({
         "check": finding.name,
-        "status": word(finding.status),
+        "status": shown(finding.status).0,
         "found": finding.found,
         "limits": finding.limits.iter().map(limit).collect::<Vec<_>>(),
     })
@@ -90,7 +82,8 @@ const LIMIT: [usize; 2] = [4, 6];
 fn write(finding: &Finding, out: &mut impl Write, paint: Paint, width: usize) -> io::Result<()> {
     // Error messages and paths may contain control characters.
     let found = wrap(&printable(&finding.found), width, FOUND, FOUND).join(&format!("\n{:FOUND$}", ""));
-    let state = paint.text(tone(finding.status), &format!("{:<10}", word(finding.status)));
+    let (word, tone) = shown(finding.status);
+    let state = paint.text(tone, &format!("{word:<10}"));
     writeln!(out, "{state}  {:<22}  {found}", finding.name)?;
     let [begin, hanging] = LIMIT;
     let mut line = |text: &str, width| {

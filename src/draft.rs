@@ -145,7 +145,7 @@ fn creating(target: &Path) -> String {
 }
 
 /// Directory of a file.
-fn directory(path: &Path) -> &Path {
+pub(crate) fn directory(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

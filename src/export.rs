@@ -62,24 +62,22 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     };
     let inputs = [&input];
     let session = with_progress(&inputs, || Session::open(&input))?;
+    let export = |out: &mut dyn Write| {
+        let mut out = BufWriter::new(out);
+        let exported = session.export(&options, format, &mut out)?;
+        out.flush()?;
+        anyhow::Ok(exported)
+    };
     let exported = match &args.output {
         Some(path) => {
             let mut draft = Draft::create(path)?;
-            let mut out = BufWriter::new(&mut draft.file);
-            let exported = with_progress(&inputs, || session.export(&options, format, &mut out))?;
-            out.flush()?;
-            drop(out);
+            let exported = with_progress(&inputs, || export(&mut draft.file))?;
             if exported.samples > 0 {
                 draft.persist(Older::Replaced)?;
             }
             exported
         }
-        None => {
-            let mut out = BufWriter::new(io::stdout().lock());
-            let exported = session.export(&options, format, &mut out)?;
-            out.flush()?;
-            exported
-        }
+        None => export(&mut io::stdout().lock())?,
     };
     session.problems().iter().for_each(|problem| say(&format!("bprec: {problem}")));
     if exported.samples == 0 {

@@ -56,17 +56,17 @@ impl Output {
         }
     }
 
-    /// Prints the output of `write`, and waits for the pager to exit. An early exit of the pager is no error.
-    pub(crate) fn print(mut self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    /// Prints the output of `write`, and waits for the pager to exit. Returns the result of `write`; `None` if the user has quit the pager early.
+    pub(crate) fn print<T>(mut self, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<Option<T>> {
         let mut buffered = BufWriter::new(&mut self);
-        let written = write(&mut buffered).and_then(|()| Ok(buffered.flush()?));
+        let written = write(&mut buffered).and_then(|result| Ok(buffered.flush().map(|()| result)?));
         // Drops unwritten bytes, which dropping the writer would write again.
         let _ = buffered.into_parts();
         if matches!(self.0, State::Left) {
-            return Ok(());
+            return Ok(None);
         }
         let ended = self.end();
-        written.and_then(|()| Ok(ended?))
+        written.and_then(|result| Ok(ended.map(|()| Some(result))?))
     }
 
     /// Flushes the output, or waits for the pager.

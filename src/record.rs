@@ -4,38 +4,27 @@ mod args;
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
 
 use anyhow::bail;
 use bprec_record::{
     Aggregate, Bounds, Budget, CounterTarget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered,
-    RingSize, SamplerFields, SharedOptions, SwitchOutput, Taken, Target, UserChains,
+    SamplerFields, SharedOptions, SwitchOutput, UserChains,
 };
 
 use crate::args::refuse_idle;
 use crate::terminal::{is_quiet, is_verbose, notice};
 use crate::{Outcome, say};
-use args::Switch;
 pub(crate) use args::{Args, BudgetArgs, COUNTERS, MeasureArgs, frequency, is_value};
-
-/// Default time between two syncs of the file.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Default time between two snapshots of counters.
-const READ_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let summary = bprec_record::record(&options(args)?)?;
     notice(&summary.to_string());
-    Ok(match summary.command.map(exit_code) {
-        None | Some(0) => Outcome::Done,
-        Some(code) => Outcome::Command(code),
-    })
+    Ok(summary.command.map_or(Outcome::Done, |status| Outcome::Command(exit_code(status))))
 }
 
 /// Exit code of a command, as in shells: its own, or 128 plus the number of the signal that killed it.
@@ -68,7 +57,7 @@ fn refuse_idle_options(args: &Args, output: &Output) -> anyhow::Result<()> {
     let has_exact = matches!(args.counters, None | Some(Counters::Exact(_)));
     refuse_idle(&[
         (
-            is_off && args.budget.is_given(),
+            is_off && args.budget.budget.is_some(),
             "--budget limits the counting of runs, which --counters off switches off; omit one of them",
         ),
         (
@@ -93,15 +82,12 @@ fn refuse_idle_options(args: &Args, output: &Output) -> anyhow::Result<()> {
 pub(crate) fn options(args: Args) -> anyhow::Result<Options> {
     let output = output(args.output.as_deref())?;
     refuse_idle_options(&args, &output)?;
-    let command = args.measure.command();
-    let target = Option::from(args.measure.target).unwrap_or(match command {
-        Some(_) => Target::Command,
-        None => Target::System,
-    });
+    let (defaults, switch_output) = (Options::default(), switch_output(&args));
+    let target = args.measure.target();
     let rate = args.freq.or(args.count.map(Rate::Period)).unwrap_or(Rate::Default);
     // A lower budget for recordings with rotation or aggregation, which run for days.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
-    let budget = args.budget.or(usually);
+    let budget = args.budget.budget.unwrap_or(usually);
     let default = match args.counter_event.is_empty() || args.measure.bpf_counters {
         true => Counters::Stats,
         // Counting events needs exact counters; run statistics have no events.
@@ -123,24 +109,21 @@ pub(crate) fn options(args: Args) -> anyhow::Result<Options> {
         bpf_sampler: args.bpf_sampler.as_deref().map(SamplerFields::parse).transpose()?,
         bpf_sampler_rate: args.bpf_sampler_freq,
         user_chains: args.call_graph.unwrap_or(if args.chains { UserChains::FramePointers } else { UserChains::None }),
-        user_symbols: args.user_symbols,
-        early_symbols: false,
+        user_symbols: args.user_symbols == "on",
         objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
-        ring: args.mmap_pages.unwrap_or(RingSize::Default),
+        ring: args.mmap_pages.unwrap_or(defaults.ring),
         overwrite: args.overwrite,
         output,
-        switch_output: switch_output(&args.switch_output, args.max_files, args.overwrite),
-        sync: args.sync.map_or(Some(SYNC_EVERY), |sync| sync.every),
+        switch_output,
+        sync: args.sync.map_or(defaults.sync, |sync| sync.every),
         compression_level: args.compression_level,
-        command,
+        command: args.measure.command,
         duration: args.measure.duration,
         delay: args.delay,
-        stop: None,
         counters,
         budget,
-        taken: Taken::default(),
         shared,
-        interval: args.interval.unwrap_or(READ_EVERY),
+        interval: args.interval.unwrap_or(defaults.interval),
         dump_maps: args.dump_map,
         dump_bounds: Bounds { entries: args.dump_entries, bytes: args.dump_bytes },
         aggregate: args
@@ -148,6 +131,7 @@ pub(crate) fn options(args: Args) -> anyhow::Result<Options> {
             .then(|| Aggregate { entries: args.aggregate_entries, user_addresses: args.aggregate_by == "ip" }),
         argv: std::env::args_os().collect(),
         notify,
+        ..defaults
     })
 }
 
@@ -174,20 +158,16 @@ fn object_file(text: &str) -> ObjectFile {
     }
 }
 
-/// Converts the conditions of `--switch-output`.
-fn switch_output(when: &[Switch], max_files: Option<NonZeroUsize>, is_overwritten: bool) -> Option<SwitchOutput> {
-    if when.is_empty() && !is_overwritten {
-        return None;
-    }
-    let mut how = SwitchOutput { max_files, on_signal: is_overwritten, ..SwitchOutput::default() };
-    for when in when {
-        match when {
-            Switch::Signal => how.on_signal = true,
-            Switch::Size(bytes) => how.size_bytes = Some(*bytes),
-            Switch::Time(every) => how.every = Some(*every),
-        }
-    }
-    Some(how)
+/// Joins the conditions of `--switch-output`; the last one of a kind is valid.
+fn switch_output(args: &Args) -> Option<SwitchOutput> {
+    let start = SwitchOutput { max_files: args.max_files, on_signal: args.overwrite, ..SwitchOutput::default() };
+    let joined = args.switch_output.iter().fold(start, |all, when| SwitchOutput {
+        size_bytes: when.size_bytes.or(all.size_bytes),
+        every: when.every.or(all.every),
+        on_signal: when.on_signal || all.on_signal,
+        ..all
+    });
+    (args.overwrite || !args.switch_output.is_empty()).then_some(joined)
 }
 
 /// Completes a recording that bprec has written if only its end is missing; returns false for any other file.

@@ -1,7 +1,9 @@
 //! `bprec report`.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
+use anyhow::bail;
 use bprec_report::{
     By, Document, Header, Input, MapFilter, MapsOptions, MapsSummary, Options, Payer, Session, Sort, TableColumns,
     TableStyle,
@@ -37,15 +39,13 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "LENGTH",
-        num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "",
-        value_parser = bar,
+        value_parser = time_with_unit,
         group = VIEW,
         conflicts_with = "all",
         help_heading = VIEWS
     )]
-    over_time: Option<Bar>,
+    over_time: Option<Option<Duration>>,
 
     /// Show the cost of each source line, over all programs: self, and the helpers it called.
     #[arg(long, group = VIEW, conflicts_with = "all", help_heading = VIEWS)]
@@ -75,14 +75,12 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "OWNER",
-        num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "",
         group = VIEW,
         conflicts_with_all = ["all", "prog"],
         help_heading = VIEWS
     )]
-    bill: Option<String>,
+    bill: Option<Option<String>>,
 
     /// Predict the CPU time of the machine and of each payer without programs (a name with * and ?, an id or a tag), or without an owner of programs
     /// as for --bill, its tasks included. --payers=KEYS chooses the payers (docs/bill.md).
@@ -105,8 +103,7 @@ pub(crate) struct Args {
     tree: bool,
 
     /// Browse interactively: programs, their functions, lines and instructions, and who pays (docs/tui.md).
-    #[cfg(all(feature = "tui", unix))]
-    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv", "markdown"])]
+    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv", "markdown"], hide = !HAS_SCREENS)]
     tui: bool,
 
     #[command(flatten)]
@@ -118,7 +115,6 @@ pub(crate) struct Args {
         long,
         value_name = "COLUMN",
         default_value_t = Sort::default(),
-        value_parser = sort,
         conflicts_with_all = UNSORTED_VIEWS,
         help_heading = OUTPUT
     )]
@@ -137,8 +133,7 @@ pub(crate) struct Args {
     event: Vec<String>,
 
     /// With --tui: do not demangle names of user functions (Rust, C++) in flame graphs.
-    #[cfg(all(feature = "tui", unix))]
-    #[arg(long, requires = "tui", help_heading = OUTPUT)]
+    #[arg(long, requires = "tui", help_heading = OUTPUT, hide = !HAS_SCREENS)]
     no_demangle: bool,
 
     /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds them to the columns
@@ -198,53 +193,17 @@ pub(crate) struct Args {
 
 /// Group of the views other than the program table; only one of them is accepted.
 const VIEW: &str = "view";
-/// Members of the group [`VIEW`]. A conflict with a member names that option; a conflict with the group would list all of them.
-#[cfg(all(feature = "tui", unix))]
+/// Members of the group [`VIEW`], and `--without`. A conflict with a member names that option; a conflict with the group would list all of them.
 const OTHER_VIEWS: [&str; 11] =
     ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "tree", "maps", "header_only", "tui"];
-#[cfg(not(all(feature = "tui", unix)))]
-const OTHER_VIEWS: [&str; 10] =
-    ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "tree", "maps", "header_only"];
 /// Views with a fixed order of rows and without a limit on their cost.
 const UNSORTED_VIEWS: [&str; 9] =
     ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "maps", "header_only"];
 /// Views and options that `--without` excludes. It is not in the group [`VIEW`], because `--payers` chooses the payers of its table.
-#[cfg(all(feature = "tui", unix))]
 const WITHOUT_CONFLICTS: [&str; 10] =
     ["counters", "over_time", "lines", "bill", "advise", "tree", "maps", "header_only", "tui", "prog"];
-#[cfg(not(all(feature = "tui", unix)))]
-const WITHOUT_CONFLICTS: [&str; 9] =
-    ["counters", "over_time", "lines", "bill", "advise", "tree", "maps", "header_only", "prog"];
-
-/// Length of a bar in ns; `None` gives about sixty bars.
-#[derive(Clone, Copy)]
-struct Bar(Option<u64>);
-
-fn bar(text: &str) -> Result<Bar, &'static str> {
-    if text.is_empty() {
-        return Ok(Bar(None));
-    }
-    time_with_unit(text).map(|length| Bar(u64::try_from(length.as_nanos()).ok()))
-}
-
-/// Parses a column to sort by: a name of bprec, or perf's name for the same order.
-fn sort(text: &str) -> Result<Sort, String> {
-    match text {
-        "overhead" | "period" => Ok(Sort::Cost),
-        "overhead_children" => Ok(Sort::Total),
-        "sample" => Ok(Sort::Samples),
-        "comm" | "pid" | "cpu" | "cgroup" => Err(format!(
-            "rows of this table are programs: sort by cost, runs or another column; --by {text} splits the cost of each program"
-        )),
-        "sym" | "symbol" => {
-            Err("rows of this table are programs: --by func shows functions, --lines shows source lines".to_owned())
-        }
-        _ => text.parse().map_err(|error| match error {
-            bprec_report::Error::Option { problem, .. } => problem,
-            other => other.to_string(),
-        }),
-    }
-}
+/// True if this build has interactive screens.
+const HAS_SCREENS: bool = cfg!(all(feature = "tui", unix));
 
 /// Minimum width of a terminal, in columns, for bars in the rows.
 const BARS_FROM: usize = 120;
@@ -260,18 +219,17 @@ const NO_COUNTERS: &str =
     "bprec: the recording has no counters of a program that matches --prog; --all without --prog lists programs";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    if args.tui && !HAS_SCREENS {
+        bail!("--tui: this build of bprec has no interactive screens");
+    }
     // The sandbox forbids calls that setting up the terminal needs.
     #[cfg(all(feature = "tui", unix))]
     let terminal = args.tui.then(|| Terminal::take("--tui")).transpose()?;
     let mut out = args.form.output();
-    #[cfg(all(feature = "tui", unix))]
-    let is_browsed = args.tui;
-    #[cfg(not(all(feature = "tui", unix)))]
-    let is_browsed = false;
-    let (input, time, redacted) = args.read.open(if is_browsed { Purpose::Browse } else { Purpose::Print })?;
+    let (input, time, redacted) = args.read.open(if args.tui { Purpose::Browse } else { Purpose::Print })?;
     // Problems are printed while the interactive screen is not shown: before it, or after it.
     let mut redacted = Some(redacted);
-    if !is_browsed {
+    if !args.tui {
         redacted.take().into_iter().for_each(Redacted::print);
     }
     let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
@@ -292,11 +250,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             header: header.take(),
             paint: style(width).paint,
         };
-        let mut summary = None;
-        out.print(|out| {
-            summary = Some(bprec_report::maps(&input, &options, out)?);
-            Ok(())
-        })?;
+        let summary = out.print(|out| Ok(bprec_report::maps(&input, &options, out)?))?;
         let missing = match summary {
             Some(MapsSummary { programs: 0, recorded: 0, .. }) => "the recording has no BPF programs, and no maps",
             Some(MapsSummary { recorded: 0, .. }) => "the recording has no maps: its BPF programs use none",
@@ -314,6 +268,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         percent_limit: if args.tree { None } else { args.percent_limit },
         all: args.programs.all,
         threads: args.threads,
+        keep_mangled: args.no_demangle,
         ..args.part.within(time).into()
     };
     #[cfg(all(feature = "tui", unix))]
@@ -321,12 +276,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         drop(out);
         let path = input.path();
         let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        browse_recording(
-            terminal,
-            input,
-            title,
-            Options { keep_mangled: args.no_demangle, must_match: false, ..options },
-        )?;
+        browse_recording(terminal, input, title, Options { must_match: false, ..options })?;
         redacted.into_iter().for_each(Redacted::print);
         return Ok(Outcome::Done);
     }
@@ -349,15 +299,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         return view.show(out, read, |it| it.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE);
     }
     if let Some(owner) = &args.bill {
-        let owner = Some(owner.as_str()).filter(|owner| !owner.is_empty());
-        let bill = with_progress(&[&input], || Session::open(&input)?.bill(&options, owner))?;
+        let bill = with_progress(&[&input], || Session::open(&input)?.bill(&options, owner.as_deref()))?;
         let has_owners = bill.events.iter().any(|event| !event.owners.is_empty());
         if owner.is_some() && !has_owners {
             return Ok(found(false, NO_OWNER));
         }
         return view.show(out, || Ok(bill), |_| has_owners, NO_PROGRAM);
     }
-    if let Some(Bar(interval_ns)) = args.over_time {
+    if let Some(interval) = args.over_time {
+        let interval_ns = interval.and_then(|interval| u64::try_from(interval.as_nanos()).ok());
         let read = || Session::open(&input)?.over_time(&options, interval_ns);
         return view.show(out, read, |it| it.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE);
     }

@@ -151,18 +151,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         programs: args.select.prog,
         ..args.part.into()
     };
-    let mut summary = None;
-    out.print(|out| {
+    let summary = out.print(|out| {
         let progress = Arc::clone(source.progress());
         let mut print = || bprec_report::script(&mut source, &options, out);
-        summary = Some(match io::stdout().is_terminal() {
+        Ok(match io::stdout().is_terminal() {
             // No progress line on a terminal: the printed records show the progress.
             true => print()?,
             false => with_progress_of(&[(path, &progress)], print)?,
-        });
-        Ok(())
+        })
     })?;
-    // No summary: the user has quit the pager.
     let Some(summary) = summary else { return Ok(Outcome::Done) };
     for problem in &summary.problems {
         say(&format!("bprec: {problem}"));

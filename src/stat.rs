@@ -79,7 +79,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (out, style) = output(args.output.as_deref(), args.measure.command().is_some())?;
+    let (out, style) = output(args.output.as_deref(), args.measure.command.is_some())?;
     let mut out = BufWriter::new(out);
     let format = match (&args.separator, args.json) {
         (Some(separator), _) if separator.is_empty() => bail!("-x: a separator cannot be empty"),
@@ -163,7 +163,6 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     refuse_other_targets(&args)?;
     // Only -b and -e attach counting programs.
     let exact = !args.bpf_prog.is_empty() || !args.event.is_empty();
-    let command = args.measure.command();
     let target = if !args.bpf_prog.is_empty() {
         let is_all = args.bpf_prog.iter().any(|filter| filter.to_string() == "all");
         StatTarget::Programs(if is_all { Vec::new() } else { args.bpf_prog })
@@ -172,18 +171,9 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     } else if !args.measure.bpf_counters {
         StatTarget::Programs(Vec::new())
     } else {
-        match Option::from(args.measure.target) {
-            Some(Target::Cpus(cpus)) => StatTarget::Cpus(cpus),
-            Some(Target::Processes(pids)) => StatTarget::Processes(pids),
-            Some(Target::Threads(tids)) => StatTarget::Threads(tids),
-            None if command.is_some() => StatTarget::Command,
-            _ => StatTarget::System,
-        }
+        StatTarget::Events(args.measure.target())
     };
-    let by_task = matches!(
-        target,
-        StatTarget::Processes(_) | StatTarget::Threads(_) | StatTarget::Command | StatTarget::Cgroups(_)
-    );
+    let by_task = !matches!(target, StatTarget::Programs(_) | StatTarget::Events(Target::System | Target::Cpus(_)));
     if args.per_cpu && by_task {
         bail!("-A: events of tasks and cgroups are not counted per CPU; use -a -A or -C");
     }
@@ -192,7 +182,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
             "-A: the kernel's run statistics do not count per CPU; add -b PROG or -e EVENT, which use exact counters"
         );
     }
-    if args.budget.is_given() && args.measure.bpf_counters {
+    if args.budget.budget.is_some() && args.measure.bpf_counters {
         bail!(
             "--budget limits the counting of program runs, and --bpf-counters counts events instead; omit one of them"
         );
@@ -200,27 +190,27 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     Ok(StatOptions {
         target,
         events: args.event,
-        command,
+        command: args.measure.command,
         duration: args.measure.duration.or(args.timeout),
         interval: args.interval,
         per_cpu: args.per_cpu,
         attr_map: args.measure.bpf_attr_map,
         exact,
-        budget: args.budget.or(Budget::Usual),
+        budget: args.budget.budget.unwrap_or(Budget::Usual),
         notify,
     })
 }
 
 /// Refuses targets that programs do not have, and targets and events that need `--bpf-counters`.
 fn refuse_other_targets(args: &Args) -> anyhow::Result<()> {
-    let (target, has_programs) = (&args.measure.target, !args.bpf_prog.is_empty());
+    let (target, has_programs) = (&args.measure, !args.bpf_prog.is_empty());
     let given = [
         ("-a", target.all_cpus && !has_programs),
         ("-C", target.cpu.is_some()),
         ("-p", !target.pid.is_empty()),
         ("-t", !target.tid.is_empty()),
         ("-G", !args.cgroup.is_empty()),
-        ("-e with a command", !args.event.is_empty() && args.measure.command().is_some() && !has_programs),
+        ("-e with a command", !args.event.is_empty() && args.measure.command.is_some() && !has_programs),
         ("--bpf-counters", args.measure.bpf_counters && has_programs),
     ];
     let Some((other, _)) = given.into_iter().find(|(_, is_given)| *is_given) else { return Ok(()) };

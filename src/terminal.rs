@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::sync::OnceLock;
 
 use bprec_report::Paint;
-use clap::ValueEnum;
+use clap::ColorChoice;
 
 use crate::say;
 
@@ -47,15 +47,7 @@ pub(crate) struct GlobalArgs {
         hide_default_value = true,
         hide_possible_values = true
     )]
-    color: When,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum When {
-    #[default]
-    Auto,
-    Always,
-    Never,
+    color: ColorChoice,
 }
 
 /// Global options of this process. A static, because the recorder passes its messages to a plain function.
@@ -92,9 +84,9 @@ pub(crate) fn notice(text: &str) {
 /// Returns the colors of an output, as `--color` says.
 pub(crate) fn paint(out: &impl IsTerminal) -> Paint {
     let has_colors = match GlobalArgs::get().color {
-        When::Always => true,
-        When::Never => false,
-        When::Auto => out.is_terminal() && !is_refused(),
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => out.is_terminal() && !is_refused(),
     };
     if has_colors { Paint::Ansi } else { Paint::Plain }
 }

@@ -49,7 +49,7 @@ fn optional_values_need_no_equals_sign() {
         assert_eq!(with.as_ref(), without.as_ref());
         assert!(with.is_ok(), "{with:?}");
     }
-    let command = |line: &str| of_record(line).map(|args| args.measure.command().unwrap_or_default());
+    let command = |line: &str| of_record(line).map(|args| args.measure.command.unwrap_or_default());
     assert_eq!(command("bprec record -z -- 3"), Ok(vec!["3".into()]));
     assert_eq!(command("bprec record --switch-output make 10m"), Ok(vec!["make".into(), "10m".into()]));
     assert_eq!(command("bprec record gzip -z 9"), Ok(vec!["gzip".into(), "-z".into(), "9".into()]));

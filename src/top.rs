@@ -20,6 +20,7 @@ use bprec_report::{FunctionFilter, Metrics, Options as Query, Redactor, Sort};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{OUTPUT, ProgramArgs, RUNNING, SELECTION};
+use crate::draft::directory;
 use crate::opening::RedactArgs;
 use crate::record::{BudgetArgs, COUNTERS, frequency};
 #[cfg(feature = "tui")]
@@ -105,11 +106,10 @@ pub(crate) fn refuse_idle(args: &Args) -> anyhow::Result<()> {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     refuse_idle(&args)?;
-    let interval = args.interval;
     // Each file of the recording must hold whole intervals.
-    let keep = args.keep.max(interval * 3);
+    let keep = args.keep.max(args.interval * 3);
     let asked = !args.programs.select.prog.is_empty();
-    let options = recording(&args, interval)?;
+    let options = recording(&args);
     // An interval has too few samples for a second thread to pay off.
     let query = Query { sort: args.sort, threads: Some(1), ..args.programs.into() };
     #[cfg(feature = "tui")]
@@ -130,9 +130,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     let mut live = Live::start(options, keep, args.redact.redact.map(Redactor::new))?;
     let mut metrics = args.openmetrics.map(|path| (path, Metrics::default()));
-    if metrics.is_some() {
-        live = live.with_ends_of_files();
-    }
+    live.has_ends_of_files = metrics.is_some();
     let has_tables = metrics.is_none() || args.batch;
     // Without tables, also includes programs without samples: a Prometheus counter that begins with a program's first sample would lack that sample
     // in each rate.
@@ -170,10 +168,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
 /// Replaces a file by the counters, in one step: a scraper reads either version, and never a part of one.
 fn replace(path: &Path, metrics: &Metrics) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
-        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         let mut file = tempfile::Builder::new()
             .permissions(Permissions::from_mode(READABLE_BY_ALL))
-            .tempfile_in(directory.unwrap_or(Path::new(".")))?;
+            .tempfile_in(directory(path))?;
         let mut out = BufWriter::new(&mut file);
         metrics.write(&mut out)?;
         out.flush()?;
@@ -188,13 +185,13 @@ fn replace(path: &Path, metrics: &Metrics) -> anyhow::Result<()> {
 const READABLE_BY_ALL: u32 = 0o644;
 
 /// Converts the options into those of the recorder.
-fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
-    let budget = args.budget.or(Budget::Usual);
+fn recording(args: &Args) -> Options {
+    let budget = args.budget.budget.unwrap_or(Budget::Usual);
     let counters = match &args.exact {
         None => Counters::Stats,
         Some(functions) => Counters::Exact(Exact { functions: functions.clone(), budget, ..Exact::default() }),
     };
-    Ok(Options {
+    Options {
         target: Target::System,
         events: vec![args.event.clone()],
         rate: args.freq,
@@ -203,11 +200,11 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
         early_symbols: true,
         counters,
         budget,
-        interval,
+        interval: args.interval,
         argv: std::env::args_os().collect(),
         notify,
         ..Options::default()
-    })
+    }
 }
 
 /// Prints warnings of the recorder; with `--verbose` also its notices, which appear between the tables.

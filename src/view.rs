@@ -86,7 +86,8 @@ impl FormArgs {
                 table(out)?;
             }
             Ok(())
-        })
+        })?;
+        Ok(())
     }
 }
 

@@ -27,14 +27,15 @@ fn own(names: &BTreeSet<String>) -> Vec<&str> {
 #[test]
 fn crates_see_only_what_they_may() {
     assert_eq!(own(&dependencies("bprec-format", &[])), [""; 0]);
-    assert_eq!(own(&dependencies("bprec-report", &[])), ["bprec-format"]);
+    assert_eq!(own(&dependencies("bprec-filter", &[])), ["bprec-format"]);
+    assert_eq!(own(&dependencies("bprec-report", &[])), ["bprec-filter", "bprec-format"]);
     assert_eq!(own(&dependencies("bprec-host", &[])), [""; 0]);
     assert_eq!(own(&dependencies("bprec-bpf", &[])), ["bprec-format", "bprec-host"]);
-    assert_eq!(own(&dependencies("bprec-record", &[])), ["bprec-bpf", "bprec-format", "bprec-host"]);
+    assert_eq!(own(&dependencies("bprec-record", &[])), ["bprec-bpf", "bprec-filter", "bprec-format", "bprec-host"]);
     assert_eq!(own(&dependencies("bprec-fixtures", &[])), [""; 0]);
     assert_eq!(own(&dependencies("bprec-generate", &[])), ["bprec-format"]);
     let linux: &[&str] = if cfg!(target_os = "linux") { &["bprec-host"] } else { &[] };
-    let reporter = [&["bprec-format"], linux, &["bprec-report"]].concat();
+    let reporter = [&["bprec-filter", "bprec-format"], linux, &["bprec-report"]].concat();
     assert_eq!(own(&dependencies("bprec", &["--no-default-features"])), reporter);
 }
 

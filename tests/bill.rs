@@ -87,14 +87,15 @@ struct Predicted {
 }
 
 impl Predicted {
-    /// Adds the prediction without an owner by a recording.
-    fn add(&mut self, path: &Path, owner: &str, saved_ns: f64) {
+    /// Adds the tax of the victims, who took `with_ns` with the owner and `without_ns` without it.
+    fn add(&mut self, path: &Path, owner: &str, with_ns: f64, without_ns: f64) {
         let report = report(path, &["--without", owner]);
         let payers = report["events"][0]["payers"].as_array().unwrap();
         let victim = payers.iter().find(|payer| payer["payer"][0]["name"] == VICTIM).unwrap();
-        self.predicted_ns += weight(&victim["saved"]);
-        self.margin_ns += victim["tax_margin_percent"].as_f64().unwrap() / 100.0 * weight(&victim["now"]);
-        self.saved_ns += saved_ns;
+        let of_victims = |percent: &str| victim[percent].as_f64().unwrap() / 100.0 * with_ns;
+        self.predicted_ns += of_victims("tax_percent");
+        self.margin_ns += of_victims("tax_margin_percent");
+        self.saved_ns += with_ns - without_ns;
     }
 
     /// Checks that the saved CPU time is in the predicted interval.
@@ -138,7 +139,7 @@ fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
             let owner = owners.iter().find(is_agent).ok_or("the bill lacks the agent")?;
             billed_ns += weight(owner);
             samples += owner["samples"].as_f64().unwrap();
-            predicted.add(&path, owner["name"].as_str().unwrap(), with_ns as f64 - without_ns as f64);
+            predicted.add(&path, owner["name"].as_str().unwrap(), with_ns as f64, without_ns as f64);
             let parts = [&owner["in_others"]["self"], &owner["causes"]["user_probes"], &owner["own_tasks"]];
             assert!(parts.iter().all(|part| weight(part) > 0.0), "{owner:#}");
         }

@@ -32,6 +32,53 @@ fn from_shell(by: &str, arguments: &str) -> Output {
     ended(child)
 }
 
+/// The recorder marks the programs with which it measures in each view with an owner. Another program with a similar name keeps its holder.
+#[test]
+fn programs_of_the_recorder_are_its_own_and_no_others() {
+    let test = "programs_of_the_recorder_are_its_own_and_no_others";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (object, path) = (scratch.path("renamed.o"), scratch.path("perf.data"));
+    let pin = PathBuf::from(format!("/sys/fs/bpf/bprec-test-{}", std::process::id()));
+    let mut bytes = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/bpf/churn.bpf.o")).unwrap();
+    let (old, new) = (b"churn_000000", b"bprec_filter");
+    while let Some(at) = bytes.windows(old.len()).position(|bytes| bytes == old) {
+        bytes[at..at + old.len()].copy_from_slice(new);
+    }
+    fs::write(&object, bytes).unwrap();
+    succeed(Command::new("bpftool").args(["prog", "load"]).arg(&object).arg(&pin));
+    let mut recorder =
+        bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "sleep", "1"]).spawn().unwrap();
+    let recorded = recorder.wait().unwrap();
+    fs::remove_file(&pin).unwrap();
+    assert!(recorded.success(), "{recorded:?}");
+    let table = |arguments: &[&str]| {
+        let output = succeed(bprec().arg("report").args(arguments).arg("-i").arg(&path));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let programs = table(&["--all", "--wide", "--columns", "program,owner"]);
+    let owner = |name: &str| {
+        let mut words = programs.lines().map(|line| line.split_whitespace().skip_while(|word| *word != name).skip(1));
+        words.find_map(|words| Some(words.collect::<Vec<_>>().join(" ")).filter(|owner| !owner.is_empty()))
+    };
+    assert_eq!(owner("bprec_filter"), Some(pin.display().to_string()), "{programs}");
+    let report = report(&path, &["--all"]);
+    let refs = report["programs"].as_array().unwrap().iter().filter(|it| it["name"] == "bprec_refs");
+    let holders = refs.flat_map(|it| it["owners"].as_array().unwrap()).map(|owner| owner["pid"].as_u64());
+    if owner("bprec_refs").is_none() {
+        return skip(test, "this kernel has no iterator over programs");
+    }
+    // Other recorders on the machine have such programs, too; the file does not name their processes.
+    assert_eq!(holders.collect::<Vec<_>>(), [Some(u64::from(recorder.id()))]);
+    assert_eq!(owner("bprec_refs"), Some("(bprec)".to_owned()), "{programs}");
+    let owners = table(&["--all", "--by", "owner"]);
+    assert!(owners.lines().any(|line| line.trim_start().starts_with("(bprec)")), "{owners}");
+    let bill = table(&["--bill"]);
+    assert!(bill.lines().any(|line| line.trim_start().starts_with("bprec/")), "{bill}");
+}
+
 /// Output of a process, which must end within [`PATIENCE`].
 fn ended(mut child: Child) -> Output {
     let deadline = Instant::now() + PATIENCE;

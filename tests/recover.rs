@@ -117,6 +117,28 @@ fn what_perf_left_behind_is_made_whole_beside_it() {
 }
 
 #[test]
+fn readers_of_what_was_cut_off_name_the_command_that_mends_it() {
+    const REMEDY: &str = "`bprec recover` makes a file of it that perf opens";
+    let dir = tempfile::tempdir().unwrap();
+    let path = cut_off(&dir);
+    let said = |path: &Path, arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_bprec")).args(arguments).arg(path).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8(text).unwrap().split_whitespace().collect::<Vec<_>>().join(" ").replace("# ", "")
+    };
+    let other = fixture("recordings/linux-6.1/ratio.data");
+    let other = other.to_str().unwrap();
+    let readers: [&[&str]; 3] = [&["report", "--notes", "-i"], &["script", "-i"], &["diff", other]];
+    for reader in readers {
+        assert_eq!(said(&path, reader).matches(REMEDY).count(), 1, "{reader:?}: {}", said(&path, reader));
+    }
+    assert!(!said(&path, &["recover"]).contains(REMEDY));
+    for reader in readers {
+        assert!(!said(&dir.path().join("perf.data.recovered"), reader).contains(REMEDY), "{reader:?}");
+    }
+}
+
+#[test]
 fn in_its_place_the_one_before_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = killed_perf(&dir);

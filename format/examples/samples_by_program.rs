@@ -2,8 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "output of the example")]
 
-use bprec_format::bpf::prog_info::BpfProgInfoSection;
-use bprec_format::{Recording, feature::Feature};
+use bprec_format::{Recording, bpf::prog_info::BpfProgInfoSection, feature::Feature};
 use std::collections::BTreeMap;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,19 +11,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // In a stream, the programs are at the end, so all records are read first.
     while records.next().is_some() {}
     let (metadata, mut functions) = (records.metadata(), BTreeMap::new());
-    for section in metadata.feature(Feature::BPF_PROG_INFO) {
-        for program in BpfProgInfoSection::new(&section.bytes, section.offset, metadata.endian())? {
-            let program = program?;
-            let (id, name) = (program.id().unwrap_or_default(), program.name().unwrap_or_default());
-            let ranges = program.functions().filter_map(|function| function.range());
-            functions.extend(ranges.map(|range| (range.start, (range.end, id, name))));
-        }
+    let sections = metadata.feature(Feature::BPF_PROG_INFO);
+    // Damaged sections and programs are left out.
+    let sections = sections.flat_map(|it| BpfProgInfoSection::new(&it.bytes, it.offset, metadata.endian()));
+    for program in sections.flatten().flatten() {
+        let (id, name) = (program.id().unwrap_or_default(), program.name().unwrap_or_default());
+        functions.extend(program.functions().filter_map(|it| it.range()).map(|it| (it.start, (it.end, id, name))));
     }
     let (mut records, mut counts) = (Recording::open(&bytes)?.records(), BTreeMap::new());
     while let Some(item) = records.next() {
         let Some(sample) = item?.sample() else { continue };
-        let callchain = sample.callchain()?.unwrap_or_default();
-        let mut addrs = sample.ip().into_iter().chain(callchain.iter());
+        let mut addrs = sample.ip().into_iter().chain(sample.callchain()?.unwrap_or_default().iter());
         let function = addrs.find_map(|ip| functions.range(..=ip).next_back().filter(|(_, (end, ..))| ip < *end));
         if let Some((_, (_, id, name))) = function {
             *counts.entry((id, name)).or_insert(0) += 1;

@@ -16,7 +16,6 @@ mod event_name;
 mod events;
 pub mod feature;
 mod file;
-mod glob;
 mod inflate;
 mod layout;
 mod metadata;
@@ -30,7 +29,6 @@ mod sample;
 mod stream;
 mod trailer;
 
-pub use self::glob::Glob;
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
 pub use chunk::{Chunk, Chunks, Origin};
 pub use endian::{Endian, Reader, Writer};

@@ -23,7 +23,7 @@ mod synth;
 mod sys;
 
 pub use bprec_bpf::Bounds;
-pub use bprec_format::bpf::{FunctionFilter, MapFilter};
+pub use bprec_filter::{FunctionFilter, MapFilter};
 pub use control::{Counts, Moment, ProgramName, Readings, stat};
 pub use doctor::{Finding, Status, doctor};
 pub use error::{Error, Result};

@@ -37,8 +37,8 @@ mod session;
 mod stream;
 mod view;
 
+pub use bprec_filter::{FunctionFilter, MapFilter, ProgFilter};
 pub use bprec_format as format;
-pub use bprec_format::bpf::{FunctionFilter, MapFilter, ProgFilter};
 pub use error::{Error, Result};
 pub use export::{ExportFormat, Metrics};
 pub use index::student::Quantiles as StudentQuantiles;

@@ -5,7 +5,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bprec_record::{Bounds, Budget, Counters, Exact, MapFilter, Rate, RingSize, SamplerFields, Target, UserChains};
+use bprec_record::{
+    Bounds, Budget, Counters, Exact, MapFilter, Rate, RingSize, SamplerFields, SwitchOutput, Target, UserChains,
+};
 use bprec_report::CpuList;
 
 use crate::args::{OUTPUT, RUNNING, SELECTION};
@@ -26,8 +28,21 @@ const MAPS: &str = "Maps";
 /// Options of commands that measure a target or a command.
 #[derive(clap::Args)]
 pub(crate) struct MeasureArgs {
-    #[command(flatten)]
-    pub(crate) target: TargetArgs,
+    /// Measure all CPUs.
+    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"], help_heading = SELECTION)]
+    pub(crate) all_cpus: bool,
+
+    /// Measure these CPUs only: 0,2-5.
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
+    pub(crate) cpu: Option<CpuList>,
+
+    /// Measure these processes, with their threads and children.
+    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "tid", help_heading = SELECTION)]
+    pub(crate) pid: Vec<u32>,
+
+    /// Measure these threads.
+    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
+    pub(crate) tid: Vec<u32>,
 
     /// Count events of the target with a BPF program, shared with other sessions.
     ///
@@ -46,13 +61,19 @@ pub(crate) struct MeasureArgs {
 
     /// Command to run; the measurement ends with it.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    pub(crate) command: Option<Vec<OsString>>,
 }
 
 impl MeasureArgs {
-    /// Program and arguments of the command.
-    pub(crate) fn command(&self) -> Option<Vec<OsString>> {
-        (!self.command.is_empty()).then(|| self.command.clone())
+    /// Target of the measurement. Without an option for it: the command, or the machine.
+    pub(crate) fn target(&self) -> Target {
+        match self {
+            MeasureArgs { cpu: Some(cpus), .. } => Target::Cpus(cpus.clone().into()),
+            MeasureArgs { pid, .. } if !pid.is_empty() => Target::Processes(pid.clone()),
+            MeasureArgs { tid, .. } if !tid.is_empty() => Target::Threads(tid.clone()),
+            MeasureArgs { all_cpus: false, command: Some(_), .. } => Target::Command,
+            _ => Target::System,
+        }
     }
 }
 
@@ -65,50 +86,7 @@ pub(crate) struct BudgetArgs {
     /// runs. The default is 0.5 for exact counters, which measure only some runs to stay below it, and for record with --aggregate or
     /// --switch-output. A given limit is for statistics and exact counters together. 100 counts all runs.
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
-    budget: Option<Budget>,
-}
-
-impl BudgetArgs {
-    /// The given limit, or `default`.
-    pub(crate) fn or(&self, default: Budget) -> Budget {
-        self.budget.unwrap_or(default)
-    }
-
-    /// Returns true if the limit is given.
-    pub(crate) fn is_given(&self) -> bool {
-        self.budget.is_some()
-    }
-}
-
-/// Target of a measurement.
-#[derive(clap::Args)]
-pub(crate) struct TargetArgs {
-    /// Measure all CPUs.
-    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"], help_heading = SELECTION)]
-    pub(crate) all_cpus: bool,
-
-    /// Measure these CPUs only: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
-    pub(crate) cpu: Option<CpuList>,
-
-    /// Measure these processes, with their threads and children.
-    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "tid", help_heading = SELECTION)]
-    pub(crate) pid: Vec<u32>,
-
-    /// Measure these threads.
-    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
-    pub(crate) tid: Vec<u32>,
-}
-
-impl From<TargetArgs> for Option<Target> {
-    fn from(args: TargetArgs) -> Option<Target> {
-        match args {
-            TargetArgs { cpu: Some(cpus), .. } => Some(Target::Cpus(cpus.into())),
-            TargetArgs { pid, .. } if !pid.is_empty() => Some(Target::Processes(pid)),
-            TargetArgs { tid, .. } if !tid.is_empty() => Some(Target::Threads(tid)),
-            TargetArgs { all_cpus, .. } => all_cpus.then_some(Target::System),
-        }
-    }
+    pub(crate) budget: Option<Budget>,
 }
 
 /// Record samples and every BPF program into a perf.data file.
@@ -152,9 +130,9 @@ pub(crate) struct Args {
     ///
     /// bprec looks them up in the mapped files when it closes a recording file, for at most one second (docs/symbols.md). off:
     /// record addresses only.
-    #[arg(long, value_name = "on|off", default_value = "on", hide_default_value = true, value_parser = on_off, help_heading = SAMPLING,
-        action = clap::ArgAction::Set, hide_short_help = true)]
-    pub(super) user_symbols: bool,
+    #[arg(long, value_name = "on|off", default_value = "on", hide_default_value = true, value_parser = ["on", "off"], help_heading = SAMPLING,
+        hide_possible_values = true, hide_short_help = true)]
+    pub(super) user_symbols: String,
 
     /// Size of each CPU's ring buffer, in pages or with a unit: 256, 4M.
     #[arg(short, long = "mmap-pages", value_name = "SIZE", value_parser = ring_size, help_heading = SAMPLING, hide_short_help = true)]
@@ -259,7 +237,7 @@ pub(crate) struct Args {
     /// At this size (4M, 1G), after this time (30s, 10m, 1h, 1d), or on SIGUSR2 (signal). Each file is complete, and no sample is
     /// lost between files. Closed files are named NAME.TIME.
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "signal", value_parser = switch, help_heading = OUTPUT)]
-    pub(super) switch_output: Vec<Switch>,
+    pub(super) switch_output: Vec<SwitchOutput>,
 
     /// Keep the newest N files of --switch-output, delete older ones.
     ///
@@ -288,7 +266,7 @@ pub(crate) struct Args {
 impl Args {
     /// Position of the command among `len` arguments; `None` without a command.
     pub(crate) fn command_at(&self, len: usize) -> Option<usize> {
-        Some(len - self.measure.command.len()).filter(|at| *at < len)
+        Some(len - self.measure.command.as_ref()?.len())
     }
 }
 
@@ -386,24 +364,13 @@ fn budget(text: &str) -> Result<Budget, &'static str> {
     }
 }
 
-/// Condition of `--switch-output` to begin the next file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Switch {
-    /// SIGUSR2.
-    Signal,
-    /// Size of the file, bytes.
-    Size(u64),
-    /// Age of the file.
-    Time(Duration),
-}
-
-/// Parses `--switch-output`. As in perf, units of sizes are capital letters and units of times are small: `10M` is a size, `10m` a time.
-fn switch(text: &str) -> Result<Switch, &'static str> {
-    match (text, bytes(text, None), time_with_unit(text)) {
-        ("signal", ..) => Ok(Switch::Signal),
-        (_, Some(bytes), _) => Ok(Switch::Size(bytes)),
-        (_, _, Ok(time)) => Ok(Switch::Time(time)),
-        _ => Err("expected a size (4M), a time (30s, 10m, 1h, 1d) or signal"),
+/// Parses a condition of `--switch-output`. As in perf, units of sizes are capital letters and units of times are small: `10M` is a size and
+/// `10m` a time.
+fn switch(text: &str) -> Result<SwitchOutput, &'static str> {
+    let (on_signal, size_bytes, every) = (text == "signal", bytes(text, None), time_with_unit(text).ok());
+    match on_signal || size_bytes.is_some() || every.is_some() {
+        true => Ok(SwitchOutput { on_signal, size_bytes, every, max_files: None }),
+        false => Err("expected a size (4M), a time (30s, 10m, 1h, 1d) or signal"),
     }
 }
 
@@ -413,14 +380,6 @@ fn delay(text: &str) -> Result<Duration, &'static str> {
         "0" => Ok(Duration::ZERO),
         "-1" => Err("-1 waits for perf's --control, which bprec does not have; start bprec when sampling should begin"),
         _ => milliseconds(text),
-    }
-}
-
-fn on_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("expected on or off".to_owned()),
     }
 }
 
@@ -450,12 +409,10 @@ mod tests {
 
     #[test]
     fn ten_minutes_are_no_ten_megabytes() {
-        assert_eq!(switch("10m"), Ok(Switch::Time(Duration::from_secs(600))));
-        assert_eq!(switch("10M"), Ok(Switch::Size(10 << 20)));
-        assert_eq!(
-            (switch("1d"), switch("signal")),
-            (Ok(Switch::Time(Duration::from_secs(86_400))), Ok(Switch::Signal))
-        );
+        let after = |seconds| Ok(SwitchOutput { every: Some(Duration::from_secs(seconds)), ..SwitchOutput::default() });
+        assert_eq!((switch("10m"), switch("1d")), (after(600), after(86_400)));
+        assert_eq!(switch("10M"), Ok(SwitchOutput { size_bytes: Some(10 << 20), ..SwitchOutput::default() }));
+        assert_eq!(switch("signal"), Ok(SwitchOutput { on_signal: true, ..SwitchOutput::default() }));
         assert!(switch("10").is_err() && switch("soon").is_err());
     }
 

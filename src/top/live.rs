@@ -56,9 +56,9 @@ pub(super) struct Live {
     interval_ns: u64,
     /// Length (ns) of the time before the end of an interval from which samples are used, at least the interval itself; `None` for the interval
     /// alone.
-    samples_ns: Option<u64>,
-    /// True if the end of a file also ends an interval, so that almost no time between two files is left out.
-    has_ends_of_files: bool,
+    pub(super) samples_ns: Option<u64>,
+    /// True if the end of a file also ends an interval, however short, so that almost no time between two files is left out.
+    pub(super) has_ends_of_files: bool,
     /// End of the last interval.
     seen_ns: u64,
     /// Times at the end of the last interval.
@@ -101,19 +101,6 @@ impl Live {
             used,
             taken,
         })
-    }
-
-    /// Uses samples of the last `length` of time for each interval, if the newest file has them.
-    #[cfg(feature = "tui")]
-    pub(super) fn with_samples_of(mut self, length: Duration) -> Live {
-        self.samples_ns = Some(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
-        self
-    }
-
-    /// Makes the end of a file an interval, however short.
-    pub(super) fn with_ends_of_files(mut self) -> Live {
-        self.has_ends_of_files = true;
-        self
     }
 
     /// Computes the interval between two readings of the counters, at `from_ns` and `to_ns`, from an open file.
@@ -177,33 +164,25 @@ impl Live {
                 .input()
                 .and_then(|input| self.charge(&Session::open_without_user_code(&input)?, query, from_ns, to_ns)),
         };
-        let mut interval = match charged {
+        match charged {
             // Tries again later: on a busy machine, samples reach the file later than readings.
-            Err(_) if now_ns(ClockId::Monotonic) < to_ns.saturating_add(LATE_NS) => return Ok(None),
-            interval => interval?,
-        };
-        (interval.own_cpu_percent, interval.counting_percent) = self.costs(interval.report.recording.cpus);
-        self.seen_ns = to_ns;
-        Ok(Some(interval))
+            Err(_) if now_ns(ClockId::Monotonic) < to_ns.saturating_add(LATE_NS) => Ok(None),
+            interval => Ok(Some(self.seen(interval?))),
+        }
     }
 
     /// The interval from the last returned interval to the end of the previous file, if it was not returned yet.
     fn end_of_file_before(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let Some(path) = self.path_before() else { return Ok(None) };
-        let input = match &mut self.redactor {
-            None => Input::open(path)?,
-            Some(redactor) => Redacting::begin(Source::open(path)?)?.finish(redactor)?.0,
-        };
+        let input = self.open(&path)?;
         let session = Session::open_without_user_code(&input)?;
         let reads = session.read_times_ns();
         let Some(to_ns) = reads.iter().copied().max().filter(|to_ns| *to_ns > self.seen_ns) else { return Ok(None) };
         if !reads.contains(&self.seen_ns) {
             return Ok(None);
         }
-        let mut interval = self.charge(&session, query, self.seen_ns, to_ns)?;
-        (interval.own_cpu_percent, interval.counting_percent) = self.costs(interval.report.recording.cpus);
-        self.seen_ns = to_ns;
-        Ok(Some(interval))
+        let interval = self.charge(&session, query, self.seen_ns, to_ns)?;
+        Ok(Some(self.seen(interval)))
     }
 
     /// Computes the shown interval for another query; `None` if its file has been replaced.
@@ -225,21 +204,26 @@ impl Live {
         self.interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// CPU time since the previous interval: of this process in percent of one CPU, and of counting in percent of `cpus` CPUs.
-    fn costs(&mut self, cpus: Option<u32>) -> (Option<f64>, Option<f64>) {
+    /// Ends an interval. Adds the CPU time since the previous interval: of this process in percent of one CPU, of counting in percent of all CPUs.
+    fn seen(&mut self, interval: Interval) -> Interval {
         let now = Used::now(&self.taken);
         let before = std::mem::replace(&mut self.used, now);
         let wall_ns = now.wall_ns.saturating_sub(before.wall_ns);
         let percent = |ns: u64| (wall_ns > 0).then(|| ns as f64 * 100.0 / wall_ns as f64);
         // `None` for the first interval, which would include the cost of starting.
-        let own = percent(now.cpu_ns.saturating_sub(before.cpu_ns)).filter(|_| self.seen_ns > 0);
-        let counting = percent(now.counting_ns.saturating_sub(before.counting_ns));
-        (own, counting.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus)))
+        let own_cpu_percent = percent(now.cpu_ns.saturating_sub(before.cpu_ns)).filter(|_| self.seen_ns > 0);
+        let counting = percent(now.counting_ns.saturating_sub(before.counting_ns)).zip(interval.report.recording.cpus);
+        let counting_percent = counting.map(|(percent, cpus)| percent / f64::from(cpus));
+        self.seen_ns = interval.to_ns;
+        Interval { own_cpu_percent, counting_percent, ..interval }
     }
 
     /// Opens the current file, redacted if `--redact` is given.
     pub(super) fn input(&mut self) -> bprec_report::Result<Input> {
-        let path = self.path();
+        self.open(&self.path())
+    }
+
+    fn open(&mut self, path: &Path) -> bprec_report::Result<Input> {
         match &mut self.redactor {
             None => Input::open(path),
             // Drops the message that the file has no end yet.

@@ -37,12 +37,19 @@ pub(super) fn watch(
 ) -> anyhow::Result<()> {
     let options = Options { notify: keep, ..options };
     browse_live(terminal, query.clone(), options.interval, move |requests, answers| {
-        let live = Live::start(options.clone(), keep_for, redact.map(Redactor::new))?.with_samples_of(keep_for);
+        let live = start(&options, keep_for, redact)?;
         let (shown, history) = (None, Arc::default());
         let mut watched = Watched { live, options, keep_for, query, redact, shown, history, is_paused: false };
         let ended = watched.answer(&requests, &answers);
         watched.live.end().and(ended)
     })
+}
+
+/// Starts a recording whose intervals have samples of the time that is kept.
+fn start(options: &Options, keep_for: Duration, redact: Option<Redact>) -> anyhow::Result<Live> {
+    let mut live = Live::start(options.clone(), keep_for, redact.map(Redactor::new))?;
+    live.samples_ns = Some(u64::try_from(keep_for.as_nanos()).unwrap_or(u64::MAX));
+    Ok(live)
 }
 
 /// The live recording behind the screen.
@@ -105,9 +112,7 @@ impl Watched {
                     // Only a new recording can read more often.
                     self.options.interval = *interval;
                     self.live.end()?;
-                    let redactor = self.redact.map(Redactor::new);
-                    self.live =
-                        Live::start(self.options.clone(), self.keep_for, redactor)?.with_samples_of(self.keep_for);
+                    self.live = start(&self.options, self.keep_for, self.redact)?;
                 } else {
                     self.live.set_interval(*interval);
                 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod answers;
+mod flame;
 mod otlp;
 #[path = "../support/pod.rs"]
 mod pod;
@@ -315,6 +316,17 @@ fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
     }
     assert!(seen["first_bottom"].as_f64().unwrap() <= 900.0, "{recording}: {}", seen["first_bottom"]);
 
+    // A program has one colour in all panels, and no other program has it; rows of several programs are grey.
+    let colours = seen["colours"].as_array().unwrap().iter().map(|it| texts(it));
+    let colours: Vec<&str> =
+        colours.map(|of| if let [one] = of[..] { one } else { panic!("{recording}: {of:?}") }).collect();
+    let hues: BTreeSet<&str> = colours.iter().copied().filter(|colour| *colour != "var(--grey)").collect();
+    assert_eq!(
+        hues.len(),
+        colours.iter().filter(|colour| **colour != "var(--grey)").count(),
+        "{recording}: {colours:?}"
+    );
+
     // The URL contains the selection, and opens the page with this selection again.
     let chosen = &seen["chosen"];
     assert_eq!(chosen, &seen["reopened"], "{recording}");
@@ -323,80 +335,13 @@ fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
     let last = costs.len() - 1;
     assert_eq!(chosen["chosen"], last, "{recording}: {chosen}");
     let none = &seen["nothing_chosen"];
-    // Flame graphs do not follow the selection of a time, and say so.
-    let graphs = |text: &str| json!([text, text]);
-    assert_eq!(chosen["all_time"], graphs("of all the time, not of the selected part"), "{recording}");
-    assert_eq!(none["all_time"], graphs(""), "{recording}");
+    let part = format!("{} s to {} s", chosen["time"][0], chosen["time"][1]);
+    assert_eq!((&chosen["times"], &none["times"]), (&json!([part, part]), &json!(["", ""])), "{recording}");
     assert_eq!((&none["hash"], &none["chosen"]), (&Value::from(""), &Value::from(0)), "{recording}");
     let shown = |cells: &Value| texts(cells)[2].to_owned();
     assert_eq!(texts(&none["costs"]), costs.iter().map(shown).collect::<Vec<_>>(), "{recording}");
     let plain = seen["without_script"].as_str().unwrap();
     assert!(plain.contains(percent) && plain.contains(rows[0]["name"].as_str().unwrap()), "{recording}: {plain}");
-}
-
-/// Asserts that the widths of boxes equal the sums of folded stacks, also in the graph that shows one function between its callers and callees.
-fn flame_graph(seen: &Value, folded: &str, recording: &str) {
-    let stacks: Vec<(Vec<&str>, f64)> = folded
-        .lines()
-        .map(|line| line.rsplit_once(' ').unwrap())
-        .map(|(frames, weight)| (frames.split(';').collect(), weight.parse().unwrap()))
-        .collect();
-    // Weights by frames from the root.
-    let sums = |paths: &mut dyn Iterator<Item = (Vec<&str>, f64)>| {
-        let mut sums = BTreeMap::<Vec<String>, f64>::new();
-        for (path, weight) in paths {
-            for end in 0..=path.len() {
-                *sums.entry(path[..end].iter().map(|&name| name.to_owned()).collect()).or_default() += weight;
-            }
-        }
-        sums
-    };
-    // Shares by depth and name, sorted. Boxes of less than half a pixel are not drawn, so small shares are left out. Names in folded stacks have a
-    // colon in place of a semicolon.
-    let shares = |sums: BTreeMap<Vec<String>, f64>, whole: f64| {
-        let mut shares: Vec<(usize, String, f64)> = sums
-            .into_iter()
-            .filter_map(|(path, weight)| Some((path.len(), path.last()?.clone(), weight / whole)))
-            .filter(|(.., share)| *share > 0.001)
-            .collect();
-        shares.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)).then(a.2.total_cmp(&b.2)));
-        shares
-    };
-    let drawn = |boxes: &str, depth: &dyn Fn(usize) -> Option<usize>| {
-        let boxes = seen[boxes].as_array().unwrap().iter();
-        let mut drawn: Vec<(usize, String, f64)> = boxes
-            .map(|it| {
-                (it["row"].as_u64().unwrap() as usize, it["name"].as_str().unwrap(), it["share"].as_f64().unwrap())
-            })
-            .filter_map(|(row, name, share)| Some((depth(row)?, name.replace(';', ":"), share)))
-            .filter(|(depth, _, share)| *depth > 0 && *share > 0.001)
-            .collect();
-        drawn.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)).then(a.2.total_cmp(&b.2)));
-        drawn
-    };
-    let same = |drawn: Vec<(usize, String, f64)>, expected: Vec<(usize, String, f64)>| {
-        assert_eq!(drawn.len(), expected.len(), "{recording}");
-        for (a, b) in drawn.iter().zip(&expected) {
-            assert!((a.0, &a.1) == (b.0, &b.1) && (a.2 - b.2).abs() < 1e-6, "{recording}: {a:?} {b:?}");
-        }
-    };
-    let whole: f64 = stacks.iter().map(|(_, weight)| weight).sum();
-    same(drawn("boxes", &Some), shares(sums(&mut stacks.iter().cloned()), whole));
-    assert_eq!(seen["not_painted"], Value::Array(Vec::new()), "{recording}");
-
-    let function = seen["sandwich_hash"].as_str().unwrap();
-    assert!(seen["focused_below"].as_str().unwrap().starts_with(&format!("{function}: ")), "{recording}");
-    let with = || {
-        stacks.iter().filter_map(|(path, weight)| Some((path, path.iter().position(|it| *it == function)?, *weight)))
-    };
-    let whole: f64 = with().map(|(.., weight)| weight).sum();
-    let boxes = seen["sandwich"].as_array().unwrap();
-    let middle = boxes.iter().find(|it| it["name"] == function && it["share"] == 1).unwrap();
-    let middle = middle["row"].as_u64().unwrap() as usize;
-    let callees = sums(&mut with().map(|(path, at, weight)| (path[at..].to_vec(), weight)));
-    same(drawn("sandwich", &|row| (row + 1).checked_sub(middle)), shares(callees, whole));
-    let callers = sums(&mut with().map(|(path, at, weight)| (path[..=at].iter().rev().copied().collect(), weight)));
-    same(drawn("sandwich", &|row| (middle + 1).checked_sub(row)), shares(callers, whole));
 }
 
 /// The page works without any other file, by mouse, keyboard and screen reader, and has the numbers of JSON.
@@ -511,7 +456,8 @@ fn a_browser_shows_the_page() {
         }
         let folded = scratch.path("folded");
         exported("folded", recording, &folded);
-        flame_graph(&seen, &std::fs::read_to_string(folded).unwrap(), recording);
+        flame::graph(&seen, &std::fs::read_to_string(folded).unwrap(), recording);
+        flame::of_time(&seen["brushed"], recording);
         assert!(seen["printed_code"].as_u64().unwrap() >= lines.len() as u64, "{recording}: {}", seen["printed_code"]);
         assert_eq!(seen["head_stays"], true, "{recording}");
 

@@ -69,21 +69,38 @@ async function main() {
     seen.pays = await page.$$eval("#pays tbody tr", cells);
     seen.claims = await page.$$eval("#claims > div", (all) => all.map((claim) => claim.textContent));
     seen.inward = await widths("#inward .box");
+    // Colours of each program: its dot, its part of the bar, its areas over time, its bar and its ribbons.
+    seen.colours = await page.evaluate(() => [...document.querySelectorAll("#costs tbody tr")].map((row) => {
+      const colours = new Set();
+      for (const element of document.querySelectorAll(`[data-p="${row.dataset.p}"]`)) {
+        const painted = element.tagName === "TR" ? element.querySelectorAll(".dot, .cost i") : [element];
+        for (const it of painted) colours.add(it.style.fill || it.style.backgroundColor || it.style.background);
+      }
+      return [...colours];
+    }));
     await page.setViewport({ width: 1400, height: 900 });
     seen.first_bottom = await page.$eval("#trust", (element) => element.getBoundingClientRect().bottom);
     await page.setViewport({ width: 1200, height: 900 });
     const last = seen.costs.length - 1;
     await page.click(`#costs tbody tr:nth-child(${last + 1}) td:nth-child(3)`);
-    const box = await (await page.$("#time")).boundingBox();
-    await page.mouse.move(box.x + box.width * 0.3, box.y + 40);
-    await page.mouse.down();
-    await page.mouse.move(box.x + box.width * 0.7, box.y + 40);
-    await page.mouse.up();
+    // Selects the time by a drag.
+    const brush = async () => {
+      const box = await (await page.$("#time")).boundingBox();
+      await page.mouse.move(box.x + box.width * 0.3, box.y + 40);
+      await page.mouse.down();
+      await page.mouse.move(box.x + box.width * 0.7, box.y + 40);
+      await page.mouse.up();
+    };
+    await brush();
     const state = () => page.evaluate(() => ({
       hash: decodeURIComponent(location.hash),
       chosen: [...document.querySelectorAll("#costs tbody tr")].findIndex((row) => row.classList.contains("chosen")),
       costs: [...document.querySelectorAll("#costs td.big")].map((cell) => cell.textContent),
-      all_time: [...document.querySelectorAll(".all-time")].map((element) => element.textContent),
+      pays: [...document.querySelectorAll("#pays tbody tr")].map((row) => [...row.cells].map((cell) => cell.textContent)),
+      time: ["#time-from", "#time-to"].map((id) => Number(document.querySelector(id).value)),
+      times: ["#why-time", "#flame-time"].map((id) => document.querySelector(id).textContent),
+      boxes: document.querySelector("#flame").boxes.map(({ row, share, name, text }) => ({ row, share, name, text })),
+      inward: [...document.querySelectorAll("#inward .box")].map((box) => box.title),
     }));
     await page.mouse.move(0, 0);
     seen.chosen = await state();
@@ -94,6 +111,9 @@ async function main() {
     seen.reopened = await state();
     await page.keyboard.press("Escape");
     seen.nothing_chosen = await state();
+    await brush();
+    seen.brushed = await state();
+    await page.keyboard.press("Escape");
 
     // Boxes are as wide as their share and do not overlap; code is printed; heads stay while their rows scroll.
     const boxes = () => page.$eval("#flame", (flame) => flame.boxes.map(({ row, left, share, text, name }) => ({ row, left, share, text, name })));

@@ -165,6 +165,15 @@ impl Agent {
     }
 }
 
+/// An agent that is left running would cost the victims of all later runs.
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // After `stop`, the process is gone, and both calls do nothing.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
 /// Returns the number `name=` in the line that starts with `word`.
 pub(crate) fn field(output: &str, word: &str, name: &str) -> Result<u64> {
     let line = output.lines().find(|line| line.split(' ').next() == Some(word));

@@ -38,7 +38,7 @@ pub(super) fn counts_switches(name: &[u8]) -> bool {
 
 /// Returns true for the names of all our programs and of perf's leaders.
 pub(super) fn is_own(name: &[u8]) -> bool {
-    counts_others(name) || counts_switches(name) || lists_references(name) || is_one_of(name, &[AGGREGATE, SAMPLER])
+    bprec_format::bprec::is_program(name) || name == LEADER.as_bytes()
 }
 
 fn is_one_of(name: &[u8], names: &[&str]) -> bool {

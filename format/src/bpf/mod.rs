@@ -3,14 +3,12 @@
 
 pub mod btf;
 mod elements;
-mod filter;
 mod insn;
 pub mod names;
 pub mod prog_info;
 mod section;
 
 pub use elements::{Element, Elements};
-pub use filter::{FunctionFilter, MapFilter, ProgFilter};
 pub use insn::Insn;
 pub use section::CountedSection;
 

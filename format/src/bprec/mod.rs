@@ -7,7 +7,27 @@ pub mod journal;
 pub mod sampler;
 pub mod state;
 
-/// Returns true for a bpf-output event that starts disabled. In a recording of bprec, only the event that carries [`state`]s is such an event.
+/// Names of the programs with which a recorder measures.
+const PROGRAMS: [&str; 10] = [
+    "bprec_aggregate",
+    "bprec_enter",
+    "bprec_follow",
+    "bprec_follow_o",
+    "bprec_gauge",
+    "bprec_inherit",
+    "bprec_leave",
+    "bprec_refs",
+    "bprec_sampler",
+    "bprec_session",
+];
+
+/// Returns true for the name of a program with which a recorder measures. Programs of others may have such a name, too.
+pub fn is_program(name: &[u8]) -> bool {
+    PROGRAMS.iter().any(|own| own.as_bytes() == name)
+}
+
+/// Returns true if an event can carry [`state`]s: the event for states is the only bpf-output event of bprec that is
+/// never enabled.
 pub fn carries_states(event: &FileAttr) -> bool {
     let attr = &event.attr;
     (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT) && attr.flags.contains(AttrFlags::DISABLED)

@@ -220,7 +220,7 @@ impl<'a> Recording<'a> {
 
         out.session = Session {
             cpus_online: targets.cpus.len() as u32,
-            target: target_text(options),
+            target: options.target.in_words(options.command.as_deref()),
             event: samplers.first().map(|sampler| sampler.spec.name.clone()).unwrap_or_default(),
             event_note: event_note(options, samplers.first()),
             counters: "off".to_owned(),
@@ -552,20 +552,6 @@ fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
     let overwritten =
         options.overwrite.then_some("the ring of each CPU keeps only the newest samples: they overwrite older samples");
     own.into_iter().chain(overwritten).collect::<Vec<_>>().join("; ")
-}
-
-fn target_text(options: &Options) -> String {
-    let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    match &options.target {
-        Target::System => "system wide".to_owned(),
-        Target::Cpus(cpus) => format!("cpu {}", list(cpus)),
-        Target::Processes(pids) => format!("pid {}", list(pids)),
-        Target::Threads(tids) => format!("tid {}", list(tids)),
-        Target::Command => {
-            let words = options.command.iter().flatten().map(|word| word.to_string_lossy());
-            words.collect::<Vec<_>>().join(" ")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bprec_bpf::{BtfCache, Refs};
-use bprec_format::bpf::FunctionFilter;
+use bprec_filter::FunctionFilter;
 use bprec_format::bprec::state::{Session, State};
 
 use super::command::Workload;
@@ -18,7 +18,7 @@ use super::sources::Sources;
 use crate::drain::CodeRings;
 use crate::events::{Abilities, machine, refused};
 use crate::options::caller;
-use crate::options::{self, StatOptions, StatTarget};
+use crate::options::{self, StatOptions, StatTarget, Target};
 use crate::sources::Outbox;
 use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::exact::{self, ExactCounters, WantedFunctions};
@@ -114,7 +114,9 @@ pub fn stat<E: From<Error>>(options: &StatOptions, take: impl FnMut(Readings) ->
         workload.start()?;
     }
     let liveness = match &options.target {
-        StatTarget::Processes(ids) | StatTarget::Threads(ids) if workload.is_none() => Some(Liveness::watch(ids)),
+        StatTarget::Events(Target::Processes(ids) | Target::Threads(ids)) if workload.is_none() => {
+            Some(Liveness::watch(ids))
+        }
         _ => None,
     };
     let ends = Ends {
@@ -141,12 +143,7 @@ fn start(options: &StatOptions, command: Option<i32>) -> Result<(Sources, Option
     let session = Session {
         to_boottime_ns: sys::to_boottime_ns(),
         cpus_online: machine::online_cpus().len() as u32,
-        target: match (&options.target, &options.command) {
-            (StatTarget::Command, Some(command)) => {
-                command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
-            }
-            (target, _) => target.to_string(),
-        },
+        target: options.target.in_words(options.command.as_deref()),
         interval_ns: u64::try_from(options.interval.unwrap_or(READ_EVERY).as_nanos()).unwrap_or(u64::MAX),
         ..Session::default()
     };
@@ -289,18 +286,18 @@ fn shared(target: &StatTarget, options: &StatOptions, command: Option<i32>) -> S
     let process = |id: u32| CounterTarget::Process { id, children: true };
     let command = command.map(i32::unsigned_abs);
     let targets = match target {
-        StatTarget::Programs(_) | StatTarget::System => {
+        StatTarget::Programs(_) | StatTarget::Events(Target::System) => {
             let each = machine::online_cpus().into_iter().filter(|_| options.per_cpu).map(CounterTarget::Cpu);
             std::iter::once(CounterTarget::Machine).chain(each).collect()
         }
-        StatTarget::Cpus(cpus) => cpus.iter().copied().map(CounterTarget::Cpu).collect(),
-        StatTarget::Processes(ids) => ids.iter().copied().map(process).collect(),
-        StatTarget::Threads(ids) => ids.iter().copied().map(CounterTarget::Thread).collect(),
+        StatTarget::Events(Target::Cpus(cpus)) => cpus.iter().copied().map(CounterTarget::Cpu).collect(),
+        StatTarget::Events(Target::Processes(ids)) => ids.iter().copied().map(process).collect(),
+        StatTarget::Events(Target::Threads(ids)) => ids.iter().copied().map(CounterTarget::Thread).collect(),
+        StatTarget::Events(Target::Command) => command.into_iter().map(process).collect(),
         StatTarget::Cgroups(paths) => paths.iter().cloned().map(CounterTarget::Cgroup).collect(),
-        StatTarget::Command => command.into_iter().map(process).collect(),
     };
     let asked = SharedOptions { events: options.events.clone(), targets, attr_map: options.attr_map.clone() };
-    let words = options.command.as_deref().filter(|_| *target == StatTarget::Command);
+    let words = options.command.as_deref().filter(|_| *target == StatTarget::Events(Target::Command));
     SharedCounters::new(asked, command, words)
 }
 

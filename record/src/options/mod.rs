@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::events::machine;
 use crate::{SamplerFields, SharedOptions, sys};
 use bprec_bpf::Bounds;
-use bprec_format::bpf::{FunctionFilter, MapFilter};
+use bprec_filter::{FunctionFilter, MapFilter};
 
 pub use stat::{StatOptions, StatTarget};
 
@@ -171,6 +171,23 @@ pub enum Target {
     Threads(Vec<u32>),
     /// The command and its children.
     Command,
+}
+
+impl Target {
+    /// Describes the target in words: a command by its name and arguments.
+    pub(crate) fn in_words(&self, command: Option<&[OsString]>) -> String {
+        let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        match self {
+            Target::System => "system wide".to_owned(),
+            Target::Cpus(cpus) => format!("cpu {}", list(cpus)),
+            Target::Processes(pids) => format!("pid {}", list(pids)),
+            Target::Threads(tids) => format!("tid {}", list(tids)),
+            Target::Command => {
+                let words = command.into_iter().flatten().map(|word| word.to_string_lossy());
+                words.collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
 }
 
 /// BPF object of the user.

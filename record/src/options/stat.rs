@@ -1,12 +1,11 @@
 //! Options of counting without recording.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Budget, Level, listed};
-use bprec_format::bpf::FunctionFilter;
+use super::{Budget, Level, Target, listed};
+use bprec_filter::FunctionFilter;
 
 /// Complete settings for [`stat`](crate::stat).
 #[derive(Debug, Clone)]
@@ -38,35 +37,23 @@ pub struct StatOptions {
 pub enum StatTarget {
     /// BPF programs and their functions, as in [`Exact::functions`](crate::Exact::functions).
     Programs(Vec<FunctionFilter>),
-    /// Events of the whole machine.
-    System,
-    /// Events on each of these CPUs.
-    Cpus(Vec<u32>),
-    /// Events of each of these processes, with all their threads and future children.
-    Processes(Vec<u32>),
-    /// Events of each of these threads.
-    Threads(Vec<u32>),
+    /// Events of these tasks or CPUs, of each separately.
+    Events(Target),
     /// Events of each of these cgroups and their descendants.
     Cgroups(Vec<PathBuf>),
-    /// Events of the command and its children.
-    Command,
 }
 
-impl fmt::Display for StatTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+impl StatTarget {
+    /// Describes the target in words.
+    pub(crate) fn in_words(&self, command: Option<&[OsString]>) -> String {
         match self {
-            StatTarget::Programs(filters) if filters.is_empty() => f.write_str("BPF programs"),
-            StatTarget::Programs(filters) => write!(f, "BPF programs {}", listed(filters)),
-            StatTarget::System => f.write_str("system wide"),
-            StatTarget::Cpus(cpus) => write!(f, "cpu {}", list(cpus)),
-            StatTarget::Processes(pids) => write!(f, "pid {}", list(pids)),
-            StatTarget::Threads(tids) => write!(f, "tid {}", list(tids)),
+            StatTarget::Programs(filters) if filters.is_empty() => "BPF programs".to_owned(),
+            StatTarget::Programs(filters) => format!("BPF programs {}", listed(filters)),
+            StatTarget::Events(target) => target.in_words(command),
             StatTarget::Cgroups(paths) => {
                 let paths: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
-                write!(f, "cgroup {}", paths.join(","))
+                format!("cgroup {}", paths.join(","))
             }
-            StatTarget::Command => f.write_str("command"),
         }
     }
 }

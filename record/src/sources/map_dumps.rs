@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bprec_bpf::{Bounds, Map, map_ids};
-use bprec_format::bpf::MapFilter;
+use bprec_filter::MapFilter;
 use bprec_format::bpf::names::MapType;
 use bprec_format::bprec::state::{self, MapContents, State};
 

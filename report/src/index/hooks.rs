@@ -271,9 +271,7 @@ impl<'a> Builder<'a> {
 
     /// Returns true for a program without an info that the recorder loaded: it counts another program and is on no other hook.
     fn counts_others(&self, program: u32) -> bool {
-        let program = &self.programs[program as usize];
-        let recorder = self.states.recorder_pid();
-        program.info.is_none() && program.loader_pid.is_some() && program.loader_pid == recorder
+        self.states.is_loaded_by_recorder(&self.programs[program as usize])
     }
 
     fn strangers(&mut self, set: Strangers) -> u32 {

@@ -6,7 +6,7 @@
 use super::Index;
 use super::programs::IndexedProgram;
 use super::workload::of_path;
-use crate::model::{OwnerKind, Workload};
+use crate::model::{OwnerKind, RECORDER, Workload};
 use bprec_format::bprec::state;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -47,6 +47,8 @@ enum Holder {
     Workload(Workload),
     Process(u32, String),
     PinDirectory(String),
+    /// A recorder other than that of the file, for a program with which it measures.
+    OtherRecorder,
     /// The program is held by its attachments alone.
     Attachments,
     /// The recording does not say who holds the program.
@@ -69,6 +71,7 @@ impl Holder {
             Holder::Workload(workload) => workload.name.clone(),
             Holder::Process(pid, comm) => format!("{comm}/{pid}"),
             Holder::PinDirectory(path) => path.clone(),
+            Holder::OtherRecorder => RECORDER.to_owned(),
             Holder::Attachments => "(no process)".to_owned(),
             Holder::Unknown => "(unknown)".to_owned(),
         }
@@ -78,7 +81,7 @@ impl Holder {
         match self {
             Holder::Workload(workload) if workload.unit.is_some() => OwnerKind::Unit,
             Holder::Workload(_) => OwnerKind::Container,
-            Holder::Process(..) => OwnerKind::Process,
+            Holder::Process(..) | Holder::OtherRecorder => OwnerKind::Process,
             Holder::PinDirectory(_) => OwnerKind::Pins,
             Holder::Attachments => OwnerKind::Attachments,
             Holder::Unknown => OwnerKind::Unknown,
@@ -199,8 +202,8 @@ fn at(owners: &[(u64, Option<u32>)], time_ns: u64) -> Option<u32> {
 fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &mut BTreeMap<u32, usize>) -> usize {
     let states = &index.states;
     let Some(state) = program.key().and_then(|key| states.programs.get(&key)) else {
-        // The recorder's own programs, which count other programs, have no state.
-        let recorder = states.recorder_pid().filter(|pid| program.info.is_none() && program.loader_pid == Some(*pid));
+        // The recorder's own programs, which count others, have no state.
+        let recorder = states.recorder_pid().filter(|_| states.is_loaded_by_recorder(program));
         let holder = recorder.map_or(Holder::Unknown, |pid| Holder::Process(pid, "bprec".to_owned()));
         let number = sets.number(holder);
         if let Some(pid) = recorder {
@@ -224,7 +227,8 @@ fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &m
         let directory = state.pins.first().map(|pin| String::from_utf8_lossy(pin).into_owned());
         let directory =
             directory.map(|pin| pin.rsplit_once('/').map_or(pin.clone(), |(directory, _)| directory.to_owned()));
-        sets.number(directory.map_or(Holder::Attachments, Holder::PinDirectory))
+        let none = if states.is_of_recorder(program) { Holder::OtherRecorder } else { Holder::Attachments };
+        sets.number(directory.map_or(none, Holder::PinDirectory))
     })
 }
 

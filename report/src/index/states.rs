@@ -1,8 +1,9 @@
 //! Facts from the states of bprec's recordings, and losses.
 
 use super::map_contents::Contents;
-use bprec_format::bprec::state;
+use super::programs::IndexedProgram;
 use bprec_format::bprec::state::BootClock;
+use bprec_format::bprec::{self, state};
 use bprec_format::records::user::AuxtraceInfo;
 use bprec_format::records::{Payload, UserPayload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,6 +78,21 @@ impl States {
     /// Process id of the recorder.
     pub(crate) fn recorder_pid(&self) -> Option<u32> {
         self.session.as_ref()?.recorder_pid
+    }
+
+    /// Returns true for a program with which a recorder measures: one that the recorder of this file loaded or holds, or, of another recorder, one
+    /// with the name of such a program that no process holds.
+    pub(crate) fn is_of_recorder(&self, program: &IndexedProgram) -> bool {
+        let recorder = self.recorder_pid();
+        let state = program.key().and_then(|key| self.programs.get(&key));
+        let owners = state.map_or(&[][..], |state| &state.owners);
+        let is_held = owners.is_empty() || recorder.is_none_or(|pid| owners.iter().any(|owner| owner.pid == pid));
+        self.is_loaded_by_recorder(program) || is_held && bprec::is_program(program.name().as_bytes())
+    }
+
+    /// Returns true for a program that the recorder loaded to count other programs: such a program is not captured.
+    pub(crate) fn is_loaded_by_recorder(&self, program: &IndexedProgram) -> bool {
+        program.info.is_none() && program.loader_pid.is_some() && program.loader_pid == self.recorder_pid()
     }
 
     /// Number of online CPUs, on which runs are counted.
@@ -199,6 +215,38 @@ impl BootTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::programs::{ProgInfoSummary, ProgramFunction};
+
+    /// Name and holder together make a program the recorder's.
+    #[test]
+    fn programs_of_a_recorder_have_its_names_and_no_other_holder() {
+        const RECORDER: u32 = 3;
+        let is_of_recorder = |recorder: Option<u32>, name: &str, holders: &[u32]| {
+            let session = state::Session { recorder_pid: recorder, ..state::Session::default() };
+            let mut states = States { session: Some(session), ..States::default() };
+            let owners = holders.iter().map(|pid| state::Owner { pid: *pid, ..state::Owner::default() }).collect();
+            states.program(state::Program { id: 7, load_time_ns: 5, owners, ..state::Program::default() });
+            let info = ProgInfoSummary { at: 0, prog_type: None, load_time_ns: 5, uid: None, jited_bytes: None };
+            states.is_of_recorder(&IndexedProgram {
+                id: Some(7),
+                info: Some(info),
+                functions: vec![ProgramFunction { name: name.to_owned(), addr: None }],
+                ..IndexedProgram::default()
+            })
+        };
+        assert!(is_of_recorder(Some(RECORDER), "bprec_refs", &[RECORDER]));
+        assert!(is_of_recorder(Some(RECORDER), "bprec_refs", &[]), "that of another recorder");
+        assert!(is_of_recorder(None, "bprec_sampler", &[RECORDER]), "an older recording");
+        assert!(!is_of_recorder(Some(RECORDER), "bprec_refs", &[12]));
+        assert!(!is_of_recorder(Some(RECORDER), "bprec_filter", &[]));
+        assert!(!is_of_recorder(Some(RECORDER), "count_samples", &[RECORDER]), "a program of --bpf-object");
+        let mut counting = IndexedProgram { loader_pid: Some(RECORDER), ..IndexedProgram::default() };
+        let session = state::Session { recorder_pid: Some(RECORDER), ..state::Session::default() };
+        let states = States { session: Some(session), ..States::default() };
+        assert!(states.is_of_recorder(&counting));
+        counting.loader_pid = Some(12);
+        assert!(!states.is_of_recorder(&counting));
+    }
 
     /// Two suspends: 60 s at second 100 of the recording's clock, noticed 0.2 s later, and 5 s at second 200.
     #[test]

@@ -183,6 +183,9 @@ pub(crate) enum Care {
     Repair,
 }
 
+/// Advice to readers of a recording that was cut off, except to `recover`.
+const REMEDY: &str = "; `bprec recover` makes a file of it that perf opens";
+
 /// Visitor of the records of a recording.
 pub(crate) trait Visitor<'a> {
     /// Receives the mapped files before the first record; none for a stream.
@@ -211,7 +214,8 @@ fn read_files<'a>(
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
     let cut_off = CutOff::of_file(&file, journal, &mut metadata);
     // The cut is added only if the recorder did not finish: the problems of the file already include a lost end.
-    problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| cut_off.to_string()));
+    let remedy = if care == Care::Keep { REMEDY } else { "" };
+    problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| format!("{cut_off}{remedy}")));
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let others = files.iter().skip(1).map(|(_, bytes)| (*bytes, 0));
     let parts: Vec<(&'a [u8], u64)> =

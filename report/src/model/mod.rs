@@ -52,13 +52,14 @@ pub use interval::{History, Interval};
 pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
 pub(crate) use note::Gravity;
 pub use note::{NotMeasured, Note};
+pub(crate) use program::RECORDER;
 pub use program::{
     CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,
     StatisticsCost, TimeBound, TraceData, has_sha256_tags,
 };
 
 pub use over_time::{
-    CountedOverTime, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, OverTime, RowOverTime,
+    CountedOverTime, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, OverTime, RowOverTime, TimedCount,
 };
 pub use overview::{Flow, MachineParts, Overview, PayerSlice, ProgramSlice, Slice};
 pub use payers::{EventPayers, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal, Payers, Workload};

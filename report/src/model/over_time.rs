@@ -107,6 +107,17 @@ pub struct IntervalEvent {
     pub per_run: Option<f64>,
 }
 
+/// Count of a numbered stack or node in an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimedCount {
+    /// Number of the stack or node.
+    pub number: u32,
+    /// Number of the interval; the first is 0.
+    pub interval: u32,
+    /// Samples.
+    pub count: Count,
+}
+
 /// Cost of a program in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct IntervalCount {

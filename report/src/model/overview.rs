@@ -81,10 +81,12 @@ pub struct PayerSlice {
     pub payer_percent: Option<f64>,
     /// Share of interrupts in the charged samples, %.
     pub in_interrupts_percent: Option<f64>,
+    /// Weight of all samples of the payer, in BPF or not, by number of the interval; empty if intervals are not requested.
+    pub all_by_interval: Vec<(u32, u64)>,
 }
 
 /// Cost of a program to a payer.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Flow {
     /// Position in [`Overview::programs`].
     pub program: usize,
@@ -94,4 +96,6 @@ pub struct Flow {
     pub count: Count,
     /// Share of the machine, or of all samples ([`Overview::is_of_machine`]), %.
     pub percent: Option<f64>,
+    /// Weights of `count` by number of the interval; empty if intervals are not requested.
+    pub by_interval: Vec<(u32, u64)>,
 }

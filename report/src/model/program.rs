@@ -181,6 +181,9 @@ pub struct Program {
     pub captured: bool,
     /// True for the recorder's programs that count other programs.
     pub counts_others: bool,
+    /// True for programs with which a recorder measures.
+    #[serde(skip)]
+    pub of_recorder: bool,
     /// Runs in the selected time, by run statistics.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
@@ -195,6 +198,41 @@ pub struct Program {
     /// Exact counts of functions other than the entry.
     pub exact_functions: Vec<Exact>,
 }
+
+#[cfg(test)]
+impl Default for Program {
+    /// A program without any known fact.
+    fn default() -> Program {
+        Program {
+            id: None,
+            load_time_ns: None,
+            name: String::new(),
+            tag: None,
+            prog_type: None,
+            functions: Vec::new(),
+            map_memory_bytes: Known::Unknown(super::Reason::NoProgInfo),
+            loaded: None,
+            unloaded: None,
+            attachments: Vec::new(),
+            owners: Vec::new(),
+            pins: Vec::new(),
+            uid: None,
+            metadata: Vec::new(),
+            interpreted: false,
+            addressed: true,
+            captured: true,
+            counts_others: false,
+            of_recorder: false,
+            runs: Known::Unknown(super::Reason::NoRunStatistics),
+            probe_misses: None,
+            exact: Known::Unknown(super::Reason::NoExactCounters),
+            exact_functions: Vec::new(),
+        }
+    }
+}
+
+/// Owner of the programs with which a recorder measures.
+pub(crate) const RECORDER: &str = "(bprec)";
 
 /// Identity of a program across recordings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -256,15 +294,16 @@ impl Program {
         program_label(&self.name, None, self.tag)
     }
 
-    /// Returns true for a program of a recorder: its name starts with `bprec_`.
-    pub(crate) fn is_of_recorder(&self) -> bool {
-        self.name.starts_with("bprec_")
-    }
-
     /// Returns true for programs of a recorder and for unnamed programs. Loaders load unnamed programs for themselves, for instance to probe the
     /// kernel.
     pub(crate) fn is_of_tools(&self) -> bool {
-        self.name.is_empty() || self.is_of_recorder()
+        self.name.is_empty() || self.of_recorder
+    }
+
+    /// Names of the processes that hold the program; `(bprec)` for a program with which a recorder measures.
+    pub(crate) fn owner_names(&self) -> impl Iterator<Item = &str> {
+        let owners = self.owners.iter().filter(|_| !self.of_recorder).map(|owner| owner.comm.as_str());
+        self.of_recorder.then_some(RECORDER).into_iter().chain(owners)
     }
 
     /// Label with the id: several programs may have the same name.

@@ -2,8 +2,8 @@
 
 use super::program::program_label;
 use super::{
-    Annotation, Count, CountersReport, EventFinding, EventTrees, LinesReport, OverTime, Overview, Payers, Report, Unit,
-    Workload,
+    Annotation, Count, CountersReport, EventFinding, EventTrees, LinesReport, OverTime, Overview, Payers, Report,
+    TimedCount, Unit, Workload,
 };
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
@@ -108,9 +108,24 @@ impl Stacks {
 
     /// Builds the tree of the stacks. If the tree would exceed `max_nodes`, the lightest children of each node are folded into one node.
     pub fn tree(&self, max_nodes: usize) -> StackTree {
+        self.tree_with_ends(max_nodes).0
+    }
+
+    /// Builds the tree as [`Stacks::tree`] does, and the counts of its nodes by interval from the counts of the stacks. Counts of a node and interval
+    /// that several stacks have are not merged.
+    pub fn timed_tree(&self, max_nodes: usize, by_interval: &[TimedCount]) -> (StackTree, Vec<TimedCount>) {
+        let (tree, ends) = self.tree_with_ends(max_nodes);
+        let of_node = |cell: &TimedCount| TimedCount { number: ends[cell.number as usize] as u32, ..*cell };
+        let timed = by_interval.iter().map(of_node).collect();
+        (tree, timed)
+    }
+
+    /// Builds the tree, and returns for each stack the node at which it ends.
+    fn tree_with_ends(&self, max_nodes: usize) -> (StackTree, Vec<usize>) {
         // The stacks are sorted by their frames, so each stack shares a prefix with its predecessor.
         let mut nodes: Vec<(usize, u32, Count)> = vec![(0, u32::MAX, Count::default())];
         let mut path: Vec<usize> = Vec::new();
+        let mut ends: Vec<usize> = Vec::with_capacity(self.stacks.len());
         for stack in &self.stacks {
             let same = path.iter().zip(&stack.frames).take_while(|(node, frame)| nodes[**node].1 == **frame).count();
             path.truncate(same);
@@ -120,6 +135,7 @@ impl Stacks {
             }
             let last = path.last().copied().unwrap_or(0);
             nodes[last].2.merge(stack.count);
+            ends.push(last);
         }
         let mut totals: Vec<u64> = nodes.iter().map(|(_, _, own)| own.weight).collect();
         for at in (1..nodes.len()).rev() {
@@ -159,7 +175,8 @@ impl Stacks {
             tree.weight[place] = tree.weight[place].saturating_add(own.weight);
             tree.samples[place] = tree.samples[place].saturating_add(own.samples);
         }
-        tree
+        ends.iter_mut().for_each(|end| *end = places[*end]);
+        (tree, ends)
     }
 }
 
@@ -184,6 +201,8 @@ pub struct Page {
     pub code: Option<Annotation>,
     /// Call chains of one event.
     pub stacks: Stacks,
+    /// Counts of `stacks` by position and interval of [`OverTime::interval_ns`], in this order.
+    pub stacks_by_interval: Vec<TimedCount>,
 }
 
 /// Samples by stack, and by thread and time if the recording has single samples.
@@ -195,6 +214,8 @@ pub struct StackSamples {
     pub containers: Vec<Workload>,
     /// Samples by thread; empty if the recording has counts instead of single samples.
     pub threads: Vec<ThreadSamples>,
+    /// Counts by position in [`Stacks::stacks`] and by interval, in this order; empty if they are not requested.
+    pub by_interval: Vec<TimedCount>,
 }
 
 /// Samples of a thread.

@@ -127,6 +127,9 @@ pub struct TreeNode {
     pub program_percent: Option<f64>,
     /// Share of `total` in [`Tree::total`], %.
     pub total_percent: Option<f64>,
+    /// Weights of `inclusive` by number of the interval; empty if they are not requested.
+    #[serde(skip)]
+    pub by_interval: Vec<(u32, u64)>,
 }
 
 /// Kind of a node.

@@ -1,7 +1,7 @@
 //! Conditions of `--fail-if`: programs, metric and bound (grammar: docs/diff.md).
 
 use crate::{Error, Result};
-use bprec_format::Glob;
+use bprec_filter::Glob;
 use std::fmt;
 use std::str::FromStr;
 

@@ -7,7 +7,7 @@ pub(crate) mod wall_clock;
 pub use style::{Paint, TableColumns, TableStyle, TextStyle, Tone};
 
 use crate::{Error, Result};
-use bprec_format::bpf::{FunctionFilter, ProgFilter};
+use bprec_filter::{FunctionFilter, ProgFilter};
 use std::fmt;
 use std::str::FromStr;
 
@@ -169,8 +169,13 @@ pub enum Group {
 }
 
 /// Declares names of variants for parsing and printing.
+///
+/// A value can have other names (`| "alias"`), and a function after `else` can answer values that are not accepted.
 macro_rules! named {
-    ($type:ident, $option:literal, $($variant:ident $(($of:path))? = $name:literal,)*) => {
+    (
+        $type:ident, $option:literal $(else $why:path)?,
+        $($variant:ident $(($of:path))? = $name:literal $(| $alias:literal)*,)*
+    ) => {
         impl $type {
             /// All variants with their names on the command line.
             pub const NAMES: &'static [($type, &'static str)] = &[$(($type::$variant $(($of))?, $name),)*];
@@ -188,8 +193,13 @@ macro_rules! named {
 
             fn from_str(text: &str) -> Result<$type> {
                 match text {
-                    $($name => Ok($type::$variant $(($of))?),)*
-                    _ => Err(Error::option($option, text, concat!("expected one of" $(, " ", $name)*))),
+                    $($name $(| $alias)* => Ok($type::$variant $(($of))?),)*
+                    _ => {
+                        $(if let Some(why) = $why(text) {
+                            return Err(Error::option($option, text, why));
+                        })?
+                        Err(Error::option($option, text, concat!("expected one of" $(, " ", $name)*)))
+                    }
                 }
             }
         }
@@ -275,13 +285,13 @@ pub enum Sort {
     Type,
 }
 
-named! { Sort, "--sort",
-    Cost = "cost",
-    Samples = "samples",
+named! { Sort, "--sort" else sorted_elsewhere,
+    Cost = "cost" | "overhead" | "period",
+    Samples = "samples" | "sample",
     SelfTime = "self",
     Helper = "helper",
     Entry = "entry",
-    Total = "total",
+    Total = "total" | "overhead_children",
     Runs = "runs",
     NsPerRun = "ns/run",
     Cpu = "cpu",
@@ -289,6 +299,18 @@ named! { Sort, "--sort",
     Id = "id",
     Name = "name",
     Type = "type",
+}
+
+/// Option that answers the question of a user of perf who sorts by another key than the columns of programs.
+fn sorted_elsewhere(key: &str) -> Option<String> {
+    let answer = match key {
+        "comm" | "pid" | "cgroup" => {
+            format!("sort by cost, runs or another column; --by {key} splits the cost of each program")
+        }
+        "sym" | "symbol" => "--by func shows functions, --lines shows source lines".to_owned(),
+        _ => return None,
+    };
+    Some(format!("rows of this table are programs: {answer}"))
 }
 
 /// A list of CPUs (`0,2-5`), ascending and without duplicates.

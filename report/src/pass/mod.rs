@@ -17,7 +17,7 @@ use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Count;
 use crate::{Error, Options, ProgFilter, Result};
 use attribution::{Attribution, Attributor};
-use bprec_format::Glob;
+use bprec_filter::Glob;
 use bprec_format::{AttrFlags, Callchain, Endian, Record, Records, Sample, SampleType, misc};
 use readings::Readings;
 use std::collections::BTreeMap;

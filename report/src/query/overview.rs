@@ -4,13 +4,33 @@ use crate::model::{
     Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, MachineParts, Overview, PayerSlice, ProgramSlice,
     Report, Row, Slice,
 };
+use crate::query::by_prog::payers::{ByInterval, PaidByInterval};
 use crate::query::by_prog::shares::margin;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Share, %, below which a row would show 0.00.
 const LEAST_PERCENT: f64 = 0.005;
 /// Limit on the source lines of a program.
 const MAX_LINES: usize = 9;
+
+/// Sums of weights by interval.
+#[derive(Default)]
+struct IntervalSums(BTreeMap<u32, u64>);
+
+impl IntervalSums {
+    fn add(&mut self, weights: Option<&ByInterval>) {
+        for (interval, weight) in weights.into_iter().flatten() {
+            let sum = self.0.entry(*interval).or_default();
+            *sum = sum.saturating_add(*weight);
+        }
+    }
+
+    fn finish(self) -> ByInterval {
+        self.0.into_iter().collect()
+    }
+}
 
 /// Program by position, or another row by name.
 type ProgramOrName<'p> = (Option<usize>, &'p str);
@@ -23,6 +43,8 @@ pub(super) struct Parts<'p> {
     pub(super) over_time: &'p EventOverTime,
     pub(super) interval_ns: u64,
     pub(super) lines: &'p EventLines,
+    /// Weights of payers by interval, if requested.
+    pub(super) paid: PaidByInterval,
     /// Samples in user space; `None` if only some programs are selected.
     pub(super) user: Option<Count>,
     /// Limit on the rows of programs and of payers; the last row is for all others.
@@ -40,12 +62,21 @@ impl Parts<'_> {
             recording.cpus.filter(|_| is_of_machine).zip(bpf).map(|(cpus, percent)| percent * f64::from(cpus) / 100.0);
         let (programs, program_of) = self.programs();
         let (payers, payer_of) = self.payers();
-        let mut flows: FxHashMap<(usize, usize), Count> = FxHashMap::default();
+        let mut flows: FxHashMap<(usize, usize), (Count, IntervalSums)> = FxHashMap::default();
         for cell in &self.payers.rows {
             let program = program_of.get(&(cell.program, cell.name.as_str())).copied().unwrap_or(programs.len() - 1);
-            flows.entry((program, payer_of[cell.payer])).or_default().merge(cell.count);
+            let (count, sums) = flows.entry((program, payer_of[cell.payer])).or_default();
+            count.merge(cell.count);
+            let name = if cell.program.is_some() { "" } else { cell.name.as_str() };
+            sums.add(self.paid.charges.get(&(cell.program, name, cell.payer)));
         }
-        let flow = |((program, payer), count)| Flow { program, payer, count, percent: event.percent(count) };
+        let flow = |((program, payer), (count, sums)): ((usize, usize), (Count, IntervalSums))| Flow {
+            program,
+            payer,
+            count,
+            percent: event.percent(count),
+            by_interval: sums.finish(),
+        };
         let mut flows: Vec<Flow> = flows.into_iter().map(flow).collect();
         flows.sort_by_key(|flow| (flow.program, flow.payer));
         Overview {
@@ -171,12 +202,13 @@ impl Parts<'_> {
         let paying = all.iter().take_while(|payer| payer.count.weight > 0).count();
         let shown = self.shown(all[..paying].iter().map(|payer| payer.count));
         let mut slices: Vec<PayerSlice> = Vec::new();
-        for payer in &all[..shown] {
+        for (at, payer) in all[..shown].iter().enumerate() {
             slices.push(PayerSlice {
                 slice: self.slice(payer.count, None),
                 name: payer.payer.iter().map(|name| name.label()).collect::<Vec<_>>().join(" "),
                 payer_percent: payer.payer_percent,
                 in_interrupts_percent: payer.in_interrupts_percent,
+                all_by_interval: self.all_by_interval(at..at + 1),
             });
         }
         let rest = &all[shown..paying];
@@ -185,9 +217,17 @@ impl Parts<'_> {
             let whole: Count = rest.iter().map(|payer| payer.all).sum();
             let payer_percent = (whole.weight > 0).then(|| count.weight as f64 * 100.0 / whole.weight as f64);
             let slice = self.slice(count, Some(rest.len()));
-            slices.push(PayerSlice { slice, payer_percent, ..PayerSlice::default() });
+            let all_by_interval = self.all_by_interval(shown..paying);
+            slices.push(PayerSlice { slice, payer_percent, all_by_interval, ..PayerSlice::default() });
         }
         (slices, (0..all.len()).map(|at| at.min(shown)).collect())
+    }
+
+    /// Returns the weights of all samples of several payers by interval.
+    fn all_by_interval(&self, payers: Range<usize>) -> ByInterval {
+        let mut sums = IntervalSums::default();
+        payers.for_each(|payer| sums.add(self.paid.all.get(&payer)));
+        sums.finish()
     }
 
     fn machine(&self) -> Option<MachineParts> {

@@ -4,7 +4,8 @@ use super::annotate::{self, frames, lines};
 use super::by_prog::advice;
 use super::by_prog::facts::{Facts, WantedFacts};
 use super::by_prog::over_time::IntervalQuery;
-use super::by_prog::{payers, tree};
+use super::by_prog::payers::{self, PaidByInterval};
+use super::by_prog::tree;
 use super::counters;
 use super::overview::Parts;
 use crate::index::Index;
@@ -12,6 +13,7 @@ use crate::input::recording::OpenRecording;
 use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile, Report};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
+use crate::pass::sinks::pivot::KeyBy;
 use crate::pass::sinks::stacks::{KeptDetails, StacksSink};
 use crate::pass::sinks::tree::TreeSink;
 use crate::pass::sinks::user_time::UserTimeSink;
@@ -50,16 +52,20 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
     let keys = vec![Payer::Comm];
     wanted.pivots.push(payers::key(keys.clone()));
+    wanted.pivots.push(KeyBy::PayersByInterval { payers: keys.clone(), intervals: intervals.intervals() });
     // Advice needs costs by helper.
     let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
-        let stacks = StacksSink::new(index, asked.clone(), KeptDetails::default());
-        let code = (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events));
+        let of_time = Some(intervals.intervals());
+        let kept = KeptDetails { intervals: of_time, ..KeptDetails::default() };
+        let stacks = StacksSink::new(index, asked.clone(), kept);
+        let code = (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events, of_time));
         ((stacks, UserTimeSink::new(events)), code)
     };
     let (mut facts, ((stacks, user), (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
-    let stacks = stacks.named(recording, &facts.selection.events, options, &FxHashMap::default())?.stacks;
+    let named = stacks.named(recording, &facts.selection.events, options, &FxHashMap::default())?;
+    let (stacks, stacks_by_interval) = (named.stacks, named.by_interval);
     // The page shows only this event, because a recording may have thousands of events.
     let named = |event: &usize| recording.names[*event] == stacks.event;
     let same_name: Vec<usize> = facts.events().filter(named).collect();
@@ -92,7 +98,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     if let (Some(number), [event], [paying], [timed], [lined]) =
         (event, &report.events[..], &payers.events[..], &over_time.events[..], &lines.events[..])
     {
-        of_event = tree::of_event(&facts, &mut trees, (number, event), LEAST_PART_PERCENT);
+        of_event = tree::of_event(&facts, &mut trees, (number, event), LEAST_PART_PERCENT, &facts.pivots[0]);
         let parts = Parts {
             report: &report,
             event,
@@ -100,6 +106,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
             over_time: timed,
             interval_ns: over_time.interval_ns,
             lines: lined,
+            paid: payers::by_interval(&facts, 2, number, paying),
             user: facts.selection.asked.is_all().then(|| user.of(number)),
             max_rows: PAGE_ROWS,
         };
@@ -107,7 +114,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     }
     report.by = None;
     report.events.iter_mut().flat_map(|event| &mut event.rows).for_each(|row| row.parts = None);
-    Ok(Page { overview, trees: of_event, advice, code, stacks, report, over_time, payers, lines })
+    Ok(Page { overview, trees: of_event, advice, code, stacks, stacks_by_interval, report, over_time, payers, lines })
 }
 
 /// Makes the report by program, and an overview of each of its events.
@@ -137,6 +144,7 @@ pub(crate) fn overviews(
         over_time: over_time_of_event,
         interval_ns: over_time.interval_ns,
         lines,
+        paid: PaidByInterval::default(),
         user: facts.selection.asked.is_all().then(|| user.of(number)),
         max_rows: SCREEN_ROWS,
     });

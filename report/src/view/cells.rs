@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::model::text::{UNKNOWN, decimal, estimated, fixed, grouped, seconds};
 use crate::model::{
-    CounterSource, Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound,
+    CounterSource, Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, RECORDER, Runs, TimeBound,
 };
 use crate::view::grid::Column;
 
@@ -61,11 +61,12 @@ pub(super) fn attachments(places: &[String], beside: Option<&str>) -> String {
     places.collect::<Vec<_>>().join(" ")
 }
 
-/// Holders of a program: processes, the first pin, and the count of further pins. `(bprec)` stands for the recorder, if no other process holds the
-/// program.
+/// Holders of a program: processes, the first pin, and the count of further pins as `+N`. Programs with which a recorder measures show `(bprec)`
+/// instead of processes.
 pub(super) fn holders(program: &Program) -> String {
-    let recorder = (program.is_of_recorder() && program.owners.is_empty()).then(|| "(bprec)".to_owned());
-    let owners = program.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid));
+    let recorder = program.of_recorder.then(|| RECORDER.to_owned());
+    let owners = program.owners.iter().filter(|_| !program.of_recorder);
+    let owners = owners.map(|owner| format!("{}/{}", owner.comm, owner.pid));
     let pin = program.pins.first().cloned();
     let more = program.pins.len().saturating_sub(1);
     let more = (more > 0).then(|| format!("+{more}"));
@@ -192,6 +193,16 @@ pub(super) const PERCENTILE_NAMES: [&str; PERCENTILES.len()] = ["p50", "p99", "p
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Owner;
+
+    #[test]
+    fn a_program_of_the_recorder_keeps_its_pin() {
+        let owner = Owner { pid: 3, comm: "bprec".to_owned(), uid: 0, cgroup: String::new() };
+        let pins = vec!["/sys/fs/bpf/a".to_owned(), "/sys/fs/bpf/b".to_owned()];
+        let program = Program { owners: vec![owner], pins, of_recorder: true, ..Program::default() };
+        assert_eq!(holders(&program), "(bprec) /sys/fs/bpf/a +1");
+        assert_eq!(holders(&Program { of_recorder: false, ..program }), "bprec/3 /sys/fs/bpf/a +1");
+    }
 
     #[test]
     fn estimates_are_marked() {

@@ -4,6 +4,7 @@ mod claims;
 
 use super::by_prog::{self, Rates, measured};
 use super::cells::{attachments, of_machine, percent};
+use super::hues::Hues;
 use crate::model::text::{clean, counted, fixed, grouped};
 use crate::model::{
     EventFinding, EventReport, Flow, History, Interval, Known, NodeKind, Overview, Page, PayerSlice, Program,
@@ -17,6 +18,9 @@ use std::cmp::Reverse;
 const MAX_FLAGS: usize = 12;
 /// Share, per cent, below which a row would show 0.00.
 const LEAST_PERCENT: f64 = 0.005;
+
+/// Costs in samples of mean weight, each with the number of its interval.
+type TimedCosts = Vec<(u32, f64)>;
 
 /// Answer on one screen: cost of BPF, costliest programs, payers, reasons, and confidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
@@ -36,8 +40,8 @@ pub struct FirstScreen {
     /// Programs, unattributed samples, and all others as one row.
     pub programs: Vec<ScreenRow>,
     payers: Vec<PayerOfAll>,
-    /// Cost of programs to payers: (position in `programs`, position in `payers`, %).
-    flows: Vec<(usize, usize, f64)>,
+    /// Cost of programs to payers: (position in `programs`, position in `payers`, %, cost by interval).
+    flows: Vec<(usize, usize, f64, TimedCosts)>,
     interval_s: f64,
     elapsed_s: f64,
     /// Loads and unloads of programs.
@@ -82,6 +86,8 @@ pub struct ScreenRow {
     key: String,
     /// Owner: programs of one owner share a hue.
     pub owner: String,
+    /// Colour on the page, as red, green and blue; `None` for grey.
+    colour: Option<[u8; 3]>,
     /// Owner and hook.
     pub about: String,
     /// Share of the machine, or of all samples, %.
@@ -137,6 +143,7 @@ struct Node {
     name: String,
     percent: f64,
     text: String,
+    intervals: TimedCosts,
 }
 
 /// Source line of a program.
@@ -161,6 +168,8 @@ struct PayerOfAll {
     percent: f64,
     text: String,
     tax: String,
+    /// All samples of the payer, in BPF or not.
+    all: TimedCosts,
 }
 
 /// Load or unload of a program.
@@ -258,12 +267,16 @@ pub(super) fn of_page(page: &Page, event: &EventReport, key: impl Fn(usize) -> S
         .programs
         .iter()
         .map(|slice| ScreenRow { key: slice.program.map(&key).unwrap_or_default(), ..source.row(slice) });
+    let mut programs: Vec<ScreenRow> = programs.collect();
+    let hues = Hues::default().of(&programs);
+    let colours = hues.into_iter().map(|hue| hue.number.map(|_| hue.rgb));
+    programs.iter_mut().zip(colours).for_each(|(row, colour)| row.colour = colour);
     let of_event = page.over_time.events.iter().find(|event| event.name == page.stacks.event);
     let timed = of_event.into_iter().flat_map(|event| &event.rows).map(|row| {
         let name = row.program.map_or_else(|| row.name.clone(), |at| page.over_time.programs[at].label());
         (name, row.loaded, row.unloaded)
     });
-    source.screen(programs.collect(), flags(timed))
+    source.screen(programs, flags(timed))
 }
 
 /// Reports that the first screen of an event is made of.
@@ -286,6 +299,9 @@ impl ScreenSource<'_> {
             .zip(recording.cpus)
             .map(|(used, cpus)| format!(": {} of {}", fixed(used, 2), counted(cpus.into(), "CPU")));
         let elapsed_s = overview.elapsed_ns as f64 / 1e9;
+        let flows = overview.flows.iter();
+        let flows =
+            flows.map(|it| (it.program, it.payer, it.percent.unwrap_or(0.0), timed_costs(event, &it.by_interval)));
         FirstScreen {
             machine_facts: clean(&machine_facts(recording, event)),
             percent: of_machine(event.percent(event.total.count), event.is_scaled()),
@@ -294,7 +310,7 @@ impl ScreenSource<'_> {
             claims: self.claims(&programs),
             machine: machine(overview),
             payers: overview.payers.iter().map(|slice| payer(event, slice)).collect(),
-            flows: overview.flows.iter().map(|it| (it.program, it.payer, it.percent.unwrap_or(0.0))).collect(),
+            flows: flows.collect(),
             interval_s: overview.interval_ns as f64 / 1e9,
             elapsed_s,
             flags,
@@ -423,6 +439,7 @@ impl ScreenSource<'_> {
             name: clean(&name_of(&slice.slice, name)),
             key: String::new(),
             owner: clean(&program.map(owner).unwrap_or_default()),
+            colour: None,
             about: clean(&program.map(about).unwrap_or_else(|| {
                 if slice.slice.folded.is_some() { "together" } else { "program not known" }.to_owned()
             })),
@@ -439,6 +456,7 @@ impl ScreenSource<'_> {
                     name: clean(&node.name),
                     percent: node.program_percent.unwrap_or(0.0),
                     text: percent(node.program_percent),
+                    intervals: timed_costs(event, &node.by_interval),
                 })
                 .collect(),
             lines: slice.lines.iter().map(|(source, part)| line(source, *part)).collect(),
@@ -467,7 +485,7 @@ fn name_of(slice: &Slice, name: String) -> String {
 }
 
 fn owner(program: &Program) -> String {
-    let holder = program.owners.first().map(|owner| owner.comm.clone());
+    let holder = program.owner_names().next().map(str::to_owned);
     let pinned = || Some(program.pins.first()?.rsplit_once('/')?.0.to_owned());
     holder.or_else(pinned).unwrap_or_default()
 }
@@ -500,7 +518,15 @@ fn payer(event: &EventReport, payer: &PayerSlice) -> PayerOfAll {
         percent: payer.slice.percent.unwrap_or(0.0),
         text: of_machine(payer.slice.percent, event.is_scaled()),
         tax: payer.payer_percent.map(|tax| format!("{} %", fixed(tax, 1))).unwrap_or_default(),
+        all: timed_costs(event, &payer.all_by_interval),
     }
+}
+
+/// Converts weights to samples of mean weight. Hundredths are enough for shares, and short.
+fn timed_costs(event: &EventReport, by_interval: &[(u32, u64)]) -> TimedCosts {
+    let mean_weight = event.samples.weight.max(1) as f64 / event.samples.samples.max(1) as f64;
+    let samples = |weight: u64| (weight as f64 * 100.0 / mean_weight).round() / 100.0;
+    by_interval.iter().map(|(interval, weight)| (*interval, samples(*weight))).collect()
 }
 
 fn machine(overview: &Overview) -> Vec<MachinePart> {

@@ -19,6 +19,8 @@ mod first_screen;
 mod flame;
 mod grid;
 mod html;
+#[cfg_attr(not(feature = "tui"), allow(dead_code, reason = "the page needs fewer colours than a terminal"))]
+mod hues;
 mod interval;
 mod json;
 mod json_maps;

@@ -5,9 +5,10 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
+use bprec_filter::Glob;
+use bprec_format::Endian;
 use bprec_format::feature::SectionContent;
 use bprec_format::feature::tracing::{TracingData, TracingSystem};
-use bprec_format::{Endian, Glob};
 
 use super::{Tracepoint, names};
 use crate::{Error, Result, sys};

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{HISTOGRAM_SUB_BITS, Probe, ProbeCounts, Profiler, makes_tail_calls};
-use bprec_format::bpf::{FunctionFilter, ProgFilter};
+use bprec_filter::{FunctionFilter, ProgFilter};
 use bprec_format::bprec::state::{Histogram, ProgramCounters, Reading, RunCounts, State, TargetCounters};
 
 use crate::options::listed;

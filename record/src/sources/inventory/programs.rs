@@ -448,11 +448,14 @@ impl Programs {
                 // Attachments of the recording's own programs are taken from `own`, with the name of the event. The
                 // scan finds one link per CPU instead.
                 let ours = self.own.iter().filter(its).cloned().collect::<Vec<_>>();
+                // The scan leaves this process out, as it holds all other programs only to observe them.
+                if !ours.is_empty() || self.own_ids.contains(&entry.id) {
+                    program.owners = owner(std::process::id()).into_iter().collect();
+                }
                 if ours.is_empty() {
                     entry.attachments = found.to_vec();
                     states.extend(found.iter().cloned().map(State::Attachment));
                 } else {
-                    program.owners = owner(std::process::id()).into_iter().collect();
                     states.extend(ours.into_iter().map(State::Attachment));
                 }
                 states.push(State::Program(program));

@@ -8,5 +8,6 @@ pub(crate) mod pivot;
 pub(crate) mod sharing;
 pub(crate) mod slowed;
 pub(crate) mod stacks;
+pub(crate) mod timed;
 pub(crate) mod tree;
 pub(crate) mod user_time;

@@ -2,6 +2,7 @@
 
 use super::by_event::ByEvent;
 use super::sharing::{HookWeights, Sharers, share_out};
+use super::timed::Intervals;
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache};
 use crate::index::kernel::Role;
@@ -54,8 +55,10 @@ pub(crate) enum KeyBy {
     Helper,
     /// Payers, by several keys at once. With `is_whole`, samples outside BPF count too, and charged samples in interrupts get a further key.
     Payers { payers: Vec<Payer>, is_whole: bool },
-    /// Intervals of one length, ns. Samples before the start count in the first interval.
-    Intervals { start_ns: u64, length_ns: u64 },
+    /// Payers, and intervals of one length. Samples outside BPF count too.
+    PayersByInterval { payers: Vec<Payer>, intervals: Intervals },
+    /// Intervals of one length.
+    Intervals(Intervals),
     /// Intervals between ascending moments. Samples of other times do not count.
     Moments(Vec<u64>),
 }
@@ -63,7 +66,7 @@ pub(crate) enum KeyBy {
 impl KeyBy {
     /// Returns true if names of tasks are needed.
     pub(crate) fn needs_comm(&self) -> bool {
-        matches!(self, KeyBy::Payers { payers, .. } if payers.contains(&Payer::Comm))
+        matches!(self, KeyBy::Payers { payers, .. } | KeyBy::PayersByInterval { payers, .. } if payers.contains(&Payer::Comm))
     }
 }
 
@@ -316,7 +319,7 @@ impl<'i> Pivot<'i> {
         let events = self.events.map(|EventCharges { all, mut cells, shared }| {
             let parts =
                 shared.into_iter().map(|((sharers, key), count)| (sharers, (number(key), key), count)).collect();
-            let has_totals = matches!(*self.by, KeyBy::Payers { .. } | KeyBy::Intervals { .. } | KeyBy::Moments(_));
+            let has_totals = matches!(*self.by, KeyBy::Payers { .. } | KeyBy::Intervals(_) | KeyBy::Moments(_));
             share_out(parts, weights, |program, (_, key), share| {
                 let charged = program.map_or(ChargedRow::Entry, ChargedRow::Program);
                 let charges = cells.entry(CellKey::new(charged, *key)).or_default();
@@ -344,6 +347,10 @@ impl<'i> Pivot<'i> {
     #[inline]
     fn key(&mut self, sample: &SampleView<'_>, charge: Charge) -> bprec_format::Result<Option<u32>> {
         let key = match &*self.by {
+            KeyBy::PayersByInterval { payers, intervals } => {
+                let payer = self.keys.payer(self.index, payers, sample)?;
+                return Ok(Some(self.keys.number(payer, interval_key(*intervals, sample))));
+            }
             KeyBy::Payers { payers, .. } => {
                 let mut number = self.keys.payer(self.index, payers, sample)?;
                 if let Some(codes) = self.codes.as_mut().filter(|_| charge != Charge::Elsewhere)
@@ -365,9 +372,7 @@ impl<'i> Pivot<'i> {
                 _ => Key::Entry,
             },
             KeyBy::Helper => self.called(charge),
-            KeyBy::Intervals { start_ns, length_ns } => sample
-                .time_ns
-                .map_or(Key::Unknown, |time_ns| Key::Interval(time_ns.saturating_sub(*start_ns) / (*length_ns).max(1))),
+            KeyBy::Intervals(intervals) => interval_key(*intervals, sample),
             KeyBy::Moments(moments) => {
                 let Some(time_ns) = sample.time_ns else { return Ok(None) };
                 let behind = moments.partition_point(|moment| *moment <= time_ns);
@@ -394,6 +399,10 @@ impl<'i> Pivot<'i> {
             _ => Key::Unknown,
         }
     }
+}
+
+fn interval_key(intervals: Intervals, sample: &SampleView<'_>) -> Key {
+    sample.time_ns.map_or(Key::Unknown, |time_ns| Key::Interval(intervals.at(time_ns)))
 }
 
 /// Returns the task, CPU or cgroup of a sample as a key.
@@ -440,7 +449,7 @@ impl Sink for Pivot<'_> {
     #[inline]
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let (charge, count) = (attribution.charge, sample.count);
-        let counts_all = matches!(*self.by, KeyBy::Payers { is_whole: true, .. });
+        let counts_all = matches!(*self.by, KeyBy::Payers { is_whole: true, .. } | KeyBy::PayersByInterval { .. });
         if charge == Charge::Elsewhere && !counts_all {
             return Ok(());
         }

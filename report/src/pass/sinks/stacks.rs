@@ -6,6 +6,7 @@ use crate::index::demangle::function_name;
 use crate::input::recording::OpenRecording;
 use crate::model::{Count, Frame, FrameKind, FrameSource, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
 use crate::pass::attribution::Attribution;
+use crate::pass::sinks::timed::{Intervals, TimedCounts};
 use crate::pass::{self, Asked, SampleView, Selection, Sink};
 use crate::{Error, Options, Result};
 use bprec_format::{CONTEXT_MAX, context, misc};
@@ -47,6 +48,8 @@ pub(crate) struct KeptDetails {
     pub(crate) addresses: bool,
     /// Container of each sample's task.
     pub(crate) containers: bool,
+    /// Counts of stacks in these intervals.
+    pub(crate) intervals: Option<Intervals>,
 }
 
 /// Number of a program, number of one of its functions, and an address in the function.
@@ -84,6 +87,8 @@ pub(crate) struct StacksSink<'i> {
     kept: KeptDetails,
     /// Samples one by one, if they are kept.
     samples: Vec<Taken>,
+    /// Counts by stack and interval, if they are kept.
+    timed: TimedCounts,
     /// Buffer for the chain of the current sample.
     chain: Vec<StackFrame>,
 }
@@ -111,6 +116,7 @@ impl<'i> StacksSink<'i> {
             counts: Vec::new(),
             kept,
             samples: Vec::new(),
+            timed: TimedCounts::default(),
             chain: Vec::new(),
         }
     }
@@ -122,6 +128,7 @@ impl<'i> StacksSink<'i> {
             self.stacks.clear();
             self.counts.clear();
             self.samples.clear();
+            self.timed = TimedCounts::default();
         }
         self.event == Some(event)
     }
@@ -278,11 +285,13 @@ impl<'i> StacksSink<'i> {
         }
         let samples = std::mem::take(&mut self.samples);
         let threads = self.threads(samples, &positions);
+        let mut timed = TimedCounts::default();
+        timed.merge(std::mem::take(&mut self.timed), |number| positions[number as usize]);
         let stacks: Vec<Stack> = stacks.into_iter().map(|(stack, _)| stack).collect();
         let total = stacks.iter().map(|stack| stack.count).sum();
         let unit = self.index.unit(recording, event);
         let stacks = Stacks { event: recording.names[event].clone(), unit, total, frames, stacks };
-        Ok(StackSamples { stacks, containers, threads })
+        Ok(StackSamples { stacks, containers, threads, by_interval: timed.finish() })
     }
 
     /// Returns the samples by thread, in the order of time.
@@ -364,6 +373,9 @@ impl Sink for StacksSink<'_> {
         let chain = std::mem::take(&mut self.chain);
         let stack = self.count(&chain, sample.count);
         self.chain = chain;
+        if let Some((intervals, time_ns)) = self.kept.intervals.zip(sample.time_ns) {
+            self.timed.add(stack, intervals.at(time_ns), sample.count);
+        }
         if self.kept.samples {
             let ((pid, tid), time_ns) = (sample.pid_tid, sample.time_ns.unwrap_or(0));
             let (offset, comm, count) = (sample.offset, sample.comm, sample.count);
@@ -380,6 +392,7 @@ impl Sink for StacksSink<'_> {
         for (chain, number) in other.stacks {
             numbers[number as usize] = self.count(&chain, other.counts[number as usize]);
         }
+        self.timed.merge(other.timed, |number| numbers[number as usize]);
         let samples = other.samples.into_iter();
         self.samples.extend(samples.map(|taken| Taken { stack: numbers[taken.stack as usize], ..taken }));
     }

@@ -6,6 +6,7 @@ use crate::model::Count;
 use crate::pass::attribution::{Attribution, Charge};
 use crate::pass::frames::kernel_frames;
 use crate::pass::sinks::by_event::ByEvent;
+use crate::pass::sinks::timed::{Intervals, TimedCounts};
 use crate::pass::{SampleView, Sink};
 use rustc_hash::FxHashMap;
 
@@ -49,6 +50,8 @@ pub(crate) struct EventWays {
     numbers: FxHashMap<(Option<u32>, Step), u32>,
     /// Samples charged to programs that tail calls can reach, by program and by the program that a hook ran first, if known.
     pub(crate) origins: FxHashMap<(u32, Option<u32>), Count>,
+    /// [`PathNode::own`] by number of the node and by interval, if intervals are requested.
+    pub(crate) timed: TimedCounts,
 }
 
 impl EventWays {
@@ -59,11 +62,18 @@ impl EventWays {
         })
     }
 
-    /// Adds samples to the entry code of a program.
-    pub(crate) fn add_entry(&mut self, program: u32, count: Count) {
+    /// Adds samples to a node; `interval` is their interval, if intervals are requested.
+    fn add(&mut self, node: u32, count: Count, interval: Option<u64>) {
+        self.nodes[node as usize].own.merge(count);
+        if let Some(interval) = interval {
+            self.timed.add(node, interval, count);
+        }
+    }
+
+    /// Returns the node of the entry code of a program.
+    pub(crate) fn entry(&mut self, program: u32) -> u32 {
         let root = self.node(None, Step::Program(program));
-        let entry = self.node(Some(root), Step::Entry);
-        self.nodes[entry as usize].own.merge(count);
+        self.node(Some(root), Step::Entry)
     }
 }
 
@@ -71,6 +81,8 @@ impl EventWays {
 #[derive(Debug)]
 pub(crate) struct TreeSink<'i> {
     index: &'i Index,
+    /// Intervals that samples of nodes are counted by, if requested.
+    intervals: Option<Intervals>,
     pub(crate) events: ByEvent<EventWays>,
     codes: CodeCache<'i>,
     /// Buffer for the path of the current sample, innermost first.
@@ -88,9 +100,13 @@ struct Segment {
 }
 
 impl<'i> TreeSink<'i> {
-    pub(crate) fn new(index: &'i Index, events: usize) -> TreeSink<'i> {
-        let events = ByEvent::new(events);
-        TreeSink { index, events, codes: CodeCache::for_sink(&index.code), way: Vec::new(), segments: Vec::new() }
+    pub(crate) fn new(index: &'i Index, events: usize, intervals: Option<Intervals>) -> TreeSink<'i> {
+        let (events, codes) = (ByEvent::new(events), CodeCache::for_sink(&index.code));
+        TreeSink { index, intervals, events, codes, way: Vec::new(), segments: Vec::new() }
+    }
+
+    fn interval(&self, sample: &SampleView<'_>) -> Option<u64> {
+        Some(self.intervals?.at(sample.time_ns?))
     }
 
     /// Fills [`TreeSink::way`] with the frames of a sample, innermost first, and [`TreeSink::segments`] with their programs. Collects frames outside
@@ -130,6 +146,7 @@ impl<'i> TreeSink<'i> {
         mut inner: Option<Step>,
     ) -> bprec_format::Result<()> {
         self.find_way(sample, attribution)?;
+        let interval = self.interval(sample);
         let trees = self.events.of(sample.event);
         let mut start = 0;
         for (nth, Segment { program, end }) in self.segments.iter().enumerate() {
@@ -147,7 +164,7 @@ impl<'i> TreeSink<'i> {
                     }
                     None => {}
                 }
-                trees.nodes[node as usize].own.merge(sample.count);
+                trees.add(node, sample.count, interval);
             }
             (start, inner) = (*end, Some(Step::Program(*program)));
         }
@@ -169,7 +186,7 @@ fn origin(index: &Index, program: u32, outside: &[Step], time_ns: Option<u64>) -
 
 impl Sink for TreeSink<'_> {
     fn fork(&self) -> Self {
-        TreeSink::new(self.index, self.events.len())
+        TreeSink::new(self.index, self.events.len(), self.intervals)
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
@@ -178,7 +195,10 @@ impl Sink for TreeSink<'_> {
             Charge::Elsewhere | Charge::UnknownCode => return Ok(()),
             Charge::Program { function: Some(_), .. } => return self.add_ways(sample, attribution, None),
             Charge::Program { program, function: None, .. } => {
-                self.events.of(sample.event).add_entry(program, count);
+                let interval = self.interval(sample);
+                let ways = self.events.of(sample.event);
+                let entry = ways.entry(program);
+                ways.add(entry, count, interval);
                 (Step::Program(program), attribution.programs().len() > 1)
             }
             Charge::SharedEntry { .. } | Charge::Entry | Charge::Interpreted => {
@@ -197,6 +217,7 @@ impl Sink for TreeSink<'_> {
                 mine.nodes[number as usize].own.merge(node.own);
                 numbers.push(number);
             }
+            mine.timed.merge(theirs.timed, |number| numbers[number as usize]);
             for (key, count) in theirs.origins {
                 mine.origins.entry(key).or_default().merge(count);
             }

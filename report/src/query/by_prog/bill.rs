@@ -12,7 +12,7 @@ use crate::model::{
 use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
 use crate::pass::sinks::sharing::HookWeights;
 use crate::{Options, Result};
-use bprec_format::Glob;
+use bprec_filter::Glob;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[St
     let mut told: FxHashSet<(usize, &[u8])> = FxHashSet::default();
     let mut carriers: FxHashMap<u32, usize> = FxHashMap::default();
     for (position, program) in programs.iter().enumerate() {
-        let is_carrier = program.prog_type == Some(ProgType::PERF_EVENT) && !program.name.starts_with("bprec_");
+        let is_carrier = program.prog_type == Some(ProgType::PERF_EVENT) && !program.of_recorder;
         if let Some(id) = program.id.filter(|_| is_carrier) {
             carriers.entry(id).or_insert(position);
         }

@@ -5,7 +5,7 @@ use super::rows::{ProgramRow, counts_others};
 use super::shares::EventWhole;
 use super::traits::happened;
 use crate::index::{Index, programs};
-use crate::model::{GroupRow, Known, Program, Reason, Runs, RunsEstimate};
+use crate::model::{GroupRow, Known, Program, RECORDER, Reason, Runs, RunsEstimate};
 use crate::options::Group;
 use crate::pass::Asked;
 use crate::pass::sinks::pivot::Charges;
@@ -74,6 +74,7 @@ fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String 
             Some(prog_type) => prog_type.to_string(),
             None => "(unknown)".into(),
         },
+        Group::Owner if states.is_of_recorder(program) => RECORDER.to_owned(),
         Group::Owner => match program.key().and_then(|key| states.programs.get(&key)) {
             Some(state) if !state.owners.is_empty() => {
                 joined(state.owners.iter().map(|owner| lossy(&owner.comm)).collect())

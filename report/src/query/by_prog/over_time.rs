@@ -11,6 +11,7 @@ use crate::model::{
 };
 use crate::pass::Asked;
 use crate::pass::sinks::pivot::{ChargedRow, Key, KeyBy, PivotCell};
+use crate::pass::sinks::timed::Intervals;
 use crate::query::counters::CounterHistory;
 use crate::query::counters::per_interval::{Counted, counted as counted_between};
 use crate::{Options, Result};
@@ -71,13 +72,19 @@ impl IntervalQuery {
         Ok(IntervalQuery { span, length_ns })
     }
 
-    fn key(&self) -> KeyBy {
-        KeyBy::Intervals { start_ns: self.span.0, length_ns: self.length_ns }
+    /// Intervals by which samples are counted.
+    pub(crate) fn intervals(&self) -> Intervals {
+        Intervals { start_ns: self.span.0, length_ns: self.length_ns }
     }
 
     /// Facts that the intervals need.
     pub(crate) fn wanted(&self) -> WantedFacts {
-        WantedFacts { pivots: vec![self.key()], intervals: true, span: Some(self.span), ..WantedFacts::default() }
+        WantedFacts {
+            pivots: vec![KeyBy::Intervals(self.intervals())],
+            intervals: true,
+            span: Some(self.span),
+            ..WantedFacts::default()
+        }
     }
 
     /// Reports the charges of each interval in the selected events. `pivot` is the position of the table of charges in [`Facts::pivots`].

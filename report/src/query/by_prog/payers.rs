@@ -85,6 +85,48 @@ pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
     facts.events().map(|event| PayersBuilder::new(facts, pivot, event).event(event)).collect()
 }
 
+/// Weights by interval, each with the number of the interval.
+pub(crate) type ByInterval = Vec<(u32, u64)>;
+
+/// Weights of payers by interval.
+#[derive(Default)]
+pub(crate) struct PaidByInterval {
+    /// Charges of a program, by its position, or of another row, by its name, to a payer, by its position in [`EventPayers::payers`].
+    pub(crate) charges: BTreeMap<(Option<usize>, &'static str, usize), ByInterval>,
+    /// All samples of a payer, in BPF or not.
+    pub(crate) all: BTreeMap<usize, ByInterval>,
+}
+
+/// Returns the charges of an event to payers by interval. `pivot` is the position of their table in the facts.
+pub(crate) fn by_interval(facts: &Facts<'_>, pivot: usize, number: usize, event: &EventPayers) -> PaidByInterval {
+    let pivot = &facts.pivots[pivot];
+    let positions: BTreeMap<&[PayerName], usize> = event.payers.iter().map(|payer| &payer.payer[..]).zip(0..).collect();
+    let place = |key: u32| match pivot.keys[key as usize].split_last() {
+        Some((Key::Interval(interval), payer)) => {
+            let name: Vec<PayerName> = payer.iter().map(|key| payer_name(facts.index, *key)).collect();
+            Some((*positions.get(&name[..])?, u32::try_from(*interval).unwrap_or(u32::MAX)))
+        }
+        _ => None,
+    };
+    let places: Vec<Option<(usize, u32)>> = (0..pivot.keys.len() as u32).map(place).collect();
+    let mut paid = PaidByInterval::default();
+    let cells = &pivot.events[number];
+    for cell in &cells.cells {
+        let program = if let ChargedRow::Program(program) = cell.charged { Some(program as usize) } else { None };
+        let weight = cell.charges.sum().weight;
+        if let Some((payer, interval)) = places[cell.key as usize].filter(|_| weight > 0) {
+            paid.charges.entry((program, cell.charged.name(), payer)).or_default().push((interval, weight));
+        }
+    }
+    for (key, count) in &cells.all {
+        if let Some((payer, interval)) = places[*key as usize] {
+            paid.all.entry(payer).or_default().push((interval, count.weight));
+        }
+    }
+    paid.all.values_mut().for_each(|of| of.sort_unstable());
+    paid
+}
+
 struct PayersBuilder<'m> {
     facts: &'m Facts<'m>,
     event: EventFacts<'m>,

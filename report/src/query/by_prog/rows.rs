@@ -118,6 +118,7 @@ fn program(
         addressed: known.functions.iter().any(|function| function.addr.is_some()),
         captured: known.info.is_some(),
         counts_others: counts_others(known, index),
+        of_recorder: index.states.is_of_recorder(known),
         runs: runs.map(Box::new),
         probe_misses: known.id.filter(|_| window.whole).and_then(|id| *states.probe_misses.get(&id)?),
         exact: exact.map(Box::new),
@@ -137,10 +138,9 @@ fn map_memory(known: &programs::IndexedProgram, index: &Index) -> Known<u64> {
 
 /// Returns true for a program that the recorder attaches to count other programs.
 pub(super) fn counts_others(known: &programs::IndexedProgram, index: &Index) -> bool {
-    let recorder = index.states.recorder_pid();
-    let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
     // The name decides, too: the pid of the recorder or of the loader may be unknown.
-    of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
+    index.states.is_loaded_by_recorder(known)
+        || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
 }
 
 fn lossy(bytes: &[u8]) -> String {
@@ -499,29 +499,6 @@ pub(super) mod tests {
 
     /// A program without any known fact.
     pub(in crate::query::by_prog) fn program() -> Program {
-        Program {
-            id: None,
-            load_time_ns: None,
-            name: String::new(),
-            tag: None,
-            prog_type: None,
-            functions: Vec::new(),
-            map_memory_bytes: Known::Unknown(Reason::NoProgInfo),
-            loaded: None,
-            unloaded: None,
-            attachments: Vec::new(),
-            owners: Vec::new(),
-            pins: Vec::new(),
-            uid: None,
-            metadata: Vec::new(),
-            interpreted: false,
-            addressed: true,
-            captured: true,
-            counts_others: false,
-            runs: Known::Unknown(Reason::NoRunStatistics),
-            probe_misses: None,
-            exact: Known::Unknown(Reason::NoExactCounters),
-            exact_functions: Vec::new(),
-        }
+        Program::default()
     }
 }

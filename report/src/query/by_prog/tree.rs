@@ -7,11 +7,13 @@ use crate::index::code::Code;
 use crate::input::recording::OpenRecording;
 use crate::model::{
     Count, EventReport, EventTrees, JSON_VERSION, NodeKind, OtherProgram, Program, ProgramName, Row, TailCallChain,
-    TailCallOrigin, Tree, TreeNode, Trees,
+    TailCallOrigin, TimedCount, Tree, TreeNode, Trees,
 };
+use crate::pass::sinks::pivot::{Key, Pivoted};
 use crate::pass::sinks::tree::{self, PathNode, Step, TreeSink};
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Makes the report. Nodes with less than `percent_limit` % of [`Tree::total`] are folded.
@@ -23,13 +25,15 @@ pub(crate) fn trees(
 ) -> Result<Trees> {
     let ledger_options = Options { by: None, ..options.clone() };
     let events = recording.events.all().len();
-    let (facts, mut sink) =
-        Facts::gather(recording, index, &ledger_options, WantedFacts::default(), |_| TreeSink::new(index, events))?;
-    share_entries(&facts, &mut sink);
+    let (facts, mut sink) = Facts::gather(recording, index, &ledger_options, WantedFacts::default(), |_| {
+        TreeSink::new(index, events, None)
+    })?;
+    share_entries(&facts, &mut sink, None);
     let (report, selected) = (facts.report(), facts.events().collect::<Vec<usize>>());
     drop(facts);
     let maker = TreesBuilder { index, programs: &report.programs, percent_limit };
-    let events = report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at])).collect();
+    let events =
+        report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at], &[])).collect();
     Ok(Trees {
         format: "bprec tree",
         version: JSON_VERSION,
@@ -41,25 +45,38 @@ pub(crate) fn trees(
     })
 }
 
-/// Adds to each program's tree the program's estimated share of hooks that run several programs.
-fn share_entries(facts: &Facts<'_>, sink: &mut TreeSink<'_>) {
+/// Adds to each program's tree the program's estimated share of hooks that run several programs. `by_interval` has these shares by interval.
+fn share_entries(facts: &Facts<'_>, sink: &mut TreeSink<'_>, by_interval: Option<&Pivoted>) {
     for event in facts.events() {
         let shared = facts.ledgers[event].programs.iter().map(|(program, charges)| (program, charges.shared_entry));
         for (program, shared) in shared.filter(|(_, shared)| *shared != Count::default()) {
-            sink.events.of(event).add_entry(program, shared);
+            let ways = sink.events.of(event);
+            let entry = ways.entry(program);
+            ways.nodes[entry as usize].own.merge(shared);
+            for (pivot, cell) in by_interval
+                .iter()
+                .flat_map(|pivot| pivot.events[event].of(program).iter().map(move |cell| (pivot, cell)))
+            {
+                if let [Key::Interval(interval)] = pivot.keys[cell.key as usize][..] {
+                    ways.timed.add(entry, interval, cell.charges.shared_entry);
+                }
+            }
         }
     }
 }
 
-/// Makes the trees of one event from its number and report.
+/// Makes the trees of one event from its number and report, also by interval. `by_interval` has the charges of programs by interval.
 pub(crate) fn of_event(
     facts: &Facts<'_>,
     sink: &mut TreeSink<'_>,
     (number, event): (usize, &EventReport),
     percent_limit: f64,
+    by_interval: &Pivoted,
 ) -> EventTrees {
-    share_entries(facts, sink);
-    TreesBuilder { index: facts.index, programs: &facts.programs, percent_limit }.event(event, &sink.events[number])
+    share_entries(facts, sink, Some(by_interval));
+    let timed = std::mem::take(&mut sink.events.of(number).timed).finish();
+    let maker = TreesBuilder { index: facts.index, programs: &facts.programs, percent_limit };
+    maker.event(event, &sink.events[number], &timed)
 }
 
 struct TreesBuilder<'m> {
@@ -73,6 +90,8 @@ struct Sums<'s> {
     nodes: &'s [PathNode],
     /// Samples of each node and the nodes below it that are charged to the tree's program.
     charged: Vec<Count>,
+    /// Weights of `charged` by interval, if known.
+    by_interval: Vec<BTreeMap<u32, u64>>,
     /// All samples of each node and the nodes below it, also those charged to other programs.
     totals: Vec<Count>,
     children: Vec<Vec<u32>>,
@@ -83,16 +102,20 @@ struct Sums<'s> {
 }
 
 impl<'s> Sums<'s> {
-    fn new(nodes: &'s [PathNode]) -> Sums<'s> {
+    fn new(nodes: &'s [PathNode], timed: &[TimedCount]) -> Sums<'s> {
         let charged = |node: &PathNode| if node.is_of_others() { Count::default() } else { node.own };
         let mut sums = Sums {
             nodes,
             charged: nodes.iter().map(charged).collect(),
+            by_interval: vec![BTreeMap::new(); nodes.len()],
             totals: nodes.iter().map(|node| node.own).collect(),
             children: vec![Vec::new(); nodes.len()],
             roots: FxHashMap::default(),
             inside: FxHashMap::default(),
         };
+        for cell in timed.iter().filter(|cell| !nodes[cell.number as usize].is_of_others()) {
+            sums.by_interval[cell.number as usize].insert(cell.interval, cell.count.weight);
+        }
         let mut root_programs = Vec::with_capacity(nodes.len());
         // The parent of a node has a smaller number, so its program is known already.
         for node in nodes {
@@ -109,6 +132,8 @@ impl<'s> Sums<'s> {
                     let (charged, total) = (sums.charged[number], sums.totals[number]);
                     sums.charged[parent as usize].merge(charged);
                     sums.totals[parent as usize].merge(total);
+                    let (before, from) = sums.by_interval.split_at_mut(number);
+                    merge_weights(&mut before[parent as usize], &from[0]);
                     sums.children[parent as usize].push(number as u32);
                 }
                 (None, Step::Program(program)) => drop(sums.roots.insert(program, number as u32)),
@@ -121,6 +146,13 @@ impl<'s> Sums<'s> {
     /// Returns the samples in a program, including those of other programs that ran inside it.
     fn total_of(&self, program: u32) -> Count {
         self.roots.get(&program).map_or(Count::default(), |root| self.totals[*root as usize])
+    }
+}
+
+fn merge_weights(sums: &mut BTreeMap<u32, u64>, more: &BTreeMap<u32, u64>) {
+    for (interval, weight) in more {
+        let sum = sums.entry(*interval).or_default();
+        *sum = sum.saturating_add(*weight);
     }
 }
 
@@ -160,8 +192,8 @@ impl Chains {
 }
 
 impl TreesBuilder<'_> {
-    fn event(&self, event: &EventReport, trees: &tree::EventWays) -> EventTrees {
-        let sums = Sums::new(&trees.nodes);
+    fn event(&self, event: &EventReport, trees: &tree::EventWays, timed: &[TimedCount]) -> EventTrees {
+        let sums = Sums::new(&trees.nodes, timed);
         let count = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
         let bpf = event.total.count;
         let chains = Chains::new(&trees.origins);
@@ -250,6 +282,7 @@ impl TreesBuilder<'_> {
         let of_total = |count: Count| percent(count.weight, Some(whole));
         let is_small = |count: Count| of_total(count).is_some_and(|percent| percent < self.percent_limit);
         let (mut folded, mut folded_charged, mut folded_total) = (0u64, Count::default(), Count::default());
+        let mut folded_by_interval = BTreeMap::new();
         for (name, child) in children {
             let (node, total) = (&sums.nodes[child as usize], sums.totals[child as usize]);
             let inclusive = sums.charged[child as usize];
@@ -257,6 +290,7 @@ impl TreesBuilder<'_> {
                 folded += 1;
                 folded_charged.merge(inclusive);
                 folded_total.merge(total);
+                merge_weights(&mut folded_by_interval, &sums.by_interval[child as usize]);
                 continue;
             }
             let is_of_others = node.is_of_others();
@@ -283,6 +317,7 @@ impl TreesBuilder<'_> {
                 self_percent: of_charged(own),
                 program_percent: of_charged(inclusive),
                 total_percent: of_total(total),
+                by_interval: sums.by_interval[child as usize].clone().into_iter().collect(),
             });
             self.push_children(making, child, depth + 1);
         }
@@ -298,6 +333,7 @@ impl TreesBuilder<'_> {
                 self_percent: of_charged(folded_charged),
                 program_percent: of_charged(folded_charged),
                 total_percent: of_total(folded_total),
+                by_interval: folded_by_interval.into_iter().collect(),
             });
         }
     }

@@ -18,12 +18,12 @@ use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
 use crate::pass::sinks::pivot::Key;
 use crate::pass::sinks::sharing::HookWeights;
 use crate::{Error, Options, ProgFilter, Result};
-use bprec_format::Glob;
+use bprec_filter::Glob;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Half of a 95 % interval of the cost that samples do not show, as a fraction of the predicted saving. Programs also evict the tasks' cached data
-/// and branch predictions, and the timer samples some code late. In experiments that removed an agent, its bill deviated by less (docs/bill.md).
+/// and branch predictions, and the timer samples some code late. The value is the deviation that `cargo xtask bill` allows; it is not measured.
 const UNSAMPLED_COST: f64 = 0.1;
 
 /// Predicts the CPU time without the programs and owners that `patterns` name. All of `keys` together identify a payer; without keys, the name of the

@@ -408,7 +408,7 @@ impl SideBuilder<'_> {
         RecordedProgram {
             programs: 1,
             tags: program.tag.into_iter().collect(),
-            owners: program.owners.iter().map(|owner| owner.comm.clone()).collect(),
+            owners: program.owner_names().map(str::to_owned).collect(),
             ids: vec![(program.id, program.tag.map(|tag| tag.0))],
             runs,
             events: self.events.iter().map(|(number, event)| self.of_event(*number, event, at)).collect(),

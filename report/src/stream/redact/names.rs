@@ -110,8 +110,8 @@ impl Names {
     /// both get the same replacement.
     pub(super) fn program(&mut self, name: &[u8]) -> Vec<u8> {
         const KERNEL_NAME_BYTES: usize = 15;
-        // Reports recognize the recorder's own programs by this prefix.
-        if name.starts_with(b"bprec_") {
+        // Reports recognize the recorder's own programs by these names.
+        if bprec_format::bprec::is_program(name) {
             return name.to_vec();
         }
         self.replace(SecretKind::Program, &name[..name.len().min(KERNEL_NAME_BYTES)])

@@ -19,7 +19,7 @@ use super::{MAX_STACK, ScriptOptions, sampled, side};
 use crate::input::event_kind::EventKind;
 use crate::input::window::Window;
 use crate::pass::readings::Readings;
-use bprec_format::Glob;
+use bprec_filter::Glob;
 
 /// Number of records per block, the unit that threads share work in.
 pub(super) const BLOCK_RECORDS: usize = 512;

@@ -7,39 +7,40 @@ const svg = (tag, attributes = {}, ...children) => {
   return element;
 };
 
-// A program has the same colour in every panel: hue by owner, shade by program. With a single owner, each program has its own hue.
-const HUES = [[255, 122, 107], [240, 169, 58], [169, 139, 255], [62, 196, 176], [98, 168, 255], [124, 197, 106], [240, 139, 192]];
-const colours = (() => {
-  const owners = new Set(first.programs.map((row) => row.owner).filter(Boolean));
-  const hues = new Map();
-  return first.programs.map((row) => {
-    if (row.key === "") return "var(--grey)";
-    const owner = owners.size > 1 && row.owner ? row.owner : row.key;
-    const of = hues.get(owner) ?? { hue: hues.size % HUES.length, programs: 0 };
-    hues.set(owner, of);
-    const lighter = Math.min(of.programs++, 3) * 0.22;
-    return `rgb(${HUES[of.hue].map((part) => Math.round(part + (255 - part) * lighter)).join(" ")})`;
-  });
-})();
+// A program has the same colour in every panel: hue by owner, shade by program.
+const colours = first.programs.map(({ colour }) => (colour === null ? "var(--grey)" : `rgb(${colour.join(" ")})`));
 const dot = (program) => {
   const element = make("i", { class: "dot" });
   element.style.background = colours[program];
   return element;
 };
 
+// A selected part of the time has whole intervals: all panels then add up the same samples.
+const intervals = Math.max(1, Math.ceil(first.elapsed_s / first.interval_s));
+const lengthOf = (at) => Math.max(0, Math.min(first.interval_s, first.elapsed_s - at * first.interval_s));
+const secondsOf = (at) => +Math.min(at * first.interval_s, first.elapsed_s).toFixed(3);
+const intervalsOf = ([from, to]) => [Math.floor(from / first.interval_s + 1e-3), Math.min(intervals, Math.ceil(to / first.interval_s - 1e-3))];
+function timeOf(from, to) {
+  if (!(to > from && from >= 0 && from < first.elapsed_s)) return null;
+  const [begin, end] = intervalsOf([from, to]);
+  return end > begin && end - begin < intervals ? [secondsOf(begin), secondsOf(end)] : null;
+}
+
 // The selection is stored in the URL, so that a link opens the page with the same selection.
 const chosen = { program: null, payer: null, time: null, function: null };
 let hovered = null;
 const costliest = Math.max(0, first.programs.findIndex((row) => row.key !== ""));
-const flowOf = new Map(first.flows.map(([program, payer, percent]) => [`${program} ${payer}`, percent]));
+// Costs of programs to payers in the selected part of the time, and of each payer: % and tax as texts.
+let flows = [], paid = [];
+const flowOf = new Map();
 function readUrl() {
   const asked = new URLSearchParams(location.hash.slice(1));
   const at = (list, name) => { const found = list.findIndex((it) => (it.key || it.name) === name); return found < 0 ? null : found; };
   chosen.function = asked.get("function");
   chosen.program = at(first.programs, asked.get("program"));
   chosen.payer = at(first.payers, asked.get("payer"));
-  const time = (asked.get("time") ?? "").split("-").map(Number);
-  chosen.time = time.length === 2 && time.every(Number.isFinite) && time[1] > time[0] ? time : null;
+  const [from, to] = (asked.get("time") ?? "").split("-").map(Number);
+  chosen.time = timeOf(from, to);
 }
 function choose(change) {
   Object.assign(chosen, change);
@@ -72,6 +73,9 @@ function marks(element, { program = null, payer = null }) {
   return element;
 }
 
+// Shares of a sentence are bold.
+const withBold = (text) => text.split(/([0-9.]+ %)/).map((part, at) => (at % 2 === 1 ? make("b", {}, part) : part));
+
 $("title").textContent = "bprec";
 $("machine-facts").textContent = first.machine_facts;
 $("claims").append(
@@ -79,7 +83,7 @@ $("claims").append(
   ...first.claims.map(({ label, name, program, text }) => make("div", {},
     make("div", { class: "label" }, label),
     make("div", { class: "name", title: name }, ...(program === null ? [] : [dot(program)]), make("span", {}, name)),
-    make("p", {}, ...text.flatMap((line, at) => (at > 0 ? [make("br"), line] : [line]))),
+    make("p", {}, ...text.flatMap((line, at) => [...(at > 0 ? [make("br")] : []), ...withBold(line)])),
   )),
 );
 
@@ -108,8 +112,6 @@ $("claims").append(
 
 // ---- When
 
-const intervals = Math.max(1, Math.ceil(first.elapsed_s / first.interval_s));
-const lengthOf = (at) => Math.max(0, Math.min(first.interval_s, first.elapsed_s - at * first.interval_s));
 const series = first.programs.map((row) => {
   const of = new Array(intervals).fill(0);
   for (const [at, percent] of row.intervals) if (at < intervals) of[at] = percent;
@@ -140,7 +142,7 @@ function drawTime() {
     elements.push(marks(path, { program }));
     base = top;
   }
-  const every = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600].find((it) => first.elapsed_s / it <= 10) ?? first.elapsed_s;
+  const every = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600].find((it) => first.elapsed_s / it <= Math.min(10, width / 60)) ?? first.elapsed_s;
   for (let at = 0; at <= first.elapsed_s; at += every) {
     elements.push(svg("text", { x: xOf(at, width), y: HEIGHT + 14, "text-anchor": at === 0 ? "start" : "middle" }, `${+at.toFixed(1)} s`));
   }
@@ -164,32 +166,66 @@ function drawTime() {
   const at = (event) => {
     const box = $("time").getBoundingClientRect();
     const part = (event.clientX - box.left - LEFT) / (box.width - LEFT);
-    return +(Math.round((Math.max(0, Math.min(1, part)) * first.elapsed_s) / first.interval_s) * first.interval_s).toFixed(3);
+    return secondsOf(Math.round((Math.max(0, Math.min(1, part)) * first.elapsed_s) / first.interval_s));
   };
+  // Values of the interval below the pointer, the costliest program first.
+  $("time").addEventListener("pointermove", (event) => {
+    const box = $("time").getBoundingClientRect(), part = (event.clientX - box.left - LEFT) / (box.width - LEFT);
+    const interval = Math.floor((part * first.elapsed_s) / first.interval_s);
+    if (!(interval >= 0 && interval < intervals)) return;
+    const values = first.programs.map((row, program) => [row.name, series[program][interval]]).filter(([, value]) => value > 0).sort((a, b) => b[1] - a[1]);
+    const shown = values.slice(0, 3).map(([name, value]) => `${name} ${value.toFixed(2)}`);
+    $("time-values").textContent = `${secondsOf(interval)} s to ${secondsOf(interval + 1)} s: ${[`${sums[interval].toFixed(2)} %`, ...shown].join(" · ")}`;
+  });
+  $("time").addEventListener("pointerleave", () => { $("time-values").textContent = ""; });
   $("time").addEventListener("pointerdown", (event) => { from = at(event); });
   addEventListener("pointerup", (event) => {
     const to = from === null ? null : at(event);
-    if (to !== null && to !== from) choose({ time: [Math.min(from, to), Math.max(from, to)] });
+    if (to !== null && to !== from) choose({ time: timeOf(Math.min(from, to), Math.max(from, to)) });
     from = null;
   });
   for (const id of ["time-from", "time-to"]) {
     $(id).addEventListener("change", () => {
       const [from, to] = [$("time-from"), $("time-to")].map((input) => Number(input.value));
-      choose({ time: to > from ? [from, to] : null });
+      choose({ time: timeOf(from, to) });
     });
   }
   $("time-all").addEventListener("click", () => choose({ time: null }));
 })();
 
+// Sum of costs by interval in the selected part of the time.
+const costOf = (costs, [from, to]) => costs.reduce((sum, [at, samples]) => sum + (at >= from && (at < to || to === intervals) ? samples : 0), 0);
+
+function setFlows() {
+  const time = chosen.time === null ? [0, intervals] : intervalsOf(chosen.time);
+  let length = 0;
+  for (let at = time[0]; at < time[1]; at++) length += lengthOf(at);
+  const sums = first.payers.map(() => [0, 0]);
+  flows = first.flows.map(([program, payer, percent, costs]) => {
+    if (chosen.time === null) return [program, payer, percent];
+    const whole = costOf(costs, [0, intervals]), cost = costOf(costs, time);
+    const part = whole > 0 ? (((percent * cost) / whole) * first.elapsed_s) / length : 0;
+    sums[payer][0] += part;
+    sums[payer][1] += cost;
+    return [program, payer, part];
+  });
+  paid = first.payers.map((it, at) => {
+    if (chosen.time === null) return it;
+    const [percent, cost] = sums[at], all = costOf(it.all, time);
+    return { ...it, percent, text: percent.toFixed(2), tax: all > 0 ? `${((100 * cost) / all).toFixed(1)} %` : "" };
+  });
+  flowOf.clear();
+  flows.forEach(([program, payer, percent]) => flowOf.set(`${program} ${payer}`, percent));
+}
+
 // Share of a program in the chosen part of the time: the mean of its intervals.
 function shareOf(program) {
   if (chosen.time === null) return [first.programs[program].percent, first.programs[program].text];
+  const [from, to] = intervalsOf(chosen.time);
   let sum = 0, length = 0;
-  for (let at = 0; at < intervals; at++) {
-    const from = Math.max(chosen.time[0], at * first.interval_s), to = Math.min(chosen.time[1], at * first.interval_s + lengthOf(at));
-    if (to <= from) continue;
-    sum += series[program][at] * (to - from);
-    length += to - from;
+  for (let at = from; at < to; at++) {
+    sum += series[program][at] * lengthOf(at);
+    length += lengthOf(at);
   }
   const mean = length > 0 ? sum / length : 0;
   return [mean, mean.toFixed(2)];
@@ -235,14 +271,14 @@ function drawRows() {
   $("costs").replaceChildren(
     head([["Program", "who"], ["Cost", "of"], ["%", "number"], ["runs/s", "number rate"], ["time/run", "number per"], ["over time", "over"]]),
     make("tbody", {}, ...first.programs.map(row)));
-  const mostPaid = Math.max(...first.payers.map((it) => it.percent), 1e-9);
+  const mostPaid = Math.max(...paid.map((it) => it.percent), 1e-9);
   const payer = (it, payer) => marks(make("tr", {},
     nameCell([], it.name, it.about),
     make("td", { class: "of" }, bar(first.programs.map((_, program) => [flowOf.get(`${program} ${payer}`) ?? 0, colours[program], 1]), mostPaid)),
     make("td", { class: "number big" }, it.text), make("td", { class: "number" }, it.tax)), { payer });
   $("pays").replaceChildren(
     head([["Payer", "who"], ["by program", "of"], ["%", "number"], ["tax", "number"]]),
-    make("tbody", {}, ...first.payers.map(payer)));
+    make("tbody", {}, ...paid.map(payer)));
 }
 function drawRibbons() {
   const picture = $("ribbons"), box = picture.getBoundingClientRect();
@@ -251,12 +287,13 @@ function drawRibbons() {
   const middles = (id) => [...$(id).tBodies[0].rows].map((row) => { const of = row.getBoundingClientRect(); return [of.top - box.top + of.height / 2, of.height]; });
   const rows = middles("costs"), payers = middles("pays");
   if (rows.length === 0 || payers.length === 0) return;
-  const most = Math.max(...first.programs.map((it) => it.percent), ...first.payers.map((it) => it.percent), 1e-9);
+  const costs = first.programs.map((_, program) => shareOf(program)[0]);
+  const most = Math.max(...costs, ...paid.map((it) => it.percent), 1e-9);
   const scale = (rows[0][1] - 6) / most, w = box.width;
-  const from = first.programs.map((it, at) => rows[at][0] - (it.percent * scale) / 2);
-  const to = first.payers.map((it, at) => payers[at][0] - (it.percent * scale) / 2);
-  const ends = [...from.map((y, at) => [1, y, first.programs[at].percent, colours[at]]), ...to.map((y, at) => [w - 5, y, first.payers[at].percent, "var(--quiet)"])];
-  for (const [program, payer, percent] of first.flows) {
+  const from = costs.map((cost, at) => rows[at][0] - (cost * scale) / 2);
+  const to = paid.map((it, at) => payers[at][0] - (it.percent * scale) / 2);
+  const ends = [...from.map((y, at) => [1, y, costs[at], colours[at]]), ...to.map((y, at) => [w - 5, y, paid[at].percent, "var(--quiet)"])];
+  for (const [program, payer, percent] of flows) {
     const t = percent * scale, a = from[program], b = to[payer];
     from[program] += t;
     to[payer] += t;
@@ -273,13 +310,23 @@ function drawRibbons() {
 
 // ---- Why
 
+// Nodes of a program's tree in the selected part of the time, with their parts of the program's cost there.
+function treeOfTime(nodes) {
+  if (chosen.time === null) return nodes;
+  const costs = nodes.map((node) => costOf(node.intervals, intervalsOf(chosen.time)));
+  const whole = nodes.reduce((sum, { depth }, at) => sum + (depth === 1 ? costs[at] : 0), 0);
+  return nodes.map((node, at) => {
+    const percent = (100 * costs[at]) / whole;
+    return { ...node, percent, text: percent.toFixed(2) };
+  }).filter((_, at) => costs[at] > 0);
+}
 function drawWhy() {
   const program = chosen.program ?? costliest, row = first.programs[program];
   if (row === undefined) return;
   $("why").style.setProperty("--c", colours[program]);
   $("why-name").replaceChildren(dot(program), make("b", {}, row.name));
   // The width of a box is its part of the program; a called function starts at the left edge of its caller.
-  const nodes = [{ depth: 0, kind: "function", name: row.name, percent: 100, text: `${row.text} %` }, ...row.tree];
+  const nodes = [{ depth: 0, kind: "function", name: row.name, percent: 100, text: `${shareOf(program)[1]} %` }, ...treeOfTime(row.tree)];
   const begins = [0];
   let depth = 0;
   const boxes = nodes.map((node) => {
@@ -294,10 +341,10 @@ function drawWhy() {
     return box;
   });
   $("inward").style.height = `${(depth + 1) * 20}px`;
-  $("inward").replaceChildren(...(row.tree.length > 0 ? boxes : boxes.slice(0, 1)));
+  $("inward").replaceChildren(...boxes);
   const [hottest] = row.lines;
   $("hot-file").textContent = hottest ? hottest.file : "Source";
-  $("hot-about").textContent = hottest ? "hottest lines, % of the program" : row.is_folded ? "several programs" : "no source lines with samples in this recording";
+  $("hot-about").textContent = hottest ? `hottest lines, % of the program${chosen.time === null ? "" : "; of all the time"}` : row.is_folded ? "several programs" : "no source lines with samples in this recording";
   const most = hottest ? hottest.percent : 1;
   const lines = row.lines.filter((it) => it === hottest || it.percent >= 0.5).sort((a, b) => (a.file === b.file ? a.line - b.line : a.file === hottest.file ? -1 : b.file === hottest.file ? 1 : a.file < b.file ? -1 : 1));
   $("hot").replaceChildren(...lines.map((it) => {
@@ -317,16 +364,16 @@ function drawChosen() {
   $("time-from").value = +from.toFixed(3);
   $("time-to").value = +to.toFixed(3);
   $("time-all").hidden = chosen.time === null;
-  $("costs-about").textContent = chosen.time === null ? "" : `% of ${$("time-from").value} s to ${$("time-to").value} s; payers are of all the time`;
-  for (const element of document.querySelectorAll(".all-time")) {
-    element.textContent = chosen.time === null ? "" : "of all the time, not of the selected part";
-  }
+  $("costs-about").textContent = chosen.time === null ? "" : `% of ${$("time-from").value} s to ${$("time-to").value} s`;
+  $("why-time").textContent = chosen.time === null ? "" : `${from} s to ${to} s`;
+  setFlows();
   drawTime();
   drawRows();
   drawRibbons();
   drawWhy();
   document.querySelectorAll("#costs tbody tr").forEach((row, at) => row.classList.toggle("chosen", at === (chosen.program ?? costliest)));
   dim();
+  document.dispatchEvent(new Event("chosen"));
 }
 addEventListener("hashchange", () => { readUrl(); drawChosen(); });
 addEventListener("resize", () => { drawTime(); drawRibbons(); dim(); });

@@ -14,6 +14,25 @@ function tree(nodes) {
   return { ...nodes, total: weight, count: samples, children };
 }
 
+// Returns the selected part of the time in intervals of the stacks, which may be longer than the page's: a page has room for a limited number of counts.
+const stackTime = () => intervalsOf(chosen.time).map((at, is) => [Math.floor, Math.ceil][is](at / data.times.step));
+
+// Returns the stacks in the selected part of the time.
+function stacksOfTime() {
+  if (chosen.time === null) return data.stacks;
+  const [from, to] = stackTime(), { intervals, at, samples, weight, each } = data.times, size = data.stacks.parent.length;
+  const stacks = { ...data.stacks, weight: new Array(size).fill(0), samples: new Array(size).fill(0) };
+  let cell = 0;
+  for (let nth = 0; nth < at.length; nth++) {
+    cell += at[nth];
+    const interval = cell % intervals, node = (cell - interval) / intervals;
+    if (interval < from || interval >= to) continue;
+    stacks.samples[node] += samples[nth];
+    stacks.weight[node] += weight[nth] ?? samples[nth] * each;
+  }
+  return stacks;
+}
+
 // Builds a tree from paths. Each path has its frames from the root, and the weight and samples of its last frame.
 function grow(paths) {
   const nodes = { parent: [-1], frame: [-1], weight: [0], samples: [0] };
@@ -39,7 +58,7 @@ function grow(paths) {
   return tree(nodes);
 }
 
-const all = tree(data.stacks);
+let stacks = stacksOfTime(), all = tree(stacks);
 const pathTo = (node) => {
   const path = [];
   for (let at = node; at > 0; at = all.parent[at]) path.push(all.frame[at]);
@@ -51,9 +70,9 @@ const flame = { tree: all, callers: null, root: 0, program: null, inverted: fals
 function grown(change) {
   const paths = [];
   for (let at = 1; at < all.parent.length; at++) {
-    if (data.stacks.weight[at] === 0 && data.stacks.samples[at] === 0) continue;
+    if (stacks.weight[at] === 0 && stacks.samples[at] === 0) continue;
     const path = change(pathTo(at));
-    if (path !== null) paths.push([path, data.stacks.weight[at], data.stacks.samples[at]]);
+    if (path !== null) paths.push([path, stacks.weight[at], stacks.samples[at]]);
   }
   return grow(paths);
 }
@@ -192,10 +211,27 @@ function show(change, isFocused) {
   const { program, inverted, around } = flame;
   $("invert").setAttribute("aria-pressed", String(inverted));
   $("around").setAttribute("aria-pressed", String(around !== null));
+  $("flame-time").textContent = timeText();
   $("shown").textContent = around !== null ? `callers of ${label(around)} above it, its callees below`
     : program !== null ? `only what ${program} did; what runs it is not in its stacks` : "";
   drawFlame(isFocused ? flame.root : undefined);
 }
+function timeText() {
+  if (chosen.time === null) return "";
+  const { step } = data.times, [from, to] = stackTime().map((at) => secondsOf(at * step));
+  const isWider = from < chosen.time[0] || to > chosen.time[1];
+  return `${from} s to ${to} s${isWider ? `: the page has stacks by intervals of ${+(step * first.interval_s).toFixed(3)} s` : ""}`;
+}
+
+// Follows the selection of a time.
+let timeOfStacks = String(chosen.time);
+document.addEventListener("chosen", () => {
+  if (timeOfStacks === String(chosen.time)) return;
+  timeOfStacks = String(chosen.time);
+  stacks = stacksOfTime();
+  all = tree(stacks);
+  show({});
+});
 const EVERYTHING = { program: null, inverted: false, around: null };
 
 // Shows a function between its callers and callees, and puts it into the URL.

@@ -2,6 +2,7 @@
 
 mod code;
 mod tables;
+mod timed;
 
 pub use tables::{PageTable, TablesPage};
 
@@ -44,6 +45,7 @@ struct PageData<'p> {
     code: code::PageCode,
     frames: Vec<PageFrame>,
     stacks: &'p StackTree,
+    times: timed::PageTimes,
 }
 
 #[derive(Serialize, Default)]
@@ -80,8 +82,11 @@ struct PageFrame {
 }
 
 pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
-    let tree = page.stacks.tree(MAX_NODES);
-    let data = data(page, &tree);
+    let overview = &page.overview;
+    let intervals = overview.elapsed_ns.div_ceil(overview.interval_ns.max(1));
+    let intervals = u32::try_from(intervals).unwrap_or(u32::MAX);
+    let (tree, times) = timed::tree(&page.stacks, MAX_NODES, &page.stacks_by_interval, intervals);
+    let data = data(page, &tree, times);
     let body = BODY.replace("<!-- without script -->", &without_script(&data.first));
     document(&body, &data, SCRIPT, out)
 }
@@ -121,8 +126,10 @@ fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write
     out.write_all(b"<script type=\"text/plain\" id=\"data\">")?;
     out.write_all(base64(&deflated.finish()?).as_bytes())?;
     out.write_all(b"</script>\n<script type=\"module\">\n")?;
-    out.write_all(TABLES.as_bytes())?;
-    out.write_all(script.as_bytes())?;
+    // Comments are for readers of the source: each page that is sent would carry them.
+    for line in TABLES.lines().chain(script.lines()).filter(|line| !line.trim_start().starts_with("//")) {
+        writeln!(out, "{line}")?;
+    }
     out.write_all(b"</script>\n</body>\n</html>\n")
 }
 
@@ -137,7 +144,7 @@ fn base64(bytes: &[u8]) -> String {
     digits.collect()
 }
 
-fn data<'p>(page: &Page, tree: &'p StackTree) -> PageData<'p> {
+fn data<'p>(page: &Page, tree: &'p StackTree, times: timed::PageTimes) -> PageData<'p> {
     let report = &page.report;
     let event = report.events.iter().find(|event| event.name == page.stacks.event);
     let paying = page.payers.events.iter().find(|event| event.name == page.stacks.event);
@@ -169,6 +176,7 @@ fn data<'p>(page: &Page, tree: &'p StackTree) -> PageData<'p> {
         }),
         frames: frames(page),
         stacks: tree,
+        times,
     }
 }
 

@@ -48,6 +48,7 @@ function tableDrawer(id, sheet, { filter = () => "", hidden = new Set(), fill = 
   const { columns, rows, totals } = sheet;
   let sort = null;
   let isDescending = true;
+  const kind = (at) => (columns[at].number ? "number" : columns[at].name === "PROGRAM" ? "text frozen" : "text");
   const draw = () => {
     const shown = columns.map((_, at) => at).filter((at) => !hidden.has(at));
     const wanted = filter().toLowerCase();
@@ -66,12 +67,12 @@ function tableDrawer(id, sheet, { filter = () => "", hidden = new Set(), fill = 
         draw();
         $(id).querySelectorAll("th button")[shown.indexOf(at)].focus();
       });
-      const attributes = { scope: "col", class: columns[at].number ? "number" : "text" };
+      const attributes = { scope: "col", class: kind(at) };
       if (sort === at) attributes["aria-sort"] = isDescending ? "descending" : "ascending";
       return make("th", attributes, button);
     });
     const cell = (row, column, text) => {
-      const cell = make("td", { class: columns[column].number ? "number" : "text" });
+      const cell = make("td", { class: kind(column) });
       if (row === null || !fill(cell, row, column, text)) cell.append(text);
       return cell;
     };

@@ -8,7 +8,7 @@ use crate::ProgFilter;
 use crate::model::text::printable;
 use crate::options::{Options, Sort};
 use crate::view::{Detail, FlameBox, Listing};
-use bprec_format::Glob;
+use bprec_filter::Glob;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Rect;
 use ratatui::widgets::TableState;

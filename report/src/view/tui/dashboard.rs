@@ -13,7 +13,8 @@ use ratatui::widgets::{
     Block, Borders, Cell, Paragraph, Row, Scrollbar, ScrollbarOrientation, ScrollbarState, Table, TableState,
 };
 
-use super::palette::{Hue, Palette};
+use super::palette::Palette;
+use crate::view::hues::Hue;
 
 /// Fillings of BPF, kernel, user and idle in the bar of the machine.
 const FILLED: [char; 4] = ['█', '▓', '▒', '░'];
@@ -141,7 +142,7 @@ impl Dashboard<'_> {
         frame.render_widget(scale(0.0), Rect { y: y + rows - 1, width: left, height: 1, ..area });
         // Layers are sorted by hue, so they stay where they are when rows change their order.
         let mut order: Vec<usize> = (0..self.screen.programs.len()).collect();
-        order.sort_by_key(|at| Reverse((self.hues[*at].hue.unwrap_or(usize::MAX), self.hues[*at].rgb)));
+        order.sort_by_key(|at| Reverse((self.hues[*at].number.unwrap_or(usize::MAX), self.hues[*at].rgb)));
         for column in 0..plot {
             let at = usize::from(column) * points / usize::from(plot);
             let mut base = 0.0;

@@ -9,7 +9,8 @@ use ratatui::widgets::{Paragraph, Row, Table, Wrap};
 
 use super::browser::{Browser, Overlay};
 use super::dashboard::draw_scrollbar;
-use super::palette::{Charset, Hue, Palette};
+use super::palette::{Charset, Palette};
+use crate::view::hues::Hue;
 
 const HELP: &str = "\
 ↑ ↓ k j, PgUp PgDn, Home End   go to a row

@@ -4,7 +4,8 @@ use crate::view::{FirstScreen, Listing, ListingRow};
 use ratatui::widgets::TableState;
 
 use super::model::{Model, ProgramKey, View};
-use super::palette::{Hue, Palette};
+use super::palette::Palette;
+use crate::view::hues::Hue;
 
 /// Entry of the navigation stack: a view of one program, or of all.
 pub(super) struct Page {

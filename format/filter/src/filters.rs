@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
+use bprec_format::bpf::Tag;
+
 use crate::Glob;
-use crate::bpf::Tag;
 
 /// Filter of programs: id, tag, or name pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +123,8 @@ impl fmt::Display for MapFilter {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
 
     const A_TAG: Tag = Tag([0x8b, 0x74, 0x81, 0x2d, 0xd2, 0x97, 0x65, 0x5f]);

@@ -1,0 +1,114 @@
+//! Counts by interval of time.
+
+use crate::model::{Count, TimedCount};
+
+/// Intervals of equal length. Times before the start belong to the first interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Intervals {
+    /// Start of the first interval, ns of the recording's clock.
+    pub(crate) start_ns: u64,
+    /// Length of an interval, ns.
+    pub(crate) length_ns: u64,
+}
+
+impl Intervals {
+    /// Returns the number of the interval of a time.
+    #[inline]
+    pub(crate) fn at(self, time_ns: u64) -> u64 {
+        time_ns.saturating_sub(self.start_ns) / self.length_ns.max(1)
+    }
+}
+
+/// Least number of cells before [`TimedCounts`] merges cells of the same number and interval.
+const MERGED_FROM: usize = 1 << 16;
+
+/// Counts of numbered stacks or nodes by interval.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TimedCounts {
+    /// Cells in the order of samples. A number may have several cells of one interval, since samples of several CPUs are not in the order of time.
+    cells: Vec<TimedCount>,
+    /// Position in `cells` of the latest cell of each number.
+    latest: Vec<u32>,
+    /// Number of cells that cannot be merged any further.
+    distinct: usize,
+}
+
+impl TimedCounts {
+    /// Adds a count.
+    pub(crate) fn add(&mut self, number: u32, interval: u64, count: Count) {
+        let interval = u32::try_from(interval).unwrap_or(u32::MAX);
+        if self.latest.len() <= number as usize {
+            self.latest.resize(number as usize + 1, u32::MAX);
+        }
+        let latest = self.cells.get_mut(self.latest[number as usize] as usize);
+        if let Some(latest) = latest.filter(|latest| (latest.number, latest.interval) == (number, interval)) {
+            return latest.count.merge(count);
+        }
+        if self.cells.len() >= MERGED_FROM.max(2 * self.distinct) {
+            self.merge_cells();
+        }
+        self.latest[number as usize] = self.cells.len() as u32;
+        self.cells.push(TimedCount { number, interval, count });
+    }
+
+    /// Adds the counts of another thread; `renumber` returns the number here of a number there.
+    pub(crate) fn merge(&mut self, other: TimedCounts, renumber: impl Fn(u32) -> u32) {
+        for cell in other.cells {
+            self.add(renumber(cell.number), cell.interval.into(), cell.count);
+        }
+    }
+
+    /// Returns the counts by number and interval, in this order.
+    pub(crate) fn finish(mut self) -> Vec<TimedCount> {
+        self.merge_cells();
+        self.cells
+    }
+
+    /// Merges the cells of a number and interval, so that memory does not grow with the number of samples.
+    fn merge_cells(&mut self) {
+        self.cells.sort_unstable_by_key(|cell| (cell.number, cell.interval));
+        self.cells.dedup_by(|cell, kept| {
+            let is_same = (cell.number, cell.interval) == (kept.number, kept.interval);
+            if is_same {
+                kept.count.merge(cell.count);
+            }
+            is_same
+        });
+        for (position, cell) in (0..).zip(&self.cells) {
+            self.latest[cell.number as usize] = position;
+        }
+        self.distinct = self.cells.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(number: u32, interval: u32, samples: u64) -> TimedCount {
+        TimedCount { number, interval, count: Count { samples, weight: 10 * samples } }
+    }
+
+    #[test]
+    fn cells_of_a_number_and_interval_are_merged() {
+        let mut counts = TimedCounts::default();
+        // Two CPUs, one after the other: the second goes back in time. Enough cells for a merge on the way.
+        for _ in 0..2 * MERGED_FROM {
+            for (number, interval) in [(7, 0), (3, 1), (7, 1), (7, 0)] {
+                counts.add(number, interval, Count { samples: 1, weight: 10 });
+            }
+        }
+        assert!(counts.cells.len() <= MERGED_FROM + 3, "{}", counts.cells.len());
+        let mut other = TimedCounts::default();
+        other.add(0, 1, Count { samples: 5, weight: 50 });
+        counts.merge(other, |number| number + 3);
+        let each = 2 * MERGED_FROM as u64;
+        assert_eq!(counts.finish(), [one(3, 1, each + 5), one(7, 0, 2 * each), one(7, 1, each)]);
+    }
+
+    #[test]
+    fn times_before_the_start_belong_to_the_first_interval() {
+        let intervals = Intervals { start_ns: 100, length_ns: 10 };
+        assert_eq!([0, 100, 109, 110, 200].map(|time_ns| intervals.at(time_ns)), [0, 0, 0, 1, 10]);
+    }
+}

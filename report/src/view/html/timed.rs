@@ -1,0 +1,109 @@
+//! Counts of stacks by interval, for the part of the time that the reader selects.
+
+use crate::model::{StackTree, Stacks, TimedCount};
+use serde::Serialize;
+
+/// Limit on counts in a page, about 350 kB. Beyond it, neighbouring intervals are merged.
+const MAX_CELLS: usize = 250_000;
+/// Numbers of intervals that are merged into one: the merged lengths stay round numbers.
+const STEPS: [u32; 6] = [1, 2, 5, 10, 20, 50];
+
+/// Counts of stack nodes by interval. Arrays have a value for each count, by node and then by interval.
+#[derive(Serialize)]
+pub(super) struct PageTimes {
+    /// Number of intervals of the page in one interval here.
+    step: u32,
+    /// Number of intervals here.
+    intervals: u64,
+    /// Distance of `node * intervals + interval` from the count before.
+    at: Vec<u64>,
+    samples: Vec<u64>,
+    /// Weights; empty if each sample has the weight `each`.
+    weight: Vec<u64>,
+    each: u64,
+}
+
+/// Makes the tree of the stacks, and its counts by interval. The page has `intervals` intervals; later counts belong to the last one.
+pub(super) fn tree(
+    stacks: &Stacks,
+    max_nodes: usize,
+    by_interval: &[TimedCount],
+    intervals: u32,
+) -> (StackTree, PageTimes) {
+    let (tree, mut cells) = stacks.timed_tree(max_nodes, by_interval);
+    let last = intervals.saturating_sub(1);
+    cells.iter_mut().for_each(|cell| cell.interval = cell.interval.min(last));
+    merge(&mut cells);
+    (tree, times(cells, intervals.max(1), MAX_CELLS))
+}
+
+fn times(mut cells: Vec<TimedCount>, intervals: u32, max_cells: usize) -> PageTimes {
+    let distinct = |step: u32| 1 + cells.windows(2).filter(|two| at(two[0], step) != at(two[1], step)).count();
+    let step = STEPS.into_iter().find(|step| distinct(*step) <= max_cells).unwrap_or(intervals.max(1));
+    cells.iter_mut().for_each(|cell| cell.interval /= step);
+    merge(&mut cells);
+    let intervals = u64::from(intervals.div_ceil(step));
+    let positions = cells.iter().map(|cell| u64::from(cell.number) * intervals + u64::from(cell.interval));
+    let distances = positions.scan(0, |before, at| Some(at - std::mem::replace(before, at)));
+    let each = cells.first().map_or(1, |cell| cell.count.weight / cell.count.samples.max(1));
+    let is_even = cells.iter().all(|cell| cell.count.samples.checked_mul(each) == Some(cell.count.weight));
+    let weights = cells.iter().filter(|_| !is_even).map(|cell| cell.count.weight);
+    PageTimes {
+        step,
+        intervals,
+        at: distances.collect(),
+        samples: cells.iter().map(|cell| cell.count.samples).collect(),
+        weight: weights.collect(),
+        each,
+    }
+}
+
+fn at(cell: TimedCount, step: u32) -> (u32, u32) {
+    (cell.number, cell.interval / step)
+}
+
+/// Sorts counts, and merges the counts of a node and interval.
+fn merge(cells: &mut Vec<TimedCount>) {
+    cells.sort_by_key(|cell| at(*cell, 1));
+    cells.dedup_by(|cell, kept| {
+        let is_same = at(*cell, 1) == at(*kept, 1);
+        if is_same {
+            kept.count.merge(cell.count);
+        }
+        is_same
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Count;
+
+    fn cells(cells: &[(u32, u32, u64, u64)]) -> Vec<TimedCount> {
+        let cell = |&(number, interval, samples, weight): &(u32, u32, u64, u64)| TimedCount {
+            number,
+            interval,
+            count: Count { samples, weight },
+        };
+        cells.iter().map(cell).collect()
+    }
+
+    #[test]
+    fn too_many_counts_merge_intervals() {
+        let of = [(1, 0, 1, 10), (1, 1, 2, 20), (1, 4, 1, 10), (3, 2, 5, 50), (3, 3, 1, 10)];
+        let all = times(cells(&of), 5, 5);
+        assert_eq!((all.step, all.intervals, all.each, all.at.len(), all.weight.len()), (1, 5, 10, 5, 0));
+        assert_eq!((all.at, all.samples), (vec![5, 1, 3, 8, 1], vec![1, 2, 1, 5, 1]));
+        // Pairs of intervals: 0 and 1 of the first node, 2 and 3 of the second.
+        let pairs = times(cells(&of), 5, 4);
+        assert_eq!((pairs.step, pairs.intervals), (2, 3));
+        assert_eq!((pairs.at, pairs.samples), (vec![3, 2, 5], vec![3, 1, 6]));
+    }
+
+    #[test]
+    fn weights_are_kept_if_samples_differ_in_weight() {
+        let uneven = times(cells(&[(0, 0, 1, 10), (0, 1, 1, 11)]), 2, 9);
+        assert_eq!(uneven.weight, [10, 11]);
+        assert_eq!(times(Vec::new(), 0, 9).at, [0; 0]);
+    }
+}
