@@ -1,4 +1,4 @@
-//! First screen of the page and of the terminal: texts, and the lengths that scripts and terminals draw.
+//! First screen of the HTML page and of the terminal: texts, and shares that scripts and terminals draw as lengths.
 
 mod claims;
 
@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// Limit on marked loads and unloads.
+/// Limit on the loads and unloads that the screen marks.
 const MAX_FLAGS: usize = 12;
-/// Share, per cent, below which a row would show 0.00.
+/// Least share, %, that does not round to 0.00.
 const LEAST_PERCENT: f64 = 0.005;
 
 /// Costs in samples of mean weight, each with the number of its interval.
@@ -37,7 +37,7 @@ pub struct FirstScreen {
     claims: Vec<Claim>,
     /// Parts of the machine's time; empty if only some programs are selected.
     pub machine: Vec<MachinePart>,
-    /// Programs, unattributed samples, and all others as one row.
+    /// Rows of programs, rows of unattributed samples, and one row for the remaining programs.
     pub programs: Vec<ScreenRow>,
     payers: Vec<PayerOfAll>,
     /// Cost of programs to payers: (position in `programs`, position in `payers`, %, cost by interval).
@@ -56,12 +56,12 @@ pub struct FirstScreen {
     pub series_s: f64,
 }
 
-/// One of the sentences of the first screen.
+/// A sentence of the first screen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Claim {
     label: &'static str,
     name: String,
-    /// Row of the program that the sentence is about.
+    /// Row of the program that the sentence is about; `None` for other sentences.
     program: Option<usize>,
     text: Vec<String>,
 }
@@ -84,7 +84,7 @@ pub struct ScreenRow {
     pub name: String,
     /// Key of the program in the page's table; empty for rows that are not programs.
     key: String,
-    /// Owner: programs of one owner share a hue.
+    /// Owner of the program: name of a process, or directory of a pin; empty if unknown. Programs of one owner share a hue.
     pub owner: String,
     /// Colour on the page, as red, green and blue; `None` for grey.
     colour: Option<[u8; 3]>,
@@ -96,9 +96,9 @@ pub struct ScreenRow {
     pub text: String,
     /// Self, helper and entry parts of `percent`.
     pub columns: [f64; 3],
-    /// Runs per second.
+    /// Runs per second; empty if unknown.
     pub runs: String,
-    /// Time per run.
+    /// Time per run, with its unit; empty if unknown.
     pub time: String,
     intervals: Vec<(u64, f64)>,
     tree: Vec<Node>,
@@ -108,10 +108,10 @@ pub struct ScreenRow {
     advice: Vec<(&'static str, String)>,
     /// True for the row that combines the remaining programs.
     pub is_folded: bool,
-    /// Position in [`Report::programs`].
+    /// Position in [`Report::programs`]; `None` for rows that are not one program.
     #[serde(skip)]
     pub program: Option<usize>,
-    /// Share of the machine by the kernel's run statistics.
+    /// Share of the machine by the kernel's run statistics, %; empty if unknown.
     #[serde(skip)]
     pub statistics: String,
     /// Own code, entry code and helpers, the costliest first.
@@ -120,7 +120,7 @@ pub struct ScreenRow {
     /// Payers of the program, the largest first.
     #[serde(skip)]
     pub payers: Vec<CostPart>,
-    /// Share of the machine over time, %, oldest first. All rows of a screen have the same number of values.
+    /// Shares over time, %, the oldest first. All rows of a screen have equally many values.
     #[serde(skip)]
     pub series: Vec<f64>,
 }
@@ -151,11 +151,11 @@ struct Node {
 pub struct HotLine {
     /// Name of the file, without directories.
     pub file: String,
-    /// Number of the line.
+    /// Line number in the file.
     pub line: u32,
     /// Text of the line.
     pub source: String,
-    /// Share of the program, %.
+    /// Share of the program's cost, %.
     pub percent: f64,
     /// The share as text.
     pub text: String,
@@ -204,7 +204,7 @@ impl Report {
 }
 
 impl Interval {
-    /// First screen of an event of the interval. The series of programs show their shares in earlier intervals, by run statistics.
+    /// First screen of an event of the interval. The series of programs are shares in earlier intervals by run statistics, if known.
     pub fn first_screen(&self, event: usize, history: &History) -> FirstScreen {
         let (Some(event), Some(overview)) = (self.report.events.get(event), self.overviews.get(event)) else {
             return FirstScreen::default();
@@ -219,14 +219,14 @@ impl Interval {
         let counting = self.counting_percent.map(|it| format!("counting runs ≈{} %", fixed(it, 2)));
         let sampled = format!("{samples} of {} in {} s", clean(&event.name), fixed(sampled_s, 1));
         let said = own.into_iter().chain([sampled]).chain(counting).map(|text| Trust { text, lacks: false });
-        // Lost samples stay the first statement, and these statements follow: a narrow screen has room only for the first ones.
+        // These statements follow the statement on lost samples, because a narrow screen has room only for the first statements.
         screen.trust.splice(1..1, said);
         screen
     }
 }
 
 impl FirstScreen {
-    /// Replaces the series of samples by run statistics, if these are known.
+    /// Replaces the series by shares from run statistics, if any of these shares is above 0.
     fn add_history(&mut self, report: &Report, history: &History, to_ns: u64) {
         let length = history.intervals();
         let series = |program: &Program| {
@@ -258,7 +258,7 @@ impl FirstScreen {
     }
 }
 
-/// First screen of a page.
+/// First screen of an HTML page.
 pub(super) fn of_page(page: &Page, event: &EventReport, key: impl Fn(usize) -> String) -> FirstScreen {
     let (report, overview) = (&page.report, &page.overview);
     let (advice, trees, rates) = (&page.advice[..], &page.trees.trees[..], Rates::Count);
@@ -279,7 +279,7 @@ pub(super) fn of_page(page: &Page, event: &EventReport, key: impl Fn(usize) -> S
     source.screen(programs, flags(timed))
 }
 
-/// Reports that the first screen of an event is made of.
+/// Models from which the first screen of an event is made.
 struct ScreenSource<'m> {
     report: &'m Report,
     event: &'m EventReport,
@@ -321,7 +321,7 @@ impl ScreenSource<'_> {
         }
     }
 
-    /// Screen of a terminal: rows in the order of the table, also those of programs that have time by run statistics alone.
+    /// First screen of a terminal. Rows have the order of the table. A program without samples has a row if run statistics give it time.
     fn of_terminal(&self) -> FirstScreen {
         let (overview, rates) = (self.overview, self.rates);
         let intervals = overview.elapsed_ns.div_ceil(overview.interval_ns.max(1)) as usize;
@@ -420,7 +420,7 @@ impl ScreenSource<'_> {
     fn row(&self, slice: &ProgramSlice) -> ScreenRow {
         let (event, programs) = (self.event, &self.report.programs);
         let program = slice.program.map(|at| &programs[at]);
-        // Programs of equal names are labelled with their ids.
+        // The label has an id if several programs have the same name.
         let others = self.overview.programs.iter().filter_map(|other| Some(&programs[other.program?]));
         let has_twin =
             program.is_some_and(|program| others.filter(|other| other.label() == program.label()).count() > 1);
@@ -490,7 +490,7 @@ fn owner(program: &Program) -> String {
     holder.or_else(pinned).unwrap_or_default()
 }
 
-/// Owner and hook of a program.
+/// Owner and hooks of a program; its type if no hook is known.
 fn about(program: &Program) -> String {
     let hooks = attachments(&program.attachments, None);
     let prog_type = program.prog_type.map(|it| it.to_string()).unwrap_or_default();
@@ -536,7 +536,7 @@ fn machine(overview: &Overview) -> Vec<MachinePart> {
     shown.map(|(name, percent)| MachinePart { name, percent, text: format!("{} %", fixed(percent, 1)) }).collect()
 }
 
-/// Loads and unloads, by name, load time and unload time of programs.
+/// Marks of loads and unloads. `programs` are (name, load time, unload time).
 fn flags(programs: impl Iterator<Item = (String, Option<TimeBound>, Option<TimeBound>)>) -> Vec<Flag> {
     let flags = programs.flat_map(|(name, loaded, unloaded)| {
         let bounds = [(loaded, "loaded"), (unloaded, "unloaded")];

@@ -6,7 +6,7 @@ use crate::model::text::{clean, counted, fixed};
 use crate::view::cells::of_machine;
 
 impl ScreenSource<'_> {
-    /// Sentences: the costliest program, the largest payer, the reason, the remedy.
+    /// Sentences on the costliest program, the largest payer, the reason of the cost, and the remedy, each if known.
     pub(super) fn claims(&self, rows: &[ScreenRow]) -> Vec<Claim> {
         let (event, overview) = (self.event, self.overview);
         let of = if overview.is_of_machine { "of the machine" } else { "of all samples" };
@@ -53,7 +53,7 @@ impl ScreenSource<'_> {
         claims
     }
 
-    /// Sentence about the remedy with the largest saving.
+    /// Sentence on the remedy with the largest saving; `None` without a finding.
     fn remedy(&self, rows: &[ScreenRow]) -> Option<Claim> {
         let found = self.advice.first()?;
         let (most, others) = found.finding.programs().split_first()?;

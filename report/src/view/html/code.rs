@@ -1,4 +1,4 @@
-//! Code of programs for the page's script.
+//! Code of BPF programs with its cost, as data for the script of the HTML page.
 
 use crate::model::text::{UNNAMED, counted};
 use crate::model::{AnnotatedFunction, AnnotatedProgram, Annotation, CodeCost, CodeLine};
@@ -6,7 +6,7 @@ use crate::view::blocks::comments;
 use crate::view::{UNBOUNDED, annotation};
 use serde::Serialize;
 
-/// Limit on lines and instructions in a page, about two megabytes. Whole programs are included, the costliest first.
+/// Limit on source lines and instructions in a page, about two megabytes. A program whose code does not fit is left out as a whole.
 const MAX_ROWS: usize = 20_000;
 
 /// Code of programs with samples.
@@ -14,13 +14,13 @@ const MAX_ROWS: usize = 20_000;
 pub(super) struct PageCode {
     columns: [&'static str; 4],
     programs: Vec<PageProgram>,
-    /// Notes about missing parts.
+    /// Note on programs whose code is left out; empty if there are none.
     notes: Vec<String>,
 }
 
 #[derive(Serialize)]
 struct PageProgram {
-    /// Key of the program's rows in the table.
+    /// Key of the program, the same as in the table of programs.
     key: String,
     facts: Vec<String>,
     functions: Vec<PageFunction>,
@@ -44,7 +44,7 @@ struct PageCodeLine {
     instructions: Vec<([String; 4], String)>,
 }
 
-/// Converts code to text; `key` returns the key of a program in the page.
+/// Converts code to text, the costliest programs first. `key` returns the key of a program in the page.
 pub(super) fn code(annotation: Option<&Annotation>, key: impl Fn(&AnnotatedProgram) -> String) -> PageCode {
     let (mut rows, mut left_out) = (0, 0);
     let mut programs = Vec::new();

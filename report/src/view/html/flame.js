@@ -277,7 +277,7 @@ $("flame").addEventListener("mousemove", (event) => {
 $("flame").addEventListener("focusin", () => { $("detail").textContent = flame.focused.text; });
 $("flame").addEventListener("keydown", (event) => {
   const { row, left, share } = flame.focused, boxes = flame.rows[row], at = boxes.indexOf(flame.focused);
-  // Of the boxes above or below, the widest.
+  // The widest of the boxes above or below.
   const beside = (other) => {
     const near = (flame.rows[other] ?? []).filter((box) => box.left < left + share - 1e-9 && box.left + box.share > left + 1e-9);
     return near.reduce((a, b) => (a === undefined || b.share > a.share ? b : a), undefined);

@@ -24,7 +24,7 @@ const SCRIPT: &str = concat!(include_str!("first.js"), include_str!("page.js"), 
 /// Script of sortable tables, placed before the script of each page.
 const TABLES: &str = include_str!("tables.js");
 
-/// Limit on stack nodes in the page, about two megabytes.
+/// Limit on the nodes of call stacks in the page; so many nodes take about two megabytes.
 const MAX_NODES: usize = 60_000;
 
 /// Data that the page's script reads.
@@ -37,7 +37,7 @@ struct PageData<'p> {
     /// `ns` or `events`.
     unit: &'static str,
     table: TableData,
-    /// Program keys by table row, if rows are programs: the values of [`PageFrame::program`].
+    /// Key of the program of each table row, the same text as in [`PageFrame::program`]; empty if rows are no programs.
     keys: Vec<String>,
     payers: TableData,
     pairs: TableData,
@@ -91,7 +91,7 @@ pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
     document(&body, &data, SCRIPT, out)
 }
 
-/// The table of programs, for browsers without scripts.
+/// Table of programs for browsers without scripts.
 fn without_script(first: &FirstScreen) -> String {
     let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let row = |row: &ScreenRow| {
@@ -109,7 +109,7 @@ fn without_script(first: &FirstScreen) -> String {
     )
 }
 
-/// Writes a page with the common script and `script`, which reads `data`: JSON, deflated, in base64.
+/// Writes a page with the common script and `script`. The page has `data` as deflated JSON in base64, for `script` to read.
 fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(
         b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -195,7 +195,7 @@ fn frames(page: &Page) -> Vec<PageFrame> {
         };
         PageFrame { name: text(&frame.label()), kind, program: program.map(|program| text(&program)) }
     });
-    // Frame of nodes that `StackTree` folds.
+    // The last frame is the label of the nodes that `StackTree` folds.
     let small = PageFrame { name: "(less)".to_owned(), kind: "small", program: None };
     frames.chain([small]).collect()
 }

@@ -25,7 +25,7 @@ pub struct PageTable {
     pub title: String,
     /// Noun for the rows.
     pub about: String,
-    /// Names of the columns, each with true for numbers.
+    /// Names of the columns, each with true if its cells are numbers.
     pub columns: Vec<(String, bool)>,
     /// Rows with a cell per column.
     pub rows: Vec<Vec<String>>,

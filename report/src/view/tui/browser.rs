@@ -28,7 +28,7 @@ pub enum Action {
     Quit,
 }
 
-/// Text shown over the page until a key closes it.
+/// Text that covers the page until Esc closes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overlay {
     Help,
@@ -52,9 +52,9 @@ struct LiveState {
 
 /// Lengths of intervals that the keys + and - select, ms.
 const INTERVALS_MS: [u64; 8] = [200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
-/// Time without an answer after which the last line of the screen shows how long the request takes.
+/// Time without an answer after which the last line of the screen shows the time since the request.
 const QUIET: Duration = Duration::from_millis(300);
-/// Default name of a written recording.
+/// File name that the prompt proposes for a recording.
 const FILE: &str = "bprec-top.data";
 
 /// The state of a screen.
@@ -75,7 +75,7 @@ pub struct Browser {
     waits_since: Option<Instant>,
     typed: Option<(Prompt, String)>,
     filter: String,
-    /// Filter before the user began to type another.
+    /// Filter before the user began to type a new filter.
     filter_before: String,
     pub(super) overlay: Option<Overlay>,
     message: String,
@@ -146,7 +146,7 @@ impl Browser {
         self.waits_since.is_some()
     }
 
-    /// Applies an answer, unless a newer request has replaced its request.
+    /// Applies an answer. Drops the answer to a request that a newer request has replaced.
     pub fn take(&mut self, answer: Answer) {
         match answer {
             Answer::Read(number, model) if number == self.asked => {
@@ -157,7 +157,7 @@ impl Browser {
                 }
             }
             Answer::Read(..) => {}
-            // During a pause, newer intervals are dropped unless a requested answer is awaited.
+            // During a pause, a newer interval is used only while an answer is awaited.
             Answer::Newer(_) if self.live.is_some_and(|live| live.is_paused) && self.waits_since.is_none() => {}
             Answer::Newer(model) => {
                 self.set_model(model);
@@ -249,7 +249,7 @@ impl Browser {
         first.map_or("", |(screen, _)| screen.machine_facts.as_str())
     }
 
-    /// Keeps the area of the rows, to which clicks refer.
+    /// Stores the area of the rows, to find the row of a click.
     pub(super) fn set_rows_area(&mut self, area: Rect) {
         self.rows_area = area;
     }
@@ -407,7 +407,7 @@ impl Browser {
         }
     }
 
-    /// Opens the flame graph below the selected box.
+    /// Opens a flame graph of the stacks that lead through the selected box.
     fn zoom(&mut self) {
         let Some(page) = self.pages.last() else { return };
         let Some(below) = page.chosen_frames().filter(|below| *below != page.below) else { return };
@@ -420,7 +420,7 @@ impl Browser {
             return;
         }
         self.pages.pop();
-        // The page below must not take an answer to the closed page.
+        // An answer for the closed page must not reach the page below.
         (self.asked, self.waits_since) = (self.asked + 1, None);
         if self.model().is_none() {
             self.ask();
@@ -496,7 +496,7 @@ impl Browser {
         }
     }
 
-    /// Handles keys of a live recording.
+    /// Handles a key that only a live recording has.
     fn live_key(&mut self, key: char) {
         let Some(live) = &mut self.live else { return };
         let ms = live.interval.as_millis();
@@ -565,7 +565,7 @@ impl Browser {
     }
 }
 
-/// Parses a filter; text without `*` and `?` matches parts of names.
+/// Parses a filter. A name without `*`, `?` and `[` matches any part of a program's name.
 fn filter(text: &str) -> Result<ProgFilter, &'static str> {
     match text.parse()? {
         ProgFilter::Name(name) if !name.as_str().contains(['*', '?', '[']) => {

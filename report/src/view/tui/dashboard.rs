@@ -23,28 +23,28 @@ const SHADED_BARS: [char; 3] = ['▆', '▆', '▆'];
 const STEPPED_BARS: [char; 3] = ['▆', '▄', '▂'];
 /// Brightness of the hue in bars of self, helper and entry; 1 is the full hue.
 const PART_LIGHT: [f64; 3] = [1.0, 0.62, 0.36];
-/// Blocks of one to eight eighths of a cell.
+/// Blocks of zero to eight eighths of a cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Characters that fill neighbouring layers on a terminal without colours.
 const FILLINGS: [char; 3] = ['█', '▒', '░'];
 /// Width, in columns, of the scale beside the chart of cost over time.
 const SCALE_WIDTH: u16 = 6;
-/// Least columns of a screen that shows bars over time, and three lists about the chosen program.
+/// Least width, in columns, of a screen that shows bars over time, and three lists about the chosen program.
 const WIDE: u16 = 100;
-/// Least columns of the bar of the machine beside the names of its parts.
+/// Least width, in columns, of the bar of the machine; a narrower bar gets the space of the names of its parts.
 const BAR_WIDTH: usize = 12;
-/// Least columns of the payers of a row.
+/// Least width, in columns, of the payers of a row.
 const PAYERS_WIDTH: u16 = 20;
 /// Least and largest number of rows of the chart of cost over time, including its line of times.
 const AREA_ROWS: (u16, u16) = (5, 18);
 /// Least and largest number of rows of the panel about the chosen program, including its title and headings.
 const PANEL_ROWS: (u16, u16) = (6, 11);
-/// Least rows of a screen that shows the chart and the panel.
+/// Least free rows of a screen that shows the chart and the panel.
 const TALL: u16 = 14;
 /// Rows of programs that a tall screen shows before the chart and the panel grow.
 const PROGRAM_ROWS: u16 = 8;
 
-/// Data of the page.
+/// Data and colours of the first page.
 pub(super) struct Dashboard<'d> {
     pub(super) screen: &'d FirstScreen,
     pub(super) hues: &'d [Hue],
@@ -140,7 +140,7 @@ impl Dashboard<'_> {
         let scale = |percent: f64| Line::from(format!("{percent} ")).alignment(Alignment::Right).dim();
         frame.render_widget(scale(most), Rect { width: left, height: 1, ..area });
         frame.render_widget(scale(0.0), Rect { y: y + rows - 1, width: left, height: 1, ..area });
-        // Layers are sorted by hue, so they stay where they are when rows change their order.
+        // Layers are sorted by hue, so that a program keeps its layer when rows change their order.
         let mut order: Vec<usize> = (0..self.screen.programs.len()).collect();
         order.sort_by_key(|at| Reverse((self.hues[*at].number.unwrap_or(usize::MAX), self.hues[*at].rgb)));
         for column in 0..plot {
@@ -157,7 +157,7 @@ impl Dashboard<'_> {
         frame.render_widget(self.axis(plot.into()).dim(), axis);
     }
 
-    /// Draws a column of the chart. Each layer is (top in eighths of a cell, number of the layer, hue), the lowest layer first.
+    /// Draws a column of the chart. Layers are (top in eighths of a cell, index of the layer, hue), the lowest layer first.
     fn draw_column(&self, buffer: &mut Buffer, column: Rect, layers: &[(usize, usize, Hue)]) {
         for row in 0..usize::from(column.height) {
             let (from, to) = (row * 8, row * 8 + 8);
@@ -179,7 +179,7 @@ impl Dashboard<'_> {
         }
     }
 
-    /// Line below the chart: times, and the loads and unloads that fit.
+    /// Line below the chart: first and last time, and the loads and unloads that fit.
     fn axis(&self, width: usize) -> Line<'static> {
         let length_s = self.screen.series_s;
         let [first, last] = match self.is_live {
@@ -377,7 +377,7 @@ impl Column {
 struct Columns(Vec<(Column, u16)>);
 
 impl Columns {
-    /// Columns that fit into a width: names and numbers stay longest.
+    /// Columns for a screen of `width` columns: names and costs always, other columns from certain widths on.
     fn of(width: u16, screen: &FirstScreen, is_live: bool) -> Columns {
         let has_runs = screen.programs.iter().any(|row| !row.runs.is_empty());
         let mut columns = vec![(Column::Mark, 1), (Column::Program, 0), (Column::Cost, 8)];
@@ -410,7 +410,7 @@ impl Columns {
     }
 }
 
-/// Draws a scrollbar at the right of rows that do not fit.
+/// Draws a scrollbar on the right if the rows do not fit into the area.
 pub(super) fn draw_scrollbar(frame: &mut Frame<'_>, area: Rect, rows: usize, state: &TableState) {
     let hidden = rows.saturating_sub(area.height.into());
     if hidden > 0 {

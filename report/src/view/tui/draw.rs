@@ -32,7 +32,7 @@ w                bprec top: write the last samples to a file
 mouse            click: choose a row; again: open it; wheel: move; with Shift, the terminal selects text
 q Ctrl-C         quit";
 
-/// The text above a table takes at most 1/`ABOVE_PART` of the page's height.
+/// Divisor of the page's height: the text above a table takes at most this part of the height.
 const ABOVE_PART: u16 = 3;
 
 /// Draws the current page of a browser.
@@ -64,7 +64,7 @@ pub fn draw(frame: &mut Frame<'_>, browser: &mut Browser) {
     }
 }
 
-/// Last line of the screen. If it lists keys, the keys stand out from their meanings, and keys that do not fit are left out.
+/// Last line of the screen. In a list of keys, the keys are bold, and keys that do not fit are left out.
 fn last_line(text: &str, width: u16) -> Line<'static> {
     if !text.starts_with(KEYS) {
         return Line::from(text.to_owned());
@@ -80,12 +80,12 @@ fn last_line(text: &str, width: u16) -> Line<'static> {
     line
 }
 
-/// Start of the last line when it lists keys.
+/// Start of a last line that lists keys.
 const KEYS: &str = "q quit";
 
 /// Draws the current page, between the title and the last line.
 fn draw_page(frame: &mut Frame<'_>, browser: &mut Browser, area: Rect) {
-    // A flame graph has all columns, other pages leave one to the scrollbar.
+    // A flame graph takes all columns. Other pages leave the last column to the scrollbar.
     let bar = u16::from(!browser.is_flame_graph());
     let Some(listing) = browser.listing(usize::from(area.width.saturating_sub(bar))) else { return };
     let lines = |lines: &[String]| u16::try_from(lines.len()).unwrap_or(u16::MAX);
@@ -120,7 +120,7 @@ fn draw_page(frame: &mut Frame<'_>, browser: &mut Browser, area: Rect) {
     frame.render_widget(Paragraph::new(charset.shown(&listing.totals.join("\n"))).bold(), totals);
 }
 
-/// Title of the page; the first page has the machine and the measurement at the right.
+/// Title of the page. On the first page, facts about the machine and the measurement follow on the right, if they fit.
 fn browser_title(browser: &Browser, width: u16) -> Line<'static> {
     let charset = browser.palette.charset;
     let title = charset.shown(&browser.title());

@@ -1,7 +1,7 @@
-//! Screens that keys drive: the first page with all programs, and the pages of one program.
+//! Interactive screens: a first page with all programs, and pages about one program.
 //!
-//! A [`Browser`] is the state of a screen. It turns keys and answers into requests, and [`draw`] shows it. Reading the terminal and the recording
-//! is the caller's part: it passes each [`Request`] to a thread that reads, which calls [`Session::answer`](crate::Session::answer).
+//! A [`Browser`] is the state of a screen; [`draw`] shows it. Keys and answers change the state and make requests. The caller reads the terminal, and
+//! passes each [`Request`] to a thread that reads the recording with [`Session::answer`](crate::Session::answer).
 
 mod browser;
 mod dashboard;
@@ -21,12 +21,12 @@ pub use draw::draw;
 pub use model::{Kind, Model};
 pub use palette::{Charset, Depth, Palette};
 
-/// Request to the thread that reads.
+/// Request to the thread that reads the recording.
 #[derive(Debug)]
 pub enum Request {
     /// Read a model.
     Read(Read),
-    /// Stop sending newer intervals if true, continue if false.
+    /// Stop (true) or continue (false) to send newer intervals.
     Pause(bool),
     /// Send intervals of about this length.
     Every(Duration),

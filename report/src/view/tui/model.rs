@@ -1,4 +1,4 @@
-//! Models of the reporter, and the lines of each view of them.
+//! Models that pages show, and the lines of each view of a model.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::ProgFilter;
 use crate::model::{Annotation, CodeCost, History, Interval, Overview, Payers, Program, Report, Stacks, Trees};
 use crate::view::{Detail, FirstScreen, Listing};
 
-/// Identity of a program in all models of a recording.
+/// Identity of a program, the same in all models of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProgramKey {
     id: u32,
@@ -20,7 +20,7 @@ pub enum Kind {
     Programs,
     /// Functions, lines and instructions.
     Code,
-    /// Functions that programs called, and code below them.
+    /// Trees of the code that programs called.
     Tree,
     /// Payers.
     Payers,
@@ -28,7 +28,7 @@ pub enum Kind {
     Stacks,
 }
 
-/// A model, which several pages can share.
+/// A model; several pages can share it.
 #[derive(Debug, Clone)]
 pub enum Model {
     /// A recording, with an overview of each event.
@@ -37,7 +37,7 @@ pub enum Model {
     Interval(Arc<Interval>, Arc<History>),
     /// Code of the programs.
     Annotation(Arc<Annotation>),
-    /// Functions that the programs called.
+    /// Trees of the code that programs called.
     Trees(Arc<Trees>),
     /// Payers of the programs.
     Payers(Arc<Payers>),
@@ -78,7 +78,7 @@ impl View {
 }
 
 impl Model {
-    /// Lines of a view of one program, or of all programs. The table uses `event`; a flame graph shows only stacks below the frames `below`.
+    /// Lines of a view of one program, or of all programs. Tables show the event `event`; a flame graph shows the stacks that begin with `below`.
     pub(super) fn listing(
         &self,
         view: View,
@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    /// Program in a row of the table, with its label.
+    /// Key and label of the program at a position in the report; `None` if the program has no id.
     pub(super) fn program(&self, item: usize) -> Option<(ProgramKey, String)> {
         let program = self.report()?.programs.get(item)?;
         Some((ProgramKey { id: program.id?, load_time_ns: program.load_time_ns }, program.label_with_id()))
@@ -139,7 +139,7 @@ impl Model {
         }
     }
 
-    /// Position of the function or source line with the most samples; `None` for other views.
+    /// Position of the function or source line with the most samples; `None` for views that list neither.
     pub(super) fn hottest(&self, view: View, program: Option<ProgramKey>) -> Option<usize> {
         let Model::Annotation(annotation) = self else { return None };
         let mut programs = annotation.programs.iter();

@@ -7,18 +7,18 @@ use super::model::{Model, ProgramKey, View};
 use super::palette::Palette;
 use crate::view::hues::Hue;
 
-/// Entry of the navigation stack: a view of one program, or of all.
+/// Entry of the navigation stack: a view of one program, or of all programs.
 pub(super) struct Page {
     pub(super) view: View,
     pub(super) program: Option<(ProgramKey, String)>,
     pub(super) model: Option<Model>,
-    /// Contents of the first page, and the colours of its rows.
+    /// Texts and shares of the first page, and the colours of its rows.
     pub(super) first: Option<(FirstScreen, Vec<Hue>)>,
-    /// Lines of the other pages, and the width in columns that they are made for.
+    /// Width in columns, and the lines for this width; not used on the first page.
     pub(super) listing: Option<(usize, Listing)>,
     /// Selected row and scroll position.
     pub(super) state: TableState,
-    /// Frames to which the flame graph is zoomed.
+    /// Frames that the flame graph is zoomed to, outermost first; empty for all stacks.
     pub(super) below: Vec<String>,
     /// Column of the selected box of the flame graph.
     pub(super) column: usize,
@@ -66,7 +66,7 @@ impl Page {
         });
     }
 
-    /// Row of the hottest function or line.
+    /// Row of the hottest function or source line; `None` on pages that show neither.
     pub(super) fn hottest_row(&self) -> Option<usize> {
         let program = self.program.as_ref().map(|(key, _)| *key);
         let item = self.model.as_ref()?.hottest(self.view, program)?;
@@ -81,7 +81,7 @@ impl Page {
         screen.programs.iter().position(|row| row.program.is_some_and(is_it))
     }
 
-    /// Selects a row, and in a flame graph the box above or below the selected one.
+    /// Selects a row, and in a flame graph the box of this row that is nearest to the selected column.
     pub(super) fn go(&mut self, row: usize) {
         let row = row.min(self.len().saturating_sub(1));
         self.state.select(Some(row));
@@ -90,7 +90,7 @@ impl Page {
         self.column = self.column.clamp(columns.start, columns.end - 1);
     }
 
-    /// Selects the next or the previous box of the row.
+    /// Selects the next box of the row, or the previous box if `is_back`.
     pub(super) fn go_beside(&mut self, is_back: bool) {
         let Some(at) = self.chosen_box(self.chosen()) else { return };
         let boxes = &self.rows()[self.chosen()].boxes;
@@ -98,7 +98,7 @@ impl Page {
         self.column = boxes[to].columns.start;
     }
 
-    /// Frames of the selected box, outermost first.
+    /// Frames of the selected box, outermost first; `None` if a frame is folded.
     pub(super) fn chosen_frames(&self) -> Option<Vec<String>> {
         (0..=self.chosen()).map(|row| self.rows().get(row)?.boxes.get(self.chosen_box(row)?)?.frame.clone()).collect()
     }

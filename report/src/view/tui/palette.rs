@@ -9,10 +9,10 @@ const SIXTEEN: [Color; 7] =
     [Color::LightRed, Color::Yellow, Color::Magenta, Color::Cyan, Color::LightBlue, Color::Green, Color::LightMagenta];
 /// Colour of text on a tinted background.
 const WHITE: [u8; 3] = [240, 243, 246];
-/// Brightness of a hue as the background of the chosen row.
+/// Brightness of a hue as the background of the chosen row; 1 is the full hue.
 const TINT: f64 = 0.28;
 
-/// Number of colours that the terminal shows.
+/// Colour depth of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// No colours.
@@ -21,7 +21,7 @@ pub enum Depth {
     Sixteen,
     /// The palette of 256 colours.
     Indexed,
-    /// 24 bits a colour.
+    /// Colours of 24 bits.
     Full,
 }
 
@@ -35,7 +35,7 @@ pub enum Charset {
 }
 
 impl Charset {
-    /// Text as the terminal shows it.
+    /// Converts a text to characters that the terminal shows.
     pub(super) fn shown(self, text: &str) -> String {
         if self == Charset::Ascii { to_ascii(text) } else { text.to_owned() }
     }
@@ -69,7 +69,7 @@ impl Palette {
         self.hues.of(rows)
     }
 
-    /// Colour of the terminal that is nearest to a hue.
+    /// Nearest colour that the terminal shows.
     pub(super) fn color(&self, hue: Hue) -> Color {
         match (self.depth, hue.number) {
             (Depth::Plain, _) => Color::Reset,
@@ -98,7 +98,7 @@ impl Palette {
         }
     }
 
-    /// Style of a frame of a flame graph by its position in the row.
+    /// Style of frame `at` in a row of a flame graph: neighbouring frames differ in brightness.
     pub(super) fn frame(&self, at: usize) -> Style {
         const LIGHT: [f64; 2] = [0.34, 0.24];
         match self.has_shades() {
@@ -107,7 +107,7 @@ impl Palette {
         }
     }
 
-    /// Style of a statement that something is missing.
+    /// Style of a statement on missing data.
     pub(super) fn warning(&self) -> Style {
         if self.has_colors() { Style::new().yellow() } else { Style::new().bold() }
     }

@@ -1,4 +1,4 @@
-//! Keys, clicks and answers.
+//! Tests of keys, clicks and answers.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -63,7 +63,7 @@ fn the_cursor_is_on_the_hottest_row_and_a_click_opens_it() {
         browser.set_rows_area(Rect::new(0, 5, 100, 50));
         let kind = MouseEventKind::Down(MouseButton::Left);
         let click = |row| MouseEvent { kind, column: 3, row, modifiers: KeyModifiers::NONE };
-        // Above the rows, a click does nothing.
+        // A click above the rows does nothing.
         browser.mouse(click(4));
         assert_eq!(browser.pages.len(), pages - 1);
         browser.mouse(click(row));
