@@ -19,7 +19,7 @@ const MAX_FLAGS: usize = 12;
 /// Least share, %, that does not round to 0.00.
 const LEAST_PERCENT: f64 = 0.005;
 
-/// Costs in samples of mean weight, each with the number of its interval.
+/// Costs by interval: (interval index, samples of mean weight).
 type TimedCosts = Vec<(u32, f64)>;
 
 /// Answer on one screen: cost of BPF, costliest programs, payers, reasons, and confidence.
@@ -40,7 +40,7 @@ pub struct FirstScreen {
     /// Rows of programs, rows of unattributed samples, and one row for the remaining programs.
     pub programs: Vec<ScreenRow>,
     payers: Vec<PayerOfAll>,
-    /// Cost of programs to payers: (position in `programs`, position in `payers`, %, cost by interval).
+    /// Costs of programs to payers: (position in `programs`, position in `payers`, share in %, cost by interval).
     flows: Vec<(usize, usize, f64, TimedCosts)>,
     interval_s: f64,
     elapsed_s: f64,
@@ -86,7 +86,7 @@ pub struct ScreenRow {
     key: String,
     /// Owner of the program: name of a process, or directory of a pin; empty if unknown. Programs of one owner share a hue.
     pub owner: String,
-    /// Colour on the page, as red, green and blue; `None` for grey.
+    /// Colour on the HTML page, as (red, green, blue); `None` for grey.
     colour: Option<[u8; 3]>,
     /// Owner and hook.
     pub about: String,
@@ -168,7 +168,7 @@ struct PayerOfAll {
     percent: f64,
     text: String,
     tax: String,
-    /// All samples of the payer, in BPF or not.
+    /// All samples of the payer, not only those in BPF.
     all: TimedCosts,
 }
 
@@ -522,7 +522,7 @@ fn payer(event: &EventReport, payer: &PayerSlice) -> PayerOfAll {
     }
 }
 
-/// Converts weights to samples of mean weight. Hundredths are enough for shares, and short.
+/// Converts weights to samples of mean weight, rounded to hundredths: this is precise enough for shares, and short in the page.
 fn timed_costs(event: &EventReport, by_interval: &[(u32, u64)]) -> TimedCosts {
     let mean_weight = event.samples.weight.max(1) as f64 / event.samples.samples.max(1) as f64;
     let samples = |weight: u64| (weight as f64 * 100.0 / mean_weight).round() / 100.0;

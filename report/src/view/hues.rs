@@ -1,10 +1,10 @@
-//! Colours of programs on the page and on the screen of a terminal: a hue by owner, a shade by program, and grey for all else.
+//! Colours of programs on the HTML page and on the screen of a terminal: a hue by owner, a shade by program, and grey for rows that are no program.
 
 use super::ScreenRow;
 use rustc_hash::FxHashMap;
 
-/// Hues of owners, as (red, green, blue). The first seven are at least 30° apart; each further one is between two of them. Dark text is readable on
-/// each of them.
+/// Hues of owners, as (red, green, blue). The first seven hues are at least 30° apart; each further hue is between two of them. Dark text is readable
+/// on all hues.
 const HUES: [[u8; 3]; 14] = [
     [255, 122, 107],
     [240, 169, 58],
@@ -22,15 +22,16 @@ const HUES: [[u8; 3]; 14] = [
     [231, 136, 85],
 ];
 const GREY: [u8; 3] = [125, 133, 144];
-/// Largest share of white in a shade: more of it has no hue.
+/// Largest share of white in a shade: with more white, the hue cannot be recognised.
 const LIGHTEST: f64 = 0.7;
-/// Distance of the shades of successive programs, as a part of all shades. By the golden ratio, each further shade is far from those before.
+/// Distance between the shades of successive programs, as a part of the range of shades. With the golden ratio, each new shade is far from all
+/// earlier shades.
 const SHADE_STEP: f64 = 0.618_034;
 
-/// Colour of a program.
+/// Colour of a program: a hue in a shade, or grey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hue {
-    /// Number of the owner's hue; `None` for grey.
+    /// Index of the owner's hue in [`HUES`]; `None` for grey.
     pub(super) number: Option<usize>,
     pub(super) rgb: [u8; 3],
 }
@@ -46,16 +47,16 @@ impl Hue {
     }
 }
 
-/// Colours that programs have got. A program keeps its colour, whatever programs come later.
+/// Colours given to programs so far. A program keeps its colour when other programs appear.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hues {
     programs: FxHashMap<String, Hue>,
-    /// Owners in the order of their hues, each with its number of programs.
+    /// Owners in the order of their hues, each with its count of programs.
     owners: Vec<(String, usize)>,
 }
 
 impl Hues {
-    /// Returns the colours of rows. If all programs have one owner, its hue would tell nothing: each program gets a hue of its own.
+    /// Returns the colours of rows. If fewer than two owners are known, each program gets its own hue, because one hue for all would say nothing.
     pub(super) fn of(&mut self, rows: &[ScreenRow]) -> Vec<Hue> {
         let owners = rows.iter().map(|row| row.owner.as_str()).filter(|owner| !owner.is_empty());
         let first = owners.clone().next();
@@ -73,7 +74,7 @@ impl Hues {
         rows.iter().map(hue).collect()
     }
 
-    /// Returns the next shade of an owner.
+    /// Returns the next shade of an owner's hue. A new owner gets the next hue.
     fn next(&mut self, owner: &str) -> Hue {
         let number = self.owners.iter().position(|(name, _)| name == owner).unwrap_or_else(|| {
             self.owners.push((owner.to_owned(), 0));
@@ -101,7 +102,7 @@ mod tests {
     /// Angle of a colour on the circle of hues, in degrees.
     fn angle([red, green, blue]: [u8; 3]) -> f64 {
         let [red, green, blue] = [red, green, blue].map(f64::from);
-        // Projection of the colour on the plane across the axis of greys.
+        // The colour is projected on the plane that is perpendicular to the axis of greys.
         (3_f64.sqrt() * (green - blue)).atan2(2.0 * red - green - blue).to_degrees().rem_euclid(360.0)
     }
 
@@ -126,7 +127,7 @@ mod tests {
         let rows: Vec<ScreenRow> = names.iter().map(|(owner, name)| row(owner, name)).collect();
         let hues = Hues::default().of(&rows);
         for (at, (one, hue)) in rows.iter().zip(&hues).enumerate() {
-            // WCAG asks for 4.5 between a text and what it stands on: the page's dark text here.
+            // WCAG requires a contrast of 4.5 between a text and its background. Here, the text is the dark text of the page.
             let contrast = (luminance(hue.rgb) + 0.05) / (luminance([12, 15, 19]) + 0.05);
             assert!(contrast >= 4.5, "{hue:?}: {contrast}");
             for (other, other_hue) in rows.iter().zip(&hues).skip(at + 1) {
@@ -149,7 +150,7 @@ mod tests {
         let of = hues.of(&rows);
         assert_eq!(of.iter().map(|hue| hue.number).collect::<Vec<_>>(), [Some(0), Some(1), Some(0), None]);
         assert_eq!(hues.of(&[row("b", "2"), row("a", "3")]), [of[1], of[2]]);
-        // Each program of a single owner has a hue, and keeps it when a second owner comes.
+        // With one owner, each program has its own hue, and keeps this hue when a second owner appears.
         let mut hues = Hues::default();
         let of = hues.of(&[row("a", "1"), row("a", "2")]);
         assert_ne!(of[0].number, of[1].number);

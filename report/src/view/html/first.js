@@ -30,7 +30,7 @@ function timeOf(from, to) {
 const chosen = { program: null, payer: null, time: null, function: null };
 let hovered = null;
 const costliest = Math.max(0, first.programs.findIndex((row) => row.key !== ""));
-// Costs of programs to payers in the selected part of the time, and of each payer: % and tax as texts.
+// Costs of programs to payers, and sums of each payer (% and tax as texts), in the selected part of the time.
 let flows = [], paid = [];
 const flowOf = new Map();
 function readUrl() {
@@ -63,7 +63,7 @@ function dim() {
     element.classList.toggle("dim", isOff);
   }
 }
-// Connects an element with its program and payer: a pointer over the element highlights them, a click selects them.
+// Connects an element with its program and payer: a pointer over the element highlights both, a click selects both.
 function marks(element, { program = null, payer = null }) {
   if (program !== null) element.dataset.p = program;
   if (payer !== null) element.dataset.y = payer;
@@ -73,7 +73,7 @@ function marks(element, { program = null, payer = null }) {
   return element;
 }
 
-// Shares of a sentence are bold.
+// Returns the parts of a sentence, with the shares in bold.
 const withBold = (text) => text.split(/([0-9.]+ %)/).map((part, at) => (at % 2 === 1 ? make("b", {}, part) : part));
 
 $("title").textContent = "bprec";
@@ -118,7 +118,7 @@ const series = first.programs.map((row) => {
   return of;
 });
 const sums = series.reduce((sum, of) => sum.map((it, at) => it + of[at]), new Array(intervals).fill(0));
-// A last interval of less than half the usual length has too few samples to set the scale.
+// A last interval shorter than half of the usual length has too few samples to set the scale.
 const highest = Math.max(...sums.filter((_, at) => at === 0 || lengthOf(at) > first.interval_s / 2), 1e-9);
 const step = [1, 2, 5, 10].map((it) => it * 10 ** Math.floor(Math.log10(highest / 2))).find((it) => highest / it <= 4) ?? highest;
 const LEFT = 34, HEIGHT = 74;
@@ -310,7 +310,7 @@ function drawRibbons() {
 
 // ---- Why
 
-// Nodes of a program's tree in the selected part of the time, with their parts of the program's cost there.
+// Nodes of a program's tree, with their parts of the program's cost in the selected part of the time.
 function treeOfTime(nodes) {
   if (chosen.time === null) return nodes;
   const costs = nodes.map((node) => costOf(node.intervals, intervalsOf(chosen.time)));
@@ -325,7 +325,7 @@ function drawWhy() {
   if (row === undefined) return;
   $("why").style.setProperty("--c", colours[program]);
   $("why-name").replaceChildren(dot(program), make("b", {}, row.name));
-  // The width of a box is its part of the program; a called function starts at the left edge of its caller.
+  // The width of a box is its part of the program's cost. A called function starts at the left edge of its caller.
   const nodes = [{ depth: 0, kind: "function", name: row.name, percent: 100, text: `${shareOf(program)[1]} %` }, ...treeOfTime(row.tree)];
   const begins = [0];
   let depth = 0;

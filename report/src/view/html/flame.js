@@ -1,4 +1,4 @@
-// ---- The flame graph: a canvas, and a button on the focused frame. Nothing but its samples adds to the width of a frame.
+// ---- The flame graph: a canvas, and a button on the focused frame. The width of a frame depends only on its samples.
 
 // Makes a tree from arrays by node: adds the children, and the totals of each subtree. Parents come before their children.
 function tree(nodes) {
@@ -14,7 +14,7 @@ function tree(nodes) {
   return { ...nodes, total: weight, count: samples, children };
 }
 
-// Returns the selected part of the time in intervals of the stacks, which may be longer than the page's: a page has room for a limited number of counts.
+// Returns the selected part of the time in intervals of the stacks. These may be longer than the page's, to limit the counts in a page.
 const stackTime = () => intervalsOf(chosen.time).map((at, is) => [Math.floor, Math.ceil][is](at / data.times.step));
 
 // Returns the stacks in the selected part of the time.
@@ -66,7 +66,7 @@ const pathTo = (node) => {
 };
 const flame = { tree: all, callers: null, root: 0, program: null, inverted: false, around: null, rows: [], focused: null };
 
-// Builds a tree of all stacks, each changed by `change`, which returns its frames from the root, or null if the stack is not in the tree.
+// Builds a tree of all stacks. `change` returns the frames of a stack from the root, or null to leave out the stack.
 function grown(change) {
   const paths = [];
   for (let at = 1; at < all.parent.length; at++) {
@@ -77,8 +77,8 @@ function grown(change) {
   return grow(paths);
 }
 
-// Sets the trees to show: all stacks; their part from the entry into a program, inverted if requested; or a function with its callees, and
-// its callers in a tree of their own. A stack counts once, by the outermost call of the function.
+// Sets the trees to show: all stacks; stacks from the entry into a program on, inverted if requested; or a function with its callees, and a second
+// tree with its callers. A stack counts once, by the outermost call of the function.
 function chooseStacks() {
   const { program, inverted, around } = flame;
   flame.callers = null;
@@ -106,8 +106,8 @@ const wanted = () => $("find").value.toLowerCase();
 const isFound = (frame, text) => text !== "" && label(frame).toLowerCase().includes(text);
 const textOf = ({ tree, node }) => `${label(tree.frame[node])}: ${grouped(tree.count[node])} samples, ${weightText(tree.total[node])}, ${percent(tree.total[node], all.total[0])}`;
 
-// Lays out a part of a tree: boxes by depth, from left to right, each with its left edge and width as parts of the whole. Boxes narrower than
-// half a pixel are left out with what they call.
+// Lays out a part of a tree: boxes by depth, from left to right. Left edges and widths are parts of the whole width. Boxes narrower than half a
+// pixel are left out with their callees.
 function layOut(tree, root, width) {
   const rows = [], whole = tree.total[root] || 1, stack = [[root, 0, 0]];
   while (stack.length > 0) {
@@ -139,7 +139,7 @@ function drawFlame(focus) {
   drawFound();
 }
 
-// Paints the boxes. Edges are rounded to device pixels, alike for neighbours, so that boxes neither overlap nor leave a gap.
+// Paints the boxes. A common edge of neighbours is rounded to one device pixel, so that boxes neither overlap nor leave a gap.
 function paintFlame() {
   const canvas = $("frames"), ratio = devicePixelRatio || 1, style = getComputedStyle(document.documentElement), text = wanted();
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
@@ -163,7 +163,7 @@ function paintFlame() {
       pen.fillStyle = !isMatch && (own?.startsWith("rgb") || kind(frame) === "entry") ? "#0c0f13" : ink;
       pen.fillText(name.length > letters ? `${name.slice(0, letters - 1)}…` : name, from + gap, (at + 0.5) * height, to - from - gap);
     }
-    // A hairline is part of its box.
+    // The line at the right edge belongs to the box.
     pen.fillStyle = page;
     if (to - from > 2 * hair) pen.fillRect(to - hair, at * height, hair, height);
     pen.fillRect(from, (at + 1) * height - hair, to - from, hair);
@@ -171,7 +171,7 @@ function paintFlame() {
   pen.globalAlpha = 1;
 }
 
-// The button on the focused frame has its text as name. Two buttons take turns: a screen reader reads a new focus, not a new name.
+// The button on the focused frame has the frame's text as name. Two buttons take turns, because a screen reader reads a new focus but no new name.
 const cursors = [0, 1].map(() => make("button", { type: "button", class: "cursor", hidden: "" }));
 $("flame").append(...cursors);
 function focusFrame(box, isFocused) {
@@ -223,7 +223,7 @@ function timeText() {
   return `${from} s to ${to} s${isWider ? `: the page has stacks by intervals of ${+(step * first.interval_s).toFixed(3)} s` : ""}`;
 }
 
-// Follows the selection of a time.
+// Shows the stacks of a newly selected part of the time.
 let timeOfStacks = String(chosen.time);
 document.addEventListener("chosen", () => {
   if (timeOfStacks === String(chosen.time)) return;
@@ -255,7 +255,7 @@ function focusProgram(program) {
   $("flames").scrollIntoView();
 }
 
-// A click zooms; between callers and callees, it chooses the next function.
+// A click zooms into a frame. In the view of callers and callees, a click chooses another function.
 function enter(box) {
   const frame = box.tree.frame[box.node];
   if (flame.around !== null) return showAround(frame, true);
@@ -301,7 +301,7 @@ $("around").addEventListener("click", () => showAround(flame.around === null ? f
 $("reset").addEventListener("click", () => showAround(null));
 addEventListener("resize", () => drawFlame());
 addEventListener("hashchange", showAroundOfUrl);
-// The canvas has the colours of the scheme.
+// Repaints the canvas when the colour scheme changes.
 new MutationObserver(paintFlame).observe(document.documentElement, { attributeFilter: ["class"] });
 $("find").addEventListener("input", () => { paintFlame(); drawFound(); });
 showAroundOfUrl();

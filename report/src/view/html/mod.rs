@@ -126,7 +126,7 @@ fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write
     out.write_all(b"<script type=\"text/plain\" id=\"data\">")?;
     out.write_all(base64(&deflated.finish()?).as_bytes())?;
     out.write_all(b"</script>\n<script type=\"module\">\n")?;
-    // Comments are for readers of the source: each page that is sent would carry them.
+    // Comments of the scripts are left out, because only readers of the source need them.
     for line in TABLES.lines().chain(script.lines()).filter(|line| !line.trim_start().starts_with("//")) {
         writeln!(out, "{line}")?;
     }

@@ -1,29 +1,29 @@
-//! Counts of stacks by interval, for the part of the time that the reader selects.
+//! Counts of stacks by interval, so that the reader of the page can select a part of the time.
 
 use crate::model::{StackTree, Stacks, TimedCount};
 use serde::Serialize;
 
-/// Limit on counts in a page, about 350 kB. Beyond it, neighbouring intervals are merged.
+/// Limit on counts in a page, about 350 kB. If there are more counts, neighbouring intervals are merged.
 const MAX_CELLS: usize = 250_000;
-/// Numbers of intervals that are merged into one: the merged lengths stay round numbers.
+/// Possible counts of intervals that are merged into one: the lengths of merged intervals stay round numbers.
 const STEPS: [u32; 6] = [1, 2, 5, 10, 20, 50];
 
-/// Counts of stack nodes by interval. Arrays have a value for each count, by node and then by interval.
+/// Counts of stack nodes by interval. The arrays have a value for each count, sorted by node and then by interval.
 #[derive(Serialize)]
 pub(super) struct PageTimes {
-    /// Number of intervals of the page in one interval here.
+    /// Count of the page's intervals that are merged into one interval.
     step: u32,
-    /// Number of intervals here.
+    /// Count of intervals after merging.
     intervals: u64,
-    /// Distance of `node * intervals + interval` from the count before.
+    /// Positions `node * intervals + interval`, each as its distance from the previous position.
     at: Vec<u64>,
     samples: Vec<u64>,
-    /// Weights; empty if each sample has the weight `each`.
+    /// Weights of the counts; empty if each sample has the weight `each`.
     weight: Vec<u64>,
     each: u64,
 }
 
-/// Makes the tree of the stacks, and its counts by interval. The page has `intervals` intervals; later counts belong to the last one.
+/// Makes the tree of the stacks, and its counts by interval. The page has `intervals` intervals; later counts are added to the last interval.
 pub(super) fn tree(
     stacks: &Stacks,
     max_nodes: usize,
@@ -62,7 +62,7 @@ fn at(cell: TimedCount, step: u32) -> (u32, u32) {
     (cell.number, cell.interval / step)
 }
 
-/// Sorts counts, and merges the counts of a node and interval.
+/// Sorts counts, and adds up counts with the same node and interval.
 fn merge(cells: &mut Vec<TimedCount>) {
     cells.sort_by_key(|cell| at(*cell, 1));
     cells.dedup_by(|cell, kept| {
@@ -94,7 +94,7 @@ mod tests {
         let all = times(cells(&of), 5, 5);
         assert_eq!((all.step, all.intervals, all.each, all.at.len(), all.weight.len()), (1, 5, 10, 5, 0));
         assert_eq!((all.at, all.samples), (vec![5, 1, 3, 8, 1], vec![1, 2, 1, 5, 1]));
-        // Pairs of intervals: 0 and 1 of the first node, 2 and 3 of the second.
+        // Intervals are merged in pairs: 0 and 1 of node 1, 2 and 3 of node 3.
         let pairs = times(cells(&of), 5, 4);
         assert_eq!((pairs.step, pairs.intervals), (2, 3));
         assert_eq!((pairs.at, pairs.samples), (vec![3, 2, 5], vec![3, 1, 6]));

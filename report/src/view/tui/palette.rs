@@ -1,10 +1,10 @@
-//! Colours and characters of the screen: those of the page, as near as the terminal has them.
+//! Colours and characters of the screen. Colours are as near to those of the HTML page as the terminal allows.
 
 use crate::view::hues::{Hue, Hues};
 use crate::view::{ScreenRow, to_ascii};
 use ratatui::style::{Color, Style};
 
-/// Nearest colours of a terminal with 16 colours, by number of the hue; further hues begin again.
+/// Nearest colours of a terminal with 16 colours, by index of the hue. Hues from the eighth on repeat these colours.
 const SIXTEEN: [Color; 7] =
     [Color::LightRed, Color::Yellow, Color::Magenta, Color::Cyan, Color::LightBlue, Color::Green, Color::LightMagenta];
 /// Colour of text on a tinted background.
@@ -64,7 +64,7 @@ impl Palette {
         self.depth != Depth::Plain
     }
 
-    /// Colours of rows.
+    /// Colours of rows, the same for a program on every call.
     pub(super) fn hues(&mut self, rows: &[ScreenRow]) -> Vec<Hue> {
         self.hues.of(rows)
     }
