@@ -146,7 +146,7 @@ fn row(cells: [String; 4], text: &str) -> Block<'static> {
 fn cells_of(cells: &[String; 4]) -> TonedLine {
     let mut line = TonedLine::default();
     for ((cell, width), name) in cells.iter().zip(WIDTHS).zip(COSTS) {
-        let tone = if name.ends_with('%') { share_tone(cell) } else { None };
+        let tone = if name.starts_with('%') { share_tone(cell) } else { None };
         line.push(&format!("{cell:>width$}"), tone);
         line.push(" ", None);
     }
@@ -242,4 +242,18 @@ fn csv_lines<'r>(program: &'r AnnotatedProgram, function: &'r AnnotatedFunction)
     lines.extend(function.left_out.as_ref().map(left_out));
     lines.push(line("elsewhere", Some(&function.elsewhere)));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn high_shares_stand_out_and_counts_do_not() {
+        let line = |cells: [&str; 4]| cells_of(&cells.map(str::to_owned));
+        let plain = |line: &TonedLine| TonedLine::toned(None, line.text.clone());
+        let (high, low) = (line(["12", "99.00", "0.00", "0.00"]), line(["990,000", "0.10", "0.00", "0.00"]));
+        assert_ne!(high, plain(&high));
+        assert_eq!(low, plain(&low));
+    }
 }
